@@ -1,0 +1,73 @@
+#define _GNU_SOURCE
+#include "os/cpu.h"
+#include "os/syscall.h"
+
+#include <sched.h>
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
+#define CPU_BITS 8192 /* the most that x86-64 kernels are built for */
+
+/* One call tells both: how wide the kernel's masks are, and which CPUs are ours. */
+void cpu_count(unsigned *possible, unsigned *allowed)
+{
+    unsigned long mask[CPU_BITS / (8 * sizeof(long))];
+    long bytes = sys_call3(SYS_sched_getaffinity, 0, sizeof(mask), (long)mask);
+    *allowed = 0;
+    *possible = 64; /* when a sandbox hides it */
+    if (bytes > 0) {
+        *possible = (unsigned)bytes * 8;
+        for (size_t i = 0; i < (size_t)bytes / sizeof(long); i++)
+            *allowed += (unsigned)__builtin_popcountl(mask[i]);
+    }
+    if (!*allowed)
+        *allowed = 1;
+}
+
+unsigned cpu_current(void)
+{
+    int cpu = sched_getcpu();
+    return cpu < 0 ? 0 : (unsigned)cpu;
+}
+
+/*
+ * cpuid gives the x2APIC number (leaf 0xb) and how many low bits of it are shared by the CPUs below one last-level
+ * cache (leaf 4, on AMD 0x8000001d). No file is read: /sys may be hidden, and the time may be any.
+ */
+unsigned cpu_llc(void)
+{
+#if defined(__x86_64__)
+    unsigned a, b, c, d, apic;
+    unsigned sharing = 0;
+    if (!__get_cpuid_count(0xb, 0, &a, &b, &c, &d) || !b)
+        return 0;
+    apic = d;
+    unsigned leaf = 4;
+    __get_cpuid(0, &a, &b, &c, &d);
+    if (b == 0x68747541) /* "Auth": AMD has the same words elsewhere */
+        leaf = 0x8000001d;
+    for (unsigned i = 0; i < 8 && __get_cpuid_count(leaf, i, &a, &b, &c, &d) && (a & 31); i++)
+        if (((a >> 5) & 7) >= 3)
+            sharing = ((a >> 14) & 4095) + 1;
+    if (sharing < 2)
+        return 0;
+    return apic >> (log2_floor(sharing - 1) + 1);
+#else
+    return 0;
+#endif
+}
+
+bool cpu_many_nodes(void)
+{
+    unsigned long nodes[16] = {0};
+    enum { MEMS_ALLOWED = 4 }; /* MPOL_F_MEMS_ALLOWED */
+    long ret = sys_call(SYS_get_mempolicy, 0, (long)nodes, sizeof(nodes) * 8, 0, MEMS_ALLOWED, 0);
+    if (ret < 0)
+        return false;
+    unsigned n = 0;
+    for (size_t i = 0; i < array_size(nodes); i++)
+        n += (unsigned)__builtin_popcountl(nodes[i]);
+    return n > 1;
+}

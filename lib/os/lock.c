@@ -1,0 +1,59 @@
+#include "os/lock.h"
+#include "os/syscall.h"
+
+#include <linux/futex.h>
+
+/* The futex is the low half of the word: enough to tell one owner from another and from 0. */
+static uint32_t *futex_of(struct lock *lock)
+{
+    return (uint32_t *)(void *)&lock->word;
+}
+
+static void cpu_relax(void)
+{
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#else
+    __asm__ volatile("yield");
+#endif
+}
+
+/*
+ * Spin for about as long as a refill holds the lock, then sleep. A thread that slept takes the lock with bit 0 set,
+ * because others may still sleep.
+ */
+noinline_cold bool lock_acquire_slow(struct lock *lock)
+{
+    uint64_t self = lock_self();
+    if (lock_held_by_self(lock))
+        return false;
+    for (int i = 0; i < 100; i++) {
+        uint64_t expected = 0;
+        if (atomic_compare_exchange_weak_explicit(&lock->word, &expected, self, memory_order_acquire,
+                                                  memory_order_relaxed)) {
+            lock->waits++;
+            return true;
+        }
+        cpu_relax();
+    }
+    for (;;) {
+        uint64_t word = atomic_load_explicit(&lock->word, memory_order_relaxed);
+        if (word == 0) {
+            if (atomic_compare_exchange_weak_explicit(&lock->word, &word, self | 1, memory_order_acquire,
+                                                      memory_order_relaxed))
+                break;
+            continue;
+        }
+        if (!(word & 1) && !atomic_compare_exchange_weak_explicit(&lock->word, &word, word | 1, memory_order_relaxed,
+                                                                  memory_order_relaxed))
+            continue;
+        sys_call(SYS_futex, (long)futex_of(lock), FUTEX_WAIT_PRIVATE, (long)(uint32_t)(word | 1), 0, 0, 0);
+    }
+    lock->waits++;
+    return true;
+}
+
+noinline_cold void lock_wake(struct lock *lock)
+{
+    sys_call3(SYS_futex, (long)futex_of(lock), FUTEX_WAKE_PRIVATE, 1);
+}

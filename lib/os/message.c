@@ -1,0 +1,57 @@
+#include "os/message.h"
+#include "os/syscall.h"
+
+#include <stdlib.h>
+
+void message_text(struct message *m, const char *text)
+{
+    while (*text && m->length < sizeof(m->text) - 1)
+        m->text[m->length++] = *text++;
+}
+
+static void message_digits(struct message *m, uint64_t n, unsigned base)
+{
+    char digits[24];
+    size_t at = sizeof(digits) - 1;
+    digits[at] = 0;
+    do {
+        digits[--at] = "0123456789abcdef"[n % base];
+        n /= base;
+    } while (n);
+    message_text(m, digits + at);
+}
+
+void message_number(struct message *m, uint64_t n)
+{
+    message_digits(m, n, 10);
+}
+
+void message_pointer(struct message *m, const void *p)
+{
+    if (!p) {
+        message_text(m, "(nil)");
+        return;
+    }
+    message_text(m, "0x");
+    message_digits(m, (uintptr_t)p, 16);
+}
+
+void message_write(struct message *m)
+{
+    m->text[m->length++] = '\n';
+    sys_call3(SYS_write, 2, (long)m->text, (long)m->length);
+    m->length = 0;
+}
+
+noinline_cold void sheaf_assert_failed(const char *what, const char *file, int line)
+{
+    struct message m = {.length = 0};
+    message_text(&m, "sheaf: assertion failed: ");
+    message_text(&m, what);
+    message_text(&m, " at ");
+    message_text(&m, file);
+    message_text(&m, ":");
+    message_number(&m, (uint64_t)line);
+    message_write(&m);
+    abort();
+}

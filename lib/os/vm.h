@@ -1,0 +1,39 @@
+/*
+ * Address space and its pages. Nothing here touches errno. A call that the system refuses is counted and survived:
+ * munmap and madvise may fail at any time with ENOMEM when the process is at its limit of mappings.
+ */
+#ifndef SHEAF_OS_VM_H
+#define SHEAF_OS_VM_H
+
+#include "os/compiler.h"
+
+extern _Atomic uint64_t vm_failures; /* calls that failed and were survived */
+extern bool vm_staged;               /* the reservation is not writable yet: vm_commit() must precede the first write */
+
+/* Bytes in a page of the running kernel. */
+size_t vm_page_size(void);
+
+/* Bytes of memory and swap of the machine; 0 when the system does not tell. */
+uint64_t vm_machine_memory(void);
+
+/*
+ * Reserve `size` bytes at a multiple of `align`, readable as zeros. Writable too, unless the system does not grant
+ * that much writable memory (overcommit off, RLIMIT_DATA): then vm_staged is set. NULL when there is no room.
+ */
+void *vm_reserve(size_t size, size_t align);
+
+/* Make a part of a staged reservation writable; free of cost otherwise. False when the system refuses. */
+bool vm_commit(void *addr, size_t size);
+
+/* Map zeroed writable memory outside the reservation, at a multiple of `align`; NULL when there is none. */
+void *vm_map(size_t size, size_t align);
+bool vm_unmap(void *addr, size_t size);
+
+/* Give the pages back; they read as zero afterwards. False: the system refused, the contents still stand. */
+bool vm_discard(void *addr, size_t size);
+
+/* Move the pages of a range of the reservation to another one of the same size, whose contents are lost. The old range stays mapped
+ * and reads as zero. False: nothing happened. */
+bool vm_move(void *from, void *to, size_t size);
+
+#endif

@@ -1,0 +1,21 @@
+/* Free runs of one arena, found by length: exact bins below 64 units, eight for each doubling above. */
+#ifndef SHEAF_REGION_BINS_H
+#define SHEAF_REGION_BINS_H
+
+#include "region/unit.h"
+
+#define BINS_EXACT 64
+#define BINS       (BINS_EXACT + 8 * 20)
+
+struct bins {
+    uint32_t head[BINS]; /* one more than the unit, 0 for none: zeroed memory is an empty set */
+    uint64_t filled[(BINS + 63) / 64];
+};
+
+void bins_insert(struct bins *bins, uint32_t unit);
+void bins_remove(struct bins *bins, uint32_t unit);
+
+/* A run of at least `units`: the most recently freed one of the smallest bin that has one; UNIT_NONE when there is none. */
+uint32_t bins_find(const struct bins *bins, uint32_t units);
+
+#endif

@@ -1,0 +1,68 @@
+/*
+ * Runs of units for slabs and large blocks, in two arenas, so that neither breaks up the other.
+ *
+ * One lock. Nothing is called under it but the table's own code: no system call, except when a staged reservation
+ * grows. Memory is given back outside it: the run is taken out first (UNIT_BUSY).
+ */
+#ifndef SHEAF_REGION_REGION_H
+#define SHEAF_REGION_REGION_H
+
+#include "region/space.h"
+#include "region/unit.h"
+
+enum arena_kind { ARENA_SLAB, ARENA_LARGE, ARENA_COUNT };
+
+/* What the region has given out and what it keeps; read without the lock. */
+struct region_stats {
+    uint64_t slab_units;
+    uint64_t large_units, large_blocks, large_alloc, large_free, large_remap;
+    uint64_t warm_units;   /* free and possibly resident */
+    uint64_t purged_units; /* given back, in all */
+    uint64_t reserve_units;
+};
+extern struct region_stats region_stats;
+
+void region_init(size_t keep_bytes, uint32_t decay_ms);
+
+/*
+ * `units` units, the first at a multiple of `align` units (a power of two) of address space. UNIT_NONE: there are none.
+ * *zeroed tells that all of it reads as zero. In a signal handler that interrupted the region, a single unit comes from a reserve.
+ */
+uint32_t region_alloc(enum arena_kind arena, uint32_t units, uint32_t align, bool *zeroed);
+
+/* Give back a run that was allocated. In a signal handler over the region, it is put aside and freed by the next caller. */
+void region_free(uint32_t unit);
+
+/* Make the run at `unit` longer or shorter where it stands; false when its neighbour is in use. */
+bool region_resize(uint32_t unit, uint32_t units);
+
+/* Whether unit `unit` of an allocated run holds no data yet. */
+bool region_unit_clean(uint32_t unit);
+
+/*
+ * Give memory back: what has been free for the decay time, or all of it. Returns the bytes.
+ * Must not be called with any lock held.
+ */
+size_t region_purge(bool all);
+
+/* Whether there is something to give back soon; for the helper thread. */
+bool region_warm(void);
+
+/* fork: see cache/fork.c. */
+bool region_lock(void);
+void region_unlock(void);
+void region_reset(void);
+bool region_locked_by_self(void);
+
+static inline void *unit_address(uint32_t unit)
+{
+    return (void *)(space.region + ((uintptr_t)unit << UNIT_SHIFT));
+}
+
+/* The unit of an address; at least unit_count when it is not in the region. */
+static inline uintptr_t unit_of(const void *p)
+{
+    return ((uintptr_t)p - space.region) >> UNIT_SHIFT;
+}
+
+#endif
