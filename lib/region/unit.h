@@ -19,6 +19,7 @@ enum unit_kind {
     UNIT_TAIL,       /* last unit of a free run of two or more */
     UNIT_SLAB,       /* head of a slab; all its units have `slab` */
     UNIT_LARGE,      /* head of a large block in use */
+    UNIT_CLOSED,     /* head of a large block that is being freed: a second free sees it */
     UNIT_BUSY,       /* head of a run that is being given back to the system: neither free nor used */
 };
 

@@ -1,0 +1,508 @@
+#include "region/region.h"
+#include "region/bins.h"
+#include "os/clock.h"
+#include "os/lock.h"
+#include "os/vm.h"
+
+#define RESERVE_UNITS 8
+#define COMMIT_STEP   16u /* units; a staged reservation grows by 1 MiB and then by an eighth of what it has */
+
+/* Where one kind of run lives. Units from `frontier` up to `end` were never used. */
+struct arena {
+    uint32_t start, frontier, end;
+    uint32_t committed; /* staged: writable up to here */
+    uint32_t oldest, newest; /* free and dirty runs by age, one more than the unit */
+    struct bins bins;
+};
+
+static struct {
+    struct lock lock; /* protects the arenas, the table of units and the dirty bits of runs that are not in use */
+    struct arena arenas[ARENA_COUNT];
+    size_t keep_units;
+    uint32_t decay_ms;
+    _Atomic uint32_t put_aside;              /* runs freed over the lock's holder, linked by bin_next, one more than the unit */
+    _Atomic uint32_t reserve[RESERVE_UNITS]; /* single units for signal handlers over the holder, one more than the unit */
+} region;
+
+struct region_stats region_stats;
+
+/* ---- dirty bits ---- */
+
+static uint64_t word_mask(uint32_t from, uint32_t to)
+{
+    uint64_t mask = ~0ull << (from % 64);
+    return to % 64 ? mask & (~0ull >> (64 - to % 64)) : mask;
+}
+
+/* Set or clear the bits of [from, to); returns how many were set before. */
+static uint32_t dirty_change(uint32_t from, uint32_t to, bool set)
+{
+    uint32_t before = 0;
+    while (from < to) {
+        uint32_t stop = (from | 63) + 1 < to ? (from | 63) + 1 : to;
+        uint64_t mask = word_mask(from, stop);
+        uint64_t *word = &space.dirty[from / 64];
+        before += (uint32_t)__builtin_popcountll(*word & mask);
+        *word = set ? *word | mask : *word & ~mask;
+        from = stop;
+    }
+    return before;
+}
+
+static uint32_t dirty_count(uint32_t from, uint32_t to)
+{
+    uint32_t n = 0;
+    while (from < to) {
+        uint32_t stop = (from | 63) + 1 < to ? (from | 63) + 1 : to;
+        n += (uint32_t)__builtin_popcountll(space.dirty[from / 64] & word_mask(from, stop));
+        from = stop;
+    }
+    return n;
+}
+
+bool region_unit_clean(uint32_t unit)
+{
+    return !(space.dirty[unit / 64] >> (unit % 64) & 1);
+}
+
+/* ---- free runs ---- */
+
+static struct arena *arena_of(uint32_t unit)
+{
+    return &region.arenas[unit >= region.arenas[ARENA_LARGE].start ? ARENA_LARGE : ARENA_SLAB];
+}
+
+static void age_insert(struct arena *arena, uint32_t unit)
+{
+    struct unit *run = &space.units[unit];
+    run->listed = 1;
+    run->age_next = UNIT_NONE;
+    run->age_prev = arena->newest - 1;
+    if (arena->newest)
+        space.units[run->age_prev].age_next = unit;
+    else
+        arena->oldest = unit + 1;
+    arena->newest = unit + 1;
+}
+
+static void age_remove(struct arena *arena, uint32_t unit)
+{
+    struct unit *run = &space.units[unit];
+    if (!run->listed)
+        return;
+    run->listed = 0;
+    if (run->age_prev != UNIT_NONE)
+        space.units[run->age_prev].age_next = run->age_next;
+    else
+        arena->oldest = run->age_next + 1;
+    if (run->age_next != UNIT_NONE)
+        space.units[run->age_next].age_prev = run->age_prev;
+    else
+        arena->newest = run->age_prev + 1;
+}
+
+static void run_link(struct arena *arena, uint32_t unit, uint32_t length)
+{
+    struct unit *run = &space.units[unit];
+    run->length = length;
+    run->kind = UNIT_FREE;
+    if (length > 1) {
+        space.units[unit + length - 1].length = length;
+        space.units[unit + length - 1].kind = UNIT_TAIL;
+    }
+    bins_insert(&arena->bins, unit);
+    if (dirty_count(unit, unit + length))
+        age_insert(arena, unit);
+}
+
+/* Afterwards its units are of kind UNIT_INSIDE. */
+static void run_unlink(struct arena *arena, uint32_t unit)
+{
+    struct unit *run = &space.units[unit];
+    sheaf_assert(run->kind == UNIT_FREE);
+    bins_remove(&arena->bins, unit);
+    age_remove(arena, unit);
+    space.units[unit + run->length - 1].kind = UNIT_INSIDE;
+    run->kind = UNIT_INSIDE;
+}
+
+/* Join with free neighbours and file. The joined run counts as freed now: it is used now. */
+static void run_insert(uint32_t unit, uint32_t length, uint32_t stamp)
+{
+    struct arena *arena = arena_of(unit);
+    if (unit + length < arena->frontier && space.units[unit + length].kind == UNIT_FREE) {
+        uint32_t next = unit + length;
+        length += space.units[next].length;
+        run_unlink(arena, next);
+    }
+    if (unit > arena->start) {
+        struct unit *below = &space.units[unit - 1];
+        if (below->kind == UNIT_TAIL || below->kind == UNIT_FREE) {
+            uint32_t previous = unit - below->length;
+            length += below->length;
+            run_unlink(arena, previous);
+            unit = previous;
+        }
+    }
+    space.units[unit].stamp = stamp;
+    run_link(arena, unit, length);
+}
+
+/* ---- allocation ---- */
+
+static bool commit_to(struct arena *arena, uint32_t frontier)
+{
+    if (likely(!vm_staged) || frontier <= arena->committed)
+        return true;
+    uint32_t used = arena->committed - arena->start;
+    uint32_t step = used / 8 > COMMIT_STEP ? used / 8 : COMMIT_STEP;
+    uint32_t to = frontier + step < arena->end ? frontier + step : arena->end;
+    for (;; to = frontier) { /* near the limit, exactly what is needed may still be granted */
+        uint32_t n = to - arena->committed;
+        if (space_commit(unit_address(arena->committed), (size_t)n << UNIT_SHIFT) &&
+            space_commit(&space.units[arena->committed], n * sizeof(struct unit)) &&
+            space_commit(&space.ids[arena->committed], n * sizeof(uint16_t)) &&
+            space_commit(&space.dirty[arena->committed / 64], (n / 64 + 2) * 8)) {
+            arena->committed = to;
+            return true;
+        }
+        if (to == frontier)
+            return false;
+    }
+}
+
+/* Take from the frontier, together with a free run that ends there. */
+static uint32_t take_frontier(struct arena *arena, uint32_t units, uint32_t align)
+{
+    uint32_t start = arena->frontier;
+    uint32_t below = 0;
+    if (start > arena->start) {
+        struct unit *last = &space.units[start - 1];
+        if (last->kind == UNIT_TAIL || last->kind == UNIT_FREE)
+            below = last->length;
+    }
+    uint64_t first = space.region >> UNIT_SHIFT;
+    uint64_t at = round_up(first + start - below, align) - first;
+    if (at + units > arena->end || !commit_to(arena, (uint32_t)(at + units)))
+        return UNIT_NONE;
+    if (below)
+        run_unlink(arena, start - below);
+    arena->frontier = (uint32_t)(at + units);
+    if (at > start - below) {
+        space.units[start - below].stamp = clock_ms();
+        run_link(arena, start - below, (uint32_t)at - (start - below));
+    }
+    return (uint32_t)at;
+}
+
+static uint32_t take_free(struct arena *arena, uint32_t units, uint32_t align)
+{
+    uint64_t want = (uint64_t)units + align - 1;
+    uint32_t run = want < UINT32_MAX ? bins_find(&arena->bins, (uint32_t)want) : UNIT_NONE;
+    if (run == UNIT_NONE)
+        return UNIT_NONE;
+    uint32_t length = space.units[run].length;
+    uint32_t stamp = space.units[run].stamp;
+    run_unlink(arena, run);
+    uint64_t first = space.region >> UNIT_SHIFT;
+    uint32_t at = (uint32_t)(round_up(first + run, align) - first);
+    if (at > run)
+        run_insert(run, at - run, stamp);
+    if (run + length > at + units)
+        run_insert(at + units, run + length - at - units, stamp);
+    return at;
+}
+
+static void count_taken(uint32_t unit, uint32_t units, enum arena_kind kind)
+{
+    region_stats.warm_units -= dirty_count(unit, unit + units);
+    if (kind == ARENA_SLAB) {
+        region_stats.slab_units += units;
+    } else {
+        region_stats.large_units += units;
+        region_stats.large_blocks++;
+        region_stats.large_alloc++;
+    }
+}
+
+static uint32_t take(enum arena_kind kind, uint32_t units, uint32_t align)
+{
+    uint32_t unit = UNIT_NONE;
+    /* The other arena is the last resort: separation is for order, not for safety. */
+    for (int i = 0; i < ARENA_COUNT && unit == UNIT_NONE; i++) {
+        struct arena *arena = &region.arenas[((unsigned)kind + (unsigned)i) % ARENA_COUNT];
+        unit = take_free(arena, units, align);
+        if (unit == UNIT_NONE)
+            unit = take_frontier(arena, units, align);
+    }
+    return unit;
+}
+
+static void free_locked(uint32_t unit);
+
+/* What signal handlers put aside is freed by whoever comes next. */
+static void collect_put_aside(void)
+{
+    if (likely(!atomic_load_explicit(&region.put_aside, memory_order_relaxed)))
+        return;
+    uint32_t next = atomic_exchange(&region.put_aside, 0);
+    while (next) {
+        uint32_t unit = next - 1;
+        next = space.units[unit].bin_next;
+        free_locked(unit);
+    }
+}
+
+static void refill_reserve(void)
+{
+    for (int i = 0; i < RESERVE_UNITS; i++) {
+        if (atomic_load_explicit(&region.reserve[i], memory_order_relaxed))
+            continue;
+        uint32_t unit = take_frontier(&region.arenas[ARENA_SLAB], 1, 1);
+        if (unit == UNIT_NONE)
+            return;
+        atomic_store(&region.reserve[i], unit + 1);
+    }
+}
+
+static uint32_t take_reserve(enum arena_kind kind, uint32_t units, uint32_t align)
+{
+    if (units != 1 || align != 1)
+        return UNIT_NONE;
+    for (int i = 0; i < RESERVE_UNITS; i++) {
+        uint32_t unit = atomic_exchange(&region.reserve[i], 0);
+        if (!unit)
+            continue;
+        unit--;
+        space.units[unit].length = 1;
+        space.units[unit].kind = kind == ARENA_SLAB ? UNIT_SLAB : UNIT_LARGE;
+        __atomic_fetch_add(&region_stats.reserve_units, 1, __ATOMIC_RELAXED);
+        if (kind == ARENA_SLAB) {
+            __atomic_fetch_add(&region_stats.slab_units, 1, __ATOMIC_RELAXED);
+        } else {
+            __atomic_fetch_add(&region_stats.large_units, 1, __ATOMIC_RELAXED);
+            __atomic_fetch_add(&region_stats.large_blocks, 1, __ATOMIC_RELAXED);
+        }
+        return unit;
+    }
+    return UNIT_NONE;
+}
+
+uint32_t region_alloc(enum arena_kind kind, uint32_t units, uint32_t align, bool *zeroed)
+{
+    *zeroed = false;
+    if (!lock_acquire(&region.lock))
+        return take_reserve(kind, units, align);
+    collect_put_aside();
+    if (unlikely(!atomic_load_explicit(&region.reserve[0], memory_order_relaxed)))
+        refill_reserve();
+    uint32_t unit = take(kind, units, align);
+    if (unit != UNIT_NONE) {
+        space.units[unit].length = units;
+        space.units[unit].kind = kind == ARENA_SLAB ? UNIT_SLAB : UNIT_LARGE;
+        *zeroed = dirty_count(unit, unit + units) == 0;
+        count_taken(unit, units, kind);
+    }
+    lock_release(&region.lock);
+    return unit;
+}
+
+/* ---- freeing ---- */
+
+static void free_locked(uint32_t unit)
+{
+    struct unit *run = &space.units[unit];
+    uint32_t length = run->length;
+    if (run->kind == UNIT_SLAB) {
+        region_stats.slab_units -= length;
+    } else {
+        region_stats.large_units -= length;
+        region_stats.large_blocks--;
+        region_stats.large_free++;
+    }
+    run->kind = UNIT_INSIDE;
+    dirty_change(unit, unit + length, true);
+    region_stats.warm_units += length;
+    run_insert(unit, length, clock_ms());
+}
+
+/* The most that may stay resident though free: a fixed amount, and an eighth of what is in use. */
+static bool too_warm(void)
+{
+    return region_stats.warm_units > region.keep_units + (region_stats.slab_units + region_stats.large_units) / 8;
+}
+
+void region_free(uint32_t unit)
+{
+    if (!lock_acquire(&region.lock)) {
+        uint32_t head = atomic_load(&region.put_aside);
+        do {
+            space.units[unit].bin_next = head;
+        } while (!atomic_compare_exchange_weak(&region.put_aside, &head, unit + 1));
+        return;
+    }
+    collect_put_aside();
+    free_locked(unit);
+    bool purge = too_warm();
+    lock_release(&region.lock);
+    if (unlikely(purge))
+        region_purge(false);
+}
+
+static bool grow_locked(uint32_t unit, uint32_t units)
+{
+    struct unit *run = &space.units[unit];
+    struct arena *arena = arena_of(unit);
+    uint32_t end = unit + run->length;
+    uint32_t more = units - run->length;
+    if (end == arena->frontier) {
+        if (arena->end - end < more || !commit_to(arena, end + more))
+            return false;
+        arena->frontier = end + more;
+    } else {
+        struct unit *next = &space.units[end];
+        if (next->kind != UNIT_FREE || next->length < more)
+            return false;
+        uint32_t left = next->length - more;
+        uint32_t stamp = next->stamp;
+        run_unlink(arena, end);
+        if (left)
+            run_insert(end + more, left, stamp);
+        region_stats.warm_units -= dirty_count(end, end + more);
+    }
+    region_stats.large_units += more;
+    run->length = units;
+    return true;
+}
+
+bool region_resize(uint32_t unit, uint32_t units)
+{
+    if (!lock_acquire(&region.lock))
+        return false;
+    struct unit *run = &space.units[unit];
+    bool done = true;
+    if (units > run->length) {
+        done = grow_locked(unit, units);
+    } else if (units < run->length) {
+        uint32_t rest = run->length - units;
+        run->length = units;
+        region_stats.large_units -= rest;
+        region_stats.warm_units += rest;
+        dirty_change(unit + units, unit + units + rest, true);
+        run_insert(unit + units, rest, clock_ms());
+    }
+    lock_release(&region.lock);
+    return done;
+}
+
+/* ---- giving back ---- */
+
+/* Discard the dirty stretches of a run that is out of the bins. False: the system refused one. */
+static bool discard(uint32_t unit, uint32_t length)
+{
+    uint32_t end = unit + length;
+    for (uint32_t from = unit; from < end;) {
+        uint32_t to = from;
+        while (to < end && !region_unit_clean(to))
+            to++;
+        if (to > from && !vm_discard(unit_address(from), (size_t)(to - from) << UNIT_SHIFT))
+            return false;
+        from = to + 1;
+    }
+    return true;
+}
+
+/* Take the oldest run whose time has come out of its arena. */
+static uint32_t oldest_due(bool all, uint32_t now)
+{
+    uint32_t best = UNIT_NONE;
+    for (int i = 0; i < ARENA_COUNT; i++) {
+        uint32_t unit = region.arenas[i].oldest - 1;
+        if (unit == UNIT_NONE)
+            continue;
+        if (best == UNIT_NONE || now - space.units[unit].stamp > now - space.units[best].stamp)
+            best = unit;
+    }
+    if (best == UNIT_NONE)
+        return UNIT_NONE;
+    bool aged = region.decay_ms && now - space.units[best].stamp >= region.decay_ms;
+    return all || aged || too_warm() ? best : UNIT_NONE;
+}
+
+/*
+ * One run at a time is taken out, given back without the lock, and filed again. While it is out, its neighbours see
+ * UNIT_BUSY and do not join it, and nobody changes its dirty bits.
+ */
+size_t region_purge(bool all)
+{
+    size_t given = 0;
+    uint32_t now = clock_ms();
+    for (int runs = 0; all || runs < 64; runs++) {
+        if (!lock_acquire(&region.lock))
+            break;
+        collect_put_aside();
+        uint32_t unit = oldest_due(all, now);
+        if (unit == UNIT_NONE) {
+            lock_release(&region.lock);
+            break;
+        }
+        uint32_t length = space.units[unit].length;
+        uint32_t stamp = space.units[unit].stamp;
+        run_unlink(arena_of(unit), unit);
+        space.units[unit].kind = UNIT_BUSY;
+        lock_release(&region.lock);
+
+        bool done = discard(unit, length);
+
+        if (!lock_acquire(&region.lock))
+            break;
+        space.units[unit].kind = UNIT_INSIDE;
+        if (done) {
+            uint32_t units = dirty_change(unit, unit + length, false);
+            region_stats.warm_units -= units;
+            region_stats.purged_units += units;
+            given += (size_t)units << UNIT_SHIFT;
+        }
+        run_insert(unit, length, done ? stamp : now);
+        lock_release(&region.lock);
+        if (!done) /* it stays warm; another time */
+            break;
+    }
+    return given;
+}
+
+bool region_warm(void)
+{
+    return read_once(region_stats.warm_units) != 0;
+}
+
+/* ---- life ---- */
+
+void region_init(size_t keep_bytes, uint32_t decay_ms)
+{
+    uint32_t half = space.unit_count / 2;
+    region.arenas[ARENA_SLAB] = (struct arena){.start = 0, .frontier = 0, .end = half};
+    region.arenas[ARENA_LARGE] = (struct arena){.start = half, .frontier = half, .end = space.unit_count, .committed = half};
+    region.keep_units = keep_bytes >> UNIT_SHIFT;
+    region.decay_ms = decay_ms;
+}
+
+bool region_lock(void)
+{
+    return lock_acquire(&region.lock);
+}
+
+void region_unlock(void)
+{
+    lock_release(&region.lock);
+}
+
+void region_reset(void)
+{
+    lock_reset(&region.lock);
+}
+
+bool region_locked_by_self(void)
+{
+    return lock_held_by_self(&region.lock);
+}

@@ -1,0 +1,52 @@
+#include "slab/descriptor.h"
+
+#include <string.h>
+
+/* Size in 64-byte lines: a header and up to 1024 bytes of bits. */
+#define LINES_MAX 18
+
+/* Lock-free stacks; the upper half of a head counts the changes, against ABA. References begin at 1. */
+static _Atomic uint64_t stacks[LINES_MAX];
+static _Atomic uint32_t next_line = 1;
+
+static uint32_t stack_pop(_Atomic uint64_t *stack)
+{
+    uint64_t head = atomic_load(stack);
+    uint64_t next;
+    do {
+        if (!(uint32_t)head)
+            return 0;
+        /* stale when another took it meanwhile; the count makes the exchange fail then */
+        uint32_t below = read_once(descriptor_of((uint32_t)head)->next);
+        next = ((head >> 32) + 1) << 32 | below;
+    } while (!atomic_compare_exchange_weak(stack, &head, next));
+    return (uint32_t)head;
+}
+
+struct slab *descriptor_alloc(unsigned objects)
+{
+    unsigned words = (objects + 63) / 64;
+    unsigned lines = 1 + (words + 7) / 8;
+    uint32_t reference = stack_pop(&stacks[lines]);
+    if (!reference) {
+        reference = atomic_fetch_add(&next_line, lines);
+        if ((size_t)(reference + lines) * 64 > space.slabs_size || !space_commit(descriptor_of(reference), lines * 64ul))
+            return NULL;
+    }
+    struct slab *slab = descriptor_of(reference);
+    memset(slab, 0, lines * 64ul);
+    slab->reference = reference;
+    slab->words = (uint16_t)words;
+    return slab;
+}
+
+void descriptor_free(struct slab *slab)
+{
+    _Atomic uint64_t *stack = &stacks[1 + (slab->words + 7) / 8];
+    uint64_t head = atomic_load(stack);
+    uint64_t next;
+    do {
+        write_once(slab->next, (uint32_t)head);
+        next = ((head >> 32) + 1) << 32 | slab->reference;
+    } while (!atomic_compare_exchange_weak(stack, &head, next));
+}

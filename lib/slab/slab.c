@@ -1,0 +1,351 @@
+#include "slab/slab.h"
+#include "slab/descriptor.h"
+
+#define SMALL_SLAB_OBJECT 8192 /* larger ones live in slabs of four units */
+#define EMPTY_KEPT        1
+
+void slab_cache_init(struct slab_cache *cache, unsigned number, uint32_t size, void (*ctor)(void *))
+{
+    cache->size = size;
+    cache->units = size <= SMALL_SLAB_OBJECT ? 1 : 4;
+    cache->objects = (uint32_t)((cache->units * UNIT_SIZE) / size);
+    cache->reciprocal = (1ull << 40) / size + 1;
+    cache->number = (uint16_t)number;
+    cache->ctor = ctor;
+}
+
+static uint32_t slab_free_objects(const struct slab_cache *cache, const struct slab *slab)
+{
+    return slab->returned + (cache->objects - slab->mark);
+}
+
+static char *slab_start(const struct slab *slab)
+{
+    return unit_address(slab->unit);
+}
+
+static uint32_t slab_index(const struct slab_cache *cache, uintptr_t offset)
+{
+    return (uint32_t)((offset * cache->reciprocal) >> 40);
+}
+
+/* ---- lists; the lock is held ---- */
+
+static void list_remove(struct slab_cache *cache, struct slab *slab)
+{
+    if (slab->list == SLAB_UNLISTED)
+        return;
+    if (slab->prev)
+        descriptor_of(slab->prev)->next = slab->next;
+    else
+        cache->lists[slab->list] = slab->next;
+    if (slab->next)
+        descriptor_of(slab->next)->prev = slab->prev;
+    slab->list = SLAB_UNLISTED;
+}
+
+static void list_insert(struct slab_cache *cache, struct slab *slab, uint8_t list)
+{
+    uint32_t head = cache->lists[list];
+    slab->list = list;
+    slab->prev = 0;
+    slab->next = head;
+    if (head)
+        descriptor_of(head)->prev = slab->reference;
+    cache->lists[list] = slab->reference;
+}
+
+/* Put the slab where it belongs by what is free in it. */
+static void list_update(struct slab_cache *cache, struct slab *slab)
+{
+    uint32_t free = slab_free_objects(cache, slab);
+    uint8_t list = SLAB_UNLISTED;
+    if (free)
+        list = free == cache->objects ? SLAB_LISTS - 1 : (uint8_t)(free * SLAB_LISTS / cache->objects);
+    if (list == slab->list)
+        return;
+    if (slab->list == SLAB_UNLISTED)
+        cache->add_partial++;
+    list_remove(cache, slab);
+    if (list != SLAB_UNLISTED)
+        list_insert(cache, slab, list);
+}
+
+static struct slab *list_fullest(const struct slab_cache *cache)
+{
+    for (int i = 0; i < SLAB_LISTS; i++)
+        if (cache->lists[i])
+            return descriptor_of(cache->lists[i]);
+    return NULL;
+}
+
+/* ---- taking objects out; the lock is held ---- */
+
+/* Returned objects first, in address order, by whole words where all of a word is wanted. */
+static unsigned take_returned(const struct slab_cache *cache, struct slab *slab, void **objects, unsigned want)
+{
+    unsigned n = 0;
+    char *start = slab_start(slab);
+    uint32_t w = slab->first_word;
+    while (n < want && slab->returned) {
+        uint64_t bits = slab->bits[w];
+        if (!bits) {
+            w++;
+            continue;
+        }
+        char *first = start + (size_t)w * 64 * cache->size;
+        do {
+            objects[n++] = first + (size_t)(unsigned)__builtin_ctzll(bits) * cache->size;
+            bits &= bits - 1;
+            slab->returned--;
+        } while (bits && n < want);
+        slab->bits[w] = bits;
+    }
+    slab->first_word = w;
+    return n;
+}
+
+static unsigned take_fresh(const struct slab_cache *cache, struct slab *slab, void **objects, unsigned want)
+{
+    unsigned left = cache->objects - slab->mark;
+    unsigned n = want < left ? want : left;
+    char *at = slab_start(slab) + (size_t)slab->mark * cache->size;
+    for (unsigned i = 0; i < n; i++, at += cache->size)
+        objects[i] = at;
+    slab->mark += n;
+    return n;
+}
+
+static unsigned take_from(struct slab_cache *cache, struct slab *slab, void **objects, unsigned want, unsigned *fresh)
+{
+    if (slab_free_objects(cache, slab) == cache->objects)
+        cache->empty--;
+    unsigned n = take_returned(cache, slab, objects, want);
+    *fresh = 0;
+    if (n < want)
+        *fresh = take_fresh(cache, slab, objects + n, want - n);
+    cache->free -= n + *fresh;
+    list_update(cache, slab);
+    return n + *fresh;
+}
+
+/* The user's constructor runs without the lock: it may call us. */
+static void construct(const struct slab_cache *cache, void **objects, unsigned n)
+{
+    if (cache->ctor)
+        for (unsigned i = 0; i < n; i++)
+            cache->ctor(objects[i]);
+}
+
+static void reverse(void **objects, unsigned n)
+{
+    for (unsigned i = 0, j = n; i + 1 < j; i++) {
+        void *swap = objects[i];
+        objects[i] = objects[--j];
+        objects[j] = swap;
+    }
+}
+
+/* ---- slabs from and to the region; no lock held ---- */
+
+static void slab_release(struct slab *slab, unsigned units)
+{
+    uint32_t unit = slab->unit;
+    for (uint32_t i = 0; i < units; i++)
+        write_once(space.ids[unit + i], 0);
+    descriptor_free(slab);
+    region_free(unit);
+}
+
+static struct slab *slab_create(const struct slab_cache *cache)
+{
+    struct slab *slab = descriptor_alloc(cache->objects);
+    if (!slab)
+        return NULL;
+    bool zeroed;
+    uint32_t unit = region_alloc(ARENA_SLAB, cache->units, 1, &zeroed);
+    if (unit == UNIT_NONE) {
+        descriptor_free(slab);
+        return NULL;
+    }
+    slab->unit = unit;
+    slab->cache = cache->number;
+    slab->list = SLAB_UNLISTED;
+    for (uint32_t i = 0; i < cache->units; i++) {
+        space.units[unit + i].slab = slab->reference;
+        write_once(space.ids[unit + i], (uint16_t)(cache->number << 4));
+    }
+    return slab;
+}
+
+/* ---- the interface ---- */
+
+unsigned slab_take(struct slab_cache *cache, void **objects, unsigned want, bool fresh)
+{
+    unsigned n = 0;
+    struct slab *new = NULL;
+    for (;;) {
+        unsigned built = 0;
+        bool held = lock_acquire(&cache->lock);
+        if (!held)
+            break; /* a handler over the holder: its caller has other ways */
+        if (new) {
+            cache->slabs++;
+            cache->alloc_slab++;
+            cache->empty++;
+            cache->free += cache->objects;
+            list_insert(cache, new, SLAB_LISTS - 1);
+            new = NULL;
+        }
+        struct slab *slab;
+        while (n < want && !built && (slab = list_fullest(cache)))
+            n += take_from(cache, slab, objects + n, want - n, &built);
+        lock_release(&cache->lock);
+        construct(cache, objects + n - built, built);
+        if (n == want)
+            break;
+        if (built)
+            continue;
+        if (!fresh || !(new = slab_create(cache)))
+            break;
+    }
+    if (unlikely(new))
+        slab_release(new, cache->units);
+    reverse(objects, n);
+    return n;
+}
+
+/* Set the object's bit. The slab is noted when it is touched for the first time. */
+static enum slab_fault give_one(struct slab_cache *cache, void *object, struct slab **slab_out_)
+{
+    struct slab *slab = descriptor_of_unit(unit_of(object));
+    uintptr_t offset = (uintptr_t)object - (uintptr_t)slab_start(slab);
+    uint32_t index = slab_index(cache, offset);
+    *slab_out_ = slab;
+    if (unlikely((uintptr_t)index * cache->size != offset))
+        return SLAB_INTERIOR;
+    uint64_t *word = &slab->bits[index / 64];
+    uint64_t bit = 1ull << (index % 64);
+    if (unlikely(index >= slab->mark || (*word & bit)))
+        return SLAB_DOUBLE_FREE;
+    if (slab_free_objects(cache, slab) == 0 && !slab->touched)
+        slab->first_word = index / 64;
+    *word |= bit;
+    slab->returned++;
+    if (index / 64 < slab->first_word)
+        slab->first_word = index / 64;
+    return SLAB_OK;
+}
+
+bool slab_give(struct slab_cache *cache, void *const *objects, unsigned n, struct slab_report *report)
+{
+    struct slab *touched[SLAB_BATCH];
+    struct slab *empty[SLAB_BATCH];
+    unsigned ntouched = 0;
+    unsigned nempty = 0;
+    report->fault = SLAB_OK;
+    if (!lock_acquire(&cache->lock))
+        return false;
+    unsigned i;
+    for (i = 0; i < n; i++) {
+        struct slab *slab;
+        enum slab_fault fault = give_one(cache, objects[i], &slab);
+        if (unlikely(fault)) {
+            *report = (struct slab_report){fault, objects[i]};
+            break;
+        }
+        if (!slab->touched) {
+            slab->touched = 1;
+            touched[ntouched++] = slab;
+        }
+    }
+    cache->free += i;
+    for (unsigned t = 0; t < ntouched; t++) {
+        struct slab *slab = touched[t];
+        slab->touched = 0;
+        list_update(cache, slab);
+        if (slab_free_objects(cache, slab) != cache->objects)
+            continue;
+        cache->remove_partial++;
+        if (cache->empty < EMPTY_KEPT) {
+            cache->empty++;
+            continue;
+        }
+        list_remove(cache, slab);
+        cache->slabs--;
+        cache->free_slab++;
+        cache->free -= cache->objects;
+        empty[nempty++] = slab;
+    }
+    lock_release(&cache->lock);
+    for (unsigned e = 0; e < nempty; e++)
+        slab_release(empty[e], cache->units);
+    return true;
+}
+
+void slab_shrink(struct slab_cache *cache)
+{
+    for (;;) {
+        struct slab *empty = NULL;
+        if (!cache->size || !lock_acquire(&cache->lock))
+            return;
+        if (cache->empty)
+            for (uint32_t at = cache->lists[SLAB_LISTS - 1]; at && !empty; at = descriptor_of(at)->next)
+                if (slab_free_objects(cache, descriptor_of(at)) == cache->objects)
+                    empty = descriptor_of(at);
+        if (empty) {
+            list_remove(cache, empty);
+            cache->empty--;
+            cache->slabs--;
+            cache->free_slab++;
+            cache->free -= cache->objects;
+        }
+        lock_release(&cache->lock);
+        if (!empty)
+            return;
+        slab_release(empty, cache->units);
+    }
+}
+
+void *slab_object(const struct slab_cache *cache, const void *p)
+{
+    char *start = slab_start(descriptor_of_unit(unit_of(p)));
+    return start + (size_t)slab_index(cache, (uintptr_t)p - (uintptr_t)start) * cache->size;
+}
+
+bool slab_is_free(const struct slab_cache *cache, const void *p)
+{
+    struct slab *slab = descriptor_of_unit(unit_of(p));
+    uint32_t index = slab_index(cache, (uintptr_t)p - (uintptr_t)slab_start(slab));
+    return index >= slab->mark || (read_once(slab->bits[index / 64]) >> (index % 64) & 1);
+}
+
+uint64_t slab_out(const struct slab_cache *cache)
+{
+    return (uint64_t)read_once(cache->slabs) * cache->objects - read_once(cache->free);
+}
+
+void slab_check(struct slab_cache *cache)
+{
+    if (!lock_acquire(&cache->lock))
+        return;
+    uint64_t free = 0;
+    uint32_t empty = 0;
+    for (int i = 0; i < SLAB_LISTS; i++) {
+        uint32_t prev = 0;
+        for (uint32_t at = cache->lists[i]; at; prev = at, at = descriptor_of(at)->next) {
+            struct slab *slab = descriptor_of(at);
+            uint32_t set = 0;
+            for (uint32_t w = 0; w < slab->words; w++)
+                set += (uint32_t)__builtin_popcountll(slab->bits[w]);
+            if (slab->list != i || slab->prev != prev || slab->returned != set || slab->mark > cache->objects ||
+                slab->cache != cache->number)
+                sheaf_assert_failed("slab agrees with its list and bits", __FILE__, __LINE__);
+            free += slab_free_objects(cache, slab);
+            empty += slab_free_objects(cache, slab) == cache->objects;
+        }
+    }
+    if (free != cache->free || empty != cache->empty)
+        sheaf_assert_failed("counts of the cache agree with its slabs", __FILE__, __LINE__);
+    lock_release(&cache->lock);
+}

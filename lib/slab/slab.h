@@ -1,0 +1,95 @@
+/*
+ * Slabs: runs of units cut into objects of one cache, described beside the memory.
+ *
+ * A descriptor has a bit for each object that was given back; objects from `mark` up were never handed out. So
+ *     free = set bits + (objects - mark)
+ * and nothing is ever written into a free object. Slabs with something free are on one of SLAB_LISTS lists of their
+ * cache by how full they are; a full slab is on none. Refill takes from the fullest, so that nearly empty ones drain.
+ *
+ * One lock for each cache protects its lists and all descriptors of its slabs. It is never held together with the region's.
+ * An object "out" is one that is not free here: with the user, in a sheaf or in a barn.
+ */
+#ifndef SHEAF_SLAB_SLAB_H
+#define SHEAF_SLAB_SLAB_H
+
+#include "os/lock.h"
+#include "region/region.h"
+
+#define SLAB_LISTS    4 /* quarters: list 0 holds the fullest */
+#define SLAB_UNLISTED 0xff
+#define SLAB_BATCH    512 /* the most objects that one call moves */
+
+struct slab {
+    uint32_t next, prev; /* neighbours in the list; references, 0 for none */
+    uint32_t unit;       /* the first */
+    uint32_t returned;   /* set bits */
+    uint32_t mark;       /* objects from here up were never handed out */
+    uint32_t reference;  /* of this descriptor */
+    uint16_t cache;      /* number of the cache */
+    uint16_t words;      /* of bits */
+    uint8_t list;        /* 0..SLAB_LISTS-1 or SLAB_UNLISTED */
+    uint8_t touched;     /* during a flush: its list is to be looked at again */
+    uint8_t pad[2];
+    uint32_t first_word; /* no bit is set in words below */
+    uint32_t unused[6];
+    uint64_t bits[];
+};
+_Static_assert(sizeof(struct slab) == 64, "descriptors are cut in multiples of 64 bytes");
+
+/* What the slab layer knows of a cache. */
+struct slab_cache {
+    struct lock lock;
+    uint32_t size;       /* bytes from one object to the next */
+    uint32_t objects;    /* in one slab */
+    uint16_t units;      /* of one slab */
+    uint16_t number;     /* of the cache */
+    uint64_t reciprocal; /* index = offset * reciprocal >> 40, exact for offsets below 2^18 */
+    uint32_t lists[SLAB_LISTS];
+    /* written under the lock */
+    uint32_t slabs;
+    uint32_t empty;      /* slabs with nothing out, kept for the next refill */
+    uint64_t free;       /* objects free in all slabs */
+    uint64_t alloc_slab, free_slab, add_partial, remove_partial;
+    void (*ctor)(void *);
+};
+
+enum slab_fault { SLAB_OK, SLAB_DOUBLE_FREE, SLAB_INTERIOR };
+
+/* What a flush found wrong; it stops there. */
+struct slab_report {
+    enum slab_fault fault;
+    void *object;
+};
+
+/* `size` is a multiple of the alignment; slabs are of 64 KiB up to 8 KiB objects, of 256 KiB above. */
+void slab_cache_init(struct slab_cache *cache, unsigned number, uint32_t size, void (*ctor)(void *));
+
+/*
+ * Take up to `want` (at most SLAB_BATCH) objects out, the lowest address last, so that a LIFO hands them out in
+ * order. Fewer only when there is no memory, or when `fresh` is false and the slabs at hand have no more.
+ * No lock held on entry or exit.
+ */
+unsigned slab_take(struct slab_cache *cache, void **objects, unsigned want, bool fresh);
+
+/*
+ * Give objects back, any order; they are checked. Slabs that become empty go back to the region but for one.
+ * False: not possible now (a signal handler over the lock's holder), nothing was done.
+ */
+bool slab_give(struct slab_cache *cache, void *const *objects, unsigned n, struct slab_report *report);
+
+/* Give all empty slabs back to the region. */
+void slab_shrink(struct slab_cache *cache);
+
+/* The start of the object that `p` lies in, which must belong to a slab of the cache. */
+void *slab_object(const struct slab_cache *cache, const void *p);
+
+/* Objects out, exact when the cache is quiet. */
+uint64_t slab_out(const struct slab_cache *cache);
+
+/* Whether an object at an exact address is free in its slab; for reports. */
+bool slab_is_free(const struct slab_cache *cache, const void *p);
+
+/* Checking build and tests: the lists and counts of the cache agree with its descriptors. */
+void slab_check(struct slab_cache *cache);
+
+#endif
