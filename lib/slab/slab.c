@@ -216,33 +216,47 @@ unsigned slab_take(struct slab_cache *cache, void **objects, unsigned want, bool
 }
 
 /* Set the object's bit. The slab is noted when it is touched for the first time. */
-static enum slab_fault give_one(struct slab_cache *cache, void *object, struct slab **slab_out_)
+static enum slab_fault give_one(struct slab_cache *cache, void *object, struct slab **into)
 {
     struct slab *slab = descriptor_of_unit(unit_of(object));
     uintptr_t offset = (uintptr_t)object - (uintptr_t)slab_start(slab);
     uint32_t index = slab_index(cache, offset);
-    *slab_out_ = slab;
+    *into = slab;
     if (unlikely((uintptr_t)index * cache->size != offset))
         return SLAB_INTERIOR;
     uint64_t *word = &slab->bits[index / 64];
     uint64_t bit = 1ull << (index % 64);
     if (unlikely(index >= slab->mark || (*word & bit)))
         return SLAB_DOUBLE_FREE;
-    if (slab_free_objects(cache, slab) == 0 && !slab->touched)
-        slab->first_word = index / 64;
     *word |= bit;
-    slab->returned++;
-    if (index / 64 < slab->first_word)
+    if (!slab->returned++ || index / 64 < slab->first_word)
         slab->first_word = index / 64;
     return SLAB_OK;
 }
 
+/* File a slab that a flush touched; returns it when it is empty and one too many. The lock is held. */
+static struct slab *settle(struct slab_cache *cache, struct slab *slab)
+{
+    list_update(cache, slab);
+    if (slab_free_objects(cache, slab) != cache->objects)
+        return NULL;
+    cache->remove_partial++;
+    if (cache->empty < EMPTY_KEPT) {
+        cache->empty++;
+        return NULL;
+    }
+    list_remove(cache, slab);
+    cache->slabs--;
+    cache->free_slab++;
+    cache->free -= cache->objects;
+    return slab;
+}
+
+/* Slabs are chained through their descriptors, not in arrays: the stack may be a signal handler's few KiB. */
 bool slab_give(struct slab_cache *cache, void *const *objects, unsigned n, struct slab_report *report)
 {
-    struct slab *touched[SLAB_BATCH];
-    struct slab *empty[SLAB_BATCH];
-    unsigned ntouched = 0;
-    unsigned nempty = 0;
+    uint32_t touched = 0;
+    struct slab *empty = NULL;
     report->fault = SLAB_OK;
     if (!lock_acquire(&cache->lock))
         return false;
@@ -256,30 +270,26 @@ bool slab_give(struct slab_cache *cache, void *const *objects, unsigned n, struc
         }
         if (!slab->touched) {
             slab->touched = 1;
-            touched[ntouched++] = slab;
+            slab->chain = touched;
+            touched = slab->reference;
         }
     }
     cache->free += i;
-    for (unsigned t = 0; t < ntouched; t++) {
-        struct slab *slab = touched[t];
+    while (touched) {
+        struct slab *slab = descriptor_of(touched);
+        touched = slab->chain;
         slab->touched = 0;
-        list_update(cache, slab);
-        if (slab_free_objects(cache, slab) != cache->objects)
-            continue;
-        cache->remove_partial++;
-        if (cache->empty < EMPTY_KEPT) {
-            cache->empty++;
-            continue;
+        if (settle(cache, slab)) {
+            slab->chain = empty ? empty->reference : 0;
+            empty = slab;
         }
-        list_remove(cache, slab);
-        cache->slabs--;
-        cache->free_slab++;
-        cache->free -= cache->objects;
-        empty[nempty++] = slab;
     }
     lock_release(&cache->lock);
-    for (unsigned e = 0; e < nempty; e++)
-        slab_release(empty[e], cache->units);
+    while (empty) {
+        struct slab *next = empty->chain ? descriptor_of(empty->chain) : NULL;
+        slab_release(empty, cache->units);
+        empty = next;
+    }
     return true;
 }
 

@@ -31,7 +31,8 @@ struct slab {
     uint8_t touched;     /* during a flush: its list is to be looked at again */
     uint8_t pad[2];
     uint32_t first_word; /* no bit is set in words below */
-    uint32_t unused[6];
+    uint32_t chain;      /* during a flush: the next slab that was touched, or that goes back */
+    uint32_t unused[5];
     uint64_t bits[];
 };
 _Static_assert(sizeof(struct slab) == 64, "descriptors are cut in multiples of 64 bytes");

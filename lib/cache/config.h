@@ -1,0 +1,35 @@
+/* What can be chosen before the first allocation. The preloaded object fills it from the environment. */
+#ifndef SHEAF_CACHE_CONFIG_H
+#define SHEAF_CACHE_CONFIG_H
+
+#include "os/compiler.h"
+
+enum rseq_choice { RSEQ_AUTO, RSEQ_LIBC_ONLY, RSEQ_OFF };
+enum slots_choice { SLOTS_AUTO, SLOTS_MM_CID, SLOTS_CPU_ID };
+
+struct sheaf_config {
+    enum rseq_choice rseq;
+    enum slots_choice slots;
+    size_t region;      /* bytes to reserve; 0 by the machine's memory */
+    size_t slot_budget; /* bytes of objects in the sheaves of a slot; 0 by memory and CPUs */
+    size_t barn;        /* bytes in a barn of 2 CPUs; 0: no barns */
+    size_t barn_max;
+    size_t keep;        /* free bytes kept resident */
+    uint32_t decay_ms;  /* 0: never by age */
+    bool helper;
+    char record[256];   /* directory, or empty */
+    char capacity[256]; /* "N" or "CACHE=N,CACHE=N", checked */
+    bool stats;
+};
+
+#define SHEAF_CONFIG_DEFAULT                                                                                           \
+    {                                                                                                                  \
+        .barn = 512ul << 10, .barn_max = 2ul << 20, .keep = 32ul << 20, .decay_ms = 1000                               \
+    }
+
+extern struct sheaf_config sheaf_config;
+
+/* Called once, before the first allocation. The library keeps the defaults, the preloaded object reads the environment. */
+void sheaf_configure(struct sheaf_config *config);
+
+#endif

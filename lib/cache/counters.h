@@ -1,0 +1,46 @@
+/* Counters by name, made from counters.def. */
+#ifndef SHEAF_CACHE_COUNTERS_H
+#define SHEAF_CACHE_COUNTERS_H
+
+#include "region/space.h"
+
+enum slot_counter {
+#define SHEAF_SLOT_COUNTERS(name, help) COUNT_##name,
+#include "cache/counters.def"
+#undef SHEAF_SLOT_COUNTERS
+    SLOT_COUNTERS
+};
+_Static_assert(SLOT_COUNTERS * 8 <= COUNTER_STRIDE, "a cache's counters fit their stride");
+
+enum cache_gauge {
+#define SHEAF_CACHE_GAUGES(name, help) GAUGE_##name,
+#include "cache/counters.def"
+#undef SHEAF_CACHE_GAUGES
+    CACHE_GAUGES
+};
+
+enum process_value {
+#define SHEAF_PROCESS_VALUES(name, help) VALUE_##name,
+#include "cache/counters.def"
+#undef SHEAF_PROCESS_VALUES
+    PROCESS_VALUES
+};
+
+/* Where slots count: in the space, or in the record file. */
+extern char *counters_base;
+
+static inline uint64_t *counter_at(unsigned slot, unsigned number, enum slot_counter which)
+{
+    return (uint64_t *)(void *)(counters_base + slot * COUNTER_BLOCK + (size_t)number * COUNTER_STRIDE) + which;
+}
+
+/* Slow paths only. Atomic, because the thread may have left the slot. */
+static inline void count(unsigned slot, unsigned number, enum slot_counter which, uint64_t n)
+{
+    __atomic_fetch_add(counter_at(slot, number, which), n, __ATOMIC_RELAXED);
+}
+
+/* The sum over all slots. */
+uint64_t counter_sum(unsigned number, enum slot_counter which);
+
+#endif

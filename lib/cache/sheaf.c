@@ -1,0 +1,91 @@
+#include "cache/sheaf.h"
+
+static sheaf_stack pool[SHEAF_ORDER_MAX + 1];
+static _Atomic uint64_t pieces; /* of 4 KiB, cut so far */
+static _Atomic uint64_t cut;
+
+#define PIECE (1ul << SHEAF_PAGE_SHIFT)
+
+unsigned sheaf_order_for(unsigned capacity)
+{
+    unsigned order = SHEAF_ORDER_MIN;
+    while (order < SHEAF_ORDER_MAX && sheaf_capacity_of(order) < capacity)
+        order++;
+    return order;
+}
+
+void sheaf_stack_push(sheaf_stack *stack, struct sheaf *sheaf)
+{
+    uint64_t head = atomic_load_explicit(stack, memory_order_relaxed);
+    uint64_t next;
+    do {
+        write_once(sheaf->link, (uint32_t)head);
+        next = ((head >> 32) + 1) << 32 | sheaf_offset(sheaf);
+    } while (!atomic_compare_exchange_weak_explicit(stack, &head, next, memory_order_release, memory_order_relaxed));
+}
+
+struct sheaf *sheaf_stack_pop(sheaf_stack *stack)
+{
+    uint64_t head = atomic_load_explicit(stack, memory_order_acquire);
+    uint64_t next;
+    do {
+        if (!(uint32_t)head)
+            return NULL;
+        /* may be stale when another popped it meanwhile; the changed count then fails the exchange */
+        uint32_t below = read_once(sheaf_at((uint32_t)head)->link);
+        next = ((head >> 32) + 1) << 32 | below;
+    } while (!atomic_compare_exchange_weak_explicit(stack, &head, next, memory_order_acquire, memory_order_acquire));
+    return sheaf_at((uint32_t)head);
+}
+
+/* Cut a piece of 4 KiB; one sheaf for the caller, the rest for the pool. */
+static struct sheaf *cut_piece(unsigned order)
+{
+    uint64_t piece = atomic_fetch_add(&pieces, 1);
+    if ((piece + 1) * PIECE > space.sheaves_size) {
+        atomic_fetch_sub(&pieces, 1);
+        return NULL;
+    }
+    char *start = space.sheaves + piece * PIECE;
+    if (!space_commit(start, PIECE) || !space_commit(&space.orders[piece], 1))
+        return NULL;
+    space.orders[piece] = (uint8_t)order;
+    size_t bytes = 8ul << order;
+    for (char *at = start + bytes; at < start + PIECE; at += bytes)
+        sheaf_stack_push(&pool[order], (struct sheaf *)(void *)at);
+    atomic_fetch_add(&cut, PIECE / bytes);
+    return (struct sheaf *)(void *)start;
+}
+
+struct sheaf *sheaf_alloc(unsigned capacity)
+{
+    unsigned order = sheaf_order_for(capacity);
+    struct sheaf *sheaf = sheaf_stack_pop(&pool[order]);
+    if (!sheaf)
+        sheaf = cut_piece(order);
+    if (!sheaf)
+        return NULL;
+    /* the mark of a smaller capacity that it had before */
+    if (sheaf->capacity && sheaf->capacity != capacity)
+        sheaf->objects[sheaf->capacity] = NULL;
+    sheaf->capacity = (uint16_t)capacity;
+    sheaf->count = 0;
+    sheaf->objects[capacity] = (void *)1;
+    return sheaf;
+}
+
+void sheaf_free(struct sheaf *sheaf)
+{
+    sheaf_assert(sheaf->count == 0);
+    sheaf_stack_push(&pool[sheaf_order(sheaf)], sheaf);
+}
+
+uint64_t sheaf_pool_bytes(void)
+{
+    return atomic_load_explicit(&pieces, memory_order_relaxed) * PIECE;
+}
+
+uint64_t sheaf_pool_cut(void)
+{
+    return atomic_load_explicit(&cut, memory_order_relaxed);
+}

@@ -1,0 +1,75 @@
+/*
+ * Sheaves, and the pool of empty ones.
+ *
+ * A sheaf is 2^order words, aligned to its own size:
+ *     word 0      link (low half), count and capacity
+ *     word 1      0: a pop that reads it finds the sheaf empty
+ *     then        `capacity` pointers
+ *     then        1: a push that reads it finds the sheaf full; at the latest the last word
+ * so that its start follows from any pointer into it and the order of the piece of 4 KiB that it was cut from.
+ *
+ * `count` is the number of objects while the sheaf belongs to nobody else; while it is a slot's main, it is the number
+ * that it was installed with, and the slot's word tells how many it holds now.
+ * The capacity stands in the upper 16 bits of word 0: no pointer to an object looks like that (push compares them).
+ *
+ * Empty sheaves serve every cache, and are never given back. Their memory is typed: a stale reader sees a sheaf.
+ */
+#ifndef SHEAF_CACHE_SHEAF_H
+#define SHEAF_CACHE_SHEAF_H
+
+#include "region/space.h"
+
+#define SHEAF_ORDER_MIN 3 /* 8 words, 5 objects */
+#define SHEAF_ORDER_MAX 9 /* 512 words, 509 objects */
+
+struct sheaf {
+    uint32_t link; /* in a stack: offset of the next, 0 for none */
+    uint16_t count;
+    uint16_t capacity;
+    uint64_t bottom; /* 0 */
+    void *objects[];
+};
+
+/* Most objects of a sheaf of that order, and the order needed for so many. */
+static inline unsigned sheaf_capacity_of(unsigned order)
+{
+    return (1u << order) - 3;
+}
+unsigned sheaf_order_for(unsigned capacity);
+
+/* Sheaves are known by their offset from the base of words: 32 bits. */
+static inline uint32_t sheaf_offset(const struct sheaf *sheaf)
+{
+    return (uint32_t)((uintptr_t)sheaf - space.base);
+}
+static inline struct sheaf *sheaf_at(uint32_t offset)
+{
+    return (struct sheaf *)(space.base + offset);
+}
+
+static inline unsigned sheaf_order(const void *in)
+{
+    return space.orders[((uintptr_t)in - (uintptr_t)space.sheaves) >> SHEAF_PAGE_SHIFT];
+}
+
+/* The sheaf that an offset points into. */
+static inline struct sheaf *sheaf_containing(uint32_t offset)
+{
+    uintptr_t p = space.base + offset;
+    return (struct sheaf *)(p & ~((8ul << sheaf_order((void *)p)) - 1));
+}
+
+/* An empty sheaf of that capacity; NULL when there is no memory. Lock-free, safe in signal handlers. */
+struct sheaf *sheaf_alloc(unsigned capacity);
+void sheaf_free(struct sheaf *sheaf);
+
+/* A lock-free stack of sheaves; the upper half of the head counts the changes, against ABA. */
+typedef _Atomic uint64_t sheaf_stack;
+void sheaf_stack_push(sheaf_stack *stack, struct sheaf *sheaf);
+struct sheaf *sheaf_stack_pop(sheaf_stack *stack);
+
+/* Bytes cut into sheaves, and how many empty ones were cut. */
+uint64_t sheaf_pool_bytes(void);
+uint64_t sheaf_pool_cut(void);
+
+#endif
