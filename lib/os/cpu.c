@@ -10,6 +10,8 @@
 
 #define CPU_BITS 8192 /* the most that x86-64 kernels are built for */
 
+unsigned cpu_allowed_count = 1;
+
 /* One call tells both: how wide the kernel's masks are, and which CPUs are ours. */
 void cpu_count(unsigned *possible, unsigned *allowed)
 {
@@ -24,6 +26,7 @@ void cpu_count(unsigned *possible, unsigned *allowed)
     }
     if (!*allowed)
         *allowed = 1;
+    cpu_allowed_count = *allowed;
 }
 
 unsigned cpu_current(void)

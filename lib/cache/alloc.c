@@ -1,0 +1,332 @@
+#include "cache/kmem_cache.h"
+#include "cache/misuse.h"
+
+/*
+ * Nothing is locked on entry to or exit from any function here, and no slot is held while they work: a sheaf is filled
+ * or emptied while it belongs to nobody else, and then installed by one compare-and-store of the slot's word. A thread
+ * that is preempted, migrated or interrupted anywhere in between finds the word changed, keeps its sheaf and looks again. A
+ * sheaf in hand is in no other place: what it holds counts as neither in use nor free until it is put somewhere.
+ */
+
+#define TRIES 4 /* how often a slot may move on before an object is handled by itself */
+
+struct sheaf *cache_take_spare(unsigned slot, uintptr_t id)
+{
+    _Atomic uint64_t *spare = &slot_words(slot, id)->spare;
+    if (!(uint32_t)atomic_load_explicit(spare, memory_order_relaxed))
+        return NULL;
+    uint32_t offset = (uint32_t)atomic_fetch_and(spare, ~0ull << 32);
+    return offset ? sheaf_at(offset) : NULL;
+}
+
+static bool put_spare(unsigned slot, uintptr_t id, struct sheaf *sheaf)
+{
+    _Atomic uint64_t *spare = &slot_words(slot, id)->spare;
+    uint64_t seen = atomic_load_explicit(spare, memory_order_relaxed);
+    while (!(uint32_t)seen)
+        if (atomic_compare_exchange_weak(spare, &seen, seen | sheaf_offset(sheaf)))
+            return true;
+    return false;
+}
+
+/* Whoever keeps a record of the counters elsewhere learns of each slow path. */
+static void publish(const struct kmem_cache *cache)
+{
+    if (unlikely(cache_publish))
+        cache_publish(cache);
+}
+
+/* ---- capacity ---- */
+
+static unsigned step_up(const struct kmem_cache *cache, unsigned capacity)
+{
+    if (cache->capacity_fixed)
+        return cache->capacity;
+    unsigned larger = capacity ? sheaf_capacity_of(sheaf_order_for(capacity) + 1) : CAPACITY_START;
+    return larger < cache->capacity ? larger : cache->capacity;
+}
+
+/* The capacity for the next sheaf of this slot: one step larger each time one is needed, within the slot's budget. */
+static unsigned next_capacity(const struct kmem_cache *cache, unsigned slot)
+{
+    _Atomic uint64_t *spare = &slot_words(slot, SLOT_ID(cache->number))->spare;
+    uint64_t seen = atomic_load_explicit(spare, memory_order_relaxed);
+    unsigned capacity = (unsigned)(seen >> 32);
+    unsigned larger = step_up(cache, capacity);
+    if (likely(larger == capacity))
+        return capacity;
+    _Atomic int64_t *used = &slot_head(slot)->budget_used;
+    int64_t bytes = 2 * (int64_t)(larger - capacity) * cache->slab.size;
+    bool fits = atomic_load_explicit(used, memory_order_relaxed) + bytes <= (int64_t)sheaf_config.slot_budget;
+    if (!fits && capacity)
+        return capacity;
+    uint64_t wanted = (uint64_t)larger << 32 | (uint32_t)seen;
+    if (atomic_compare_exchange_strong(spare, &seen, wanted))
+        atomic_fetch_add_explicit(used, bytes, memory_order_relaxed);
+    return larger;
+}
+
+/* ---- moving sheaves ---- */
+
+struct sheaf *cache_fold(struct kmem_cache *cache, unsigned slot, uint64_t top)
+{
+    struct sheaf *sheaf = sheaf_containing(top_offset(top));
+    unsigned depth = top_depth(top);
+    uint64_t pops = top_pops(top);
+    count(slot, cache->number, COUNT_alloc_fastpath, pops);
+    count(slot, cache->number, COUNT_free_fastpath, pops + depth - sheaf->count);
+    sheaf->count = (uint16_t)depth;
+    return sheaf;
+}
+
+bool cache_flush_sheaf(struct kmem_cache *cache, unsigned slot, struct sheaf *sheaf)
+{
+    struct slab_report report;
+    if (!slab_give(&cache->slab, sheaf->objects, sheaf->count, &report))
+        return false;
+    if (unlikely(report.fault))
+        misuse_slab(cache, &report);
+    count(slot, cache->number, COUNT_sheaf_flush, sheaf->count);
+    sheaf->count = 0;
+    return true;
+}
+
+static struct barn *barn_of(struct kmem_cache *cache)
+{
+    return &cache->barns[slot_domain()];
+}
+
+static bool put_in_barn(struct kmem_cache *cache, unsigned slot, struct sheaf *sheaf, bool force)
+{
+    bool done = barn_put(barn_of(cache), sheaf, force);
+    count(slot, cache->number, done ? COUNT_barn_put : COUNT_barn_put_fail, 1);
+    return done;
+}
+
+void cache_put_sheaf(struct kmem_cache *cache, unsigned slot, struct sheaf *sheaf)
+{
+    if (put_spare(slot, SLOT_ID(cache->number), sheaf))
+        return;
+    if (sheaf->count) {
+        if (put_in_barn(cache, slot, sheaf, false))
+            return;
+        if (!cache_flush_sheaf(cache, slot, sheaf)) {
+            put_in_barn(cache, slot, sheaf, true);
+            return;
+        }
+    }
+    sheaf_free(sheaf);
+}
+
+/* Make `sheaf` the main of the slot whose word was `top`; what was main becomes spare, or goes on. */
+static void replace_main(struct kmem_cache *cache, unsigned slot, uint64_t top, struct sheaf *sheaf)
+{
+    if (!slot_install(slot, SLOT_ID(cache->number), top, top_of(sheaf))) {
+        count(slot, cache->number, COUNT_install_fail, 1);
+        cache_put_sheaf(cache, slot, sheaf);
+        return;
+    }
+    if (unlikely(slot >= read_once(slot_top)))
+        slot_raise_top(slot);
+    if (top_offset(top))
+        cache_put_sheaf(cache, slot, cache_fold(cache, slot, top));
+}
+
+/*
+ * The count of pops is full: fold it. The slot is held while the sheaf's count is set, because who replaces main
+ * reads it; that is two stores, and nobody waits for us.
+ */
+static void fold_in_place(struct kmem_cache *cache, unsigned slot, uint64_t top)
+{
+    if (!slot_install(slot, SLOT_ID(cache->number), top, TOP_HELD))
+        return;
+    struct sheaf *sheaf = cache_fold(cache, slot, top);
+    __atomic_store_n(&slot_words(slot, SLOT_ID(cache->number))->top, top_of(sheaf), __ATOMIC_RELEASE);
+}
+
+/* ---- allocation: main is empty ---- */
+
+static struct sheaf *refill(struct kmem_cache *cache, unsigned slot, struct sheaf *empty)
+{
+    unsigned capacity = next_capacity(cache, slot);
+    if (empty && empty->capacity != capacity) {
+        sheaf_free(empty);
+        empty = NULL;
+    }
+    if (!empty && !(empty = sheaf_alloc(capacity)))
+        return NULL;
+    unsigned n = slab_take(&cache->slab, empty->objects, capacity, true);
+    if (!n) {
+        sheaf_free(empty);
+        return NULL;
+    }
+    empty->count = (uint16_t)n;
+    count(slot, cache->number, COUNT_sheaf_refill, n);
+    return empty;
+}
+
+/* A sheaf with at least one object, in the kernel's order of tries: spare, barn, refill. */
+static struct sheaf *find_filled(struct kmem_cache *cache, unsigned slot)
+{
+    struct sheaf *spare = cache_take_spare(slot, SLOT_ID(cache->number));
+    if (spare && spare->count) {
+        count(slot, cache->number, COUNT_spare_swap, 1);
+        return spare;
+    }
+    struct sheaf *full = barn_get(barn_of(cache));
+    if (full) {
+        count(slot, cache->number, COUNT_barn_get, 1);
+        if (spare)
+            cache_put_sheaf(cache, slot, spare);
+        return full;
+    }
+    count(slot, cache->number, COUNT_barn_get_fail, 1);
+    barn_missed(barn_of(cache), cache->barn_most);
+    return refill(cache, slot, spare);
+}
+
+/* One object, past the sheaves: the slot is held or keeps moving, or there are no sheaves. */
+static void *alloc_around(struct kmem_cache *cache, unsigned slot)
+{
+    void *object = NULL;
+    struct sheaf *full = barn_get(barn_of(cache));
+    if (full) {
+        object = full->objects[--full->count];
+        if (full->count)
+            barn_put(barn_of(cache), full, true);
+        else
+            sheaf_free(full);
+    } else {
+        slab_take(&cache->slab, &object, 1, true);
+    }
+    if (object)
+        count(slot, cache->number, COUNT_alloc_slowpath, 1);
+    return object;
+}
+
+void *cache_alloc_slow(struct kmem_cache *cache)
+{
+    uintptr_t id = SLOT_ID(cache->number);
+    unsigned slot = 0;
+    cache_decay();
+    for (int i = 0; i < TRIES; i++) {
+        slot = slot_current();
+        if (!slot_commit(slot))
+            break;
+        uint64_t top = read_once(slot_words(slot, id)->top);
+        if (unlikely(top == TOP_HELD)) {
+            count(slot, cache->number, COUNT_held, 1);
+            break;
+        }
+        if (top_offset(top) && top_depth(top)) {
+            if (top_full_count(top)) {
+                fold_in_place(cache, slot, top);
+                publish(cache);
+            }
+            void *object = slot_pop(id);
+            if (object)
+                return object;
+            continue;
+        }
+        if (!cache->capacity)
+            break;
+        struct sheaf *sheaf = find_filled(cache, slot);
+        if (!sheaf)
+            break;
+        void *object = sheaf->objects[--sheaf->count];
+        count(slot, cache->number, COUNT_alloc_slowpath, 1);
+        replace_main(cache, slot, top, sheaf);
+        publish(cache);
+        return object;
+    }
+    return alloc_around(cache, slot);
+}
+
+/* ---- free: main is full ---- */
+
+/* A sheaf with room: the spare, else one exchanged with the barn, else the spare flushed to its slabs. */
+static struct sheaf *find_room(struct kmem_cache *cache, unsigned slot)
+{
+    struct sheaf *spare = cache_take_spare(slot, SLOT_ID(cache->number));
+    if (spare && spare->count < spare->capacity) {
+        count(slot, cache->number, COUNT_spare_swap, 1);
+        return spare;
+    }
+    if (spare && !put_in_barn(cache, slot, spare, false)) {
+        if (cache_flush_sheaf(cache, slot, spare))
+            return spare;
+        put_in_barn(cache, slot, spare, true);
+    }
+    return sheaf_alloc(next_capacity(cache, slot));
+}
+
+/*
+ * One object, past the sheaves. In a signal handler over the cache's lock it waits in the barn, in a sheaf of its own. When there
+ * is no memory even for that, it is lost rather than the process.
+ */
+static void free_around(struct kmem_cache *cache, unsigned slot, void *object)
+{
+    struct slab_report report;
+    count(slot, cache->number, COUNT_free_slowpath, 1);
+    if (slab_give(&cache->slab, &object, 1, &report)) {
+        if (unlikely(report.fault))
+            misuse_slab(cache, &report);
+        return;
+    }
+    struct sheaf *sheaf = sheaf_alloc(CAPACITY_START);
+    if (!sheaf)
+        return;
+    sheaf->objects[sheaf->count++] = object;
+    barn_put(barn_of(cache), sheaf, true);
+}
+
+/*
+ * The push refuses an object that is among the two on top. If the word did not change while we looked, they are free
+ * objects of this slot, and the caller frees one again.
+ */
+static bool on_top(const uint64_t *word, uint64_t top, unsigned depth, const void *object)
+{
+    void *const *at = (void *const *)(space.base + top_offset(top));
+    bool found = (depth > 0 && __atomic_load_n(&at[-1], __ATOMIC_ACQUIRE) == object) ||
+                 (depth > 1 && __atomic_load_n(&at[-2], __ATOMIC_ACQUIRE) == object);
+    return found && read_once(*word) == top;
+}
+
+void cache_free_slow(struct kmem_cache *cache, void *object)
+{
+    uintptr_t id = SLOT_ID(cache->number);
+    unsigned slot = 0;
+    cache_decay();
+    for (int i = 0; i < TRIES; i++) {
+        slot = slot_current();
+        if (!slot_commit(slot))
+            break;
+        uint64_t *word = &slot_words(slot, id)->top;
+        uint64_t top = read_once(*word);
+        if (unlikely(top == TOP_HELD)) {
+            count(slot, cache->number, COUNT_held, 1);
+            break;
+        }
+        if (top_offset(top)) {
+            unsigned depth = top_depth(top);
+            if (unlikely(on_top(word, top, depth, object)))
+                misuse_report("double free of", object, cache->name);
+            if (depth < sheaf_containing(top_offset(top))->capacity) {
+                if (slot_push(id, object))
+                    return;
+                continue;
+            }
+        }
+        if (!cache->capacity)
+            break;
+        struct sheaf *sheaf = find_room(cache, slot);
+        if (!sheaf)
+            break;
+        sheaf->objects[sheaf->count++] = object;
+        count(slot, cache->number, COUNT_free_slowpath, 1);
+        replace_main(cache, slot, top, sheaf);
+        publish(cache);
+        return;
+    }
+    free_around(cache, slot, object);
+}

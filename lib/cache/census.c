@@ -1,0 +1,53 @@
+#include "cache/kmem_cache.h"
+
+uint64_t counter_sum(unsigned number, enum slot_counter which)
+{
+    uint64_t sum = 0;
+    for (unsigned slot = 0; slot < read_once(slot_top); slot++)
+        sum += read_once(*counter_at(slot, number, which));
+    return sum;
+}
+
+/* What the main sheaf of a slot adds to the folded counters: pops and pushes since it was installed. */
+static void add_main(uint64_t top, uint64_t *allocs, uint64_t *frees, uint64_t *depth)
+{
+    if (!top_offset(top))
+        return;
+    unsigned held = top_depth(top);
+    uint64_t pops = top_pops(top);
+    *allocs += pops;
+    *frees += pops + held - sheaf_containing(top_offset(top))->count;
+    *depth += held;
+}
+
+void cache_census(const struct kmem_cache *cache, struct cache_census *census)
+{
+    unsigned number = cache->number;
+    uint64_t allocs = 0, frees = 0;
+    *census = (struct cache_census){.out = slab_out(&cache->slab)};
+    for (unsigned slot = 0; slot < read_once(slot_top); slot++) {
+        const struct slot_words *words = slot_words(slot, SLOT_ID(number));
+        uint32_t spare = (uint32_t)atomic_load_explicit(&words->spare, memory_order_relaxed);
+        add_main(read_once(words->top), &allocs, &frees, &census->in_sheaves);
+        if (spare)
+            census->in_sheaves += sheaf_at(spare)->count;
+    }
+    allocs += counter_sum(number, COUNT_alloc_fastpath) + counter_sum(number, COUNT_alloc_slowpath);
+    frees += counter_sum(number, COUNT_free_fastpath) + counter_sum(number, COUNT_free_slowpath);
+    for (int i = 0; i < DOMAINS; i++) {
+        census->in_barns += (uint64_t)atomic_load_explicit(&cache->barns[i].objects, memory_order_relaxed);
+        census->barn_sheaves += (uint64_t)atomic_load_explicit(&cache->barns[i].sheaves, memory_order_relaxed);
+        census->barn_limit += atomic_load_explicit(&cache->barns[i].limit, memory_order_relaxed);
+    }
+    uint64_t in = cache->inherited + allocs;
+    census->in_use = in > frees ? in - frees : 0;
+}
+
+void cache_check(struct kmem_cache *cache)
+{
+    struct cache_census census;
+    slab_check(&cache->slab);
+    cache_census(cache, &census);
+    if (census.out != census.in_use + census.in_sheaves + census.in_barns)
+        sheaf_assert_failed("objects out = in use + in sheaves + in barns", __FILE__, __LINE__);
+}

@@ -1,0 +1,63 @@
+#include "cache/decay.h"
+#include "cache/kmem_cache.h"
+#include "cache/takeover.h"
+
+/*
+ * Fork at any moment. Lock order: takeover_lock, the region's, those of the caches by number. All are taken before, so
+ * that no other thread is inside; afterwards the parent releases them and the child forgets them. A lock that the forking
+ * thread holds already (it forks in a signal handler over the holder) is left alone: the holder goes on in both.
+ *
+ * What the other threads had in hand outside any lock (a sheaf between two places) is lost to the child. A slot that
+ * one of them was folding has TOP_HELD: the child frees it. Slots, barns and pool are changed by single words only.
+ */
+
+static bool took_takeover, took_region;
+static uint64_t took[CACHE_MAX / 64];
+
+void cache_fork_prepare(void)
+{
+    took_takeover = lock_acquire(&takeover_lock);
+    took_region = region_lock();
+    for (unsigned i = CACHE_FIRST; i < cache_top; i++) {
+        uint64_t bit = 1ull << (i % 64);
+        if (lock_acquire(&caches[i].slab.lock))
+            took[i / 64] |= bit;
+        else
+            took[i / 64] &= ~bit;
+    }
+}
+
+void cache_fork_parent(void)
+{
+    for (unsigned i = cache_top; i-- > CACHE_FIRST;)
+        if (took[i / 64] >> (i % 64) & 1)
+            lock_release(&caches[i].slab.lock);
+    if (took_region)
+        region_unlock();
+    if (took_takeover)
+        lock_release(&takeover_lock);
+}
+
+static void free_held_slots(void)
+{
+    for (unsigned slot = 0; slot < slot_top; slot++) {
+        atomic_store(&slot_head(slot)->lock, 0);
+        for (unsigned i = CACHE_FIRST; i < cache_top; i++)
+            if (slot_words(slot, SLOT_ID(i))->top == TOP_HELD)
+                slot_words(slot, SLOT_ID(i))->top = 0;
+    }
+}
+
+void cache_fork_child(void)
+{
+    for (unsigned i = CACHE_FIRST; i < cache_top; i++)
+        if (took[i / 64] >> (i % 64) & 1)
+            lock_reset(&caches[i].slab.lock);
+    if (took_region)
+        region_reset();
+    if (took_takeover) {
+        free_held_slots();
+        lock_reset(&takeover_lock);
+    }
+    helper_forget();
+}

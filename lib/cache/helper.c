@@ -1,0 +1,51 @@
+#define _GNU_SOURCE
+#include "cache/decay.h"
+#include "cache/kmem_cache.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <time.h>
+
+#define IDLE_ROUNDS 8 /* without anything warm, after which the thread ends; the next slow path starts another */
+
+static _Atomic int running;
+
+static void *helper(void *unused)
+{
+    (void)unused;
+    uint32_t ms = sheaf_config.decay_ms;
+    struct timespec pause = {.tv_sec = ms / 1000, .tv_nsec = (long)(ms % 1000) * 1000000};
+    for (int idle = 0; idle < IDLE_ROUNDS; idle++) {
+        nanosleep(&pause, NULL);
+        cache_decay_force();
+        if (region_warm())
+            idle = 0;
+    }
+    atomic_store(&running, 0);
+    return NULL;
+}
+
+/* pthread_create() calls malloc, which may come here again: the flag is set first. */
+void helper_arm(void)
+{
+    int no = 0;
+    if (!atomic_compare_exchange_strong(&running, &no, 1))
+        return;
+    sigset_t all, old;
+    sigfillset(&all);
+    pthread_attr_t attributes;
+    pthread_t thread;
+    pthread_attr_init(&attributes);
+    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+    pthread_attr_setstacksize(&attributes, 64 << 10);
+    pthread_sigmask(SIG_SETMASK, &all, &old); /* the program's signals are not for this thread */
+    if (pthread_create(&thread, &attributes, helper, NULL))
+        atomic_store(&running, 0);
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    pthread_attr_destroy(&attributes);
+}
+
+void helper_forget(void)
+{
+    atomic_store(&running, 0);
+}

@@ -1,0 +1,97 @@
+/*
+ * Caches: numbers, names, and the slow paths between a slot's sheaves and the slabs.
+ *
+ * Conservation, at a quiet moment, for every cache (cache_check() asserts it):
+ *     objects out of slabs = in use + in main and spare sheaves + in barns
+ */
+#ifndef SHEAF_CACHE_KMEM_CACHE_H
+#define SHEAF_CACHE_KMEM_CACHE_H
+
+#include "cache/barn.h"
+#include "cache/config.h"
+#include "cache/slot.h"
+#include "sheaf/kmem_cache.h"
+#include "slab/slab.h"
+
+#define CAPACITY_START 13 /* what a slot begins with; it grows while there is traffic */
+
+struct kmem_cache {
+    struct slab_cache slab; /* slab.size 0: this number is not in use */
+    char name[32];
+    uint32_t object_size;
+    uint32_t align;
+    uint32_t barn_least, barn_most; /* objects: between these a barn's limit moves */
+    uint16_t capacity;              /* the most that a sheaf may hold; 0: no sheaves */
+    uint16_t capacity_fixed;        /* sheaves do not grow to it but begin with it */
+    uint16_t number;
+    uint16_t is_malloc;
+    uint64_t inherited; /* in use when this process was forked off */
+    uint64_t alloc_fail;
+    struct barn barns[DOMAINS];
+};
+
+extern struct kmem_cache caches[CACHE_MAX];
+extern unsigned cache_top; /* numbers from here up were never used */
+
+static inline bool cache_in_use(const struct kmem_cache *cache)
+{
+    return __atomic_load_n(&cache->slab.size, __ATOMIC_ACQUIRE) != 0;
+}
+
+/* Everything below the malloc layer, once; any number of threads may call it. False: the system grants no memory. */
+bool cache_layer_init(void);
+extern bool cache_layer_ready;
+
+/* Called after each slow path when somebody keeps a record (the preloaded object does); NULL otherwise. */
+extern void (*cache_publish)(const struct kmem_cache *cache);
+
+/* Give number `number` its name and geometry. */
+void cache_setup(unsigned number, const char *name, uint32_t object_size, uint32_t size, uint32_t align,
+                 const struct kmem_cache_args *args, bool is_malloc);
+
+/* An object, after the fast path found nothing; NULL: no memory, or a signal handler over the lock (then errno is untouched). */
+void *cache_alloc_slow(struct kmem_cache *cache);
+
+/* Take an object back, after the fast path did not. */
+void cache_free_slow(struct kmem_cache *cache, void *object);
+
+/* Put a sheaf that belongs to nobody where it is most useful: spare, barn, slabs. */
+void cache_put_sheaf(struct kmem_cache *cache, unsigned slot, struct sheaf *sheaf);
+
+/* Give the objects of a sheaf to their slabs. False: not now (a signal handler over the lock). */
+bool cache_flush_sheaf(struct kmem_cache *cache, unsigned slot, struct sheaf *sheaf);
+
+/* Account for a main sheaf that was just removed, whose last word was `top`; afterwards its count is right. */
+struct sheaf *cache_fold(struct kmem_cache *cache, unsigned slot, uint64_t top);
+
+/* Take the spare sheaf of a slot; NULL when there is none. */
+struct sheaf *cache_take_spare(unsigned slot, uintptr_t id);
+
+/* Empty all sheaves and barns of the cache into its slabs, and give empty slabs back. */
+void cache_drain(struct kmem_cache *cache);
+
+/* Empty the sheaves that one slot holds of all caches. */
+void cache_drain_slot(unsigned slot);
+
+/* One step of giving memory back by age: idle slots, barns, slabs, region. Cheap when it is not time. No lock held. */
+void cache_decay(void);
+void cache_decay_force(void);
+
+/* Give everything back that is not in use; bytes given to the system. */
+size_t cache_trim_all(void);
+
+/* Objects by where they are, exact when the cache is quiet. */
+struct cache_census {
+    uint64_t out, in_use, in_sheaves, in_barns, barn_sheaves, barn_limit;
+};
+void cache_census(const struct kmem_cache *cache, struct cache_census *census);
+
+/* Assert conservation; the cache must be quiet. */
+void cache_check(struct kmem_cache *cache);
+
+/* fork: see cache/fork.c. */
+void cache_fork_prepare(void);
+void cache_fork_parent(void);
+void cache_fork_child(void);
+
+#endif

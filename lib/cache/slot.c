@@ -1,0 +1,196 @@
+#define _GNU_SOURCE
+#include "cache/slot.h"
+#include "os/cpu.h"
+#include "os/vm.h"
+
+#include <sched.h>
+
+#define FEW_CPUS 8 /* below, one domain: asking cpuid would cost more than it can give */
+
+struct sheaf_fast sheaf_fast;
+enum sheaf_mode slot_mode;
+uint64_t slot_fold_start;
+
+static struct rseq_area area;
+static unsigned lock_slots; /* slots in use without rseq */
+static uint8_t cpu_domain[8192]; /* one more than the domain, 0: not asked yet */
+static unsigned domain_llc[DOMAINS];
+static _Atomic unsigned domains;
+
+void slot_init(bool rseq, bool own, bool want_cid, bool cpu_id_only, uint32_t fold_interval)
+{
+    bool is_cid = false;
+    enum rseq_owner owner = rseq ? rseq_probe(own, want_cid && !cpu_id_only, &area, &is_cid) : RSEQ_NONE;
+    slot_mode = owner == RSEQ_NONE  ? SHEAF_MODE_LOCK
+                : owner == RSEQ_OWN ? SHEAF_MODE_RSEQ_OWN
+                : is_cid            ? SHEAF_MODE_RSEQ_MM_CID
+                                    : SHEAF_MODE_RSEQ_CPU_ID;
+    slot_fold_start = (uint64_t)(uint32_t)(0u - fold_interval) << 32;
+    lock_slots = space.slots < 64 ? space.slots : 64;
+    slot_commit(0);
+    *(uint64_t *)space.base = 1;
+}
+
+bool slot_commit(unsigned slot)
+{
+    if (likely(!vm_staged))
+        return true;
+    return space_commit(slot_head(slot), 1ul << SLOT_SHIFT) && space_commit(counter_at(slot, 0, 0), COUNTER_BLOCK);
+}
+
+/* ---- without rseq: the same words behind a lock that is only ever tried ---- */
+
+static unsigned hashed_slot(void)
+{
+    uint64_t self = (uint64_t)(uintptr_t)__builtin_thread_pointer() >> 6;
+    return (unsigned)((self * 0x9e3779b97f4a7c15ull) >> 32) % lock_slots;
+}
+
+/*
+ * A slot's lock is held for a few instructions. Who finds it held (by a thread that was preempted, or by itself below a signal
+ * handler) goes slow instead of waiting.
+ */
+static bool slot_try_lock(unsigned slot)
+{
+    return !atomic_load_explicit(&slot_head(slot)->lock, memory_order_relaxed) && slot_commit(slot) &&
+           !atomic_exchange_explicit(&slot_head(slot)->lock, 1, memory_order_acquire);
+}
+
+static void slot_unlock(unsigned slot)
+{
+    atomic_store_explicit(&slot_head(slot)->lock, 0, memory_order_release);
+}
+
+bool slot_shut(unsigned slot)
+{
+    for (int i = 0; i < 1000; i++) {
+        if (slot_try_lock(slot))
+            return true;
+        sched_yield();
+    }
+    return false;
+}
+
+void slot_open(unsigned slot)
+{
+    slot_unlock(slot);
+}
+
+static void *locked_pop(uintptr_t id)
+{
+    unsigned slot = hashed_slot();
+    if (!slot_try_lock(slot))
+        return NULL;
+    uint64_t *top = &slot_words(slot, id)->top;
+    void *object = *(void **)(space.base + top_offset(*top) - 8);
+    if (object && !top_full_count(*top))
+        *top += TOP_HELD - 8;
+    else
+        object = NULL;
+    slot_unlock(slot);
+    return object;
+}
+
+static bool locked_push(uintptr_t id, void *object)
+{
+    unsigned slot = hashed_slot();
+    if (!slot_try_lock(slot))
+        return false;
+    uint64_t *top = &slot_words(slot, id)->top;
+    void **at = (void **)(space.base + top_offset(*top));
+    bool room = at[0] != (void *)1 && at[-1] != object && at[-2] != object;
+    if (room) {
+        *at = object;
+        *top += 8;
+    }
+    slot_unlock(slot);
+    return room;
+}
+
+static bool locked_install(unsigned slot, uint64_t *top, uint64_t old, uint64_t new)
+{
+    if (!slot_try_lock(slot))
+        return false;
+    bool same = *top == old;
+    if (same)
+        *top = new;
+    slot_unlock(slot);
+    return same;
+}
+
+/* ---- whatever mode ---- */
+
+static bool ready(void)
+{
+    return slot_mode != SHEAF_MODE_RSEQ_OWN || rseq_register_thread(&area);
+}
+
+unsigned slot_current(void)
+{
+    if (slot_mode == SHEAF_MODE_LOCK)
+        return hashed_slot();
+    unsigned slot = ready() ? rseq_slot(&area) : 0;
+    return slot < space.slots ? slot : 0;
+}
+
+void *slot_pop(uintptr_t id)
+{
+    if (slot_mode == SHEAF_MODE_LOCK)
+        return locked_pop(id);
+    return ready() ? rseq_pop(&area, space.base, id) : NULL;
+}
+
+bool slot_push(uintptr_t id, void *object)
+{
+    if (slot_mode == SHEAF_MODE_LOCK)
+        return locked_push(id, object);
+    return ready() && rseq_push(&area, space.base, id, object);
+}
+
+bool slot_install(unsigned slot, uintptr_t id, uint64_t old, uint64_t new)
+{
+    uint64_t *top = &slot_words(slot, id)->top;
+    if (slot_mode == SHEAF_MODE_LOCK)
+        return locked_install(slot, top, old, new);
+    return ready() && rseq_install(&area, slot, top, old, new);
+}
+
+unsigned slot_top;
+
+void slot_raise_top(unsigned slot)
+{
+    unsigned seen = read_once(slot_top);
+    while (seen <= slot &&
+           !__atomic_compare_exchange_n(&slot_top, &seen, slot + 1, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
+    }
+}
+
+/* ---- domains ---- */
+
+static unsigned domain_of_llc(unsigned llc)
+{
+    unsigned n = atomic_load(&domains);
+    for (unsigned i = 0; i < n && i < DOMAINS; i++)
+        if (domain_llc[i] == llc)
+            return i;
+    n = atomic_fetch_add(&domains, 1);
+    if (n >= DOMAINS) {
+        atomic_store(&domains, DOMAINS);
+        return llc % DOMAINS;
+    }
+    domain_llc[n] = llc;
+    return n;
+}
+
+/* Two CPUs that ask at once may give one cache two domains: that only costs some sharing. */
+unsigned slot_domain(void)
+{
+    if (likely(space.slots <= FEW_CPUS) || cpu_allowed_count <= FEW_CPUS)
+        return 0;
+    unsigned cpu = cpu_current();
+    if (cpu >= array_size(cpu_domain))
+        return 0;
+    if (!cpu_domain[cpu])
+        cpu_domain[cpu] = (uint8_t)(domain_of_llc(cpu_llc()) + 1);
+    return cpu_domain[cpu] - 1u;
+}

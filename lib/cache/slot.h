@@ -1,0 +1,116 @@
+/*
+ * Slots: for each CPU (or concurrency id), two words for each cache.
+ *
+ * `top` holds, in its low half, the offset from `base` of the first unused entry of the main sheaf, and in its high half the
+ * number of objects popped, counted up from fold_start so that it overflows (and so reaches the slow path) after
+ * fold_interval of them. It is changed only
+ *   - by the sections of os/rseq.h on the slot itself (or under the slot's lock, where there is no rseq), and
+ *   - by a take-over (cache/takeover.c), which puts TOP_HELD there by compare-and-swap.
+ * An offset of 0 is the constant sheaf, {0, 1}: empty and full at once, so that every operation goes slow. With a count of 0 the
+ * slot is unused and may be installed to; TOP_HELD means hands off.
+ *
+ * `spare` holds the offset of the spare sheaf in its low half, 0 for none; whoever exchanges it for 0 owns the sheaf.
+ * The high half is the capacity that the slot's sheaves of this cache have grown to.
+ *
+ * Words 0 to 15 of a slot belong to no cache. Cache number 0 (units that hold no slab) has top 0 for ever.
+ * In slot 0 the constant sheaf lies there: [6] [7] = 0, [8] = 1, and base is the address of word 8.
+ */
+#ifndef SHEAF_CACHE_SLOT_H
+#define SHEAF_CACHE_SLOT_H
+
+#include "cache/sheaf.h"
+#include "cache/counters.h"
+#include "os/rseq.h"
+#include "sheaf/record.h"
+
+#define TOP_HELD     (1ull << 32)
+#define CACHE_FIRST  8 /* numbers below have no words */
+#define SLOT_ID(number) ((uintptr_t)(number) << 4)
+
+/* What the fast paths read. All 0 until the first initialisation, and for ever without libc's rseq: every call goes slow. */
+struct sheaf_fast {
+    size_t limit; /* malloc's requests below go by the table of small sizes */
+    uintptr_t base;
+    struct rseq_area area;
+    uintptr_t region;
+    uintptr_t units;
+    const uint16_t *ids;
+} cache_aligned;
+extern struct sheaf_fast sheaf_fast;
+
+struct slot_head {     /* words 0 to 15 */
+    uint64_t none[2];  /* of cache number 0 */
+    _Atomic uint64_t lock; /* without rseq: 1 while an operation is under way */
+    _Atomic int64_t budget_used; /* bytes of objects that its sheaves may hold */
+    uint64_t idle_sum; /* decay: what its words added up to last time */
+    uint64_t constant[4]; /* [6] .. [8] in slot 0 */
+};
+
+struct slot_words {
+    uint64_t top;
+    _Atomic uint64_t spare;
+};
+
+extern enum sheaf_mode slot_mode;
+extern uint64_t slot_fold_start;
+
+/* Choose the mode and set up the constant sheaf. The space exists. */
+void slot_init(bool rseq, bool own, bool want_cid, bool cpu_id_only, uint32_t fold_interval);
+
+/* The slot to use now: a hint, the thread may move on. Always below space.slots. */
+unsigned slot_current(void);
+
+/* The domain of the current CPU: those that share its last-level cache. */
+unsigned slot_domain(void);
+#define DOMAINS 8
+
+/* The operations in whatever mode; they fail where the fast paths do, and where a lock is busy. */
+void *slot_pop(uintptr_t id);
+bool slot_push(uintptr_t id, void *object);
+bool slot_install(unsigned slot, uintptr_t id, uint64_t old, uint64_t new);
+
+/* Slots from here up were never installed to. */
+extern unsigned slot_top;
+void slot_raise_top(unsigned slot);
+
+/* Without rseq: shut the slot for a take-over; false when it stays busy. */
+bool slot_shut(unsigned slot);
+void slot_open(unsigned slot);
+
+/* Make the slot's words writable; free of cost when nothing is staged. */
+bool slot_commit(unsigned slot);
+
+static inline struct slot_head *slot_head(unsigned slot)
+{
+    return (struct slot_head *)(space.base - SLOT_WORDS_OFF + ((uintptr_t)slot << SLOT_SHIFT));
+}
+static inline struct slot_words *slot_words(unsigned slot, uintptr_t id)
+{
+    return (struct slot_words *)(space.base - SLOT_WORDS_OFF + ((uintptr_t)slot << SLOT_SHIFT) + id);
+}
+
+static inline uint32_t top_offset(uint64_t top)
+{
+    return (uint32_t)top;
+}
+/* Objects in the main sheaf; the offset is not 0. */
+static inline unsigned top_depth(uint64_t top)
+{
+    struct sheaf *sheaf = sheaf_containing(top_offset(top));
+    return (unsigned)((space.base + top_offset(top) - (uintptr_t)sheaf->objects) / sizeof(void *));
+}
+static inline uint64_t top_pops(uint64_t top)
+{
+    return (top >> 32) - (slot_fold_start >> 32);
+}
+static inline bool top_full_count(uint64_t top)
+{
+    return top >> 32 == UINT32_MAX;
+}
+/* The word that makes a sheaf main, holding what its count says. */
+static inline uint64_t top_of(const struct sheaf *sheaf)
+{
+    return slot_fold_start | (sheaf_offset(sheaf) + (uint32_t)offsetof(struct sheaf, objects) + sheaf->count * 8u);
+}
+
+#endif

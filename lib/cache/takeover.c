@@ -1,0 +1,135 @@
+#include "cache/kmem_cache.h"
+#include "cache/takeover.h"
+#include "os/lock.h"
+#include "os/membarrier.h"
+
+/*
+ * Taking the sheaves of another slot.
+ *
+ * 1. compare-and-swap top to TOP_HELD;
+ * 2. membarrier: sections that had read the old word are over, or will start again and see TOP_HELD;
+ * 3. look again. TOP_HELD stands: the main sheaf is ours, in the state that the old word tells. Otherwise such a section
+ *    committed after our swap; that was a legal operation, as if we had not come, and we try again.
+ * Between 1 and 2 nobody but those sections writes the word: installs compare it, and their old word is not TOP_HELD.
+ * One at a time, under takeover_lock: so two takers never wait for each other's words.
+ *
+ * Preempted or interrupted anywhere here: the slot's users see TOP_HELD and go around. Fork: the lock is taken before it.
+ */
+
+#define BATCH 64 /* slots for one membarrier */
+#define TRIES 4
+
+struct lock takeover_lock; /* order: before the region's lock and those of caches */
+static _Atomic uint64_t takeovers;
+
+uint64_t takeover_count(void)
+{
+    return atomic_load_explicit(&takeovers, memory_order_relaxed);
+}
+
+static void dispose(struct kmem_cache *cache, unsigned slot, struct sheaf *sheaf)
+{
+    if (sheaf->count && !cache_flush_sheaf(cache, slot, sheaf)) {
+        barn_put(&cache->barns[0], sheaf, true);
+        return;
+    }
+    sheaf_free(sheaf);
+}
+
+static void take_spare(struct kmem_cache *cache, unsigned slot)
+{
+    struct sheaf *spare = cache_take_spare(slot, SLOT_ID(cache->number));
+    if (spare)
+        dispose(cache, slot, spare);
+}
+
+/* The word was TOP_HELD by us and is free again. */
+static void taken(struct kmem_cache *cache, unsigned slot, uint64_t old)
+{
+    __atomic_store_n(&slot_words(slot, SLOT_ID(cache->number))->top, 0, __ATOMIC_RELEASE);
+    atomic_fetch_add_explicit(&takeovers, 1, memory_order_relaxed);
+    dispose(cache, slot, cache_fold(cache, slot, old));
+}
+
+/* Under the fallback the slot's lock keeps everybody else out. */
+static bool take_locked(struct kmem_cache *cache, unsigned slot)
+{
+    uint64_t *top = &slot_words(slot, SLOT_ID(cache->number))->top;
+    if (!slot_shut(slot))
+        return false;
+    uint64_t old = *top;
+    bool some = top_offset(old) != 0;
+    if (some)
+        *top = TOP_HELD;
+    slot_open(slot);
+    if (some)
+        taken(cache, slot, old);
+    return true;
+}
+
+/* A kernel without the membarrier: only the slot that we are on can be emptied, by an install. */
+static void take_own(struct kmem_cache *cache)
+{
+    unsigned slot = slot_current();
+    uintptr_t id = SLOT_ID(cache->number);
+    uint64_t old = read_once(slot_words(slot, id)->top);
+    if (top_offset(old) && slot_install(slot, id, old, TOP_HELD))
+        taken(cache, slot, old);
+}
+
+/* Main sheaves of the slots [from, to), at most BATCH; false when some must be tried again. */
+static bool take_batch(struct kmem_cache *cache, unsigned from, unsigned to)
+{
+    uint64_t old[BATCH];
+    bool any = false;
+    bool all = true;
+    for (unsigned slot = from; slot < to; slot++) {
+        uint64_t *top = &slot_words(slot, SLOT_ID(cache->number))->top;
+        uint64_t seen = old[slot - from] = __atomic_load_n(top, __ATOMIC_ACQUIRE);
+        if (!top_offset(seen)) {
+            old[slot - from] = 0;
+            continue;
+        }
+        if (!__atomic_compare_exchange_n(top, &seen, TOP_HELD, false, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED)) {
+            old[slot - from] = 0;
+            all = false;
+        }
+        any = true;
+    }
+    if (any && !membarrier_rseq()) {
+        /* nothing is known of the sections: put everything back, and take what we can take alone */
+        for (unsigned slot = from; slot < to; slot++) {
+            uint64_t held = TOP_HELD;
+            if (old[slot - from])
+                __atomic_compare_exchange_n(&slot_words(slot, SLOT_ID(cache->number))->top, &held, old[slot - from],
+                                            false, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED);
+        }
+        take_own(cache);
+        return true;
+    }
+    for (unsigned slot = from; slot < to; slot++) {
+        if (!old[slot - from])
+            continue;
+        if (__atomic_load_n(&slot_words(slot, SLOT_ID(cache->number))->top, __ATOMIC_ACQUIRE) == TOP_HELD)
+            taken(cache, slot, old[slot - from]);
+        else
+            all = false;
+    }
+    return all;
+}
+
+void takeover(struct kmem_cache *cache, unsigned from, unsigned to)
+{
+    for (; from < to; from += BATCH) {
+        unsigned end = from + BATCH < to ? from + BATCH : to;
+        for (unsigned slot = from; slot < end; slot++)
+            take_spare(cache, slot);
+        if (slot_mode == SHEAF_MODE_LOCK) {
+            for (unsigned slot = from; slot < end; slot++)
+                take_locked(cache, slot);
+            continue;
+        }
+        for (int i = 0; i < TRIES && !take_batch(cache, from, end); i++) {
+        }
+    }
+}
