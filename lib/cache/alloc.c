@@ -29,6 +29,16 @@ static bool put_spare(unsigned slot, uintptr_t id, struct sheaf *sheaf)
     return false;
 }
 
+/* False: the system does not grant memory for the slot. */
+static bool slot_enter(unsigned slot)
+{
+    if (!slot_commit(slot))
+        return false;
+    if (unlikely(slot >= read_once(slot_top)))
+        slot_raise_top(slot);
+    return true;
+}
+
 /* Whoever keeps a record of the counters elsewhere learns of each slow path. */
 static void publish(const struct kmem_cache *cache)
 {
@@ -115,7 +125,7 @@ void cache_put_sheaf(struct kmem_cache *cache, unsigned slot, struct sheaf *shea
             return;
         }
     }
-    sheaf_free(sheaf);
+    empty_sheaf_free(sheaf);
 }
 
 /* Make `sheaf` the main of the slot whose word was `top`; what was main becomes spare, or goes on. */
@@ -126,8 +136,6 @@ static void replace_main(struct kmem_cache *cache, unsigned slot, uint64_t top, 
         cache_put_sheaf(cache, slot, sheaf);
         return;
     }
-    if (unlikely(slot >= read_once(slot_top)))
-        slot_raise_top(slot);
     if (top_offset(top))
         cache_put_sheaf(cache, slot, cache_fold(cache, slot, top));
 }
@@ -150,14 +158,14 @@ static struct sheaf *refill(struct kmem_cache *cache, unsigned slot, struct shea
 {
     unsigned capacity = next_capacity(cache, slot);
     if (empty && empty->capacity != capacity) {
-        sheaf_free(empty);
+        empty_sheaf_free(empty);
         empty = NULL;
     }
-    if (!empty && !(empty = sheaf_alloc(capacity)))
+    if (!empty && !(empty = empty_sheaf_alloc(capacity)))
         return NULL;
     unsigned n = slab_take(&cache->slab, empty->objects, capacity, true);
     if (!n) {
-        sheaf_free(empty);
+        empty_sheaf_free(empty);
         return NULL;
     }
     empty->count = (uint16_t)n;
@@ -195,7 +203,7 @@ static void *alloc_around(struct kmem_cache *cache, unsigned slot)
         if (full->count)
             barn_put(barn_of(cache), full, true);
         else
-            sheaf_free(full);
+            empty_sheaf_free(full);
     } else {
         slab_take(&cache->slab, &object, 1, true);
     }
@@ -211,7 +219,7 @@ void *cache_alloc_slow(struct kmem_cache *cache)
     cache_decay();
     for (int i = 0; i < TRIES; i++) {
         slot = slot_current();
-        if (!slot_commit(slot))
+        if (!slot_enter(slot))
             break;
         uint64_t top = read_once(slot_words(slot, id)->top);
         if (unlikely(top == TOP_HELD)) {
@@ -257,7 +265,7 @@ static struct sheaf *find_room(struct kmem_cache *cache, unsigned slot)
             return spare;
         put_in_barn(cache, slot, spare, true);
     }
-    return sheaf_alloc(next_capacity(cache, slot));
+    return empty_sheaf_alloc(next_capacity(cache, slot));
 }
 
 /*
@@ -273,7 +281,7 @@ static void free_around(struct kmem_cache *cache, unsigned slot, void *object)
             misuse_slab(cache, &report);
         return;
     }
-    struct sheaf *sheaf = sheaf_alloc(CAPACITY_START);
+    struct sheaf *sheaf = empty_sheaf_alloc(CAPACITY_START);
     if (!sheaf)
         return;
     sheaf->objects[sheaf->count++] = object;
@@ -299,7 +307,7 @@ void cache_free_slow(struct kmem_cache *cache, void *object)
     cache_decay();
     for (int i = 0; i < TRIES; i++) {
         slot = slot_current();
-        if (!slot_commit(slot))
+        if (!slot_enter(slot))
             break;
         uint64_t *word = &slot_words(slot, id)->top;
         uint64_t top = read_once(*word);

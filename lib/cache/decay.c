@@ -25,7 +25,7 @@ static void empty_barn(struct kmem_cache *cache, struct barn *barn, int64_t obje
             barn_put(barn, sheaf, true);
             return;
         }
-        sheaf_free(sheaf);
+        empty_sheaf_free(sheaf);
     }
 }
 
@@ -33,7 +33,7 @@ void cache_drain(struct kmem_cache *cache)
 {
     if (!cache_in_use(cache) || !lock_acquire(&takeover_lock))
         return;
-    takeover(cache, 0, read_once(slot_top));
+    takeover(cache, 0, read_once(slot_top), TAKEOVER_EMPTY);
     lock_release(&takeover_lock);
     for (int i = 0; i < DOMAINS; i++)
         empty_barn(cache, &cache->barns[i], INT64_MAX);
@@ -48,7 +48,17 @@ void cache_drain_slot(unsigned slot)
         return;
     for (unsigned i = CACHE_FIRST; i < cache_top; i++)
         if (cache_in_use(&caches[i]))
-            takeover(&caches[i], slot, slot + 1);
+            takeover(&caches[i], slot, slot + 1, TAKEOVER_EMPTY);
+    lock_release(&takeover_lock);
+}
+
+void cache_fold_all(void)
+{
+    if (!cache_layer_ready || !lock_acquire(&takeover_lock))
+        return;
+    for (unsigned i = CACHE_FIRST; i < cache_top; i++)
+        if (cache_in_use(&caches[i]))
+            takeover(&caches[i], 0, read_once(slot_top), TAKEOVER_COUNT);
     lock_release(&takeover_lock);
 }
 

@@ -2,6 +2,7 @@
 #include "cache/decay.h"
 #include "cache/kmem_cache.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <signal.h>
 #include <time.h>
@@ -31,6 +32,7 @@ void helper_arm(void)
     int no = 0;
     if (!atomic_compare_exchange_strong(&running, &no, 1))
         return;
+    int saved = errno;
     sigset_t all, old;
     sigfillset(&all);
     pthread_attr_t attributes;
@@ -43,6 +45,7 @@ void helper_arm(void)
         atomic_store(&running, 0);
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     pthread_attr_destroy(&attributes);
+    errno = saved;
 }
 
 void helper_forget(void)

@@ -77,6 +77,9 @@ void cache_drain_slot(unsigned slot);
 void cache_decay(void);
 void cache_decay_force(void);
 
+/* Bring all that the slots' words count to the counters; exact but for what runs meanwhile. */
+void cache_fold_all(void);
+
 /* Give everything back that is not in use; bytes given to the system. */
 size_t cache_trim_all(void);
 

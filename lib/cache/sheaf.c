@@ -57,7 +57,7 @@ static struct sheaf *cut_piece(unsigned order)
     return (struct sheaf *)(void *)start;
 }
 
-struct sheaf *sheaf_alloc(unsigned capacity)
+struct sheaf *empty_sheaf_alloc(unsigned capacity)
 {
     unsigned order = sheaf_order_for(capacity);
     struct sheaf *sheaf = sheaf_stack_pop(&pool[order]);
@@ -74,7 +74,7 @@ struct sheaf *sheaf_alloc(unsigned capacity)
     return sheaf;
 }
 
-void sheaf_free(struct sheaf *sheaf)
+void empty_sheaf_free(struct sheaf *sheaf)
 {
     sheaf_assert(sheaf->count == 0);
     sheaf_stack_push(&pool[sheaf_order(sheaf)], sheaf);

@@ -60,8 +60,8 @@ static inline struct sheaf *sheaf_containing(uint32_t offset)
 }
 
 /* An empty sheaf of that capacity; NULL when there is no memory. Lock-free, safe in signal handlers. */
-struct sheaf *sheaf_alloc(unsigned capacity);
-void sheaf_free(struct sheaf *sheaf);
+struct sheaf *empty_sheaf_alloc(unsigned capacity);
+void empty_sheaf_free(struct sheaf *sheaf);
 
 /* A lock-free stack of sheaves; the upper half of the head counts the changes, against ABA. */
 typedef _Atomic uint64_t sheaf_stack;

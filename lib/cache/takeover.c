@@ -33,7 +33,7 @@ static void dispose(struct kmem_cache *cache, unsigned slot, struct sheaf *sheaf
         barn_put(&cache->barns[0], sheaf, true);
         return;
     }
-    sheaf_free(sheaf);
+    empty_sheaf_free(sheaf);
 }
 
 static void take_spare(struct kmem_cache *cache, unsigned slot)
@@ -43,16 +43,22 @@ static void take_spare(struct kmem_cache *cache, unsigned slot)
         dispose(cache, slot, spare);
 }
 
-/* The word was TOP_HELD by us and is free again. */
-static void taken(struct kmem_cache *cache, unsigned slot, uint64_t old)
+/* The word is TOP_HELD by us; it is free again afterwards. */
+static void taken(struct kmem_cache *cache, unsigned slot, uint64_t old, enum takeover_aim aim)
 {
-    __atomic_store_n(&slot_words(slot, SLOT_ID(cache->number))->top, 0, __ATOMIC_RELEASE);
+    uint64_t *top = &slot_words(slot, SLOT_ID(cache->number))->top;
+    struct sheaf *sheaf = cache_fold(cache, slot, old);
+    if (aim == TAKEOVER_COUNT) {
+        __atomic_store_n(top, top_of(sheaf), __ATOMIC_RELEASE);
+        return;
+    }
+    __atomic_store_n(top, 0, __ATOMIC_RELEASE);
     atomic_fetch_add_explicit(&takeovers, 1, memory_order_relaxed);
-    dispose(cache, slot, cache_fold(cache, slot, old));
+    dispose(cache, slot, sheaf);
 }
 
 /* Under the fallback the slot's lock keeps everybody else out. */
-static bool take_locked(struct kmem_cache *cache, unsigned slot)
+static bool take_locked(struct kmem_cache *cache, unsigned slot, enum takeover_aim aim)
 {
     uint64_t *top = &slot_words(slot, SLOT_ID(cache->number))->top;
     if (!slot_shut(slot))
@@ -63,22 +69,22 @@ static bool take_locked(struct kmem_cache *cache, unsigned slot)
         *top = TOP_HELD;
     slot_open(slot);
     if (some)
-        taken(cache, slot, old);
+        taken(cache, slot, old, aim);
     return true;
 }
 
 /* A kernel without the membarrier: only the slot that we are on can be emptied, by an install. */
-static void take_own(struct kmem_cache *cache)
+static void take_own(struct kmem_cache *cache, enum takeover_aim aim)
 {
     unsigned slot = slot_current();
     uintptr_t id = SLOT_ID(cache->number);
     uint64_t old = read_once(slot_words(slot, id)->top);
     if (top_offset(old) && slot_install(slot, id, old, TOP_HELD))
-        taken(cache, slot, old);
+        taken(cache, slot, old, aim);
 }
 
 /* Main sheaves of the slots [from, to), at most BATCH; false when some must be tried again. */
-static bool take_batch(struct kmem_cache *cache, unsigned from, unsigned to)
+static bool take_batch(struct kmem_cache *cache, unsigned from, unsigned to, enum takeover_aim aim)
 {
     uint64_t old[BATCH];
     bool any = false;
@@ -104,32 +110,32 @@ static bool take_batch(struct kmem_cache *cache, unsigned from, unsigned to)
                 __atomic_compare_exchange_n(&slot_words(slot, SLOT_ID(cache->number))->top, &held, old[slot - from],
                                             false, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED);
         }
-        take_own(cache);
+        take_own(cache, aim);
         return true;
     }
     for (unsigned slot = from; slot < to; slot++) {
         if (!old[slot - from])
             continue;
         if (__atomic_load_n(&slot_words(slot, SLOT_ID(cache->number))->top, __ATOMIC_ACQUIRE) == TOP_HELD)
-            taken(cache, slot, old[slot - from]);
+            taken(cache, slot, old[slot - from], aim);
         else
             all = false;
     }
     return all;
 }
 
-void takeover(struct kmem_cache *cache, unsigned from, unsigned to)
+void takeover(struct kmem_cache *cache, unsigned from, unsigned to, enum takeover_aim aim)
 {
     for (; from < to; from += BATCH) {
         unsigned end = from + BATCH < to ? from + BATCH : to;
-        for (unsigned slot = from; slot < end; slot++)
+        for (unsigned slot = from; slot < end && aim == TAKEOVER_EMPTY; slot++)
             take_spare(cache, slot);
         if (slot_mode == SHEAF_MODE_LOCK) {
             for (unsigned slot = from; slot < end; slot++)
-                take_locked(cache, slot);
+                take_locked(cache, slot, aim);
             continue;
         }
-        for (int i = 0; i < TRIES && !take_batch(cache, from, end); i++) {
+        for (int i = 0; i < TRIES && !take_batch(cache, from, end, aim); i++) {
         }
     }
 }

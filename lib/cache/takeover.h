@@ -6,8 +6,13 @@
 
 extern struct lock takeover_lock;
 
-/* Flush main and spare sheaves of the slots [from, to) to the slabs. takeover_lock is held. A slot that stays busy is left. */
-void takeover(struct kmem_cache *cache, unsigned from, unsigned to);
+enum takeover_aim {
+    TAKEOVER_EMPTY, /* flush main and spare to the slabs */
+    TAKEOVER_COUNT, /* bring the operations counted in the words to the counters, and leave the sheaves where they are */
+};
+
+/* For the slots [from, to). takeover_lock is held. A slot that stays busy is left. */
+void takeover(struct kmem_cache *cache, unsigned from, unsigned to, enum takeover_aim aim);
 
 /* Main sheaves taken so far. */
 uint64_t takeover_count(void);

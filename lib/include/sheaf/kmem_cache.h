@@ -61,7 +61,7 @@ void kmem_cache_free(struct kmem_cache *cache, void *object);
 /* `n` objects into `objects`, or none: returns true or false. */
 bool kmem_cache_alloc_bulk(struct kmem_cache *cache, gfp_t flags, size_t n, void **objects);
 
-/* Give `n` objects back. With a NULL cache, objects of any caches and malloc may be mixed. */
+/* Give `n` objects back. With a NULL cache, objects of any caches may be mixed. */
 void kmem_cache_free_bulk(struct kmem_cache *cache, size_t n, void **objects);
 
 /* Empty all sheaves of the cache and give its empty slabs back. Returns 1 if slabs remain, else 0. */

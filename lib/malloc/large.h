@@ -1,0 +1,22 @@
+/* Large blocks: runs of units, aligned to 64 KiB at least, outside the region when it has no room. */
+#ifndef SHEAF_MALLOC_LARGE_H
+#define SHEAF_MALLOC_LARGE_H
+
+#include "region/region.h"
+
+/* NULL: no memory. `zero` asks for zeroed contents; what is known to be zero is not written again. */
+void *large_alloc(size_t n, size_t align, bool zero);
+
+/* Free a block by its pointer, which lies in the region in a unit of no slab; anything but a live block is reported. */
+void large_free(void *p);
+
+/* Longer or shorter, moved if it must be; NULL: no memory, the block stands. */
+void *large_resize(void *p, size_t n);
+
+/* Bytes of a live block; 0 when p is not the start of one. */
+size_t large_size(const void *p);
+
+/* What is wrong with a pointer to a unit of the region that is no live block's start. */
+_Noreturn void large_report(const char *call, const void *p);
+
+#endif

@@ -1,0 +1,231 @@
+#include "malloc/malloc.h"
+#include "cache/misuse.h"
+#include "malloc/classes.h"
+#include "malloc/large.h"
+#include "region/outside.h"
+
+#include <errno.h>
+#include <string.h>
+
+/* In a signal handler over a class's lock, an object of a larger class does: free() finds its class by its address. */
+#define LARGER_CLASSES 4
+
+/* ---- start ---- */
+
+/* The sections may run from now on. What they test comes last: other threads may be in malloc already. */
+static void fast_enable(void)
+{
+    if (slot_mode != SHEAF_MODE_RSEQ_MM_CID && slot_mode != SHEAF_MODE_RSEQ_CPU_ID)
+        return;
+    struct rseq_area area;
+    bool is_cid;
+    rseq_probe(false, slot_mode == SHEAF_MODE_RSEQ_MM_CID, &area, &is_cid);
+    sheaf_fast.base = space.base;
+    sheaf_fast.area = area;
+    sheaf_fast.region = space.region;
+    sheaf_fast.ids = space.ids;
+    __atomic_store_n(&sheaf_fast.units, space.unit_count, __ATOMIC_RELEASE);
+    __atomic_store_n(&sheaf_fast.limit, TABLE_MOST + 1, __ATOMIC_RELEASE);
+}
+
+bool malloc_init(void)
+{
+    if (likely(__atomic_load_n(&cache_layer_ready, __ATOMIC_ACQUIRE)))
+        return true;
+    if (!cache_layer_init())
+        return false;
+    fast_enable();
+    return true;
+}
+
+/* ---- allocation ---- */
+
+static void *class_alloc(unsigned number)
+{
+    void *object = slot_pop(SLOT_ID(number));
+    if (object)
+        return object;
+    struct kmem_cache *cache = class_cache(number);
+    return cache_alloc_slow(cache);
+}
+
+static noinline_cold void *small_around(unsigned number)
+{
+    for (unsigned i = 1; i <= LARGER_CLASSES && number + i < CLASS_FIRST + CLASSES; i++) {
+        void *object = class_alloc(number + i);
+        if (object)
+            return object;
+    }
+    if (cache_trim_all()) {
+        void *object = class_alloc(number);
+        if (object)
+            return object;
+    }
+    __atomic_fetch_add(&caches[number].alloc_fail, 1, __ATOMIC_RELAXED);
+    return NULL;
+}
+
+static void *no_memory(void)
+{
+    errno = ENOMEM;
+    return NULL;
+}
+
+static void *alloc(size_t n, bool zero)
+{
+    if (unlikely(!malloc_init()))
+        return no_memory();
+    void *p;
+    if (likely(n <= CLASS_MOST)) {
+        unsigned number = class_number(n);
+        p = class_alloc(number);
+        if (unlikely(!p))
+            p = small_around(number);
+        if (zero && p)
+            memset(p, 0, n);
+    } else {
+        p = large_alloc(n, 1, zero);
+    }
+    return likely(p != NULL) ? p : no_memory();
+}
+
+__attribute__((noinline)) void *malloc_slow(size_t n)
+{
+    return alloc(n, false);
+}
+
+void *malloc_zeroed(size_t n)
+{
+    return alloc(n, true);
+}
+
+/* A class whose size is a multiple of the alignment will do: slabs begin at multiples of 64 KiB. */
+void *malloc_aligned(size_t align, size_t n)
+{
+    if (unlikely(!malloc_init()))
+        return no_memory();
+    size_t want = n > align ? n : align;
+    void *p = NULL;
+    if (want <= CLASS_MOST) {
+        unsigned number = class_number(want);
+        while (class_size(number) & (align - 1))
+            number++;
+        p = class_alloc(number);
+        if (!p && cache_trim_all())
+            p = class_alloc(number);
+    } else {
+        p = large_alloc(n, align, false);
+    }
+    return p ? p : no_memory();
+}
+
+/* ---- free ---- */
+
+static noinline_cold void free_foreign(void *p)
+{
+    if (cache_layer_ready && outside_free(p))
+        return;
+    misuse_report("free of foreign pointer", p, "not from this allocator");
+}
+
+__attribute__((noinline)) void free_slow(void *p)
+{
+    if (!p)
+        return;
+    uintptr_t unit = unit_of(p);
+    if (unlikely(!cache_layer_ready || unit >= space.unit_count)) {
+        free_foreign(p);
+        return;
+    }
+    uint16_t id = read_once(space.ids[unit]);
+    if (!id) {
+        large_free(p);
+        return;
+    }
+    if (slot_mode != SHEAF_MODE_RSEQ_MM_CID && slot_mode != SHEAF_MODE_RSEQ_CPU_ID && slot_push(id, p))
+        return;
+    cache_free_slow(&caches[id >> 4], p);
+}
+
+/* ---- size ---- */
+
+static size_t slab_usable(const struct kmem_cache *cache, const void *p)
+{
+    return cache->slab.size - ((uintptr_t)p - (uintptr_t)slab_object(&cache->slab, p));
+}
+
+size_t malloc_size(const void *p, const char *call)
+{
+    uintptr_t unit = unit_of(p);
+    size_t size = 0;
+    if (likely(cache_layer_ready && unit < space.unit_count)) {
+        uint16_t id = read_once(space.ids[unit]);
+        if (id)
+            return slab_usable(&caches[id >> 4], p);
+        size = large_size(p);
+        if (!size)
+            large_report(call, p);
+    } else if (cache_layer_ready) {
+        size = outside_size(p);
+    }
+    if (!size) {
+        static char text[64];
+        strcpy(text, call);
+        strcat(text, " foreign pointer");
+        misuse_report(text, p, "not from this allocator");
+    }
+    return size;
+}
+
+static void *move(void *p, size_t old, size_t n)
+{
+    void *to = alloc(n, false);
+    if (!to)
+        return NULL;
+    memcpy(to, p, old < n ? old : n);
+    free_slow(p);
+    return to;
+}
+
+void *malloc_resize(void *p, size_t n)
+{
+    size_t old = malloc_size(p, "realloc of");
+    uintptr_t unit = unit_of(p);
+    if (unit < space.unit_count && space.ids[unit]) {
+        /* within the class, and down to half of it, the block stays */
+        if (n <= old && n > old / 2)
+            return p;
+        return n <= old && class_number(n) == space.ids[unit] >> 4 ? p : move(p, old, n);
+    }
+    if (unit >= space.unit_count)
+        return n <= old && n > old / 2 ? p : move(p, old, n);
+    if (n <= CLASS_MOST)
+        return move(p, old, n);
+    void *to = large_resize(p, n);
+    return to ? to : no_memory();
+}
+
+/* ---- totals ---- */
+
+void malloc_totals(struct malloc_totals *totals)
+{
+    *totals = (struct malloc_totals){0};
+    if (!cache_layer_ready)
+        return;
+    for (unsigned i = CACHE_FIRST; i < read_once(cache_top); i++) {
+        const struct kmem_cache *cache = &caches[i];
+        if (!cache_in_use(cache))
+            continue;
+        struct cache_census census;
+        cache_census(cache, &census);
+        totals->in_use += census.in_use * cache->slab.size;
+        totals->in_use_count += census.in_use;
+        totals->cached += (census.in_sheaves + census.in_barns) * cache->slab.size;
+        totals->free_in_slabs += read_once(cache->slab.free) * cache->slab.size;
+    }
+    totals->slab_bytes = read_once(region_stats.slab_units) << UNIT_SHIFT;
+    totals->large_bytes = read_once(region_stats.large_units) << UNIT_SHIFT;
+    totals->large_count = read_once(region_stats.large_blocks);
+    totals->warm_bytes = read_once(region_stats.warm_units) << UNIT_SHIFT;
+    totals->outside_bytes = outside_bytes();
+}

@@ -1,0 +1,148 @@
+/* mallinfo, malloc_info and their kind, from live counters. */
+#define _GNU_SOURCE
+#include "malloc/malloc.h"
+#include "malloc/classes.h"
+#include "os/vm.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <malloc.h>
+#include <stdio.h>
+#include <unistd.h>
+
+/*
+ * arena: bytes of slabs. ordblks: free objects are not counted singly: slabs. hblks, hblkhd: large blocks. uordblks: bytes in use.
+ * fordblks: bytes of slabs not in use. keepcost: what malloc_trim could give back of free units.
+ */
+sheaf_export struct mallinfo2 mallinfo2(void)
+{
+    struct malloc_totals t;
+    malloc_totals(&t);
+    size_t large = t.large_bytes + t.outside_bytes;
+    return (struct mallinfo2){
+        .arena = t.slab_bytes,
+        .ordblks = t.cached + t.free_in_slabs ? 1 : 0,
+        .hblks = t.large_count,
+        .hblkhd = large,
+        .usmblks = 0,
+        .fsmblks = t.cached,
+        .uordblks = t.in_use + large,
+        .fordblks = t.slab_bytes > t.in_use ? t.slab_bytes - t.in_use : 0,
+        .keepcost = t.warm_bytes,
+    };
+}
+
+static int clamp(size_t n)
+{
+    return n > INT_MAX ? INT_MAX : (int)n;
+}
+
+sheaf_export struct mallinfo mallinfo(void)
+{
+    struct mallinfo2 m = mallinfo2();
+    return (struct mallinfo){
+        .arena = clamp(m.arena),
+        .ordblks = clamp(m.ordblks),
+        .hblks = clamp(m.hblks),
+        .hblkhd = clamp(m.hblkhd),
+        .fsmblks = clamp(m.fsmblks),
+        .uordblks = clamp(m.uordblks),
+        .fordblks = clamp(m.fordblks),
+        .keepcost = clamp(m.keepcost),
+    };
+}
+
+/* 1 for parameters that glibc knows and that have no counterpart here: they are accepted and change nothing. */
+sheaf_export int mallopt(int parameter, int value)
+{
+    switch (parameter) {
+    case M_TRIM_THRESHOLD:
+        if (value >= 0)
+            sheaf_config.keep = (size_t)value;
+        return 1;
+    case M_MXFAST:
+        return value >= 0 && value <= 160;
+    case M_TOP_PAD:
+    case M_MMAP_THRESHOLD:
+    case M_MMAP_MAX:
+    case M_CHECK_ACTION:
+    case M_PERTURB:
+    case M_ARENA_TEST:
+    case M_ARENA_MAX:
+        return 1;
+    default:
+        return 0;
+    }
+}
+
+sheaf_export int malloc_trim(size_t pad)
+{
+    (void)pad;
+    return malloc_init() && cache_trim_all() != 0;
+}
+
+static bool cache_row(unsigned number, struct cache_census *census)
+{
+    if (!cache_in_use(&caches[number]))
+        return false;
+    cache_census(&caches[number], census);
+    return census->out || caches[number].slab.slabs;
+}
+
+/* Written with stdio as glibc does, but never canceled in between: no cancellation point is left to the program's state. */
+sheaf_export void malloc_stats(void)
+{
+    struct malloc_totals t;
+    malloc_totals(&t);
+    fprintf(stderr, "%-16s %10s %12s %12s %12s %8s\n", "cache", "size", "in use", "in sheaves", "in barns", "slabs");
+    for (unsigned i = CACHE_FIRST; i < cache_top; i++) {
+        struct cache_census c;
+        if (cache_row(i, &c))
+            fprintf(stderr, "%-16s %10u %12lu %12lu %12lu %8u\n", caches[i].name, caches[i].slab.size,
+                    (unsigned long)c.in_use, (unsigned long)c.in_sheaves, (unsigned long)c.in_barns,
+                    caches[i].slab.slabs);
+    }
+    fprintf(stderr, "system bytes     = %10zu\nin use bytes     = %10zu\nlarge bytes      = %10zu\nfree warm bytes  = %10zu\n",
+            t.slab_bytes + t.large_bytes + t.outside_bytes, t.in_use + t.large_bytes + t.outside_bytes,
+            t.large_bytes + t.outside_bytes, t.warm_bytes);
+}
+
+static void print_name(FILE *f, const char *name)
+{
+    for (; *name; name++)
+        if (*name == '<' || *name == '&' || *name == '"' || (unsigned char)*name < 32)
+            fprintf(f, "&#%d;", (unsigned char)*name < 32 ? '?' : *name);
+        else
+            fputc(*name, f);
+}
+
+sheaf_export int malloc_info(int options, FILE *f)
+{
+    if (options) {
+        errno = EINVAL;
+        return -1;
+    }
+    struct malloc_totals t;
+    malloc_totals(&t);
+    fprintf(f, "<malloc version=\"1\" allocator=\"sheaf\">\n<heap nr=\"0\">\n<sizes>\n");
+    for (unsigned i = CACHE_FIRST; i < cache_top; i++) {
+        struct cache_census c;
+        if (!cache_row(i, &c))
+            continue;
+        fputs("<cache name=\"", f);
+        print_name(f, caches[i].name);
+        fprintf(f,
+                "\" size=\"%u\" in_use=\"%lu\" in_sheaves=\"%lu\" in_barns=\"%lu\" free_in_slabs=\"%lu\" slabs=\"%u\"/>\n",
+                caches[i].slab.size, (unsigned long)c.in_use, (unsigned long)c.in_sheaves, (unsigned long)c.in_barns,
+                (unsigned long)caches[i].slab.free, caches[i].slab.slabs);
+    }
+    size_t large = t.large_bytes + t.outside_bytes;
+    fprintf(f,
+            "</sizes>\n<total type=\"fast\" count=\"0\" size=\"%zu\"/>\n<total type=\"rest\" count=\"0\" size=\"%zu\"/>\n"
+            "<total type=\"mmap\" count=\"%zu\" size=\"%zu\"/>\n<system type=\"current\" size=\"%zu\"/>\n"
+            "<system type=\"max\" size=\"%zu\"/>\n<aspace type=\"total\" size=\"%zu\"/>\n"
+            "<aspace type=\"mprotect\" size=\"%zu\"/>\n</heap>\n</malloc>\n",
+            t.cached, t.free_in_slabs, t.large_count, large, t.slab_bytes + large, t.slab_bytes + large,
+            t.slab_bytes + large, t.slab_bytes + large);
+    return ferror(f) ? -1 : 0;
+}

@@ -1,0 +1,212 @@
+/* Options from the environment, by the one table options.def. Runs before anything is allocated: no libc but strings. */
+#define _GNU_SOURCE
+#include "cache/config.h"
+#include "os/message.h"
+#include "cache/sheaf.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/auxv.h>
+#include <unistd.h>
+
+enum kind { text, number, size, flag, choice };
+
+struct option {
+    const char *name;
+    enum kind kind;
+    uint64_t least, most;
+};
+
+enum option_index {
+#define X(name, kind, default_, least, most, help) OPTION_##name,
+#include "preload/options.def"
+#undef X
+    OPTIONS
+};
+
+static const struct option table[OPTIONS] = {
+#define X(name, kind, default_, least, most, help) {#name, kind, least, most},
+#include "preload/options.def"
+#undef X
+};
+
+static void complain(const struct option *option, const char *value, const char *wanted)
+{
+    struct message m = {.length = 0};
+    message_text(&m, "sheaf: SHEAF_");
+    for (const char *c = option->name; *c; c++) {
+        char upper[2] = {*c >= 'a' && *c <= 'z' ? (char)(*c - 'a' + 'A') : *c, 0};
+        message_text(&m, upper);
+    }
+    message_text(&m, "=");
+    message_text(&m, value);
+    message_text(&m, ": ");
+    message_text(&m, wanted);
+    message_text(&m, "; the default is used");
+    message_write(&m);
+}
+
+/* Digits and, for sizes, one of K M G T (with or without "iB" or "B"). */
+static bool parse_number(const char *at, bool suffix, uint64_t *value)
+{
+    uint64_t n = 0;
+    if (*at < '0' || *at > '9')
+        return false;
+    for (; *at >= '0' && *at <= '9'; at++)
+        if (__builtin_mul_overflow(n, 10u, &n) || __builtin_add_overflow(n, (uint64_t)(*at - '0'), &n))
+            return false;
+    static const char suffixes[] = "KMGT";
+    const char *s = suffix && *at ? strchr(suffixes, *at & ~0x20) : NULL;
+    if (s) {
+        unsigned shift = 10 * (unsigned)(s - suffixes + 1);
+        if (n >> (64 - shift))
+            return false;
+        n <<= shift;
+        at++;
+        if (!strcmp(at, "iB") || !strcmp(at, "B"))
+            at += strlen(at);
+    }
+    *value = n;
+    return !*at;
+}
+
+/* "N" or "CACHE=N,CACHE=N" */
+static bool valid_capacity(const char *at)
+{
+    uint64_t most = sheaf_capacity_of(SHEAF_ORDER_MAX);
+    bool plain = *at >= '0' && *at <= '9';
+    while (*at) {
+        if (!plain) {
+            at = strchr(at, '=');
+            if (!at)
+                return false;
+            at++;
+        }
+        uint64_t n = 0;
+        const char *digits = at;
+        while (*at >= '0' && *at <= '9' && n <= most)
+            n = n * 10 + (uint64_t)(*at++ - '0');
+        if (at == digits || n > most || (*at && (plain || *at != ',')))
+            return false;
+        at += *at == ',';
+    }
+    return true;
+}
+
+static bool set_choice(const char *value, const char *const *words, unsigned *into)
+{
+    for (unsigned i = 0; words[i]; i++)
+        if (!strcmp(value, words[i])) {
+            *into = i;
+            return true;
+        }
+    return false;
+}
+
+static const char *set_text(struct sheaf_config *config, enum option_index which, const char *value)
+{
+    static const char *const rseq_words[] = {"auto", "libc", "off", NULL};
+    static const char *const slots_words[] = {"auto", "mm_cid", "cpu_id", NULL};
+    unsigned index;
+    switch (which) {
+    case OPTION_record:
+        if (strlen(value) >= sizeof(config->record))
+            return "wants a directory of less than 256 bytes";
+        strcpy(config->record, value);
+        return NULL;
+    case OPTION_capacity:
+        if (strlen(value) >= sizeof(config->capacity) || !valid_capacity(value))
+            return "wants N or CACHE=N,CACHE=N with N up to 509";
+        strcpy(config->capacity, value);
+        return NULL;
+    case OPTION_rseq:
+        if (!set_choice(value, rseq_words, &index))
+            return "wants auto, libc or off";
+        config->rseq = (enum rseq_choice)index;
+        return NULL;
+    case OPTION_slots:
+        if (!set_choice(value, slots_words, &index))
+            return "wants auto, mm_cid or cpu_id";
+        config->slots = (enum slots_choice)index;
+        return NULL;
+    default:
+        return "is not a text";
+    }
+}
+
+static void set_number(struct sheaf_config *config, enum option_index which, uint64_t n)
+{
+    switch (which) {
+    case OPTION_slot_budget: config->slot_budget = n; break;
+    case OPTION_barn: config->barn = n; break;
+    case OPTION_barn_max: config->barn_max = n; break;
+    case OPTION_decay: config->decay_ms = (uint32_t)n; break;
+    case OPTION_keep: config->keep = n; break;
+    case OPTION_helper: config->helper = n; break;
+    case OPTION_region: config->region = n; break;
+    case OPTION_stats: config->stats = n; break;
+    default: break;
+    }
+}
+
+static void set(struct sheaf_config *config, enum option_index which, const char *value)
+{
+    const struct option *option = &table[which];
+    if (option->kind == text || option->kind == choice) {
+        const char *wrong = set_text(config, which, value);
+        if (wrong)
+            complain(option, value, wrong);
+        return;
+    }
+    uint64_t n;
+    if (!parse_number(value, option->kind == size, &n))
+        complain(option, value, option->kind == size ? "wants a number of bytes such as 64K or 1G" : "wants a number");
+    else if (n < option->least || n > option->most)
+        complain(option, value, "is out of range");
+    else
+        set_number(config, which, n);
+}
+
+/* Names are in capitals in the environment; the value begins after the '='. */
+static bool matches(const char *variable, const char *name)
+{
+    for (; *name; name++, variable++)
+        if (*variable != (*name >= 'a' && *name <= 'z' ? *name - 'a' + 'A' : *name))
+            return false;
+    return *variable == '=';
+}
+
+static void unknown(const char *variable)
+{
+    struct message m = {.length = 0};
+    message_text(&m, "sheaf: ");
+    message_text(&m, variable);
+    message_text(&m, ": there is no such option; see `sheaf run --help`");
+    message_write(&m);
+}
+
+/* Variables that belong to the CLI, not to us. */
+static bool foreign(const char *variable)
+{
+    return !strncmp(variable, "SHEAF_LIBRARY=", 14) || !strncmp(variable, "SHEAF_TEST_", 11) ||
+           !strncmp(variable, "SHEAF_SOAK=", 11) || !strncmp(variable, "SHEAF_STANDIN=", 14);
+}
+
+void sheaf_configure(struct sheaf_config *config)
+{
+    static bool done;
+    if (done || !environ || getauxval(AT_SECURE))
+        return;
+    done = true;
+    for (char **e = environ; *e; e++) {
+        if (strncmp(*e, "SHEAF_", 6) != 0 || foreign(*e))
+            continue;
+        enum option_index i = 0;
+        while (i < OPTIONS && !matches(*e + 6, table[i].name))
+            i++;
+        if (i < OPTIONS)
+            set(config, i, strchr(*e, '=') + 1);
+        else
+            unknown(*e);
+    }
+}

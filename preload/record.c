@@ -1,0 +1,345 @@
+#define _GNU_SOURCE
+#include "preload/record.h"
+#include "cache/decay.h"
+#include "cache/kmem_cache.h"
+#include "cache/takeover.h"
+#include "os/message.h"
+#include "os/syscall.h"
+#include "os/vm.h"
+#include "region/outside.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/auxv.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/utsname.h>
+#include <time.h>
+#include <unistd.h>
+
+/*
+ * The slots' counters live in the file itself (counters_base points into it). What the cache layer knows is copied
+ * there after each slow path. Everything that decides something stays in private memory: a child made by a bare clone(),
+ * which runs no handlers, shares the mapping until its first slow path, where `alive`, a page that the kernel wipes in
+ * children, tells it.
+ */
+static struct sheaf_record_header *header;
+static uint32_t *alive;
+static char path[512];
+
+static const char names[] =
+#define SHEAF_SLOT_COUNTERS(name, help) #name "\0"
+#include "cache/counters.def"
+#undef SHEAF_SLOT_COUNTERS
+#define SHEAF_CACHE_GAUGES(name, help) #name "\0"
+#include "cache/counters.def"
+#undef SHEAF_CACHE_GAUGES
+#define SHEAF_PROCESS_VALUES(name, help) #name "\0"
+#include "cache/counters.def"
+#undef SHEAF_PROCESS_VALUES
+    ;
+
+_Static_assert(CACHE_GAUGES <= 24, "gauges fit the record");
+
+enum {
+    NAMES_AT = 4096,
+    PROCESS_AT = 8192,
+    CACHES_AT = 16384,
+};
+_Static_assert(sizeof(struct sheaf_record_header) <= NAMES_AT && sizeof(names) <= PROCESS_AT - NAMES_AT &&
+                   PROCESS_VALUES * 8 <= CACHES_AT - PROCESS_AT,
+               "the parts of the file do not overlap");
+
+static char *at(uint64_t offset)
+{
+    return (char *)header + offset;
+}
+
+static uint64_t now_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_REALTIME, &t);
+    return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+}
+
+static void program_name(char *into, size_t size)
+{
+    const char *file = (const char *)getauxval(AT_EXECFN);
+    const char *slash = file ? strrchr(file, '/') : NULL;
+    snprintf(into, size, "%s", slash ? slash + 1 : file ? file : "unknown");
+}
+
+static void complain(const char *what)
+{
+    struct message m = {.length = 0};
+    message_text(&m, "sheaf: no record in ");
+    message_text(&m, sheaf_config.record);
+    message_text(&m, ": ");
+    message_text(&m, what);
+    message_text(&m, "; SHEAF_RECORD wants a directory that this process may write to");
+    message_write(&m);
+}
+
+/* A process that executed the same program again under its number gets a name with a running number. */
+static int create_file(const char *program)
+{
+    for (int i = 0; i < 1000; i++) {
+        if (i)
+            snprintf(path, sizeof(path), "%s/%s.%d.%d.sheaf", sheaf_config.record, program, (int)getpid(), i);
+        else
+            snprintf(path, sizeof(path), "%s/%s.%d.sheaf", sheaf_config.record, program, (int)getpid());
+        int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        if (fd >= 0 || errno != EEXIST)
+            return fd;
+    }
+    return -1;
+}
+
+static const char *mode_name(void)
+{
+    static const char *const mode_names[] = {"lock", "rseq mm_cid", "rseq cpu_id", "rseq own"};
+    return mode_names[slot_mode];
+}
+
+static void fill_header(struct sheaf_record_header *h, const char *program, uint64_t slots_at, uint64_t file_size)
+{
+    struct utsname system;
+    *h = (struct sheaf_record_header){
+        .version = SHEAF_RECORD_VERSION,
+        .header_size = sizeof(*h),
+        .file_size = file_size,
+        .counter_count = SLOT_COUNTERS,
+        .counter_stride = COUNTER_STRIDE,
+        .gauge_count = CACHE_GAUGES,
+        .process_count = PROCESS_VALUES,
+        .cache_max = CACHE_MAX,
+        .cache_stride = sizeof(struct sheaf_record_cache),
+        .slot_max = space.slots,
+        .slot_stride = COUNTER_BLOCK,
+        .names_offset = NAMES_AT,
+        .process_offset = PROCESS_AT,
+        .caches_offset = CACHES_AT,
+        .slots_offset = slots_at,
+        .pid = (uint32_t)getpid(),
+        .parent_pid = (uint32_t)getppid(),
+        .start_time_ns = now_ns(),
+        .mode = slot_mode,
+        .state = SHEAF_RECORD_RUNNING,
+        .fold_interval = (uint32_t)-(slot_fold_start >> 32),
+        .page_size = (uint32_t)space.page_size,
+    };
+    snprintf(h->mode_name, sizeof(h->mode_name), "%s", mode_name());
+    snprintf(h->sheaf_version, sizeof(h->sheaf_version), "%s", SHEAF_VERSION);
+    snprintf(h->program, sizeof(h->program), "%.127s", program);
+    if (uname(&system) == 0)
+        snprintf(h->kernel, sizeof(h->kernel), "%.60s %.60s", system.release, system.machine);
+    memcpy(h->magic, SHEAF_RECORD_MAGIC, sizeof(h->magic)); /* last: a reader sees a whole header or none */
+}
+
+static bool map_file(void)
+{
+    char program[128];
+    program_name(program, sizeof(program));
+    uint64_t slots_at = round_up(CACHES_AT + CACHE_MAX * sizeof(struct sheaf_record_cache), 1ul << 16);
+    uint64_t file_size = slots_at + space.slots * COUNTER_BLOCK;
+    int fd = create_file(program);
+    if (fd < 0) {
+        complain(strerror(errno));
+        return false;
+    }
+    void *map = MAP_FAILED;
+    if (ftruncate(fd, (off_t)file_size) == 0)
+        map = mmap(NULL, file_size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (map == MAP_FAILED) {
+        complain(strerror(errno));
+        close(fd);
+        unlink(path);
+        return false;
+    }
+    close(fd);
+    header = map;
+    memcpy(at(NAMES_AT), names, sizeof(names));
+    fill_header(header, program, slots_at, file_size);
+    return true;
+}
+
+/* ---- publishing ---- */
+
+static void publish_process(void)
+{
+    uint64_t *values = (uint64_t *)(void *)at(PROCESS_AT);
+    write_once(values[VALUE_region_bytes], (uint64_t)space.unit_count << UNIT_SHIFT);
+    write_once(values[VALUE_slab_bytes], region_stats.slab_units << UNIT_SHIFT);
+    write_once(values[VALUE_large_bytes], region_stats.large_units << UNIT_SHIFT);
+    write_once(values[VALUE_large_blocks], region_stats.large_blocks);
+    write_once(values[VALUE_large_alloc], region_stats.large_alloc);
+    write_once(values[VALUE_large_free], region_stats.large_free);
+    write_once(values[VALUE_large_remap], region_stats.large_remap);
+    write_once(values[VALUE_warm_bytes], region_stats.warm_units << UNIT_SHIFT);
+    write_once(values[VALUE_purged_bytes], region_stats.purged_units << UNIT_SHIFT);
+    write_once(values[VALUE_outside_bytes], outside_bytes());
+    write_once(values[VALUE_sheaf_bytes], sheaf_pool_bytes());
+    write_once(values[VALUE_sheaf_alloc], sheaf_pool_cut());
+    write_once(values[VALUE_restarts], rseq_restarts);
+    write_once(values[VALUE_takeovers], takeover_count());
+    write_once(values[VALUE_trims], decay_trims());
+    write_once(values[VALUE_reserve_units], region_stats.reserve_units);
+    write_once(values[VALUE_vm_fail], atomic_load(&vm_failures));
+}
+
+static struct sheaf_record_cache *entry_of(const struct kmem_cache *cache)
+{
+    struct sheaf_record_cache *entry = (struct sheaf_record_cache *)(void *)at(CACHES_AT) + cache->number;
+    if (!entry->name[0] && cache_in_use(cache)) {
+        entry->id = cache->number;
+        entry->object_size = cache->object_size;
+        entry->size = cache->slab.size;
+        entry->align = cache->align;
+        entry->slab_size = cache->slab.units * (uint32_t)UNIT_SIZE;
+        entry->slab_objects = cache->slab.objects;
+        entry->capacity = cache->capacity;
+        entry->flags = cache->is_malloc;
+        memcpy(entry->name, cache->name, sizeof(entry->name));
+    } else if (!cache_in_use(cache)) {
+        memset(entry, 0, sizeof(*entry));
+    }
+    return entry;
+}
+
+static void publish_cache(const struct kmem_cache *cache)
+{
+    uint64_t *gauges = entry_of(cache)->gauges;
+    int64_t barn_objects = 0, barn_sheaves = 0, barn_limit = 0;
+    for (int i = 0; i < DOMAINS; i++) {
+        barn_objects += atomic_load_explicit(&cache->barns[i].objects, memory_order_relaxed);
+        barn_sheaves += atomic_load_explicit(&cache->barns[i].sheaves, memory_order_relaxed);
+        barn_limit += atomic_load_explicit(&cache->barns[i].limit, memory_order_relaxed);
+    }
+    write_once(gauges[GAUGE_slabs], cache->slab.slabs);
+    write_once(gauges[GAUGE_objects], (uint64_t)cache->slab.slabs * cache->slab.objects);
+    write_once(gauges[GAUGE_free_in_slabs], cache->slab.free);
+    write_once(gauges[GAUGE_barn_sheaves], (uint64_t)barn_sheaves);
+    write_once(gauges[GAUGE_barn_objects], (uint64_t)barn_objects);
+    write_once(gauges[GAUGE_barn_limit], (uint64_t)barn_limit);
+    write_once(gauges[GAUGE_inherited], cache->inherited);
+    write_once(gauges[GAUGE_alloc_slab], cache->slab.alloc_slab);
+    write_once(gauges[GAUGE_free_slab], cache->slab.free_slab);
+    write_once(gauges[GAUGE_free_add_partial], cache->slab.add_partial);
+    write_once(gauges[GAUGE_free_remove_partial], cache->slab.remove_partial);
+    write_once(gauges[GAUGE_lock_wait], cache->slab.lock.waits);
+    write_once(gauges[GAUGE_alloc_fail], cache->alloc_fail);
+}
+
+static void publish(const struct kmem_cache *cache)
+{
+    if (unlikely(!*alive))
+        record_fork_child();
+    if (!header)
+        return;
+    publish_cache(cache);
+    publish_process();
+}
+
+static void publish_all(void)
+{
+    for (unsigned i = CACHE_FIRST; i < cache_top; i++)
+        if (cache_in_use(&caches[i]))
+            publish_cache(&caches[i]);
+    publish_process();
+}
+
+/* ---- life ---- */
+
+static void count_in_file(void)
+{
+    counters_base = at(header->slots_offset);
+    cache_publish = publish;
+}
+
+void record_start(void)
+{
+    if (!cache_layer_ready || header)
+        return;
+    size_t page = space.page_size;
+    alive = mmap(NULL, page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (alive == MAP_FAILED || madvise(alive, page, MADV_WIPEONFORK) != 0) {
+        complain("the kernel does not wipe pages on fork");
+        return;
+    }
+    *alive = 1;
+    if (!map_file())
+        return;
+    /* what was counted before; nothing else runs at load */
+    for (unsigned slot = 0; slot < slot_top; slot++)
+        memcpy(at(header->slots_offset) + slot * COUNTER_BLOCK, counters_base + slot * COUNTER_BLOCK, COUNTER_BLOCK);
+    count_in_file();
+    publish_all();
+}
+
+/* Bring what the words of all slots count to the counters. Only while nothing else runs, or at the end. */
+static void fold_slots(void)
+{
+    for (unsigned slot = 0; slot < slot_top; slot++)
+        for (unsigned i = CACHE_FIRST; i < cache_top; i++) {
+            uint64_t *word = &slot_words(slot, SLOT_ID(i))->top;
+            uint64_t top = read_once(*word);
+            if (!top_offset(top))
+                continue;
+            struct sheaf *sheaf = cache_fold(&caches[i], slot, top);
+            write_once(*word, top_of(sheaf));
+        }
+}
+
+/*
+ * The child counts from zero; what it inherited is told apart. The parent's mapping is left behind untouched: its
+ * counters belong to the parent.
+ */
+void record_fork_child(void)
+{
+    if (!header)
+        return;
+    int saved = errno;
+    struct sheaf_record_header *parents = header;
+    size_t parents_size = header->file_size;
+    *alive = 1;
+    uint64_t in_use[CACHE_MAX];
+    for (unsigned i = CACHE_FIRST; i < cache_top; i++) {
+        struct cache_census census;
+        if (cache_in_use(&caches[i])) {
+            cache_census(&caches[i], &census);
+            in_use[i] = census.out - census.in_sheaves - census.in_barns;
+        }
+    }
+    header = NULL;
+    counters_base = space.counters;
+    fold_slots();
+    memset(space.counters, 0, slot_top * COUNTER_BLOCK);
+    for (unsigned i = CACHE_FIRST; i < cache_top; i++)
+        if (cache_in_use(&caches[i]))
+            caches[i].inherited = in_use[i];
+    if (map_file()) {
+        count_in_file();
+        publish_all();
+    } else {
+        cache_publish = NULL;
+    }
+    munmap(parents, parents_size);
+    errno = saved;
+}
+
+void record_end(void)
+{
+    if (!header)
+        return;
+    struct rusage usage;
+    cache_fold_all();
+    publish_all();
+    if (getrusage(RUSAGE_SELF, &usage) == 0)
+        header->peak_rss = (uint64_t)usage.ru_maxrss * 1024;
+    header->end_time_ns = now_ns();
+    __atomic_store_n(&header->state, SHEAF_RECORD_ENDED, __ATOMIC_RELEASE);
+}

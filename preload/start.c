@@ -1,0 +1,58 @@
+/* What happens at load: options, the record, fork handlers. A few microseconds, and nothing that could fail. */
+#define _GNU_SOURCE
+#include "cache/kmem_cache.h"
+#include "malloc/malloc.h"
+#include "preload/record.h"
+
+#include <dlfcn.h>
+#include <malloc.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+/* glibc's, in libc_nonshared.a under the name pthread_atfork; the handle makes it stay with this object. */
+extern int __register_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void), void *handle);
+extern void *__dso_handle;
+
+static void fork_child(void)
+{
+    cache_fork_child();
+    record_fork_child();
+}
+
+/*
+ * _Fork runs no handlers, but its child may call malloc all the same if the locks are sane. Looked up when used: it is
+ * rare, and the look-up costs more than all else at start.
+ */
+sheaf_export pid_t _Fork(void)
+{
+    static pid_t (*real)(void);
+    if (!real) {
+        union {
+            void *symbol;
+            pid_t (*call)(void);
+        } found = {.symbol = dlsym(RTLD_NEXT, "_Fork")};
+        real = found.symbol ? found.call : fork;
+    }
+    cache_fork_prepare();
+    pid_t pid = real();
+    if (pid == 0)
+        fork_child();
+    else
+        cache_fork_parent();
+    return pid;
+}
+
+__attribute__((constructor)) static void start(void)
+{
+    __register_atfork(cache_fork_prepare, cache_fork_parent, fork_child, &__dso_handle);
+    sheaf_configure(&sheaf_config);
+    if (sheaf_config.record[0])
+        malloc_init(), record_start();
+}
+
+__attribute__((destructor)) static void end(void)
+{
+    record_end();
+    if (sheaf_config.stats)
+        malloc_stats();
+}
