@@ -14,6 +14,24 @@
 static bool took_takeover, took_region;
 static uint64_t took[CACHE_MAX / 64];
 
+/* For lock_acquire_slow(): only locks later in the order than all that this thread holds. */
+bool cache_may_wait(const struct lock *lock)
+{
+    bool is_cache = lock >= &caches[0].slab.lock && lock <= &caches[CACHE_MAX - 1].slab.lock;
+    if (lock_held_by_self(&takeover_lock) && lock == &takeover_lock)
+        return false;
+    if (region_locked_by_self() && !is_cache)
+        return false;
+    for (unsigned i = CACHE_FIRST; i < read_once(cache_top); i++)
+        if (lock_held_by_self(&caches[i].slab.lock) && (!is_cache || lock <= &caches[i].slab.lock))
+            return false;
+    return true;
+}
+
+/*
+ * In a signal handler over a holder not every lock may be waited for. Then what is free is taken; what another thread is
+ * changing right now may be half changed in the child, as with any fork in a handler.
+ */
 void cache_fork_prepare(void)
 {
     took_takeover = lock_acquire(&takeover_lock);
@@ -50,12 +68,13 @@ static void free_held_slots(void)
 
 void cache_fork_child(void)
 {
+    /* ours from below a handler stay; all others are ours to forget, their owners are not here */
     for (unsigned i = CACHE_FIRST; i < cache_top; i++)
-        if (took[i / 64] >> (i % 64) & 1)
+        if (took[i / 64] >> (i % 64) & 1 || !lock_held_by_self(&caches[i].slab.lock))
             lock_reset(&caches[i].slab.lock);
-    if (took_region)
+    if (took_region || !region_locked_by_self())
         region_reset();
-    if (took_takeover) {
+    if (took_takeover || !lock_held_by_self(&takeover_lock)) {
         free_held_slots();
         lock_reset(&takeover_lock);
     }

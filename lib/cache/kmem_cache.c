@@ -39,6 +39,7 @@ static bool init_locked(void)
     if (!space_init(possible, sheaf_config.region))
         return false;
     counters_base = space.counters;
+    lock_may_wait = cache_may_wait;
     /* with several nodes a slot must stay on its node */
     bool by_cpu = sheaf_config.slots == SLOTS_CPU_ID || (sheaf_config.slots == SLOTS_AUTO && cpu_many_nodes());
     slot_init(sheaf_config.rseq != RSEQ_OFF, sheaf_config.rseq == RSEQ_AUTO, true, by_cpu,

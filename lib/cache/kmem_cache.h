@@ -93,6 +93,7 @@ void cache_census(const struct kmem_cache *cache, struct cache_census *census);
 void cache_check(struct kmem_cache *cache);
 
 /* fork: see cache/fork.c. */
+bool cache_may_wait(const struct lock *lock);
 void cache_fork_prepare(void);
 void cache_fork_parent(void);
 void cache_fork_child(void);

@@ -49,6 +49,17 @@ static void *class_alloc(unsigned number)
     return cache_alloc_slow(cache);
 }
 
+/* What lies unused elsewhere is given back first; then a run of its own: a handler's locks may all be out of reach. */
+static noinline_cold void *last_resort(unsigned number, size_t align)
+{
+    void *p = cache_trim_all() ? class_alloc(number) : NULL;
+    if (!p)
+        p = large_alloc(class_size(number), align, false);
+    if (!p)
+        __atomic_fetch_add(&caches[number].alloc_fail, 1, __ATOMIC_RELAXED);
+    return p;
+}
+
 static noinline_cold void *small_around(unsigned number)
 {
     for (unsigned i = 1; i <= LARGER_CLASSES && number + i < CLASS_FIRST + CLASSES; i++) {
@@ -56,13 +67,7 @@ static noinline_cold void *small_around(unsigned number)
         if (object)
             return object;
     }
-    if (cache_trim_all()) {
-        void *object = class_alloc(number);
-        if (object)
-            return object;
-    }
-    __atomic_fetch_add(&caches[number].alloc_fail, 1, __ATOMIC_RELAXED);
-    return NULL;
+    return last_resort(number, 1);
 }
 
 static void *no_memory(void)
@@ -111,8 +116,8 @@ void *malloc_aligned(size_t align, size_t n)
         while (class_size(number) & (align - 1))
             number++;
         p = class_alloc(number);
-        if (!p && cache_trim_all())
-            p = class_alloc(number);
+        if (unlikely(!p))
+            p = last_resort(number, align);
     } else {
         p = large_alloc(n, align, false);
     }

@@ -20,6 +20,7 @@ static struct {
     struct arena arenas[ARENA_COUNT];
     size_t keep_units;
     uint32_t decay_ms;
+    _Atomic uint32_t aside_slabs, aside_large; /* units taken from the reserve that are not in the statistics yet */
     _Atomic uint32_t put_aside;              /* runs freed over the lock's holder, linked by bin_next, one more than the unit */
     _Atomic uint32_t reserve[RESERVE_UNITS]; /* single units for signal handlers over the holder, one more than the unit */
 } region;
@@ -240,9 +241,17 @@ static uint32_t take(enum arena_kind kind, uint32_t units, uint32_t align)
 
 static void free_locked(uint32_t unit);
 
-/* What signal handlers put aside is freed by whoever comes next. */
+/* What signal handlers put aside is freed by whoever comes next, and what they took is counted. */
 static void collect_put_aside(void)
 {
+    if (unlikely(atomic_load_explicit(&region.aside_slabs, memory_order_relaxed)))
+        region_stats.slab_units += atomic_exchange(&region.aside_slabs, 0);
+    if (unlikely(atomic_load_explicit(&region.aside_large, memory_order_relaxed))) {
+        uint32_t n = atomic_exchange(&region.aside_large, 0);
+        region_stats.large_units += n;
+        region_stats.large_blocks += n;
+        region_stats.large_alloc += n;
+    }
     if (likely(!atomic_load_explicit(&region.put_aside, memory_order_relaxed)))
         return;
     uint32_t next = atomic_exchange(&region.put_aside, 0);
@@ -277,12 +286,7 @@ static uint32_t take_reserve(enum arena_kind kind, uint32_t units, uint32_t alig
         space.units[unit].length = 1;
         space.units[unit].kind = kind == ARENA_SLAB ? UNIT_SLAB : UNIT_LARGE;
         __atomic_fetch_add(&region_stats.reserve_units, 1, __ATOMIC_RELAXED);
-        if (kind == ARENA_SLAB) {
-            __atomic_fetch_add(&region_stats.slab_units, 1, __ATOMIC_RELAXED);
-        } else {
-            __atomic_fetch_add(&region_stats.large_units, 1, __ATOMIC_RELAXED);
-            __atomic_fetch_add(&region_stats.large_blocks, 1, __ATOMIC_RELAXED);
-        }
+        atomic_fetch_add(kind == ARENA_SLAB ? &region.aside_slabs : &region.aside_large, 1);
         return unit;
     }
     return UNIT_NONE;
