@@ -64,7 +64,11 @@ noinline_cold bool lock_acquire_slow(struct lock *lock)
     return true;
 }
 
+/*
+ * Wake all: a single one that is woken may go into a signal handler and wait there for another lock, whose holder (in fork)
+ * sleeps on this one.
+ */
 noinline_cold void lock_wake(struct lock *lock)
 {
-    sys_call3(SYS_futex, (long)futex_of(lock), FUTEX_WAKE_PRIVATE, 1);
+    sys_call3(SYS_futex, (long)futex_of(lock), FUTEX_WAKE_PRIVATE, INT32_MAX);
 }
