@@ -1,0 +1,251 @@
+"""Reading records: the files in which processes under Sheaf keep their counters.
+
+The format is described in sheaf/record.h. Counters are found by the names that stand in the file, so that a newer
+library with more of them can be read too. Files are read while their process changes them: values may be of slightly
+different moments, and whatever is derived from several is clamped at zero.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from sheaf.errors import SheafError
+
+MAGIC = b"SHEAFREC"
+VERSION = 1
+_HEADER = struct.Struct("<8sIIQ8I4QIIQQ4IQ16s32s128s128s")
+_CACHE = struct.Struct("<32sIIIIIIII24Q")
+RUNNING, ENDED = 1, 2
+
+
+@dataclass
+class Cache:
+    """One cache of one process (or several merged): its geometry, gauges, and counters by slot."""
+
+    name: str
+    number: int
+    object_size: int
+    size: int
+    slab_size: int
+    capacity: int
+    is_malloc: bool
+    gauges: dict[str, int]
+    slots: dict[int, dict[str, int]] = field(default_factory=dict)
+
+    def count(self, name: str) -> int:
+        """The sum of a counter over all slots."""
+        return sum(counters.get(name, 0) for counters in self.slots.values())
+
+    @property
+    def in_use(self) -> int:
+        """Objects in the program's hands."""
+        allocs = self.count("alloc_fastpath") + self.count("alloc_slowpath")
+        frees = self.count("free_fastpath") + self.count("free_slowpath")
+        return max(0, self.gauges.get("inherited", 0) + allocs - frees)
+
+    @property
+    def in_sheaves(self) -> int:
+        """Objects free in the sheaves of slots."""
+        out = self.gauges.get("objects", 0) - self.gauges.get("free_in_slabs", 0)
+        return max(0, out - self.gauges.get("barn_objects", 0) - self.in_use)
+
+    @property
+    def memory(self) -> int:
+        """Bytes of the slabs that the cache has."""
+        return self.gauges.get("slabs", 0) * self.slab_size
+
+    @property
+    def fast_share(self) -> float | None:
+        """Part of all allocations and frees that took the fast path; None when there were none."""
+        fast = self.count("alloc_fastpath") + self.count("free_fastpath")
+        slow = self.count("alloc_slowpath") + self.count("free_slowpath")
+        return fast / (fast + slow) if fast + slow else None
+
+
+@dataclass
+class Record:
+    """One process."""
+
+    path: Path
+    pid: int
+    parent_pid: int
+    program: str
+    mode: str
+    state: int
+    start_time_ns: int
+    end_time_ns: int
+    fold_interval: int
+    peak_rss: int
+    kernel: str
+    version: str
+    process: dict[str, int]
+    caches: dict[str, Cache]
+
+    @property
+    def alive(self) -> bool:
+        """Whether the process still runs and has this file mapped."""
+        return self.state == RUNNING and str(self.path) in _maps(self.pid)
+
+    @property
+    def resident(self) -> int:
+        """Resident bytes: now when it runs, else the peak that it wrote at its end (0 when it was killed)."""
+        try:
+            if self.alive:
+                pages = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1])
+                return pages * os.sysconf("SC_PAGESIZE")
+        except (OSError, ValueError, IndexError):
+            pass
+        return self.peak_rss
+
+
+def _maps(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/maps").read_text(errors="replace")
+    except OSError:
+        return ""
+
+
+def _text(raw: bytes) -> str:
+    return raw.split(b"\0", 1)[0].decode("utf-8", "replace")
+
+
+class _Reader:
+    """The layout of one file, from its header; every access is checked against what was read."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            self.file = path.open("rb")
+            self.length = os.fstat(self.file.fileno()).st_size
+        except OSError as error:
+            raise SheafError(f"{path}: {error.strerror}; name a record made with SHEAF_RECORD or `sheaf run --record`") from error
+        raw = self.at(0, _HEADER.size)
+        fields = _HEADER.unpack(raw)
+        if fields[0] != MAGIC:
+            raise SheafError(f"{path}: not a Sheaf record; name a .sheaf file made with `sheaf run --record DIR`")
+        if fields[1] != VERSION:
+            raise SheafError(f"{path}: record version {fields[1]}, this command reads {VERSION}; use the `sheaf` of the same release")
+        (_, _, _, self.file_size, self.counters, self.counter_stride, self.gauges, self.processes, self.cache_max,
+         self.cache_stride, self.slot_max, self.slot_stride, self.names_at, self.process_at, self.caches_at,
+         self.slots_at, *self.rest) = fields
+        if self.counter_stride < 8 * self.counters or self.cache_stride < _CACHE.size or self.gauges > 24:
+            raise SheafError(f"{path}: damaged header; the record cannot be read")
+
+    def at(self, offset: int, size: int) -> bytes:
+        """Bytes of the file; a short file is an error, not a crash."""
+        self.file.seek(offset)
+        raw = self.file.read(size)
+        if len(raw) < size:
+            raise SheafError(f"{self.path}: cut short at {offset + len(raw)} bytes; the record cannot be read")
+        return raw
+
+    def names(self) -> list[str]:
+        total = self.counters + self.gauges + self.processes
+        raw = self.at(self.names_at, min(65536, self.process_at - self.names_at)).split(b"\0")
+        if len(raw) < total:
+            raise SheafError(f"{self.path}: names are missing; the record cannot be read")
+        return [name.decode("ascii", "replace") for name in raw[:total]]
+
+    def numbers(self, offset: int, count: int) -> tuple[int, ...]:
+        return struct.unpack(f"<{count}Q", self.at(offset, 8 * count))
+
+    def used_slots(self) -> list[int]:
+        """Slots that were ever written: the rest of the file is holes, which need not be read."""
+        used: list[int] = []
+        position = self.slots_at
+        end = min(self.length, self.slots_at + self.slot_max * self.slot_stride)
+        while position < end:
+            try:
+                data = os.lseek(self.file.fileno(), position, os.SEEK_DATA)
+            except OSError:
+                break
+            slot = (data - self.slots_at) // self.slot_stride
+            if slot >= self.slot_max:
+                break
+            used.append(slot)
+            position = self.slots_at + (slot + 1) * self.slot_stride
+        return used
+
+
+def _read_caches(reader: _Reader, counter_names: list[str], gauge_names: list[str]) -> dict[str, Cache]:
+    caches: dict[str, Cache] = {}
+    slots = reader.used_slots()
+    table = reader.at(reader.caches_at, reader.cache_max * reader.cache_stride)
+    blocks = {slot: reader.at(reader.slots_at + slot * reader.slot_stride, reader.slot_stride) for slot in slots}
+    for number in range(reader.cache_max):
+        fields = _CACHE.unpack_from(table, number * reader.cache_stride)
+        name = _text(fields[0])
+        if not name:
+            continue
+        cache = Cache(name, number, fields[2], fields[3], fields[5], fields[7], bool(fields[8] & 1),
+                      dict(zip(gauge_names, fields[9:], strict=False)))
+        for slot, block in blocks.items():
+            values = struct.unpack_from(f"<{reader.counters}Q", block, number * reader.counter_stride)
+            if any(values):
+                cache.slots[slot] = dict(zip(counter_names, values, strict=True))
+        caches[f"{name}#{number}" if name in caches else name] = cache
+    return caches
+
+
+def read(path: Path) -> Record:
+    """Read one record. SheafError says what is wrong with a file that is none."""
+    reader = _Reader(path)
+    with reader.file:
+        names = reader.names()
+        counter_names = names[: reader.counters]
+        gauge_names = names[reader.counters : reader.counters + reader.gauges]
+        process_names = names[reader.counters + reader.gauges :]
+        process = dict(zip(process_names, reader.numbers(reader.process_at, reader.processes), strict=True))
+        caches = _read_caches(reader, counter_names, gauge_names)
+    pid, parent, start, end, _, state, fold, _, peak, mode, version, program, kernel = reader.rest
+    return Record(path, pid, parent, _text(program), _text(mode), state, start, end, fold, peak, _text(kernel),
+                  _text(version), process, caches)
+
+
+def find(target: str) -> Iterator[Path]:
+    """The record files that a FILE, a DIR or the number of a running process stands for."""
+    path = Path(target)
+    if path.is_dir():
+        files = sorted(path.glob("*.sheaf"))
+        if not files:
+            raise SheafError(f"{target}: no records here; run a program with `sheaf run --record {target} PROGRAM`")
+        yield from files
+    elif target.isdigit() and not path.exists():
+        yield _of_process(int(target))
+    else:
+        yield path
+
+
+def _of_process(pid: int) -> Path:
+    if not Path(f"/proc/{pid}").exists():
+        raise SheafError(f"{pid}: no such process; name a running process, a record file or a directory")
+    maps = _maps(pid)
+    for line in maps.splitlines():
+        name = line.split(maxsplit=5)[-1]
+        if name.endswith(".sheaf"):
+            return Path(name)
+    if "libsheaf-preload" in maps:
+        raise SheafError(f"{pid}: runs on Sheaf but keeps no record; start it with `sheaf run --record DIR`")
+    raise SheafError(f"{pid}: does not run on Sheaf, or its maps cannot be read; start it with `sheaf run --record DIR`")
+
+
+def merge(records: list[Record]) -> dict[str, Cache]:
+    """All caches of several processes, the alike ones added up; slots are kept apart by number."""
+    merged: dict[str, Cache] = {}
+    for record in records:
+        for name, cache in record.caches.items():
+            into = merged.get(name)
+            if into is None:
+                merged[name] = into = Cache(cache.name, cache.number, cache.object_size, cache.size, cache.slab_size,
+                                            cache.capacity, cache.is_malloc, {})
+            for gauge, value in cache.gauges.items():
+                into.gauges[gauge] = into.gauges.get(gauge, 0) + value
+            for slot, counters in cache.slots.items():
+                row = into.slots.setdefault(slot, {})
+                for counter, value in counters.items():
+                    row[counter] = row.get(counter, 0) + value
+    return merged

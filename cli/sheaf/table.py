@@ -1,0 +1,143 @@
+"""The per-cache rows, and how they are written: table, JSON, JSON lines, CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sheaf.record import Cache, Record
+
+SCHEMA_VERSION = 1
+Row = dict[str, Any]
+
+# name in machine formats, heading and width in the table (which fits 80 columns)
+COLUMNS: Sequence[tuple[str, str, int]] = (
+    ("name", "NAME", 13),
+    ("in_use", "IN USE", 7),
+    ("in_sheaves", "SHEAVES", 7),
+    ("in_barns", "BARNS", 6),
+    ("free_in_slabs", "FREE", 6),
+    ("slabs", "SLABS", 5),
+    ("memory_bytes", "MEMORY", 6),
+    ("fast_share", "FAST", 6),
+    ("refills", "REFILL", 6),
+    ("flushes", "FLUSH", 6),
+)
+
+
+def cache_row(cache: Cache, counters: Sequence[str] = ()) -> Row:
+    """Everything that is shown of one cache."""
+    share = cache.fast_share
+    row: Row = {
+        "name": cache.name,
+        "object_size_bytes": cache.object_size,
+        "in_use": cache.in_use,
+        "in_sheaves": cache.in_sheaves,
+        "in_barns": cache.gauges.get("barn_objects", 0),
+        "free_in_slabs": cache.gauges.get("free_in_slabs", 0),
+        "slabs": cache.gauges.get("slabs", 0),
+        "memory_bytes": cache.memory,
+        "fast_share": None if share is None else round(share, 6),
+        "refills": cache.count("sheaf_refill"),
+        "flushes": cache.count("sheaf_flush"),
+        "barn_gets": cache.count("barn_get"),
+        "barn_get_fails": cache.count("barn_get_fail"),
+        "barn_puts": cache.count("barn_put"),
+        "barn_put_fails": cache.count("barn_put_fail"),
+    }
+    for name in counters:
+        row.setdefault(name, cache.count(name))
+    return row
+
+
+def slot_rows(caches: Mapping[str, Cache]) -> list[Row]:
+    """One row for each slot: its counters over all caches."""
+    slots: dict[int, Row] = {}
+    for cache in caches.values():
+        for slot, counters in cache.slots.items():
+            row = slots.setdefault(slot, {"name": f"slot {slot}", "slot": slot})
+            for name, value in counters.items():
+                row[name] = row.get(name, 0) + value
+    return [slots[slot] for slot in sorted(slots)]
+
+
+def totals(rows: Sequence[Row]) -> Row:
+    """The sum of all rows, the fast share over all operations being left to the caller."""
+    total: Row = {"name": "total"}
+    for row in rows:
+        for name, value in row.items():
+            if isinstance(value, int) and name not in ("object_size_bytes", "slot"):
+                total[name] = total.get(name, 0) + value
+    return total
+
+
+def short(n: int) -> str:
+    """A number in at most six characters, binary units."""
+    if abs(n) < 100_000:
+        return str(n)
+    value = float(n)
+    for unit in "KMGTPE":
+        value /= 1024
+        if abs(value) < 1000:
+            return f"{value:.0f}{unit}" if abs(value) >= 100 else f"{value:.1f}{unit}"
+    return f"{value:.0f}E"
+
+
+def _cell(name: str, value: Any) -> str:
+    if value is None:
+        return "-"
+    if name == "fast_share":
+        return f"{100 * value:.1f}%"
+    if name == "memory_bytes" and isinstance(value, int):
+        return f"{value // 1024}K" if abs(value) < 100_000 * 1024 else short(value)
+    return short(value) if isinstance(value, int) else str(value)
+
+
+def text(rows: Sequence[Row], columns: Sequence[tuple[str, str, int]] = COLUMNS) -> str:
+    """A plain table, the first column to the left and all others to the right."""
+    lines = []
+    heads: Row = {name: head for name, head, _ in columns}
+    for row in [heads, *rows]:
+        cells = []
+        for i, (name, _, width) in enumerate(columns):
+            cell = row.get(name) if row is heads else _cell(name, row.get(name))
+            cells.append(f"{str(cell)[:width]:<{width}}" if i == 0 else f"{cell!s:>{width}}")
+        lines.append(" ".join(cells).rstrip())
+    return "\n".join(lines)
+
+
+def process_json(record: Record) -> Row:
+    """What the machine formats say of a process."""
+    return {
+        "pid": record.pid,
+        "parent_pid": record.parent_pid,
+        "program": record.program,
+        "mode": record.mode,
+        "state": "ended" if record.state == 2 else "running" if record.alive else "gone",
+        "start_time_ns": record.start_time_ns,
+        "end_time_ns": record.end_time_ns,
+        "resident_bytes": record.resident,
+        "fold_interval": record.fold_interval,
+        "kernel": record.kernel,
+        "sheaf_version": record.version,
+        "values": record.process,
+    }
+
+
+def machine(rows: Sequence[Row], records: Sequence[Record], form: str) -> str:
+    """JSON, JSON lines or CSV; every one carries schema_version."""
+    processes = [process_json(record) for record in records]
+    if form == "json":
+        return json.dumps({"schema_version": SCHEMA_VERSION, "processes": processes, "rows": list(rows)}, indent=2)
+    if form == "jsonl":
+        return "\n".join(json.dumps({"schema_version": SCHEMA_VERSION, **row}) for row in rows)
+    out = io.StringIO()
+    names = ["schema_version", *dict.fromkeys(name for row in rows for name in row)]
+    writer = csv.DictWriter(out, names, lineterminator="\n", restval="")
+    writer.writeheader()
+    for row in rows:
+        writer.writerow({"schema_version": SCHEMA_VERSION, **row})
+    return out.getvalue().rstrip("\n")
