@@ -53,8 +53,8 @@ sheaf_export int sheaf_malloc_trim(void)
     return cache_trim_all() != 0;
 }
 
-/* A program that links the library chooses nothing; it gets the defaults. */
-void sheaf_configure(struct sheaf_config *config)
+/* A program that links the library chooses nothing; it gets the defaults. Weak: the unit tests choose. */
+__attribute__((weak)) void sheaf_configure(struct sheaf_config *config)
 {
     (void)config;
 }

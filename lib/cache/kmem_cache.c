@@ -179,6 +179,7 @@ sheaf_export struct kmem_cache *kmem_cache_create(const char *name, unsigned siz
 {
     uint32_t align = alignment_for(size, args, flags);
     if (!name || !size || size > 32768 || (flags & ~SLAB_HWCACHE_ALIGN) || !is_power_of_two(align) || align > 4096 ||
+        (args && args->align && !is_power_of_two(args->align)) ||
         (args && args->sheaf_capacity > sheaf_capacity_of(SHEAF_ORDER_MAX))) {
         errno = EINVAL;
         return NULL;

@@ -1,0 +1,114 @@
+/* Where page faults and copying decide: fresh memory, large blocks, growth. */
+#include "micro.h"
+
+#include <string.h>
+#include <sys/mman.h>
+
+enum { PAGE = 4096, KIB = 1024, MIB = 1024 * 1024 };
+
+/* One word in each page, as the least that a program does with memory it asked for. */
+static void touch_pages(char *start, char *end)
+{
+    for (char *p = start; p < end; p += PAGE)
+        *(volatile char *)p = 1;
+}
+
+/* Chained through themselves, so that they stay reachable without an array that would fault too. */
+static void *chain;
+
+static uint64_t run_fresh(const struct test *test, uint64_t ops)
+{
+    for (uint64_t i = 0; i < ops; i++) {
+        void **object = take(test->size);
+        *object = chain;
+        chain = object;
+    }
+    return ops;
+}
+
+/* Large blocks: a table of places, a random one replaced by a block of random size. */
+static char **blocks;
+static uint64_t block_seed = 1;
+
+static void prepare_large(const struct test *test)
+{
+    blocks = scratch(test->count * sizeof(*blocks));
+}
+
+static void finish_large(const struct test *test)
+{
+    for (size_t i = 0; i < test->count; i++)
+        free(blocks[i]);
+    munmap(blocks, test->count * sizeof(*blocks));
+}
+
+/* 64 KiB to 8 MiB: each of the seven doublings as likely as the others. */
+static size_t random_large_size(uint64_t *seed)
+{
+    uint64_t r = random_next(seed) >> 16;
+    size_t base = (size_t)(64 * KIB) << r % 7;
+    return base + (r >> 8) % base;
+}
+
+static uint64_t run_large(const struct test *test, uint64_t ops)
+{
+    for (uint64_t i = 0; i < ops; i++) {
+        char **place = &blocks[(random_next(&block_seed) >> 32) % test->count];
+        size_t size = random_large_size(&block_seed);
+        give(*place);
+        *place = take(size);
+        touch_pages(*place, *place + size);
+    }
+    return ops;
+}
+
+/* From one byte by an eighth at a time: the growth of a buffer whose end nobody knows. */
+static uint64_t run_growth(const struct test *test, uint64_t ops)
+{
+    for (uint64_t i = 0; i < ops; i++) {
+        size_t size = 1;
+        char *buffer = opaque(malloc(size));
+        while (buffer != NULL && size < test->size) {
+            size_t larger = size + size / 8 + 16;
+            buffer = opaque(realloc(buffer, larger));
+            if (buffer != NULL)
+                touch_pages(buffer + size, buffer + larger);
+            size = larger;
+        }
+        if (buffer == NULL)
+            fail("no memory to grow a block to %zu bytes", size);
+        give(buffer);
+    }
+    return ops;
+}
+
+const struct test memory_tests[] = {
+    {
+        .name = "fresh-64",
+        .what = "256 MiB of objects of 64 bytes, never freed; an op is one malloc",
+        .ops = 4194304,
+        .repetitions = 1,
+        .cold = 1,
+        .size = 64,
+        .run = run_fresh,
+    },
+    {
+        .name = "large-replace",
+        .what = "blocks of 64 KiB to 8 MiB replaced at random in 32 places, each page touched; an op is one block",
+        .ops = 500,
+        .repetitions = 5,
+        .count = 32,
+        .prepare = prepare_large,
+        .run = run_large,
+        .finish = finish_large,
+    },
+    {
+        .name = "realloc-growth",
+        .what = "a block grown from 1 byte to 100 MB by an eighth at a time, new pages touched; an op is one growth",
+        .ops = 2,
+        .repetitions = 5,
+        .size = 100000000,
+        .run = run_growth,
+    },
+    {0},
+};

@@ -1,0 +1,65 @@
+/* What a heap costs a process that starts others. */
+#include "micro.h"
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+/*
+ * The new program gets an empty environment, so that nothing is preloaded into it: the cost is that of copying this
+ * process and its heap, not of starting the other with the same allocator.
+ */
+static uint64_t run_fork_exec(const struct test *test, uint64_t ops)
+{
+    (void)test;
+    for (uint64_t i = 0; i < ops; i++) {
+        int status = 0;
+        pid_t child = fork();
+        if (child == 0) {
+            char *argv[] = {"true", NULL}, *envp[] = {NULL};
+            execve("/bin/true", argv, envp);
+            _exit(127);
+        }
+        if (child < 0 || waitpid(child, &status, 0) != child || !WIFEXITED(status) || WEXITSTATUS(status) != 0)
+            fail("fork and exec of /bin/true did not work; it needs that file and a free process");
+    }
+    return ops;
+}
+
+/* A heap of `size` bytes in blocks of 16 to 4096 bytes, reachable through a chain. */
+static void *heap;
+
+static void prepare_heap(const struct test *test)
+{
+    uint64_t seed = 1;
+    for (size_t bytes = 0; bytes < test->size;) {
+        size_t size = random_small_size(&seed);
+        void **block = take(size);
+        *block = heap;
+        heap = block;
+        bytes += size;
+    }
+}
+
+static void finish_heap(const struct test *test)
+{
+    (void)test;
+    while (heap != NULL) {
+        void *next = *(void **)heap;
+        give(heap);
+        heap = next;
+    }
+}
+
+const struct test process_tests[] = {
+    {
+        .name = "fork-exec",
+        .what = "fork and exec of /bin/true from a process with a heap of 64 MiB; an op is one child",
+        .ops = 50,
+        .repetitions = 7,
+        .size = 64 << 20,
+        .prepare = prepare_heap,
+        .run = run_fork_exec,
+        .finish = finish_heap,
+    },
+    {0},
+};

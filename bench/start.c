@@ -1,0 +1,140 @@
+/*
+ * bench-start: starts a program many times, each contestant in every round, the order rotated by one each time, and
+ * prints all samples as JSON. posix_spawn and wait4 alone are timed.
+ *
+ * It is linked statically to be small itself: through vfork a child inherits its parent's peak resident size as the
+ * least that wait4 can report. `launcher_kib` tells that floor.
+ */
+#define _GNU_SOURCE
+#include "measure.h"
+
+#include <errno.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { MOST_CONTESTANTS = 32, MOST_VARIABLES = 8, MOST_ROUNDS = 100000 };
+
+struct sample {
+    uint32_t ns; /* 4 s at most */
+    uint32_t maxrss_kib;
+    uint32_t minor_faults;
+};
+
+struct contestant {
+    const char *name;
+    char *environment[MOST_VARIABLES + 1];
+    unsigned variables;
+    struct sample *samples; /* one for each round */
+};
+
+struct plan {
+    struct contestant contestants[MOST_CONTESTANTS];
+    unsigned count;
+    unsigned rounds;
+    unsigned warm_up;
+    char **command;
+};
+
+static struct sample start_once(const struct contestant *c, char **command)
+{
+    struct rusage used;
+    int status = 0;
+    pid_t child;
+    uint64_t start = now_ns();
+    int error = posix_spawn(&child, command[0], NULL, NULL, command, c->environment);
+    if (error != 0)
+        fail("%s: %s", command[0], strerror(error));
+    while (wait4(child, &status, 0, &used) < 0)
+        if (errno != EINTR)
+            fail("waiting for %s: %s", command[0], strerror(errno));
+    uint64_t took = now_ns() - start;
+
+    if (WIFSIGNALED(status))
+        fail("%s under %s was killed by signal %d", command[0], c->name, WTERMSIG(status));
+    if (WEXITSTATUS(status) != 0)
+        fail("%s under %s ended with status %d", command[0], c->name, WEXITSTATUS(status));
+    return (struct sample){
+        .ns = took < UINT32_MAX ? (uint32_t)took : UINT32_MAX,
+        .maxrss_kib = (uint32_t)used.ru_maxrss,
+        .minor_faults = (uint32_t)used.ru_minflt,
+    };
+}
+
+static void run_rounds(struct plan *plan)
+{
+    for (unsigned c = 0; c < plan->count; c++)
+        plan->contestants[c].samples = scratch(plan->rounds * sizeof(struct sample));
+    for (unsigned round = 0; round < plan->warm_up + plan->rounds; round++)
+        for (unsigned i = 0; i < plan->count; i++) {
+            struct contestant *c = &plan->contestants[(round + i) % plan->count];
+            struct sample sample = start_once(c, plan->command);
+            if (round >= plan->warm_up)
+                c->samples[round - plan->warm_up] = sample;
+        }
+}
+
+static void print_samples(const struct plan *plan)
+{
+    printf("{\"schema_version\": 1, \"program\": \"%s\", \"launcher_kib\": %llu, \"contestants\": [", plan->command[0],
+           (unsigned long long)proc_kib("/proc/self/status", "VmHWM:"));
+    for (unsigned i = 0; i < plan->count; i++) {
+        const struct contestant *c = &plan->contestants[i];
+        printf("%s{\"name\": \"%s\", \"ns\": [", i ? ", " : "", c->name);
+        for (unsigned r = 0; r < plan->rounds; r++)
+            printf("%s%u", r ? ", " : "", c->samples[r].ns);
+        printf("], \"maxrss_kib\": [");
+        for (unsigned r = 0; r < plan->rounds; r++)
+            printf("%s%u", r ? ", " : "", c->samples[r].maxrss_kib);
+        printf("], \"minor_faults\": [");
+        for (unsigned r = 0; r < plan->rounds; r++)
+            printf("%s%u", r ? ", " : "", c->samples[r].minor_faults);
+        printf("]}");
+    }
+    printf("]}\n");
+}
+
+/* --set NAME starts a contestant; each --env VAR=VALUE after it is part of the environment that it gets, and all of it. */
+static void add_variable(struct plan *plan, char *variable)
+{
+    if (plan->count == 0 || variable == NULL || strchr(variable, '=') == NULL)
+        fail("--env: VAR=VALUE is wanted, after a --set NAME");
+    struct contestant *c = &plan->contestants[plan->count - 1];
+    if (c->variables == MOST_VARIABLES)
+        fail("--env: at most %d for one contestant", MOST_VARIABLES);
+    c->environment[c->variables++] = variable;
+}
+
+static void parse(int argc, char **argv, struct plan *plan)
+{
+    int i = 1;
+    for (; i + 1 < argc && strcmp(argv[i], "--") != 0; i += 2) {
+        if (strcmp(argv[i], "--rounds") == 0)
+            plan->rounds = (unsigned)number_argument("--rounds", argv[i + 1], MOST_ROUNDS);
+        else if (strcmp(argv[i], "--warm-up") == 0)
+            plan->warm_up = (unsigned)number_argument("--warm-up", argv[i + 1], MOST_ROUNDS);
+        else if (strcmp(argv[i], "--env") == 0)
+            add_variable(plan, argv[i + 1]);
+        else if (strcmp(argv[i], "--set") != 0)
+            fail("'%s' is not understood", argv[i]);
+        else if (plan->count == MOST_CONTESTANTS)
+            fail("--set: at most %d contestants", MOST_CONTESTANTS);
+        else
+            plan->contestants[plan->count++].name = argv[i + 1];
+    }
+    if (i + 1 >= argc || plan->count == 0)
+        fail("use [--rounds N] [--warm-up N] --set NAME [--env VAR=VALUE]... [--set ...] -- PROGRAM [ARGUMENTS]");
+    plan->command = &argv[i + 1];
+}
+
+int main(int argc, char **argv)
+{
+    static struct plan plan = {.rounds = 300, .warm_up = 5};
+    parse(argc, argv, &plan);
+    run_rounds(&plan);
+    print_samples(&plan);
+    return 0;
+}

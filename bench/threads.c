@@ -1,0 +1,122 @@
+/*
+ * bench-threads: many threads over the life of a process, few at a time. What each generation leaves behind shows in the
+ * resident memory after the last one, compared with that after the first, when stacks and caches have been made.
+ *
+ * All threads of a generation are alive at once: they meet at a barrier between allocating and freeing. Each frees its
+ * own blocks but one, which it leaves for its neighbour to free.
+ */
+#define _GNU_SOURCE
+#include "measure.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { MOST_ALIVE = 30000, MOST_GENERATIONS = 30000, BLOCKS = 6, STACK = 64 * 1024 };
+
+static const size_t sizes[BLOCKS] = {24, 64, 200, 1000, 4000, 20000};
+
+static struct {
+    unsigned alive;
+    pthread_barrier_t all_have_allocated;
+    pthread_t *threads;
+    void **left_behind; /* one for each thread of the generation, for the next thread to free */
+} run;
+
+struct figures {
+    uint64_t start_kib; /* before the first thread */
+    uint64_t warm_kib;  /* after the first generation */
+    uint64_t after_kib; /* after the last */
+    double ns_per_thread[MOST_GENERATIONS];
+};
+
+/* Exact where the kernel has smaps_rollup; VmRSS may be behind by some pages per CPU. */
+static uint64_t resident_kib(void)
+{
+    uint64_t kib = proc_kib("/proc/self/smaps_rollup", "Rss:");
+    return kib != 0 ? kib : proc_kib("/proc/self/status", "VmRSS:");
+}
+
+static void *one_thread(void *argument)
+{
+    size_t me = (size_t)argument;
+    void *blocks[BLOCKS];
+    for (unsigned i = 0; i < BLOCKS; i++)
+        blocks[i] = memset(take(sizes[i]), 1, sizes[i]);
+    run.left_behind[me] = take(sizes[me % BLOCKS]);
+    pthread_barrier_wait(&run.all_have_allocated);
+
+    give(run.left_behind[(me + 1) % run.alive]);
+    for (unsigned i = 0; i < BLOCKS; i++)
+        give(blocks[i]);
+    return NULL;
+}
+
+static void one_generation(const pthread_attr_t *attributes)
+{
+    for (size_t i = 0; i < run.alive; i++)
+        if (pthread_create(&run.threads[i], attributes, one_thread, (void *)i) != 0)
+            fail("thread %zu could not be started; use a smaller --alive or raise the limit of processes", i);
+    for (size_t i = 0; i < run.alive; i++)
+        pthread_join(run.threads[i], NULL);
+}
+
+static void measure(unsigned generations, struct figures *figures)
+{
+    pthread_attr_t attributes;
+    pthread_attr_init(&attributes);
+    pthread_attr_setstacksize(&attributes, STACK);
+    pthread_barrier_init(&run.all_have_allocated, NULL, run.alive);
+
+    figures->start_kib = resident_kib();
+    one_generation(&attributes);
+    figures->warm_kib = resident_kib();
+    for (unsigned g = 0; g < generations; g++) {
+        uint64_t start = now_ns();
+        one_generation(&attributes);
+        figures->ns_per_thread[g] = (double)(now_ns() - start) / run.alive;
+    }
+    figures->after_kib = resident_kib();
+}
+
+static void print_figures(struct figures *figures, unsigned generations, struct usage used)
+{
+    sort_doubles(figures->ns_per_thread, generations);
+    dprintf(STDOUT_FILENO,
+            "{\"schema_version\": 1, \"test\": \"threads\", \"allocator\": \"%s\", \"ops\": %u, \"repetitions\": %u, "
+            "\"ns_per_op_min\": %.3f, \"ns_per_op_median\": %.3f, \"peak_rss_kib\": %llu, \"minor_faults\": %llu, "
+            "\"major_faults\": %llu, \"user_us\": %llu, \"system_us\": %llu, \"rss_start_kib\": %llu, "
+            "\"rss_warm_kib\": %llu, \"rss_after_kib\": %llu}\n",
+            allocator_path(), run.alive, generations, figures->ns_per_thread[0],
+            median_of_sorted(figures->ns_per_thread, generations),
+            (unsigned long long)proc_kib("/proc/self/status", "VmHWM:"), (unsigned long long)used.minor_faults,
+            (unsigned long long)used.major_faults, (unsigned long long)used.user_us, (unsigned long long)used.system_us,
+            (unsigned long long)figures->start_kib, (unsigned long long)figures->warm_kib,
+            (unsigned long long)figures->after_kib);
+}
+
+int main(int argc, char **argv)
+{
+    static struct figures figures;
+    uint64_t total = 20000;
+    run.alive = 1000;
+    for (int i = 1; i < argc; i += 2) {
+        if (strcmp(argv[i], "--threads") == 0)
+            total = number_argument("--threads", argv[i + 1], 100000000);
+        else if (strcmp(argv[i], "--alive") == 0)
+            run.alive = (unsigned)number_argument("--alive", argv[i + 1], MOST_ALIVE);
+        else
+            fail("'%s' is not understood; use [--threads N] [--alive N]", argv[i]);
+    }
+    uint64_t generations = (total + run.alive - 1) / run.alive;
+    if (generations > MOST_GENERATIONS)
+        fail("--threads %llu: at most %d times --alive", (unsigned long long)total, MOST_GENERATIONS);
+
+    run.threads = scratch(run.alive * sizeof(*run.threads));
+    run.left_behind = scratch(run.alive * sizeof(*run.left_behind));
+    struct usage before = usage_now();
+    measure((unsigned)generations, &figures);
+    print_figures(&figures, (unsigned)generations, usage_since(before));
+    return 0;
+}

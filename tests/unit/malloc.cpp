@@ -1,0 +1,117 @@
+// Size classes, large blocks and the layers below them.
+#include "catch.hpp"
+#include "probe.h"
+
+#include <cstring>
+#include <vector>
+
+TEST_CASE("classes waste at most one part in eight above 128 bytes and are aligned")
+{
+    for (size_t n = 1; n <= 32768; n++) {
+        uint32_t size = probe_class_size(n);
+        REQUIRE(size >= n);
+        if (n > 128)
+            REQUIRE((size - n) * 8 <= size);
+        REQUIRE(size % (n <= 8 ? 8 : 16) == 0);
+        REQUIRE(probe_class_size(size) == size);
+    }
+}
+
+TEST_CASE("sheaves: a capacity finds the smallest order that holds it")
+{
+    for (unsigned capacity = 1; capacity <= 509; capacity++) {
+        unsigned order = probe_order_for(capacity);
+        REQUIRE(probe_capacity_of(order) >= capacity);
+        if (order > 3)
+            REQUIRE(probe_capacity_of(order - 1) < capacity);
+    }
+}
+
+TEST_CASE("a barn's limit is hard")
+{
+    CHECK(probe_barn_accepts(610, 20, 61) == 10);
+    CHECK(probe_barn_accepts(609, 20, 61) == 9);
+    CHECK(probe_barn_accepts(0, 5, 1) == 0);
+    CHECK(probe_barn_accepts(100, 200, 1) == 100);
+}
+
+TEST_CASE("realloc keeps contents from and to every kind of block")
+{
+    const size_t sizes[] = {1, 8, 100, 1000, 5000, 32768, 32769, 70000, 200000, 1 << 20, 5 << 20};
+    for (size_t from : sizes)
+        for (size_t to : sizes) {
+            auto *p = static_cast<unsigned char *>(sheaf_malloc(from));
+            for (size_t i = 0; i < from; i += from > 4096 ? 997 : 1)
+                p[i] = static_cast<unsigned char>(i * 7 + from);
+            p = static_cast<unsigned char *>(sheaf_realloc(p, to));
+            REQUIRE(sheaf_malloc_usable_size(p) >= to);
+            for (size_t i = 0; i < (from < to ? from : to); i += from > 4096 ? 997 : 1)
+                REQUIRE(p[i] == static_cast<unsigned char>(i * 7 + from));
+            p[to - 1] = 1;
+            sheaf_free(p);
+        }
+    CHECK(probe_large_units() == 0);
+    probe_check_all();
+}
+
+TEST_CASE("calloc zeroes reused large blocks")
+{
+    for (int round = 0; round < 3; round++) {
+        auto *dirty = static_cast<unsigned char *>(sheaf_malloc(300000));
+        std::memset(dirty, 0xff, 300000);
+        sheaf_free(dirty);
+        auto *p = static_cast<unsigned char *>(sheaf_calloc(300000, 1));
+        for (size_t i = 0; i < 300000; i++)
+            REQUIRE(p[i] == 0);
+        sheaf_free(p);
+    }
+}
+
+TEST_CASE("alignments")
+{
+    for (size_t align = 1; align <= (size_t{1} << 30); align *= 2)
+        for (size_t n : {size_t{1}, align, align + 1}) {
+            if (n > (size_t{1} << 28))
+                continue;
+            void *p = sheaf_aligned_alloc(align, n);
+            REQUIRE(p != nullptr);
+            REQUIRE(reinterpret_cast<uintptr_t>(p) % align == 0);
+            std::memset(p, 1, n < 4096 ? n : 4096);
+            sheaf_free(p);
+        }
+    CHECK(sheaf_aligned_alloc(3, 8) == nullptr);
+    CHECK(sheaf_malloc(SIZE_MAX) == nullptr);
+    CHECK(sheaf_calloc(SIZE_MAX / 2, 3) == nullptr);
+}
+
+TEST_CASE("free runs join: a region that was cut up serves a block of its whole size")
+{
+    std::vector<void *> blocks;
+    for (int i = 0; i < 64; i++)
+        blocks.push_back(sheaf_malloc(100000));
+    for (size_t i = 0; i < blocks.size(); i += 2)
+        sheaf_free(blocks[i]);
+    for (size_t i = 1; i < blocks.size(); i += 2)
+        sheaf_free(blocks[i]);
+    CHECK(probe_large_units() == 0);
+    void *all = sheaf_malloc(64 * 131072);
+    CHECK(all == blocks[0]);
+    sheaf_free(all);
+}
+
+TEST_CASE("trim gives back what is free and leaves what is used")
+{
+    auto *kept = static_cast<unsigned char *>(sheaf_malloc(1 << 20));
+    std::memset(kept, 0x5a, 1 << 20);
+    std::vector<void *> blocks;
+    for (int i = 0; i < 3000; i++)
+        blocks.push_back(std::memset(sheaf_malloc(5000), 1, 5000));
+    for (void *p : blocks)
+        sheaf_free(p);
+    CHECK(sheaf_malloc_trim() == 1);
+    CHECK(probe_warm_bytes() == 0);
+    for (size_t i = 0; i < 1 << 20; i += 511)
+        REQUIRE(kept[i] == 0x5a);
+    sheaf_free(kept);
+    probe_check_all();
+}

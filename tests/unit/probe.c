@@ -1,0 +1,109 @@
+#include "probe.h"
+#include "cache/kmem_cache.h"
+#include "cache/takeover.h"
+#include "malloc/classes.h"
+#include "malloc/malloc.h"
+
+#include <stdlib.h>
+
+void probe_take_census(const struct kmem_cache *cache, struct probe_census *into)
+{
+    struct cache_census c;
+    cache_fold_all();
+    cache_census(cache, &c);
+    unsigned n = cache->number;
+    *into = (struct probe_census){
+        .out = c.out,
+        .in_use = c.in_use,
+        .in_sheaves = c.in_sheaves,
+        .in_barns = c.in_barns,
+        .allocs = counter_sum(n, COUNT_alloc_fastpath) + counter_sum(n, COUNT_alloc_slowpath),
+        .frees = counter_sum(n, COUNT_free_fastpath) + counter_sum(n, COUNT_free_slowpath),
+        .refilled = counter_sum(n, COUNT_sheaf_refill),
+        .flushed = counter_sum(n, COUNT_sheaf_flush),
+    };
+}
+
+void probe_check(struct kmem_cache *cache)
+{
+    cache_check(cache);
+}
+
+void probe_check_all(void)
+{
+    for (unsigned i = CACHE_FIRST; i < cache_top; i++)
+        if (cache_in_use(&caches[i]))
+            cache_check(&caches[i]);
+}
+
+int probe_mode(void)
+{
+    return (int)slot_mode;
+}
+
+void probe_takeover(struct kmem_cache *cache)
+{
+    lock_acquire(&takeover_lock);
+    takeover(cache, 0, slot_top, TAKEOVER_EMPTY);
+    lock_release(&takeover_lock);
+}
+
+uint32_t probe_class_size(size_t n)
+{
+    return class_size(class_number(n));
+}
+
+uint64_t probe_large_units(void)
+{
+    return region_stats.large_units;
+}
+
+uint64_t probe_warm_bytes(void)
+{
+    return region_stats.warm_units << UNIT_SHIFT;
+}
+
+unsigned probe_order_for(unsigned capacity)
+{
+    return sheaf_order_for(capacity);
+}
+
+unsigned probe_capacity_of(unsigned order)
+{
+    return sheaf_capacity_of(order);
+}
+
+unsigned probe_barn_accepts(unsigned limit, unsigned n, unsigned each)
+{
+    struct barn barn = {.full = 0, .limit = limit};
+    unsigned accepted = 0;
+    malloc_init();
+    for (unsigned i = 0; i < n; i++) {
+        struct sheaf *sheaf = empty_sheaf_alloc(61);
+        sheaf->count = (uint16_t)each;
+        if (barn_put(&barn, sheaf, false)) {
+            accepted++;
+        } else {
+            sheaf->count = 0;
+            empty_sheaf_free(sheaf);
+        }
+    }
+    struct sheaf *sheaf;
+    unsigned got = 0;
+    while ((sheaf = barn_get(&barn))) {
+        got++;
+        sheaf->count = 0;
+        empty_sheaf_free(sheaf);
+    }
+    if (got != accepted || barn.objects || barn.sheaves)
+        abort();
+    return accepted;
+}
+
+/* The option of the preloaded object, for running the same cases over the fallback. */
+void sheaf_configure(struct sheaf_config *config)
+{
+    const char *rseq = getenv("SHEAF_RSEQ");
+    if (rseq && rseq[0] == 'o')
+        config->rseq = RSEQ_OFF;
+}

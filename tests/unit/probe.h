@@ -1,0 +1,50 @@
+/* What the unit tests see of the inside, in plain C types: the internal headers are C17 and Catch2 is C++. */
+#ifndef SHEAF_TESTS_PROBE_H
+#define SHEAF_TESTS_PROBE_H
+
+#include "sheaf/kmem_cache.h"
+#include "sheaf/malloc.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct probe_census {
+    uint64_t out, in_use, in_sheaves, in_barns;
+    uint64_t allocs, frees, refilled, flushed;
+};
+
+void probe_take_census(const struct kmem_cache *cache, struct probe_census *census);
+
+/* Assert the invariants and the conservation of objects of one cache, or of all; the process must be quiet. */
+void probe_check(struct kmem_cache *cache);
+void probe_check_all(void);
+
+/* The mode in use, as in sheaf/record.h. */
+int probe_mode(void);
+
+/* Take the sheaves of all slots from outside, as trim does. */
+void probe_takeover(struct kmem_cache *cache);
+
+/* Size classes: how many bytes a request of n gets. */
+uint32_t probe_class_size(size_t n);
+
+/* Region: units in use by large blocks, and bytes that may be resident though free. */
+uint64_t probe_large_units(void);
+uint64_t probe_warm_bytes(void);
+
+/* Sheaves: order needed for a capacity, capacity of an order. */
+unsigned probe_order_for(unsigned capacity);
+unsigned probe_capacity_of(unsigned order);
+
+/* A barn by itself: put `n` sheaves of `each` objects into one limited to `limit` objects; how many it accepted. */
+unsigned probe_barn_accepts(unsigned limit, unsigned n, unsigned each);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
