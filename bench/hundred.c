@@ -1,4 +1,5 @@
-/* bench-hundred: what a small program does, a hundred allocations of mixed sizes, half of them freed before it ends. */
+/* bench-hundred: what a small program does, a hundred allocations of mixed sizes, half of them freed before it ends.
+ */
 #include "measure.h"
 
 #include <string.h>

@@ -1,6 +1,6 @@
 /*
- * What every benchmark program needs around its timed part. Nothing here calls malloc before or during it: scratch memory
- * comes from mmap, results are printed by dprintf.
+ * What every benchmark program needs around its timed part. Nothing here calls malloc before or during it: scratch
+ * memory comes from mmap, results are printed by dprintf.
  */
 #ifndef BENCH_MEASURE_H
 #define BENCH_MEASURE_H

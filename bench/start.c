@@ -79,8 +79,8 @@ static void run_rounds(struct plan *plan)
 
 static void print_samples(const struct plan *plan)
 {
-    printf("{\"schema_version\": 1, \"program\": \"%s\", \"launcher_kib\": %llu, \"contestants\": [", plan->command[0],
-           (unsigned long long)proc_kib("/proc/self/status", "VmHWM:"));
+    printf("{\"schema_version\": 1, \"program\": \"%s\", \"launcher_kib\": %llu, \"contestants\": [",
+           plan->command[0], (unsigned long long)proc_kib("/proc/self/status", "VmHWM:"));
     for (unsigned i = 0; i < plan->count; i++) {
         const struct contestant *c = &plan->contestants[i];
         printf("%s{\"name\": \"%s\", \"ns\": [", i ? ", " : "", c->name);
@@ -97,7 +97,8 @@ static void print_samples(const struct plan *plan)
     printf("]}\n");
 }
 
-/* --set NAME starts a contestant; each --env VAR=VALUE after it is part of the environment that it gets, and all of it. */
+/* --set NAME starts a contestant; each --env VAR=VALUE after it is part of the environment that it gets, and all of
+ * it. */
 static void add_variable(struct plan *plan, char *variable)
 {
     if (plan->count == 0 || variable == NULL || strchr(variable, '=') == NULL)

@@ -1,9 +1,12 @@
 /*
- * bench-threads: many threads over the life of a process, few at a time. What each generation leaves behind shows in the
- * resident memory after the last one, compared with that after the first, when stacks and caches have been made.
+ * bench-threads: many threads over the life of a process, few at a time. What each generation leaves behind shows in
+ * the resident memory after the last one, compared with that after the first, when stacks and caches have been made.
  *
- * All threads of a generation are alive at once: they meet at a barrier between allocating and freeing. Each frees its
- * own blocks but one, which it leaves for its neighbour to free.
+ * The threads get stacks whose used part is resident from the start: libc's own cache of stacks would come and go
+ * with the figures.
+ *
+ * All threads of a generation are alive at once: they meet at a barrier between allocating and freeing. Each frees
+ * its own blocks but one, which it leaves for its neighbour to free.
  */
 #define _GNU_SOURCE
 #include "measure.h"
@@ -11,9 +14,11 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <time.h>
 #include <unistd.h>
 
-enum { MOST_ALIVE = 30000, MOST_GENERATIONS = 30000, BLOCKS = 6, STACK = 64 * 1024 };
+enum { MOST_ALIVE = 30000, MOST_GENERATIONS = 30000, BLOCKS = 6, STACK = 128 * 1024, STACK_USED = 8192 };
 
 static const size_t sizes[BLOCKS] = {24, 64, 200, 1000, 4000, 20000};
 
@@ -21,13 +26,16 @@ static struct {
     unsigned alive;
     pthread_barrier_t all_have_allocated;
     pthread_t *threads;
+    char *stacks;
     void **left_behind; /* one for each thread of the generation, for the next thread to free */
 } run;
 
 struct figures {
-    uint64_t start_kib; /* before the first thread */
-    uint64_t warm_kib;  /* after the first generation */
-    uint64_t after_kib; /* after the last */
+    uint64_t start_kib;   /* before the first thread */
+    uint64_t warm_kib;    /* after the first generation */
+    uint64_t after_kib;   /* after the last */
+    uint64_t settled_kib; /* some idle time and a little work later */
+    uint64_t wall_ns;
     double ns_per_thread[MOST_GENERATIONS];
 };
 
@@ -53,61 +61,95 @@ static void *one_thread(void *argument)
     return NULL;
 }
 
-static void one_generation(const pthread_attr_t *attributes)
+static void one_generation(void)
 {
-    for (size_t i = 0; i < run.alive; i++)
-        if (pthread_create(&run.threads[i], attributes, one_thread, (void *)i) != 0)
+    pthread_attr_t attributes;
+    pthread_attr_init(&attributes);
+    for (size_t i = 0; i < run.alive; i++) {
+        pthread_attr_setstack(&attributes, run.stacks + i * STACK, STACK);
+        if (pthread_create(&run.threads[i], &attributes, one_thread, (void *)i) != 0)
             fail("thread %zu could not be started; use a smaller --alive or raise the limit of processes", i);
+    }
+    pthread_attr_destroy(&attributes);
     for (size_t i = 0; i < run.alive; i++)
         pthread_join(run.threads[i], NULL);
 }
 
-static void measure(unsigned generations, struct figures *figures)
+static char *make_stacks(unsigned count)
 {
-    pthread_attr_t attributes;
-    pthread_attr_init(&attributes);
-    pthread_attr_setstacksize(&attributes, STACK);
-    pthread_barrier_init(&run.all_have_allocated, NULL, run.alive);
+    char *stacks = mmap(NULL, (size_t)count * STACK, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_STACK, -1, 0);
+    if (stacks == MAP_FAILED)
+        fail("no memory for %u stacks; use a smaller --alive", count);
+    for (size_t i = 1; i <= count; i++)
+        memset(stacks + i * STACK - STACK_USED, 0, STACK_USED);
+    return stacks;
+}
 
+/* An allocator that gives memory back by age needs to be called once the age is reached. */
+static void settle(uint64_t milliseconds)
+{
+    enum { LITTLE = 300 };
+    static void *objects[LITTLE];
+    struct timespec pause = {.tv_sec = (time_t)(milliseconds / 1000),
+                             .tv_nsec = (long)(milliseconds % 1000) * 1000000};
+    nanosleep(&pause, NULL);
+    for (unsigned i = 0; i < LITTLE; i++)
+        objects[i] = take(sizes[i % BLOCKS]);
+    for (unsigned i = 0; i < LITTLE; i++)
+        give(objects[i]);
+}
+
+static void measure(unsigned generations, uint64_t settle_ms, struct figures *figures)
+{
+    pthread_barrier_init(&run.all_have_allocated, NULL, run.alive);
     figures->start_kib = resident_kib();
-    one_generation(&attributes);
+    one_generation();
     figures->warm_kib = resident_kib();
     for (unsigned g = 0; g < generations; g++) {
         uint64_t start = now_ns();
-        one_generation(&attributes);
-        figures->ns_per_thread[g] = (double)(now_ns() - start) / run.alive;
+        one_generation();
+        uint64_t took = now_ns() - start;
+        figures->wall_ns += took;
+        figures->ns_per_thread[g] = (double)took / run.alive;
     }
     figures->after_kib = resident_kib();
+    settle(settle_ms);
+    figures->settled_kib = resident_kib();
 }
 
 static void print_figures(struct figures *figures, unsigned generations, struct usage used)
 {
     sort_doubles(figures->ns_per_thread, generations);
-    dprintf(STDOUT_FILENO,
-            "{\"schema_version\": 1, \"test\": \"threads\", \"allocator\": \"%s\", \"ops\": %u, \"repetitions\": %u, "
-            "\"ns_per_op_min\": %.3f, \"ns_per_op_median\": %.3f, \"peak_rss_kib\": %llu, \"minor_faults\": %llu, "
-            "\"major_faults\": %llu, \"user_us\": %llu, \"system_us\": %llu, \"rss_start_kib\": %llu, "
-            "\"rss_warm_kib\": %llu, \"rss_after_kib\": %llu}\n",
-            allocator_path(), run.alive, generations, figures->ns_per_thread[0],
-            median_of_sorted(figures->ns_per_thread, generations),
-            (unsigned long long)proc_kib("/proc/self/status", "VmHWM:"), (unsigned long long)used.minor_faults,
-            (unsigned long long)used.major_faults, (unsigned long long)used.user_us, (unsigned long long)used.system_us,
-            (unsigned long long)figures->start_kib, (unsigned long long)figures->warm_kib,
-            (unsigned long long)figures->after_kib);
+    dprintf(
+        STDOUT_FILENO,
+        "{\"schema_version\": 1, \"test\": \"threads\", \"allocator\": \"%s\", \"ops\": %u, \"repetitions\": %u, "
+        "\"ns_per_op_min\": %.3f, \"ns_per_op_median\": %.3f, \"peak_rss_kib\": %llu, \"minor_faults\": %llu, "
+        "\"major_faults\": %llu, \"wall_us\": %llu, \"user_us\": %llu, \"system_us\": %llu, \"rss_start_kib\": %llu, "
+        "\"rss_warm_kib\": %llu, \"rss_after_kib\": %llu, \"rss_settled_kib\": %llu}\n",
+        allocator_path(), run.alive, generations, figures->ns_per_thread[0],
+        median_of_sorted(figures->ns_per_thread, generations),
+        (unsigned long long)proc_kib("/proc/self/status", "VmHWM:"), (unsigned long long)used.minor_faults,
+        (unsigned long long)used.major_faults, (unsigned long long)figures->wall_ns / 1000,
+        (unsigned long long)used.user_us, (unsigned long long)used.system_us, (unsigned long long)figures->start_kib,
+        (unsigned long long)figures->warm_kib, (unsigned long long)figures->after_kib,
+        (unsigned long long)figures->settled_kib);
 }
 
 int main(int argc, char **argv)
 {
     static struct figures figures;
-    uint64_t total = 20000;
+    uint64_t total = 20000, settle_ms = 1200;
     run.alive = 1000;
     for (int i = 1; i < argc; i += 2) {
         if (strcmp(argv[i], "--threads") == 0)
             total = number_argument("--threads", argv[i + 1], 100000000);
         else if (strcmp(argv[i], "--alive") == 0)
             run.alive = (unsigned)number_argument("--alive", argv[i + 1], MOST_ALIVE);
+        else if (strcmp(argv[i], "--settle-ms") == 0)
+            settle_ms = number_argument("--settle-ms", argv[i + 1], 600000);
         else
-            fail("'%s' is not understood; use [--threads N] [--alive N]", argv[i]);
+            fail("'%s' is not understood; use [--threads N] [--alive N] [--settle-ms N]", argv[i]);
     }
     uint64_t generations = (total + run.alive - 1) / run.alive;
     if (generations > MOST_GENERATIONS)
@@ -115,8 +157,9 @@ int main(int argc, char **argv)
 
     run.threads = scratch(run.alive * sizeof(*run.threads));
     run.left_behind = scratch(run.alive * sizeof(*run.left_behind));
+    run.stacks = make_stacks(run.alive);
     struct usage before = usage_now();
-    measure((unsigned)generations, &figures);
+    measure((unsigned)generations, settle_ms, &figures);
     print_figures(&figures, (unsigned)generations, usage_since(before));
     return 0;
 }

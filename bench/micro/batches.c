@@ -7,8 +7,8 @@
 #include <sys/mman.h>
 
 static void **objects;
-static uint32_t *order;  /* of frees, where shuffled */
-static uint16_t *sizes;  /* where mixed */
+static uint32_t *order; /* of frees, where shuffled */
+static uint16_t *sizes; /* where mixed */
 
 static void prepare_batch(const struct test *test)
 {
@@ -76,13 +76,13 @@ static uint64_t run_mixed(const struct test *test, uint64_t ops)
 }
 
 #define BATCH_WHAT(n, how) n " objects of 64 bytes allocated, then freed " how "; an op is one malloc and one free"
-#define BATCH(n, label, how, text)                                                                                    \
-    {                                                                                                                 \
-        .name = "batch-" #n "-" label, .what = BATCH_WHAT(#n, text), .ops = 4000000, .repetitions = 7, .size = 64,    \
-        .count = n, .order = how, .prepare = prepare_batch, .run = run_batches, .finish = finish_batch,               \
+#define BATCH(n, label, how, text)                                                                                   \
+    {                                                                                                                \
+        .name = "batch-" #n "-" label, .what = BATCH_WHAT(#n, text), .ops = 4000000, .repetitions = 7, .size = 64,   \
+        .count = n, .order = how, .prepare = prepare_batch, .run = run_batches, .finish = finish_batch,              \
     }
-#define BATCHES(n)                                                                                                    \
-    BATCH(n, "fifo", FIFO, "oldest first"), BATCH(n, "lifo", LIFO, "newest first"),                                   \
+#define BATCHES(n)                                                                                                   \
+    BATCH(n, "fifo", FIFO, "oldest first"), BATCH(n, "lifo", LIFO, "newest first"),                                  \
         BATCH(n, "shuffled", SHUFFLED, "in a random order")
 
 const struct test batch_tests[] = {
@@ -92,7 +92,8 @@ const struct test batch_tests[] = {
     BATCHES(10000),
     {
         .name = "batch-1000-mixed",
-        .what = "1000 objects of 16 to 4096 bytes, mostly small, freed in a random order; an op is one malloc and free",
+        .what =
+            "1000 objects of 16 to 4096 bytes, mostly small, freed in a random order; an op is one malloc and free",
         .ops = 4000000,
         .repetitions = 7,
         .count = 1000,

@@ -1,6 +1,6 @@
 /*
- * bench-micro: one test, one process, one line of JSON. The repetitions inside serve the minimum and the median; whether
- * two allocators differ is for compare.py to say, from many processes.
+ * bench-micro: one test, one process, one line of JSON. The repetitions inside serve the minimum and the median;
+ * whether two allocators differ is for compare.py to say, from many processes.
  */
 #define _GNU_SOURCE
 #include "micro.h"
@@ -13,13 +13,15 @@ enum { MOST_REPETITIONS = 1000 };
 
 static const struct test *const tables[] = {pairs_tests, batch_tests, thread_tests, memory_tests, process_tests};
 
+_Bool spread;
+
 struct request {
     const char *test;
     uint64_t ops;         /* 0: the test's own */
     unsigned repetitions; /* 0: the test's own */
 };
 
-static const char usage_text[] = "Usage: bench-micro TEST [--ops N] [--repetitions N]\n"
+static const char usage_text[] = "Usage: bench-micro TEST [--ops N] [--repetitions N] [--spread]\n"
                                  "       bench-micro --list | --allocator\n"
                                  "\n"
                                  "Runs one test and prints its figures as one line of JSON.\n"
@@ -27,6 +29,7 @@ static const char usage_text[] = "Usage: bench-micro TEST [--ops N] [--repetitio
                                  "  --list           the tests, each with what it does\n"
                                  "  --ops N          operations in one repetition (default: the test's own)\n"
                                  "  --repetitions N  timed repetitions (default: the test's own)\n"
+                                 "  --spread         give each thread of a test a CPU of its own, in turn\n"
                                  "  --allocator      the file whose malloc this process calls\n";
 
 static void list_tests(void)
@@ -47,14 +50,17 @@ static const struct test *find_test(const char *name)
 
 static void print_result(const struct test *test, uint64_t ops, double *ns, unsigned repetitions, struct usage used)
 {
+    double wall_ns = 0;
+    for (unsigned i = 0; i < repetitions; i++)
+        wall_ns += ns[i] * (double)ops;
     sort_doubles(ns, repetitions);
     dprintf(STDOUT_FILENO,
             "{\"schema_version\": 1, \"test\": \"%s\", \"allocator\": \"%s\", \"ops\": %llu, \"repetitions\": %u, "
             "\"ns_per_op_min\": %.3f, \"ns_per_op_median\": %.3f, \"peak_rss_kib\": %llu, \"minor_faults\": %llu, "
-            "\"major_faults\": %llu, \"user_us\": %llu, \"system_us\": %llu}\n",
+            "\"major_faults\": %llu, \"wall_us\": %.0f, \"user_us\": %llu, \"system_us\": %llu}\n",
             test->name, allocator_path(), (unsigned long long)ops, repetitions, ns[0],
             median_of_sorted(ns, repetitions), (unsigned long long)proc_kib("/proc/self/status", "VmHWM:"),
-            (unsigned long long)used.minor_faults, (unsigned long long)used.major_faults,
+            (unsigned long long)used.minor_faults, (unsigned long long)used.major_faults, wall_ns / 1000,
             (unsigned long long)used.user_us, (unsigned long long)used.system_us);
 }
 
@@ -97,7 +103,9 @@ static _Bool parse(int argc, char **argv, struct request *request)
             dprintf(STDOUT_FILENO, "%s", usage_text);
             return 0;
         }
-        if (strcmp(argv[i], "--ops") == 0) {
+        if (strcmp(argv[i], "--spread") == 0) {
+            spread = 1;
+        } else if (strcmp(argv[i], "--ops") == 0) {
             request->ops = number_argument("--ops", argv[i + 1], UINT64_C(1) << 40);
             i++;
         } else if (strcmp(argv[i], "--repetitions") == 0) {
@@ -120,6 +128,7 @@ int main(int argc, char **argv)
     if (!parse(argc, argv, &request))
         return 0;
     const struct test *test = find_test(request.test);
-    run_test(test, request.ops ? request.ops : test->ops, request.repetitions ? request.repetitions : test->repetitions);
+    run_test(test, request.ops ? request.ops : test->ops,
+             request.repetitions ? request.repetitions : test->repetitions);
     return 0;
 }

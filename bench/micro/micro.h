@@ -1,6 +1,6 @@
 /*
- * A test is one row: how to prepare it, the part that is timed, how to clean up. To add one, write a row into the table
- * of the file that it belongs to; a new file adds its table to the list in main.c.
+ * A test is one row: how to prepare it, the part that is timed, how to clean up. To add one, write a row into the
+ * table of the file that it belongs to; a new file adds its table to the list in main.c.
  */
 #ifndef BENCH_MICRO_H
 #define BENCH_MICRO_H
@@ -21,10 +21,16 @@ struct test {
     size_t count;
     enum order order;
 
-    void (*prepare)(const struct test *); /* not timed, may be NULL */
+    void (*prepare)(const struct test *);               /* not timed, may be NULL */
     uint64_t (*run)(const struct test *, uint64_t ops); /* does about `ops`, at least one; returns how many it did */
-    void (*finish)(const struct test *); /* not timed, may be NULL */
+    void (*finish)(const struct test *);                /* not timed, may be NULL */
 };
+
+/*
+ * --spread: the n-th thread started gets the n-th of the CPUs that the process may use, and so on around; without it
+ * the scheduler decides.
+ */
+extern _Bool spread;
 
 /* Each ends with a row without a name. */
 extern const struct test pairs_tests[];

@@ -9,10 +9,10 @@ static uint64_t run_pairs(const struct test *test, uint64_t ops)
     return ops;
 }
 
-#define PAIRS(bytes, many)                                                                                            \
-    {                                                                                                                 \
-        .name = "pairs-" #bytes, .what = "malloc and free of " #bytes " bytes; an op is one pair", .ops = many,       \
-        .repetitions = 7, .size = bytes, .run = run_pairs,                                                            \
+#define PAIRS(bytes, many)                                                                                           \
+    {                                                                                                                \
+        .name = "pairs-" #bytes, .what = "malloc and free of " #bytes " bytes; an op is one pair", .ops = many,      \
+        .repetitions = 7, .size = bytes, .run = run_pairs,                                                           \
     }
 
 const struct test pairs_tests[] = {

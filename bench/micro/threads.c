@@ -7,17 +7,36 @@
 #include <stdatomic.h>
 #include <sys/mman.h>
 
-static pthread_t start_thread(void *(*body)(void *), void *argument)
+/* The n-th CPU that this process may use, counted around. */
+static void choose_cpu(pthread_attr_t *attributes, unsigned n)
+{
+    cpu_set_t allowed, one;
+    if (sched_getaffinity(0, sizeof(allowed), &allowed) != 0)
+        fail("--spread: the CPUs of this process cannot be read; run without it");
+    unsigned left = n % (unsigned)CPU_COUNT(&allowed), cpu = 0;
+    while (!CPU_ISSET(cpu, &allowed) || left-- > 0)
+        cpu++;
+    CPU_ZERO(&one);
+    CPU_SET(cpu, &one);
+    pthread_attr_setaffinity_np(attributes, sizeof(one), &one);
+}
+
+static pthread_t start_thread(unsigned n, void *(*body)(void *), void *argument)
 {
     pthread_t thread;
-    if (pthread_create(&thread, NULL, body, argument) != 0)
+    pthread_attr_t attributes;
+    pthread_attr_init(&attributes);
+    if (spread)
+        choose_cpu(&attributes, n);
+    if (pthread_create(&thread, &attributes, body, argument) != 0)
         fail("a thread could not be started; raise the limit of processes (ulimit -u)");
+    pthread_attr_destroy(&attributes);
     return thread;
 }
 
 /*
- * Producer and consumer: one ring of batches, one writer and one reader. Who must wait spins a little, then yields: with
- * futexes the figure would be that of wake-ups.
+ * Producer and consumer: one ring of batches, one writer and one reader. Who must wait spins a little, then yields:
+ * with futexes the figure would be that of wake-ups.
  */
 enum { RING_BATCHES = 64, BATCH_OBJECTS = 256, SPINS = 256 };
 
@@ -74,16 +93,16 @@ static uint64_t run_producer_consumer(const struct test *test, uint64_t ops)
     ring.size = test->size;
     atomic_store(&ring.produced, 0);
     atomic_store(&ring.consumed, 0);
-    pthread_t producer = start_thread(produce, NULL);
-    pthread_t consumer = start_thread(consume, NULL);
+    pthread_t producer = start_thread(0, produce, NULL);
+    pthread_t consumer = start_thread(1, consume, NULL);
     pthread_join(producer, NULL);
     pthread_join(consumer, NULL);
     return ring.total * BATCH_OBJECTS;
 }
 
 /*
- * Tables: each thread picks a place at random, puts a new object there and frees the old one. With places of its own a
- * thread frees what it allocated; in a shared table mostly what another did.
+ * Tables: each thread picks a place at random, puts a new object there and frees the old one. With places of its own
+ * a thread frees what it allocated; in a shared table mostly what another did.
  */
 enum { TABLE_THREADS = 8, PLACES = 1000 };
 
@@ -123,7 +142,7 @@ static uint64_t run_table(uint64_t ops, void *(*body)(void *))
     uint64_t each = (ops + TABLE_THREADS - 1) / TABLE_THREADS;
     for (unsigned i = 0; i < TABLE_THREADS; i++) {
         workers[i] = (struct worker){.seed = 0x9E3779B97F4A7C15ULL * (i + 1), .ops = each, .first = i * PLACES};
-        threads[i] = start_thread(body, &workers[i]);
+        threads[i] = start_thread(i, body, &workers[i]);
     }
     for (unsigned i = 0; i < TABLE_THREADS; i++)
         pthread_join(threads[i], NULL);
@@ -166,7 +185,7 @@ static uint64_t run_thread_starts(const struct test *test, uint64_t ops)
 {
     size_t size = test->size;
     for (uint64_t i = 0; i < ops; i++)
-        pthread_join(start_thread(allocate_once, &size), NULL);
+        pthread_join(start_thread(0, allocate_once, &size), NULL);
     return ops;
 }
 

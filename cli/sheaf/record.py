@@ -122,13 +122,15 @@ class _Reader:
             self.file = path.open("rb")
             self.length = os.fstat(self.file.fileno()).st_size
         except OSError as error:
-            raise SheafError(f"{path}: {error.strerror}; name a record made with SHEAF_RECORD or `sheaf run --record`") from error
+            advice = "name a record made with SHEAF_RECORD or `sheaf run --record`"
+            raise SheafError(f"{path}: {error.strerror}; {advice}") from error
         raw = self.at(0, _HEADER.size)
         fields = _HEADER.unpack(raw)
         if fields[0] != MAGIC:
             raise SheafError(f"{path}: not a Sheaf record; name a .sheaf file made with `sheaf run --record DIR`")
         if fields[1] != VERSION:
-            raise SheafError(f"{path}: record version {fields[1]}, this command reads {VERSION}; use the `sheaf` of the same release")
+            advice = "use the `sheaf` of the same release"
+            raise SheafError(f"{path}: record version {fields[1]}, this command reads {VERSION}; {advice}")
         (_, _, _, self.file_size, self.counters, self.counter_stride, self.gauges, self.processes, self.cache_max,
          self.cache_stride, self.slot_max, self.slot_stride, self.names_at, self.process_at, self.caches_at,
          self.slots_at, *self.rest) = fields

@@ -67,7 +67,8 @@ def _difference(before: list[Row], after: list[Row]) -> list[Row]:
     for row in old.values():
         rows.append({name: -value if isinstance(value, int) and name != "object_size_bytes" else value
                      for name, value in row.items()})
-    return [row for row in rows if any(value for name, value in row.items() if isinstance(value, int) and name != "object_size_bytes")]
+    return [row for row in rows
+            if any(value for name, value in row.items() if isinstance(value, int) and name != "object_size_bytes")]
 
 
 def _heading(records: list[Record], rows: list[Row]) -> str:

@@ -1,0 +1,59 @@
+"""Running the command, and records made by hand."""
+
+from __future__ import annotations
+
+import os
+import struct
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+COUNTERS = ["alloc_fastpath", "alloc_slowpath", "free_fastpath", "free_slowpath", "sheaf_refill", "sheaf_flush", "barn_get"]
+GAUGES = ["slabs", "objects", "free_in_slabs", "barn_objects", "inherited"]
+PROCESS = ["slab_bytes", "large_bytes"]
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def sheaf() -> Run:
+    """Run `sheaf ARGS` and return what it did."""
+
+    def run(*args: str, **more: object) -> subprocess.CompletedProcess[str]:
+        env = {**os.environ, "PYTHONPATH": str(ROOT / "cli"), **more.pop("env", {})}  # type: ignore[dict-item]
+        return subprocess.run([sys.executable, "-m", "sheaf", *args], capture_output=True, text=True, env=env, timeout=60,
+                              **more)  # type: ignore[call-overload, no-any-return]
+
+    return run
+
+
+@pytest.fixture
+def library() -> str:
+    """The preloaded object; tests that need it are skipped where it was not built."""
+    path = os.environ.get("SHEAF_LIBRARY")
+    if not path:
+        pytest.skip("SHEAF_LIBRARY does not name the preloaded object")
+    return path
+
+
+def write_record(path: Path, caches: dict[str, dict[str, int]], pid: int = 99999999, state: int = 2) -> Path:
+    """A record with one slot; each cache gives counters and gauges by name."""
+    names = b"".join(name.encode() + b"\0" for name in COUNTERS + GAUGES + PROCESS)
+    caches_at, slots_at = 16384, 65536
+    stride, entry = 128, 32 + 32 + 24 * 8
+    header = struct.pack("<8sIIQ8I4QIIQQ4IQ16s32s128s128s", b"SHEAFREC", 1, 512, 0, len(COUNTERS), stride, len(GAUGES),
+                         len(PROCESS), 16, entry, 1, 16 * stride, 4096, 8192, caches_at, slots_at, pid, 1, 5, 6, 1, state,
+                         1024, 4096, 1 << 20, b"rseq mm_cid", b"0.1.0", path.stem.split(".")[0].encode(), b"kernel")
+    data = bytearray(slots_at + 16 * stride)
+    data[: len(header)] = header
+    data[4096 : 4096 + len(names)] = names
+    struct.pack_into("<2Q", data, 8192, 65536 * len(caches), 0)
+    for i, (name, values) in enumerate(caches.items()):
+        gauges = [values.get(gauge, 0) for gauge in GAUGES] + [0] * (24 - len(GAUGES))
+        struct.pack_into("<32s8I24Q", data, caches_at + i * entry, name.encode(), i, 64, 64, 16, 65536, 1024, 253, 1, *gauges)
+        struct.pack_into(f"<{len(COUNTERS)}Q", data, slots_at + i * stride, *(values.get(c, 0) for c in COUNTERS))
+    path.write_bytes(bytes(data))
+    return path

@@ -1,0 +1,121 @@
+"""`sheaf run`: transparent to the program, honest about what it cannot do."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from conftest import ROOT, Run
+
+
+def test_output_and_status_are_the_programs(sheaf: Run, library: str) -> None:
+    done = sheaf("run", "sh", "-c", "cat; echo err >&2; exit 7", input="in")
+    assert (done.stdout, done.stderr, done.returncode) == ("in", "err\n", 7)
+
+
+@pytest.mark.parametrize("more", [[], ["--stats"]])
+def test_death_by_signal_is_passed_on(sheaf: Run, library: str, more: list[str]) -> None:
+    assert sheaf("run", *more, "sh", "-c", "kill -TERM $$").returncode == -signal.SIGTERM
+    assert sheaf("run", *more, "sh", "-c", "kill -KILL $$").returncode == -signal.SIGKILL
+
+
+def test_statuses_of_env(sheaf: Run, library: str, tmp_path: Path) -> None:
+    plain = tmp_path / "plain"
+    plain.write_text("no program")
+    assert sheaf("run", "no-such-program").returncode == 127
+    assert sheaf("run", str(plain)).returncode == 126
+    assert sheaf("run", "--option", "nosuch=1", "true").returncode == 125
+    assert sheaf("run", "true", env={"SHEAF_LIBRARY": str(tmp_path / "none")}).returncode == 125
+
+
+def test_stats_at_the_end(sheaf: Run, library: str) -> None:
+    done = sheaf("run", "--stats", sys.executable, "-c", "print(len([str(i) for i in range(50000)]))")
+    assert done.stdout == "50000\n"
+    assert "malloc-" in done.stderr
+    assert max(map(len, done.stderr.splitlines())) <= 80
+    done = sheaf("run", "--stats=json", "ls", "/")
+    rows = json.loads(done.stderr)["rows"]
+    assert rows
+    assert all(row["in_use"] >= 0 and row["in_sheaves"] >= 0 for row in rows)
+
+
+def test_record_of_program_and_children(sheaf: Run, library: str, tmp_path: Path) -> None:
+    assert sheaf("run", "--record", str(tmp_path), "sh", "-c", "ls / >/dev/null; ls / >/dev/null").returncode == 0
+    names = sorted(path.name.split(".")[0] for path in tmp_path.glob("*.sheaf"))
+    assert names.count("ls") == 2
+    assert "sh" in names
+
+
+def test_record_survives_sigkill_and_is_read_live(sheaf: Run, library: str, tmp_path: Path) -> None:
+    code = "x = [bytes(5000) for _ in range(2000)]; print('ready', flush=True); import time; time.sleep(60)"
+    env = {**os.environ, "PYTHONPATH": str(ROOT / "cli")}
+    with subprocess.Popen([sys.executable, "-m", "sheaf", "run", "--record", str(tmp_path), sys.executable, "-c", code],
+                          stdout=subprocess.PIPE, text=True, env=env) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        live = json.loads(sheaf("stats", "--format", "json", str(process.pid)).stdout)
+        process.kill()
+    time.sleep(0.1)
+    dead = json.loads(sheaf("stats", "--format", "json", str(tmp_path)).stdout)
+    assert live["processes"][0]["state"] == "running"
+    assert dead["processes"][0]["state"] == "gone"
+    for out in (live, dead):
+        big = [row for row in out["rows"] if row["object_size_bytes"] == 5120]
+        assert big[0]["in_use"] >= 2000 - 2 * 1024
+        assert big[0]["in_use"] + big[0]["in_sheaves"] + big[0]["in_barns"] >= 2000
+
+
+def test_preload_is_kept_and_children_can_be_spared(sheaf: Run, library: str) -> None:
+    done = sheaf("run", "sh", "-c", 'echo "$LD_PRELOAD"', env={"LD_PRELOAD": "libm.so.6"})
+    assert done.stdout.split()[0] == str(Path(library).resolve())
+    assert done.stdout.split()[1] == "libm.so.6"
+    done = sheaf("run", "--no-children", "sh", "-c", 'echo "[$LD_PRELOAD]"; grep -c libsheaf /proc/$$/maps; '
+                 "cat /proc/self/maps | grep -c libsheaf")
+    lines = done.stdout.split()
+    assert lines[0] == "[]"
+    assert int(lines[1]) > 0
+    assert lines[2] == "0"
+
+
+def test_options(sheaf: Run, library: str) -> None:
+    done = sheaf("run", "--option", "decay=5", "--option", "barn=64K", "sh", "-c", "env | grep ^SHEAF_ | sort")
+    assert "SHEAF_BARN=64K" in done.stdout
+    assert "SHEAF_DECAY=5" in done.stdout
+    for bad in ("decya=5", "decay", "decay=x", "decay=-1", "rseq=maybe", "helper=2"):
+        done = sheaf("run", "--option", bad, "true")
+        assert done.returncode == 125
+        assert len(done.stderr.splitlines()) == 1
+    assert "did you mean decay" in sheaf("run", "--option", "decya=5", "true").stderr
+
+
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc is not installed")
+def test_programs_that_cannot_be_preloaded(sheaf: Run, library: str, tmp_path: Path) -> None:
+    source = tmp_path / "p.c"
+    source.write_text("int main(void) { return 3; }")
+    static = tmp_path / "static"
+    subprocess.run(["gcc", "-static", source, "-o", static], check=True)
+    done = sheaf("run", str(static))
+    assert done.returncode == 125
+    assert "statically linked" in done.stderr
+    assert sheaf("run", "--force", str(static)).returncode == 3
+    asan = tmp_path / "asan"
+    if subprocess.run(["gcc", "-fsanitize=address", source, "-o", asan], capture_output=True).returncode == 0:
+        assert "sanitizer" in sheaf("run", str(asan)).stderr
+    elf32 = tmp_path / "elf32"
+    raw = bytearray(static.read_bytes())
+    raw[4] = 1
+    elf32.write_bytes(raw)
+    elf32.chmod(0o755)
+    assert "32-bit" in sheaf("run", str(elf32)).stderr
+
+
+def test_help_and_nearest_command(sheaf: Run) -> None:
+    assert "Examples" in sheaf("run", "-h").stdout + sheaf("run", "--help").stdout
+    assert "did you mean stats" in sheaf("stat").stderr

@@ -1,0 +1,27 @@
+#!/bin/sh
+# What both README commands need, on Debian 12 and Ubuntu 24.04: packages from the distribution, Python ones in .venv.
+# Sourced from the top of the tree; `packages A B ...` installs what is missing, `environment` makes .venv.
+set -eu
+
+say() { printf '== %s\n' "$*" >&2; }
+
+packages() {
+    missing=
+    for package in "$@"; do
+        [ "$(dpkg-query -W -f '${db:Status-Abbrev}' "$package" 2>/dev/null | cut -c1-2)" = ii ] || missing="$missing $package"
+    done
+    [ -n "$missing" ] || return 0
+    say "installing$missing"
+    export DEBIAN_FRONTEND=noninteractive
+    apt-get -q -o DPkg::Lock::Timeout=300 update >/dev/null
+    # shellcheck disable=SC2086 # a list of names
+    apt-get -q -y -o DPkg::Lock::Timeout=300 install --no-install-recommends $missing >/dev/null
+}
+
+# Debian's own python3: another one in PATH may lack venv or be too old.
+environment() {
+    python=/usr/bin/python3
+    [ -x .venv/bin/python ] || "$python" -m venv .venv
+    say "installing Python packages into .venv"
+    .venv/bin/pip install -q --disable-pip-version-check "$@"
+}
