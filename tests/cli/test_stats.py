@@ -10,13 +10,14 @@ from pathlib import Path
 import pytest
 from conftest import Run, write_record
 
-A = {"alloc_fastpath": 1000, "alloc_slowpath": 10, "free_fastpath": 700, "free_slowpath": 5, "sheaf_refill": 253, "sheaf_flush": 7,
-     "slabs": 2, "objects": 2048, "free_in_slabs": 1500, "barn_objects": 100, "inherited": 3}
+A = {"alloc_fastpath": 1000, "alloc_slowpath": 10, "free_fastpath": 700, "free_slowpath": 5, "sheaf_refill": 253,
+     "sheaf_flush": 7, "slabs": 2, "objects": 2048, "free_in_slabs": 1500, "barn_objects": 100, "inherited": 3}
 
 
 @pytest.fixture
 def one(tmp_path: Path) -> Path:
-    return write_record(tmp_path / "prog.1.sheaf", {"malloc-64": A, "malloc-128": {"slabs": 1, "objects": 512, "free_in_slabs": 512}})
+    idle = {"slabs": 1, "objects": 512, "free_in_slabs": 512}
+    return write_record(tmp_path / "prog.1.sheaf", {"malloc-64": A, "malloc-128": idle})
 
 
 def test_numbers(sheaf: Run, one: Path) -> None:
