@@ -12,7 +12,8 @@ from pathlib import Path
 from sheaf.errors import SheafError
 
 _MACHINES = {"x86_64": 62, "aarch64": 183}
-_SANITIZERS = (b"libasan.so", b"libtsan.so", b"libmsan.so", b"liblsan.so", b"libhwasan.so", b"__asan_init", b"__tsan_init", b"__msan_init")
+_SANITIZERS = (b"libasan.so", b"libtsan.so", b"libmsan.so", b"liblsan.so", b"libhwasan.so", b"__asan_init",
+                b"__tsan_init", b"__msan_init")
 
 
 @dataclass

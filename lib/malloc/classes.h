@@ -13,7 +13,7 @@
 #define CLASS_FIRST CACHE_FIRST
 
 /* Constant expressions, so that the table needs no initialisation. n from 1 to CLASS_MOST. */
-#define CLASS_LOG(n) (31 - __builtin_clz((unsigned)(n)-1))
+#define CLASS_LOG(n) (31 - __builtin_clz((n) <= 128 ? 128u : (unsigned)(n)-1))
 #define CLASS_INDEX(n)                                                                                                 \
     ((n) <= 8     ? 0                                                                                                  \
      : (n) <= 128 ? ((n) + 15) / 16                                                                                    \

@@ -1,0 +1,1 @@
+"""What compare.py and start.py share: contestants, rounds, figures, reports."""

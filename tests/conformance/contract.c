@@ -1,0 +1,373 @@
+/*
+ * The C library's contract for malloc, corner by corner, with the newest glibc's behaviour where releases differ. contract [CASE];
+ * prints TAP, each case in a child of its own.
+ */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <malloc.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define must(x)                                                                                                        \
+    do {                                                                                                               \
+        if (!(x)) {                                                                                                    \
+            fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #x);                                                    \
+            _exit(1);                                                                                                  \
+        }                                                                                                              \
+    } while (0)
+
+static volatile size_t huge = (size_t)PTRDIFF_MAX + 1; /* volatile: the compiler knows better than to ask */
+
+static void too_large(void)
+{
+    const size_t sizes[] = {huge, huge + 1, SIZE_MAX - 4096, SIZE_MAX - 1, SIZE_MAX};
+    for (int i = 0; i < 5; i++) {
+        void *p = malloc(10);
+        errno = 0;
+        must(!malloc(sizes[i]) && errno == ENOMEM);
+        errno = 0;
+        must(!calloc(1, sizes[i]) && errno == ENOMEM);
+        errno = 0;
+        must(!calloc(sizes[i], 2) && errno == ENOMEM);
+        errno = 0;
+        memcpy(p, "kept", 5);
+        must(!realloc(p, sizes[i]) && errno == ENOMEM && !strcmp(p, "kept"));
+        errno = 0;
+        must(!reallocarray(p, 2, sizes[i]) && errno == ENOMEM && !strcmp(p, "kept"));
+        errno = 0;
+        must(!memalign(64, sizes[i]) && errno == ENOMEM);
+        errno = 0;
+        must(!pvalloc(sizes[i]) && errno == ENOMEM);
+        errno = 0;
+        must(!valloc(sizes[i]) && errno == ENOMEM);
+        errno = 77;
+        void *out = p;
+        must(posix_memalign(&out, 64, sizes[i]) == ENOMEM && out == p && errno == 77);
+        free(p);
+    }
+}
+
+static void zero_sizes(void)
+{
+    void *a = malloc(0), *b = malloc(0);
+    must(a && b && a != b);
+    must(!realloc(a, 0));
+    void *p = realloc(NULL, 100);
+    must(p && malloc_usable_size(p) >= 100);
+    void *c = calloc(0, 10), *d = calloc(10, 0);
+    must(c && d && c != d);
+    free(b), free(c), free(d), free(p);
+    free(NULL);
+    must(malloc_usable_size(NULL) == 0);
+}
+
+static void all_sizes(void)
+{
+    for (size_t n = 0; n <= 40000; n++) {
+        unsigned char *p = malloc(n);
+        must(p && malloc_usable_size(p) >= n && malloc_usable_size(p) == malloc_usable_size(p));
+        must((uintptr_t)p % (n >= 16 ? 16 : n > 8 ? 16 : 8) == 0);
+        memset(p, (int)n, malloc_usable_size(p));
+        free(p);
+    }
+}
+
+static void calloc_is_zero(void)
+{
+    for (size_t n = 1; n < 200000; n = n * 5 / 4 + 1) {
+        unsigned char *p = malloc(n);
+        memset(p, 0xff, malloc_usable_size(p));
+        free(p);
+        p = calloc(1, n);
+        for (size_t i = 0; i < n; i++)
+            must(p[i] == 0);
+        free(p);
+    }
+}
+
+static void realloc_keeps(void)
+{
+    unsigned char *p = NULL;
+    size_t old = 0;
+    for (size_t n = 1; n < (20u << 20); old = n, n = n * 9 / 8 + 1) {
+        p = realloc(p, n);
+        must(p);
+        free(malloc(n)); /* so that it must move at times */
+        for (size_t i = 0; i < old; i += old > 65536 ? 4093 : 7)
+            must(p[i] == (unsigned char)(i * 3));
+        for (size_t i = 0; i < n; i++)
+            p[i] = (unsigned char)(i * 3);
+    }
+    for (size_t n = old; n > 1; n = n * 7 / 9) {
+        p = realloc(p, n);
+        must(p);
+        for (size_t i = 0; i < n; i += n > 65536 ? 4093 : 7)
+            must(p[i] == (unsigned char)(i * 3));
+    }
+    free(p);
+}
+
+static void one_by_one(void)
+{
+    unsigned char *p = NULL;
+    for (size_t n = 1; n < 300000; n++) {
+        p = realloc(p, n);
+        p[n - 1] = (unsigned char)n;
+    }
+    for (size_t n = 1; n < 300000; n++)
+        must(p[n - 1] == (unsigned char)n);
+    free(p);
+}
+
+static void aligned(void)
+{
+    size_t bad[] = {0, 3, 65, huge + 8};
+    for (int i = 0; i < 4; i++) {
+        errno = 0;
+        must(!aligned_alloc(bad[i], 64) && errno == EINVAL);
+    }
+    void *out = &bad;
+    errno = 5;
+    must(posix_memalign(&out, 0, 8) == EINVAL && posix_memalign(&out, 3, 8) == EINVAL && posix_memalign(&out, 4, 8) == EINVAL);
+    must(out == &bad && errno == 5);
+    for (size_t align = 1; align <= (1ul << 30); align *= 2)
+        for (int k = 0; k < 3; k++) {
+            size_t n = k == 0 ? 1 : k == 1 ? 100 : align + 13;
+            char *p = aligned_alloc(align, n), *q = memalign(align, n);
+            must(p && q && (uintptr_t)p % align == 0 && (uintptr_t)q % align == 0);
+            p[0] = q[0] = p[n - 1] = q[n - 1] = 1;
+            free(p), free(q);
+        }
+    char *t = memalign(1ul << 40, 100); /* served or refused, not a crash */
+    if (t) {
+        must((uintptr_t)t % (1ul << 40) == 0);
+        t[99] = 1;
+    }
+    free(t);
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    char *v = valloc(1), *w = pvalloc(1), *z = valloc(0);
+    must((uintptr_t)v % page == 0 && (uintptr_t)w % page == 0 && malloc_usable_size(w) >= page && z);
+    free(v), free(w), free(z);
+}
+
+static void free_keeps_errno(void)
+{
+    void *p[] = {malloc(10), malloc(5000), malloc(200000), malloc(100 << 20), memalign(1 << 21, 1 << 22)};
+    for (int i = 0; i < 5; i++) {
+        errno = 1234;
+        free(p[i]);
+        must(errno == 1234);
+    }
+}
+
+static void sized_free(void)
+{
+    void (*free_sized)(void *, size_t) = (void (*)(void *, size_t))dlsym(RTLD_DEFAULT, "free_sized");
+    void (*free_aligned)(void *, size_t, size_t) = (void (*)(void *, size_t, size_t))dlsym(RTLD_DEFAULT, "free_aligned_sized");
+    void (*cfree)(void *) = (void (*)(void *))dlsym(RTLD_DEFAULT, "cfree");
+    must(free_sized && free_aligned && cfree);
+    free_sized(NULL, 0);
+    free_aligned(NULL, 0, 0);
+    void *p = realloc(malloc(100), 3000);
+    free_sized(p, 3000);
+    free_sized(realloc(malloc(3000), 10), 10);
+    free_aligned(aligned_alloc(256, 1000), 256, 1000);
+    cfree(malloc(3));
+}
+
+static void libc_names(void)
+{
+    static const char *const names[] = {"__libc_malloc", "__libc_calloc", "__libc_realloc", "__libc_free", "__libc_memalign",
+                                        "__libc_valloc", "__libc_pvalloc", "malloc_trim", "malloc_info", "malloc_stats",
+                                        "mallinfo", "mallinfo2", "mallopt", "_Znwm", "_ZdlPvmSt11align_val_t",
+                                        "_ZnamSt11align_val_tRKSt9nothrow_t", "_ZdaPvSt11align_val_tRKSt9nothrow_t"};
+    Dl_info ours, theirs;
+    must(dladdr(dlsym(RTLD_DEFAULT, "malloc"), &ours));
+    for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
+        void *symbol = dlsym(RTLD_DEFAULT, names[i]);
+        must(symbol && dladdr(symbol, &theirs) && !strcmp(ours.dli_fname, theirs.dli_fname));
+    }
+    void *(*libc_malloc)(size_t) = (void *(*)(size_t))dlsym(RTLD_DEFAULT, "__libc_malloc");
+    free(libc_malloc(100));
+}
+
+static void mallinfo_moves(void)
+{
+    struct mallinfo2 a = mallinfo2();
+    void *small[1000], *large = malloc(10 << 20);
+    for (int i = 0; i < 1000; i++)
+        small[i] = malloc(1000);
+    struct mallinfo2 b = mallinfo2();
+    must(b.uordblks >= a.uordblks + (10 << 20) + 1000 * 1000 && b.uordblks < a.uordblks + (14 << 20));
+    must(b.hblkhd >= a.hblkhd + (10 << 20) && b.hblks == a.hblks + 1);
+    for (int i = 0; i < 1000; i++)
+        free(small[i]);
+    free(large);
+    must(mallinfo2().uordblks == a.uordblks);
+    must(mallinfo().uordblks >= 0);
+}
+
+static void info_is_xml(void)
+{
+    char *text = NULL;
+    size_t size = 0;
+    FILE *f = open_memstream(&text, &size);
+    must(f && malloc_info(0, f) == 0 && fclose(f) == 0);
+    must(!strncmp(text, "<malloc version=\"1\"", 18) && strstr(text, "</malloc>\n"));
+    int depth = 0; /* every element closed, in a crude count */
+    for (char *c = text; *c; c++)
+        depth += *c == '<' ? (c[1] == '/' ? -1 : 1) : *c == '/' && c[1] == '>' ? -1 : 0;
+    must(depth == 0);
+    free(text);
+    must(malloc_info(1, stdout) == -1 && errno == EINVAL);
+    must(mallopt(M_TRIM_THRESHOLD, 1 << 20) == 1 && mallopt(12345, 0) == 0);
+}
+
+static long resident(void)
+{
+    long pages = 0;
+    FILE *f = fopen("/proc/self/statm", "r");
+    must(f && fscanf(f, "%*d %ld", &pages) == 1);
+    fclose(f);
+    return pages * sysconf(_SC_PAGESIZE);
+}
+
+static void trim_gives_back(void)
+{
+    enum { N = 20000 };
+    static void *p[N];
+    long before = resident();
+    for (int i = 0; i < N; i++)
+        p[i] = memset(malloc(3000), 1, 3000);
+    long full = resident();
+    for (int i = 0; i < N; i++)
+        free(p[i]);
+    must(malloc_trim(0) == 1);
+    must(full > before + (50 << 20) && resident() < before + (4 << 20));
+}
+
+static void *burst(void *unused)
+{
+    void *p[100];
+    for (int i = 0; i < 100; i++)
+        p[i] = memset(malloc((size_t)i * 50), 1, (size_t)i * 50);
+    for (int i = 0; i < 100; i++)
+        free(p[i]);
+    return unused;
+}
+
+static void many_threads(void)
+{
+    long after_first = 0;
+    for (int round = 0; round < 100; round++) {
+        pthread_t t[50];
+        for (int i = 0; i < 50; i++)
+            must(!pthread_create(&t[i], NULL, burst, NULL));
+        for (int i = 0; i < 50; i++)
+            pthread_join(t[i], NULL);
+        if (round == 10)
+            after_first = resident();
+    }
+    must(resident() < after_first + (2 << 20));
+}
+
+static pthread_key_t key;
+
+static void destructor(void *p)
+{
+    static __thread int again;
+    free(p);
+    if (again++ < 3)
+        pthread_setspecific(key, malloc(100));
+}
+
+static void *with_key(void *unused)
+{
+    pthread_setspecific(key, malloc(50));
+    return unused;
+}
+
+static void thread_destructors(void)
+{
+    must(!pthread_key_create(&key, destructor));
+    for (int i = 0; i < 500; i++) {
+        pthread_t t;
+        must(!pthread_create(&t, NULL, with_key, NULL) && !pthread_join(t, NULL));
+    }
+}
+
+static void out_of_memory(void)
+{
+    struct rlimit limit;
+    getrlimit(RLIMIT_DATA, &limit);
+    limit.rlim_cur = 200 << 20;
+    must(!setrlimit(RLIMIT_DATA, &limit)); /* counts what is mapped from now on */
+    errno = 0;
+    void *volatile p = malloc(1ul << 45);
+    must(!p && errno == ENOMEM);
+    free(malloc(100));
+}
+
+static void fork_children(void)
+{
+    for (int i = 0; i < 50; i++) {
+        void *mine = malloc(5000);
+        memset(mine, i, 5000);
+        pid_t pid = fork();
+        if (pid == 0) {
+            for (int k = 0; k < 1000; k++)
+                free(malloc((size_t)k * 10));
+            free(mine);
+            _exit(0);
+        }
+        int status;
+        must(waitpid(pid, &status, 0) == pid && status == 0);
+        must(((char *)mine)[4999] == (char)i);
+        free(mine);
+    }
+}
+
+static const struct {
+    const char *name;
+    void (*run)(void);
+} cases[] = {
+    {"too-large-is-ENOMEM", too_large},     {"zero-sizes", zero_sizes},
+    {"every-size-to-40000", all_sizes},     {"calloc-zeroes-reused", calloc_is_zero},
+    {"realloc-keeps-contents", realloc_keeps}, {"realloc-by-ones", one_by_one},
+    {"alignments", aligned},                {"free-keeps-errno", free_keeps_errno},
+    {"sized-frees", sized_free},            {"all-names-are-ours", libc_names},
+    {"mallinfo-counts", mallinfo_moves},    {"malloc-info-is-xml", info_is_xml},
+    {"trim-gives-back", trim_gives_back},   {"threads-leave-nothing", many_threads},
+    {"thread-destructors", thread_destructors}, {"no-memory", out_of_memory},
+    {"fork", fork_children},
+};
+
+int main(int argc, char **argv)
+{
+    int failed = 0, count = (int)(sizeof(cases) / sizeof(*cases));
+    printf("1..%d\n", argc > 1 ? 1 : count);
+    for (int i = 0, n = 0; i < count; i++) {
+        if (argc > 1 && strcmp(argv[1], cases[i].name))
+            continue;
+        fflush(stdout);
+        pid_t pid = fork();
+        if (pid == 0) {
+            alarm(100);
+            cases[i].run();
+            _exit(0);
+        }
+        int status;
+        waitpid(pid, &status, 0);
+        failed += status != 0;
+        printf("%s %d %s\n", status ? "not ok" : "ok", ++n, cases[i].name);
+    }
+    return failed != 0;
+}
