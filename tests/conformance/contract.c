@@ -146,9 +146,10 @@ static void aligned(void)
             p[0] = q[0] = p[n - 1] = q[n - 1] = 1;
             free(p), free(q);
         }
-    char *t = memalign(1ul << 40, 100); /* served or refused, not a crash */
+    volatile size_t tebibyte = 1ul << 40;
+    char *t = memalign(tebibyte, 100); /* served or refused, not a crash */
     if (t) {
-        must((uintptr_t)t % (1ul << 40) == 0);
+        must((uintptr_t)t % tebibyte == 0);
         t[99] = 1;
     }
     free(t);
