@@ -56,44 +56,53 @@ static noinline_cold void *new_failed(size_t size, size_t align, bool nothrow)
     }
 }
 
-static always_inline void *new_plain(size_t size, bool nothrow)
+#define symbol_of(name, target) __attribute__((visibility("default"), alias(#target)))
+
+/* new and new[] are one function each, plain, nothrow, aligned, and both. */
+sheaf_export void *_Znwm(size_t size);
+sheaf_export void *_Znwm(size_t size)
 {
     void *p = malloc_fast(size);
-    return likely(p != NULL) ? p : new_failed(size, 0, nothrow);
+    return likely(p != NULL) ? p : new_failed(size, 0, false);
 }
 
-static void *new_aligned(size_t size, size_t align, bool nothrow)
+sheaf_export void *_ZnwmRKSt9nothrow_t(size_t size, const void *tag);
+sheaf_export void *_ZnwmRKSt9nothrow_t(size_t size, const void *tag)
+{
+    (void)tag;
+    void *p = malloc_fast(size);
+    return likely(p != NULL) ? p : new_failed(size, 0, true);
+}
+
+sheaf_export void *_ZnwmSt11align_val_t(size_t size, size_t align);
+sheaf_export void *_ZnwmSt11align_val_t(size_t size, size_t align)
 {
     void *p = malloc_aligned(align, size);
-    return likely(p != NULL) ? p : new_failed(size, align, nothrow);
+    return likely(p != NULL) ? p : new_failed(size, align, false);
 }
 
-#define NEW(symbol, nothrow, ...)                                                                                      \
-    sheaf_export void *symbol(size_t size __VA_ARGS__);                                                                \
-    sheaf_export void *symbol(size_t size __VA_ARGS__)
+sheaf_export void *_ZnwmSt11align_val_tRKSt9nothrow_t(size_t size, size_t align, const void *tag);
+sheaf_export void *_ZnwmSt11align_val_tRKSt9nothrow_t(size_t size, size_t align, const void *tag)
+{
+    (void)tag;
+    void *p = malloc_aligned(align, size);
+    return likely(p != NULL) ? p : new_failed(size, align, true);
+}
 
-#define UNUSED_TAG , const void *tag __attribute__((unused))
-#define ALIGN      , size_t align
-#define ALIGN_TAG  , size_t align, const void *tag __attribute__((unused))
+void *_Znam(size_t size) symbol_of(_Znam, _Znwm);
+void *_ZnamRKSt9nothrow_t(size_t size, const void *tag) symbol_of(_ZnamRKSt9nothrow_t, _ZnwmRKSt9nothrow_t);
+void *_ZnamSt11align_val_t(size_t size, size_t align) symbol_of(_ZnamSt11align_val_t, _ZnwmSt11align_val_t);
+void *_ZnamSt11align_val_tRKSt9nothrow_t(size_t size, size_t align, const void *tag)
+    symbol_of(_ZnamSt11align_val_tRKSt9nothrow_t, _ZnwmSt11align_val_tRKSt9nothrow_t);
 
-NEW(_Znwm, false) { return new_plain(size, false); }
-NEW(_Znam, false) { return new_plain(size, false); }
-NEW(_ZnwmRKSt9nothrow_t, true, UNUSED_TAG) { return new_plain(size, true); }
-NEW(_ZnamRKSt9nothrow_t, true, UNUSED_TAG) { return new_plain(size, true); }
-NEW(_ZnwmSt11align_val_t, false, ALIGN) { return new_aligned(size, align, false); }
-NEW(_ZnamSt11align_val_t, false, ALIGN) { return new_aligned(size, align, false); }
-NEW(_ZnwmSt11align_val_tRKSt9nothrow_t, true, ALIGN_TAG) { return new_aligned(size, align, true); }
-NEW(_ZnamSt11align_val_tRKSt9nothrow_t, true, ALIGN_TAG) { return new_aligned(size, align, true); }
+/* All twelve forms of delete take the pointer first; size, alignment and tag tell nothing that the map does not know. */
+sheaf_export void _ZdlPv(void *p);
+sheaf_export void _ZdlPv(void *p)
+{
+    free_fast(p);
+}
 
-/* All twelve take the pointer first; size, alignment and tag tell nothing that the map does not know. */
-#define DELETE(symbol)                                                                                                 \
-    sheaf_export void symbol(void *p);                                                                                 \
-    sheaf_export void symbol(void *p)                                                                                  \
-    {                                                                                                                  \
-        free_fast(p);                                                                                                  \
-    }
-
-DELETE(_ZdlPv)
+#define DELETE(symbol) void symbol(void *p) symbol_of(symbol, _ZdlPv);
 DELETE(_ZdaPv)
 DELETE(_ZdlPvm)
 DELETE(_ZdaPvm)

@@ -43,10 +43,10 @@ sheaf_export void *calloc(size_t count, size_t size)
 sheaf_export void *realloc(void *p, size_t size)
 {
     if (!p)
-        return malloc_fast(size);
+        return malloc(size);
     if (size)
         return malloc_resize(p, size);
-    free_fast(p);
+    free(p);
     return NULL;
 }
 
@@ -64,13 +64,13 @@ sheaf_export void *reallocarray(void *p, size_t count, size_t size)
 sheaf_export void free_sized(void *p, size_t size)
 {
     (void)size;
-    free_fast(p);
+    free(p);
 }
 
 sheaf_export void free_aligned_sized(void *p, size_t align, size_t size)
 {
     (void)align, (void)size;
-    free_fast(p);
+    free(p);
 }
 
 sheaf_export void *aligned_alloc(size_t align, size_t size)

@@ -1,4 +1,4 @@
-/* What happens at load: options, the record, fork handlers. A few microseconds, and nothing that could fail. */
+/* What happens at the first allocation: the record, fork handlers. */
 #define _GNU_SOURCE
 #include "cache/kmem_cache.h"
 #include "malloc/malloc.h"
@@ -42,17 +42,22 @@ sheaf_export pid_t _Fork(void)
     return pid;
 }
 
-__attribute__((constructor)) static void start(void)
+static void print_stats(void)
 {
-    __register_atfork(cache_fork_prepare, cache_fork_parent, fork_child, &__dso_handle);
-    sheaf_configure(&sheaf_config);
-    if (sheaf_config.record[0])
-        malloc_init(), record_start();
+    malloc_stats();
 }
 
-__attribute__((destructor)) static void end(void)
+/*
+ * At the first allocation, not at load: a program that never allocates then does not even touch our code (70 KiB
+ * resident for /bin/true). Such a program has no record either.
+ */
+void sheaf_started(void)
 {
-    record_end();
+    __register_atfork(cache_fork_prepare, cache_fork_parent, fork_child, &__dso_handle);
+    if (sheaf_config.record[0]) {
+        record_start();
+        atexit(record_end);
+    }
     if (sheaf_config.stats)
-        malloc_stats();
+        atexit(print_stats);
 }

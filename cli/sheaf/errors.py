@@ -12,7 +12,12 @@ class SheafError(click.ClickException):
 
     def __init__(self, message: str, status: int = 1) -> None:
         super().__init__(message)
-        self.exit_code = status
+        self.status = status
+
+    @property
+    def exit_code(self) -> int:  # type: ignore[override]
+        """What click exits with."""
+        return self.status
 
     def show(self, file: IO[Any] | None = None) -> None:
         click.echo(f"sheaf: {self.message}", file=file, err=file is None)

@@ -3,6 +3,7 @@
 #include "malloc/fast.h"
 
 #include <errno.h>
+#include <pthread.h>
 
 sheaf_export void *sheaf_malloc(size_t size)
 {
@@ -59,8 +60,7 @@ __attribute__((weak)) void sheaf_configure(struct sheaf_config *config)
     (void)config;
 }
 
-__attribute__((constructor)) static void follow_forks(void)
+void sheaf_started(void)
 {
-    extern int pthread_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void));
     pthread_atfork(cache_fork_prepare, cache_fork_parent, cache_fork_child);
 }

@@ -32,4 +32,7 @@ extern struct sheaf_config sheaf_config;
 /* Called once, before the first allocation. The library keeps the defaults, the preloaded object reads the environment. */
 void sheaf_configure(struct sheaf_config *config);
 
+/* Called once, when allocation works: fork handlers and the like. */
+void sheaf_started(void);
+
 #endif

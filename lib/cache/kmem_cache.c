@@ -55,12 +55,13 @@ bool cache_layer_init(void)
         return true;
     if (!lock_acquire(&setup_lock))
         return false; /* from within: a signal handler over the start */
-    bool done = cache_layer_ready;
-    if (!done && init_locked()) {
+    bool before = cache_layer_ready;
+    bool done = before || init_locked();
+    if (done)
         __atomic_store_n(&cache_layer_ready, true, __ATOMIC_RELEASE);
-        done = true;
-    }
     lock_release(&setup_lock);
+    if (done && !before)
+        sheaf_started();
     return done;
 }
 

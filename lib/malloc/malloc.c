@@ -42,10 +42,8 @@ bool malloc_init(void)
 
 static void *class_alloc(unsigned number)
 {
-    /* requests above TABLE_MOST come here first: the section again, before the ways that have no section */
-    void *object = likely(sheaf_fast.limit) ? rseq_pop(&sheaf_fast.area, sheaf_fast.base, SLOT_ID(number))
-                                            : slot_pop(SLOT_ID(number));
-    if (likely(object != NULL))
+    void *object = slot_pop(SLOT_ID(number));
+    if (object)
         return object;
     struct kmem_cache *cache = class_cache(number);
     return cache_alloc_slow(cache);
@@ -96,9 +94,21 @@ static void *alloc(size_t n, bool zero)
     return likely(p != NULL) ? p : no_memory();
 }
 
-__attribute__((noinline)) void *malloc_slow(size_t n)
+static noinline_cold void *malloc_slowest(size_t n)
 {
     return alloc(n, false);
+}
+
+/* Classes that the table does not hold; a function without a frame, and the rest out of line. */
+__attribute__((noinline)) void *malloc_slow(size_t n)
+{
+    if (likely(n - TABLE_MOST - 1 < CLASS_MOST - TABLE_MOST) && likely(sheaf_fast.limit)) {
+        uintptr_t id = SLOT_ID(CLASS_FIRST + (unsigned)CLASS_INDEX((int)n));
+        void *object = rseq_pop(&sheaf_fast.area, sheaf_fast.base, id);
+        if (likely(object != NULL))
+            return object;
+    }
+    return malloc_slowest(n);
 }
 
 void *malloc_zeroed(size_t n)
