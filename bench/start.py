@@ -72,9 +72,7 @@ def run_block(build: Build, contestants: Sequence[Contestant], rounds: int, comm
     return dict(json.loads(done.stdout))
 
 
-def measure(
-    build: Build, contestants: Sequence[Contestant], command: Sequence[str], options: argparse.Namespace
-) -> Starts:
+def measure(build: Build, contestants: Sequence[Contestant], command: Sequence[str], options: argparse.Namespace) -> Starts:
     """Blocks of rounds; one that met other load is taken again, a bounded number of times."""
     starts = Starts(Path(command[0]).name)
     left, retries = options.rounds, options.retries

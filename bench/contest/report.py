@@ -36,7 +36,7 @@ def _series(runs: Sequence[dict[str, Any]], key: str) -> list[float]:
 
 def _cpus(runs: Sequence[dict[str, Any]]) -> float:
     """CPUs kept busy on average: near 1 where threads should have run side by side, they did not."""
-    return median((run["user_us"] + run["system_us"]) / max(1, run["wall_us"]) for run in runs)
+    return median((float(run["user_us"]) + float(run["system_us"])) / max(1.0, float(run["wall_us"])) for run in runs)
 
 
 def best_peer(outcome: Outcome, peers: Sequence[str]) -> str:
@@ -115,7 +115,8 @@ def text_table(headings: Sequence[str], lines: Sequence[Sequence[str]], left: in
     widths = [max(len(line[i]) for line in [headings, *lines]) for i in range(len(headings))]
     shown, previous = [], ""
     for line in [headings, *lines]:
-        cells = [cell.ljust(width) if i < left else cell.rjust(width) for i, (cell, width) in enumerate(zip(line, widths))]
+        padded = enumerate(zip(line, widths, strict=True))
+        cells = [cell.ljust(width) if i < left else cell.rjust(width) for i, (cell, width) in padded]
         if line[0] == previous:
             cells[0] = " " * widths[0]
         previous = line[0]
@@ -138,10 +139,7 @@ def means(outcomes: Sequence[Outcome], contestants: Sequence[Contestant]) -> lis
 
     def mean(name: str, key: str) -> float:
         return geometric_mean(
-            [
-                median(_series(outcome.runs[name], key)) / median(_series(outcome.runs["glibc"], key))
-                for outcome in complete
-            ]
+            [median(_series(outcome.runs[name], key)) / median(_series(outcome.runs["glibc"], key)) for outcome in complete]
         )
 
     return [
@@ -242,8 +240,6 @@ def exported(
             }
             for contestant in contestants
         ],
-        "tests": [
-            {**asdict(outcome), "rows": [asdict(row) for row in rows_of(outcome, contestants)]} for outcome in outcomes
-        ],
+        "tests": [{**asdict(outcome), "rows": [asdict(row) for row in rows_of(outcome, contestants)]} for outcome in outcomes],
         "means": means(outcomes, contestants),
     }

@@ -61,9 +61,7 @@ def run_once(test: Test, contestant: Contestant, timeout_s: float) -> dict[str, 
     """One process. Fails with what happened, in words."""
     environment = {**fixed_environment(), **contestant.environment()}
     try:
-        done = subprocess.run(
-            test.command, env=environment, capture_output=True, text=True, check=False, timeout=timeout_s
-        )
+        done = subprocess.run(test.command, env=environment, capture_output=True, text=True, check=False, timeout=timeout_s)
     except subprocess.TimeoutExpired:
         raise ContestError(f"took more than {timeout_s:g} s") from None
     if done.returncode < 0:
