@@ -121,13 +121,13 @@ class Runs(unittest.TestCase):
         def program(text: str) -> Test:
             return Test("t", (sys.executable, "-c", text))
 
-        for text, said in (
-            ("import os; os.kill(os.getpid(), 9)", "killed by signal 9"),
-            ("import sys; sys.exit('no room')", "no room"),
-            ("import time; time.sleep(60)", "took more than"),
+        for text, timeout_s, said in (
+            ("import os; os.kill(os.getpid(), 9)", 60, "killed by signal 9"),
+            ("import sys; sys.exit('no room')", 60, "no room"),
+            ("import time; time.sleep(60)", 0.3, "took more than"),
         ):
             with self.assertRaisesRegex(ContestError, said):
-                run_once(program(text), Contestant("glibc"), 2)
+                run_once(program(text), Contestant("glibc"), timeout_s)
 
     def test_rounds_rotate_and_the_failed_drop_out(self) -> None:
         with TemporaryDirectory() as directory:

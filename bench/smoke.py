@@ -67,13 +67,14 @@ def check_programs(build: Build, contestant: Contestant) -> None:
 
 def check_refusals(build: Build) -> None:
     """Mistakes end with one line and a status."""
-    for command in (
+    commands: list[list[str | Path]] = [
         [build.micro, "no-such-test"],
         [build.micro, "pairs-64", "--ops", "none"],
         [build.threads, "--alive"],
         [build.start, "--set", "a"],
         [build.start, "--set", "a", "--", "/bin/false"],
-    ):
+    ]
+    for command in commands:
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=TIMEOUT_S)
         said = f"{command}: {done.returncode} {done.stdout!r} {done.stderr!r}"
         require(done.returncode == 1 and done.stdout == "" and done.stderr.count("\n") == 1, said)
@@ -82,10 +83,10 @@ def check_refusals(build: Build) -> None:
 def check_scripts(root: Path, sheaf: Path | None) -> None:
     """compare.py and start.py from end to end."""
     only = "glibc,sheaf" if sheaf else "glibc"
-    common = ["--build", root, "--only", only, *(["--sheaf", sheaf] if sheaf else []), "--retries", "0"]
+    common: list[str | Path] = ["--build", root, "--only", only, *(["--sheaf", sheaf] if sheaf else []), "--retries", "0"]
     with TemporaryDirectory() as directory:
         json_file, markdown = Path(directory) / "out.json", Path(directory) / "out.md"
-        exports = ["--json", json_file, "--markdown", markdown]
+        exports: list[str | Path] = ["--json", json_file, "--markdown", markdown]
         choice = ["--tests", "pairs-16,batch-10-*,threads", "--rounds", "2", "--ops", "100"]
         output([sys.executable, HERE / "compare.py", *common, *choice, *exports], Contestant("compare.py"))
         found = json.loads(json_file.read_text())
