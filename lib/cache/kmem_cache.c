@@ -42,7 +42,9 @@ static bool init_locked(void)
     lock_may_wait = cache_may_wait;
     /* with several nodes a slot must stay on its node */
     bool by_cpu = sheaf_config.slots == SLOTS_CPU_ID || (sheaf_config.slots == SLOTS_AUTO && cpu_many_nodes());
-    slot_init(sheaf_config.rseq != RSEQ_OFF, sheaf_config.rseq == RSEQ_AUTO, true, by_cpu,
+    /* a section takes any CPU number as its slot; with fewer slots than that, the fallback chooses among them */
+    bool rseq = sheaf_config.rseq != RSEQ_OFF && space.slots >= possible;
+    slot_init(rseq, sheaf_config.rseq == RSEQ_AUTO, true, by_cpu,
               sheaf_config.record[0] ? FOLD_RECORDED : FOLD_SELDOM);
     budget_init();
     region_init(sheaf_config.keep, sheaf_config.decay_ms);

@@ -31,11 +31,21 @@ void slot_init(bool rseq, bool own, bool want_cid, bool cpu_id_only, uint32_t fo
     *(uint64_t *)space.base = 1;
 }
 
+/* Staged: which slots are writable. Two threads may do the same work once. */
+static _Atomic uint64_t committed[8192 / 64];
+
 bool slot_commit(unsigned slot)
 {
     if (likely(!vm_staged))
         return true;
-    return space_commit(slot_head(slot), 1ul << SLOT_SHIFT) && space_commit(counter_at(slot, 0, 0), COUNTER_BLOCK);
+    uint64_t bit = 1ull << (slot % 64);
+    _Atomic uint64_t *word = &committed[slot / 64 % array_size(committed)];
+    if (atomic_load_explicit(word, memory_order_relaxed) & bit)
+        return true;
+    if (!space_commit(slot_head(slot), 1ul << SLOT_SHIFT) || !space_commit(counter_at(slot, 0, 0), COUNTER_BLOCK))
+        return false;
+    atomic_fetch_or(word, bit);
+    return true;
 }
 
 /* ---- without rseq: the same words behind a lock that is only ever tried ---- */
