@@ -48,6 +48,7 @@ def parser() -> argparse.ArgumentParser:
     add("--spread", action="store_true", help="give each thread of a test a CPU of its own, in turn")
     add("--retries", type=int, default=3, metavar="N", help="repeat a round with other load so often (default: 3)")
     add("--load", type=float, default=0.15, metavar="CPUS", help="other load that is accepted (default: 0.15 CPUs)")
+    add("--wait", type=float, default=10, metavar="S", help="wait so long for it to go before repeating (default: 10)")
     add("--timeout", type=float, default=120, metavar="S", help="most seconds for one run (default: 120)")
     add("--json", type=Path, metavar="FILE", help="write all runs and figures")
     add("--markdown", type=Path, metavar="FILE", help="write the tables")
@@ -110,7 +111,7 @@ def compare(options: argparse.Namespace) -> int:
         verify(contestant, build.micro)
 
     progress = Progress()
-    plan = Plan(options.rounds, options.retries, options.load, options.timeout)
+    plan = Plan(options.rounds, options.retries, options.load, options.wait, options.timeout)
     try:
         outcomes = run_all(tests, contestants, plan, progress)
     finally:

@@ -135,7 +135,7 @@ class Runs(unittest.TestCase):
             line = json.dumps({key: 1 for key in KEYS})
             text = f"import os; me = os.environ['ME']; open({str(log)!r}, 'a').write(me); assert me != 'b'; print({line!r})"
             contestants = [Contestant(name, variables={"ME": name}) for name in "abc"]
-            plan = Plan(rounds=3, retries=0, load_limit=0, timeout_s=60)
+            plan = Plan(rounds=3, retries=0, load_limit=0, wait_s=0, timeout_s=60)
             (outcome,) = run_all([Test("t", (sys.executable, "-c", text))], contestants, plan, lambda *_: None)
             self.assertEqual(log.read_text(), "abc" + "ca" + "ca")
         self.assertEqual({name: len(found) for name, found in outcome.runs.items()}, {"a": 3, "c": 3})

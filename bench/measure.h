@@ -64,6 +64,13 @@ static inline void give(void *p)
     free(opaque(p));
 }
 
+/* Looks at an object from take(), as a program does with what another thread hands it; NULL is passed over. */
+static inline void look(const void *p)
+{
+    if (p != NULL && __builtin_expect(*(const volatile uint64_t *)p < 8, 0))
+        fail("an object in use was overwritten; the allocator gave it away twice");
+}
+
 /* xorshift64*: a few instructions a number, the same sequence for every contestant. */
 static inline uint64_t random_next(uint64_t *state)
 {

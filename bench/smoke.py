@@ -83,7 +83,9 @@ def check_refusals(build: Build) -> None:
 def check_scripts(root: Path, sheaf: Path | None) -> None:
     """compare.py and start.py from end to end."""
     only = "glibc,sheaf" if sheaf else "glibc"
-    common: list[str | Path] = ["--build", root, "--only", only, *(["--sheaf", sheaf] if sheaf else []), "--retries", "0"]
+    common: list[str | Path] = ["--build", root, "--only", only, "--retries", "0"]
+    if sheaf:
+        common += ["--sheaf", sheaf]
     with TemporaryDirectory() as directory:
         json_file, markdown = Path(directory) / "out.json", Path(directory) / "out.md"
         exports: list[str | Path] = ["--json", json_file, "--markdown", markdown]

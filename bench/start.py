@@ -16,7 +16,7 @@ from contest.build import Build, find_build
 from contest.contestants import Contestant, find_contestants, fixed_environment, verify
 from contest.errors import ContestError
 from contest.figures import median_interval
-from contest.load import LoadMeter
+from contest.load import LoadMeter, wait_for_quiet
 from contest.machine import machine
 from contest.report import SCHEMA_VERSION, markdown_table, text_table
 
@@ -84,6 +84,7 @@ def measure(build: Build, contestants: Sequence[Contestant], command: Sequence[s
             if retries > 0:
                 retries -= 1
                 starts.repeated += 1
+                wait_for_quiet(options.load, options.wait)
                 continue
             starts.disturbed += rounds
         left -= rounds
@@ -164,6 +165,7 @@ def parser() -> argparse.ArgumentParser:
     add("--rounds", type=positive, default=300, metavar="N", help="starts of each (default: 300)")
     add("--retries", type=int, default=6, metavar="N", help="repeat a block with other load so often (default: 6)")
     add("--load", type=float, default=0.15, metavar="CPUS", help="other load that is accepted (default: 0.15 CPUs)")
+    add("--wait", type=float, default=10, metavar="S", help="wait so long for it to go before repeating (default: 10)")
     add("--json", type=Path, metavar="FILE", help="write all samples and figures")
     add("--markdown", type=Path, metavar="FILE", help="write the tables")
     add("command", nargs="*", help="a program and its arguments (default: /bin/true, then bench-hundred)")

@@ -31,3 +31,13 @@ class LoadMeter:
         elapsed = time.monotonic() - wall
         others = (_busy_seconds() - busy) - (_own_seconds() - own)
         return max(0.0, others - 2 / os.sysconf("SC_CLK_TCK")) / elapsed if elapsed > 0 else 0.0
+
+
+def wait_for_quiet(limit: float, most_s: float) -> None:
+    """Until others use less than `limit` CPUs, but not longer than told."""
+    end = time.monotonic() + most_s
+    while time.monotonic() < end:
+        meter = LoadMeter()
+        time.sleep(min(0.5, most_s))
+        if meter.other_cpus() <= limit:
+            return

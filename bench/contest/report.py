@@ -181,12 +181,12 @@ MEMORY_HEADINGS = ("allocator", "start", "first generation", "last", "1.2 s late
 
 def notes(outcomes: Sequence[Outcome]) -> list[str]:
     """What a reader has to know before he believes a line."""
-    said = [
-        f"{outcome.test}: {outcome.disturbed} of {len(outcome.other_cpus)} rounds had other load on the machine "
-        f"(up to {max(outcome.other_cpus):.2f} CPUs)"
-        for outcome in outcomes
-        if outcome.disturbed
-    ]
+    disturbed = [outcome for outcome in outcomes if outcome.disturbed]
+    said = []
+    if disturbed:
+        most = max(max(outcome.other_cpus) for outcome in disturbed)
+        counts = (f"{outcome.test} {outcome.disturbed} of {len(outcome.other_cpus)}" for outcome in disturbed)
+        said.append(f"rounds with other load on the machine (up to {most:.2f} CPUs): {', '.join(counts)}")
     for outcome in outcomes:
         said += [f"{outcome.test}: {name} failed: {reason}" for name, reason in outcome.failures.items()]
     return said

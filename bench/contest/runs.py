@@ -10,7 +10,7 @@ from typing import Any
 from contest.contestants import Contestant, fixed_environment
 from contest.errors import ContestError
 from contest.figures import rotated
-from contest.load import LoadMeter
+from contest.load import LoadMeter, wait_for_quiet
 
 KEYS = ("test", "ops", "ns_per_op_min", "ns_per_op_median", "peak_rss_kib", "minor_faults", "wall_us", "user_us")
 
@@ -30,6 +30,7 @@ class Plan:
     rounds: int
     retries: int  # repetitions of one round at most, while other load is seen
     load_limit: float  # in CPUs
+    wait_s: float  # for the load to go, before a repetition
     timeout_s: float
 
 
@@ -95,6 +96,7 @@ def run_round(test: Test, contestants: Sequence[Contestant], plan: Plan, outcome
         if least <= plan.load_limit:
             break
         outcome.repeated += 1
+        wait_for_quiet(plan.load_limit, plan.wait_s)
         results, load = _one_pass(test, contestants, plan, outcome)
         if load < least:
             best, least = results, load

@@ -20,6 +20,7 @@ struct test {
     size_t size;
     size_t count;
     enum order order;
+    _Bool blind; /* objects of other threads are freed without being read */
 
     void (*prepare)(const struct test *);               /* not timed, may be NULL */
     uint64_t (*run)(const struct test *, uint64_t ops); /* does about `ops`, at least one; returns how many it did */

@@ -134,7 +134,12 @@ class _Reader:
         (_, _, _, self.file_size, self.counters, self.counter_stride, self.gauges, self.processes, self.cache_max,
          self.cache_stride, self.slot_max, self.slot_stride, self.names_at, self.process_at, self.caches_at,
          self.slots_at, *self.rest) = fields
-        if self.counter_stride < 8 * self.counters or self.cache_stride < _CACHE.size or self.gauges > 24:
+        sane = (8 * self.counters <= self.counter_stride <= 65536 and _CACHE.size <= self.cache_stride <= 65536
+                and self.gauges <= 24 and self.processes <= 4096 and self.cache_max <= 65536 and self.slot_max <= 65536
+                and self.counter_stride * self.cache_max <= self.slot_stride
+                and max(self.names_at, self.process_at, self.caches_at, self.slots_at) < 1 << 40
+                and self.names_at < self.process_at and self.slot_stride > 0)
+        if not sane:
             raise SheafError(f"{path}: damaged header; the record cannot be read")
 
     def at(self, offset: int, size: int) -> bytes:

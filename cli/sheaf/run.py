@@ -54,12 +54,16 @@ def _command(program: Path, args: tuple[str, ...], environment: dict[str, str], 
     if children:
         environment["LD_PRELOAD"] = _preload(library(), environment.get("LD_PRELOAD"))
         return [str(program), *args[1:]]
-    # the loader runs a program, not a script: the children of the script's interpreter are then without it
+    with open(program, "rb") as file:
+        if file.read(2) == b"#!":
+            raise SheafError(f"--no-children {args[0]}: is a script; name its interpreter before it", 125)
     return [_loader(), "--preload", str(library()), "--argv0", args[0], str(program), *args[1:]]
 
 
 def _execute(argv: list[str], name: str, program: Path, environment: dict[str, str]) -> None:
     sys.stdout.flush()
+    for word in ("SIGPIPE", "SIGXFSZ"):  # Python ignores them, and exec would pass that on
+        signal.signal(getattr(signal, word), signal.SIG_DFL)
     try:
         os.execve(argv[0], [name, *argv[1:]] if argv[0] == str(program) else argv, environment)
     except OSError as error:
@@ -67,20 +71,28 @@ def _execute(argv: list[str], name: str, program: Path, environment: dict[str, s
 
 
 def _wait(argv: list[str], name: str, program: Path, environment: dict[str, str]) -> int:
-    """Run and wait. INT and QUIT come to the program from the terminal itself; other signals are passed on."""
+    """Run and wait. INT and QUIT of the terminal reach the program by themselves; other signals are passed on."""
     shown = [name, *argv[1:]] if argv[0] == str(program) else argv
+    child: subprocess.Popen[bytes] | None = None
+    early: list[int] = []
+
+    def pass_on(number: int, _: FrameType | None) -> None:
+        if child is None:
+            early.append(number)
+        else:
+            child.send_signal(number)
+
+    for word in _PASSED_ON:
+        signal.signal(getattr(signal, word), pass_on)
     for word in ("SIGINT", "SIGQUIT"):
-        signal.signal(getattr(signal, word), lambda *_: None)
+        if signal.getsignal(getattr(signal, word)) is not signal.SIG_IGN:
+            signal.signal(getattr(signal, word), lambda *_: None)
     try:
         child = subprocess.Popen(shown, executable=argv[0], env=environment)
     except OSError as error:
         raise SheafError(f"{name}: {error.strerror}; the system cannot execute it", 126) from error
-
-    def pass_on(number: int, _: FrameType | None) -> None:
+    for number in early:
         child.send_signal(number)
-
-    for word in _PASSED_ON:
-        signal.signal(getattr(signal, word), pass_on)
     return child.wait()
 
 
@@ -97,11 +109,15 @@ def _end_as(status: int) -> None:
     os._exit(128 - status)
 
 
-def _report(directory: str, form: str) -> None:
+def _report(directory: str, before: set[Path], form: str) -> None:
+    """What the records say that came to be during the run."""
     try:
-        records = [record.read(path) for path in record.find(directory)]
+        records = [record.read(path) for path in record.find(directory) if path not in before]
     except SheafError as error:
         click.echo(f"sheaf: no counters: {error.message}", err=True)
+        return
+    if not records:
+        click.echo("sheaf: no counters: the program never allocated, or its environment was cleared", err=True)
         return
     rows = [table.cache_row(c) for c in record.merge(records).values() if c.memory or c.slots]
     rows.sort(key=lambda row: -row["memory_bytes"])
@@ -118,11 +134,11 @@ class _Run(click.Command):
     """`--stats` alone means the table; the word after it is the program's, never its value."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        for i, word in enumerate(args):
-            if word == "--" or not word.startswith("-"):
-                break
-            if word == "--stats":
+        i = 0
+        while i < len(args) and args[i].startswith("-") and args[i] != "--":
+            if args[i] == "--stats":
                 args[i] = "--stats=table"
+            i += 2 if args[i] in ("--option", "--record") else 1
         return super().parse_args(ctx, args)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -162,16 +178,17 @@ def run(settings: tuple[str, ...], directory: str | None, stats: str | None, no_
         except OSError as error:
             raise SheafError(f"--record {directory}: {error.strerror}; name a directory that can be written to", 125) from error
         environment["SHEAF_RECORD"] = str(Path(directory).resolve())
-    private = tempfile.mkdtemp(prefix="sheaf-") if stats and "SHEAF_RECORD" not in environment else None
-    if stats:
-        environment.setdefault("SHEAF_RECORD", private or "")
+    private = tempfile.mkdtemp(prefix="sheaf-") if stats and not environment.get("SHEAF_RECORD") else None
+    if private:
+        environment["SHEAF_RECORD"] = private
     argv = _command(program, command, environment, not no_children)
     if not stats:
         _execute(argv, command[0], program, environment)
         return
+    before = set(Path(environment["SHEAF_RECORD"]).glob("*.sheaf"))
     try:
         status = _wait(argv, command[0], program, environment)
-        _report(environment["SHEAF_RECORD"], stats)
+        _report(environment["SHEAF_RECORD"], before, stats)
     finally:
         if private:
             shutil.rmtree(private, ignore_errors=True)

@@ -23,7 +23,18 @@ _BARN_COLUMNS = (
 
 
 def _load(targets: Sequence[str]) -> list[Record]:
-    return [record.read(path) for target in targets for path in record.find(target)]
+    """Of a directory, a file that cannot be read is named and left out; one that was named itself is an error."""
+    records = []
+    for target in targets:
+        paths = list(record.find(target))
+        for path in paths:
+            try:
+                records.append(record.read(path))
+            except SheafError as error:
+                if len(paths) == 1:
+                    raise
+                error.show()
+    return records
 
 
 def _cache_rows(records: list[Record], everything: bool) -> list[Row]:

@@ -43,7 +43,8 @@ def options() -> str:
            "", "| variable | kind | default | meaning |", "|---|---|---|---|"]  # fmt: skip
     for name, kind, default, help_text in re.findall(r'^X\((\w+), (\w+), "(.*?)", \d+, \d+, "(.*)"\)$', text, re.M):
         value = f"`{default}`" if default else "none"
-        out.append(f"| `SHEAF_{name.upper()}` | {kind} | {value} | {help_text.replace('|', chr(92) + '|').replace('<', '&lt;')} |")
+        shown = help_text.replace("|", chr(92) + "|").replace("<", "&lt;")
+        out.append(f"| `SHEAF_{name.upper()}` | {kind} | {value} | {shown} |")
     if len(out) - 8 != len(re.findall(r"^X\(", text, re.M)):
         raise SystemExit("preload/options.def: a line is not in the form X(name, kind, default, min, max, help)")
     return "\n".join(out) + "\n"

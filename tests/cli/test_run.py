@@ -116,6 +116,28 @@ def test_programs_that_cannot_be_preloaded(sheaf: Run, library: str, tmp_path: P
     assert "32-bit" in sheaf("run", str(elf32)).stderr
 
 
+def test_stats_after_options_with_values(sheaf: Run, library: str, tmp_path: Path) -> None:
+    for i in range(2):
+        done = sheaf("run", "--option", "decay=5", "--record", str(tmp_path), "--stats", "echo", str(i))
+        assert done.stdout == f"{i}\n"
+        assert "sheaf: 1 process: echo" in done.stderr
+
+
+def test_a_closed_pipe_ends_the_program(sheaf: Run, library: str) -> None:
+    pipe = f"{sys.executable} -m sheaf run sh -c 'yes; echo $? >&2' | head -n 1"
+    done = subprocess.run(["bash", "-c", pipe], capture_output=True, text=True, timeout=60,
+                          env={**os.environ, "PYTHONPATH": str(ROOT / "cli")})
+    assert done.stderr == "141\n"
+
+
+def test_a_script_is_not_given_to_the_loader(sheaf: Run, library: str, tmp_path: Path) -> None:
+    script = tmp_path / "script"
+    script.write_text("#!/bin/sh\nexit 4\n")
+    script.chmod(0o755)
+    assert sheaf("run", str(script)).returncode == 4
+    assert sheaf("run", "--no-children", str(script)).returncode == 125
+
+
 def test_help_and_nearest_command(sheaf: Run) -> None:
     assert "Examples" in sheaf("run", "-h").stdout + sheaf("run", "--help").stdout
     assert "did you mean stats" in sheaf("stat").stderr

@@ -85,6 +85,18 @@ def test_cut_short_anywhere(sheaf: Run, one: Path) -> None:
         assert done.returncode in (0, 1)
 
 
+def test_damaged_headers(sheaf: Run, one: Path) -> None:
+    whole = bytearray(one.read_bytes())
+    for offset in range(16, 88, 4):
+        for value in (b"\0\0\0\0", b"\xff\xff\xff\xff"):
+            damaged = whole.copy()
+            damaged[offset : offset + 4] = value
+            one.write_bytes(bytes(damaged))
+            done = sheaf("stats", str(one))
+            assert "Traceback" not in done.stderr, (offset, value)
+    one.write_bytes(bytes(whole))
+
+
 def test_missing_things(sheaf: Run, tmp_path: Path) -> None:
     for target in (str(tmp_path / "none"), str(tmp_path), "99999999"):
         done = sheaf("stats", target)
