@@ -90,6 +90,11 @@ class Reports(unittest.TestCase):
         self.assertEqual(len(rows_of(lame, self.contestants)), 2)
         self.assertEqual({mean["tests"] for mean in means([self.outcome, lame], self.contestants)}, {1})
 
+    def test_the_blind_line_counts_in_no_mean(self) -> None:
+        self.outcome.test = "producer-consumer-blind"
+        self.assertEqual(len(rows_of(self.outcome, self.contestants)), 4)
+        self.assertEqual(means([self.outcome], self.contestants), [])
+
     def test_verdict_names_the_fastest_and_the_leanest(self) -> None:
         said = verdict(means([self.outcome], self.contestants), self.contestants)
         self.assertEqual(said, "sheaf over 1 tests: 1.000 of the time of mimalloc, 0.500 of the peak memory of glibc")

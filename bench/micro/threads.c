@@ -38,7 +38,7 @@ static pthread_t start_thread(unsigned n, void *(*body)(void *), void *argument)
  * Producer and consumer: one ring of batches, one writer and one reader. Who must wait spins a little, then yields:
  * with futexes the figure would be that of wake-ups.
  *
- * The consumer looks at each object before it frees it, so the object's cache line crosses over whatever the
+ * The consumer checks each object's number before it frees it, so the object's cache line crosses over whatever the
  * allocator does. In the blind variant only an allocator that writes into free objects makes it cross.
  */
 enum { RING_BATCHES = 64, BATCH_OBJECTS = 256, SPINS = 256 };
@@ -71,7 +71,7 @@ static void *produce(void *unused)
             wait_a_little(&spins);
         void **batch = ring.batches[n % RING_BATCHES];
         for (unsigned i = 0; i < BATCH_OBJECTS; i++)
-            batch[i] = take(ring.size);
+            *(uint64_t *)(batch[i] = take(ring.size)) = n * BATCH_OBJECTS + i;
         atomic_store_explicit(&ring.produced, n + 1, memory_order_release);
     }
     return unused;
@@ -85,8 +85,8 @@ static void *consume(void *unused)
             wait_a_little(&spins);
         void **batch = ring.batches[n % RING_BATCHES];
         for (unsigned i = 0; i < BATCH_OBJECTS; i++) {
-            if (!ring.blind)
-                look(batch[i]);
+            if (!ring.blind && __builtin_expect(*(uint64_t *)batch[i] != n * BATCH_OBJECTS + i, 0))
+                fail("an object on its way was overwritten; the allocator gave it away twice");
             give(batch[i]);
         }
         atomic_store_explicit(&ring.consumed, n + 1, memory_order_release);

@@ -24,7 +24,7 @@ struct sheaf_config {
 
 #define SHEAF_CONFIG_DEFAULT                                                                                           \
     {                                                                                                                  \
-        .barn = 512ul << 10, .barn_max = 2ul << 20, .keep = 32ul << 20, .decay_ms = 1000                               \
+        .barn = 512ul << 10, .barn_max = 2ul << 20, .keep = 64ul << 20, .decay_ms = 1000                               \
     }
 
 extern struct sheaf_config sheaf_config;

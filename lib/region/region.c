@@ -330,10 +330,10 @@ static void free_locked(uint32_t unit)
     run_insert(unit, length, clock_ms());
 }
 
-/* The most that may stay resident though free: a fixed amount, and an eighth of what is in use. */
+/* The most that may stay resident though free: a fixed amount, and half of what is in use, so that a heap in turnover keeps its pages. */
 static bool too_warm(void)
 {
-    return region_stats.warm_units > region.keep_units + (region_stats.slab_units + region_stats.large_units) / 8;
+    return region_stats.warm_units > region.keep_units + (region_stats.slab_units + region_stats.large_units) / 2;
 }
 
 void region_free(uint32_t unit)
