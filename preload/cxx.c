@@ -95,7 +95,8 @@ void *_ZnamSt11align_val_t(size_t size, size_t align) symbol_of(_ZnamSt11align_v
 void *_ZnamSt11align_val_tRKSt9nothrow_t(size_t size, size_t align, const void *tag)
     symbol_of(_ZnamSt11align_val_tRKSt9nothrow_t, _ZnwmSt11align_val_tRKSt9nothrow_t);
 
-/* All twelve forms of delete take the pointer first; size, alignment and tag tell nothing that the map does not know. */
+/* All twelve forms of delete take the pointer first; size, alignment and tag tell nothing that the map does not know.
+ */
 sheaf_export void _ZdlPv(void *p);
 sheaf_export void _ZdlPv(void *p)
 {

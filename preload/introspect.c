@@ -11,8 +11,8 @@
 #include <unistd.h>
 
 /*
- * arena: bytes of slabs. ordblks: free objects are not counted singly: slabs. hblks, hblkhd: large blocks. uordblks: bytes in use.
- * fordblks: bytes of slabs not in use. keepcost: what malloc_trim could give back of free units.
+ * arena: bytes of slabs. ordblks: free objects are not counted singly: slabs. hblks, hblkhd: large blocks. uordblks:
+ * bytes in use. fordblks: bytes of slabs not in use. keepcost: what malloc_trim could give back of free units.
  */
 sheaf_export struct mallinfo2 mallinfo2(void)
 {
@@ -89,7 +89,8 @@ static bool cache_row(unsigned number, struct cache_census *census)
     return census->out || caches[number].slab.slabs;
 }
 
-/* Written with stdio as glibc does, but never canceled in between: no cancellation point is left to the program's state. */
+/* Written with stdio as glibc does, but never canceled in between: no cancellation point is left to the program's
+ * state. */
 sheaf_export void malloc_stats(void)
 {
     struct malloc_totals t;
@@ -102,9 +103,11 @@ sheaf_export void malloc_stats(void)
                     (unsigned long)c.in_use, (unsigned long)c.in_sheaves, (unsigned long)c.in_barns,
                     caches[i].slab.slabs);
     }
-    fprintf(stderr, "system bytes     = %10zu\nin use bytes     = %10zu\nlarge bytes      = %10zu\nfree warm bytes  = %10zu\n",
-            t.slab_bytes + t.large_bytes + t.outside_bytes, t.in_use + t.large_bytes + t.outside_bytes,
-            t.large_bytes + t.outside_bytes, t.warm_bytes);
+    fprintf(
+        stderr,
+        "system bytes     = %10zu\nin use bytes     = %10zu\nlarge bytes      = %10zu\nfree warm bytes  = %10zu\n",
+        t.slab_bytes + t.large_bytes + t.outside_bytes, t.in_use + t.large_bytes + t.outside_bytes,
+        t.large_bytes + t.outside_bytes, t.warm_bytes);
 }
 
 static void print_name(FILE *f, const char *name)
@@ -132,17 +135,19 @@ sheaf_export int malloc_info(int options, FILE *f)
         fputs("<cache name=\"", f);
         print_name(f, caches[i].name);
         fprintf(f,
-                "\" size=\"%u\" in_use=\"%lu\" in_sheaves=\"%lu\" in_barns=\"%lu\" free_in_slabs=\"%lu\" slabs=\"%u\"/>\n",
+                "\" size=\"%u\" in_use=\"%lu\" in_sheaves=\"%lu\" in_barns=\"%lu\" free_in_slabs=\"%lu\" "
+                "slabs=\"%u\"/>\n",
                 caches[i].slab.size, (unsigned long)c.in_use, (unsigned long)c.in_sheaves, (unsigned long)c.in_barns,
                 (unsigned long)caches[i].slab.free, caches[i].slab.slabs);
     }
     size_t large = t.large_bytes + t.outside_bytes;
-    fprintf(f,
-            "</sizes>\n<total type=\"fast\" count=\"0\" size=\"%zu\"/>\n<total type=\"rest\" count=\"0\" size=\"%zu\"/>\n"
-            "<total type=\"mmap\" count=\"%zu\" size=\"%zu\"/>\n<system type=\"current\" size=\"%zu\"/>\n"
-            "<system type=\"max\" size=\"%zu\"/>\n<aspace type=\"total\" size=\"%zu\"/>\n"
-            "<aspace type=\"mprotect\" size=\"%zu\"/>\n</heap>\n</malloc>\n",
-            t.cached, t.free_in_slabs, t.large_count, large, t.slab_bytes + large, t.slab_bytes + large,
-            t.slab_bytes + large, t.slab_bytes + large);
+    fprintf(
+        f,
+        "</sizes>\n<total type=\"fast\" count=\"0\" size=\"%zu\"/>\n<total type=\"rest\" count=\"0\" size=\"%zu\"/>\n"
+        "<total type=\"mmap\" count=\"%zu\" size=\"%zu\"/>\n<system type=\"current\" size=\"%zu\"/>\n"
+        "<system type=\"max\" size=\"%zu\"/>\n<aspace type=\"total\" size=\"%zu\"/>\n"
+        "<aspace type=\"mprotect\" size=\"%zu\"/>\n</heap>\n</malloc>\n",
+        t.cached, t.free_in_slabs, t.large_count, large, t.slab_bytes + large, t.slab_bytes + large,
+        t.slab_bytes + large, t.slab_bytes + large);
     return ferror(f) ? -1 : 0;
 }

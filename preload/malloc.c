@@ -1,6 +1,6 @@
 /*
- * The C entry points, with the contract of the newest glibc where releases differ. What libc itself calls goes through
- * malloc, free, calloc and realloc; the __libc_ names are for programs that call them directly.
+ * The C entry points, with the contract of the newest glibc where releases differ. What libc itself calls goes
+ * through malloc, free, calloc and realloc; the __libc_ names are for programs that call them directly.
  */
 #define _GNU_SOURCE
 #include "malloc/fast.h"

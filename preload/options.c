@@ -1,4 +1,5 @@
-/* Options from the environment, by the one table options.def. Runs before anything is allocated: no libc but strings. */
+/* Options from the environment, by the one table options.def. Runs before anything is allocated: no libc but strings.
+ */
 #define _GNU_SOURCE
 #include "cache/config.h"
 #include "os/message.h"
@@ -137,15 +138,32 @@ static const char *set_text(struct sheaf_config *config, enum option_index which
 static void set_number(struct sheaf_config *config, enum option_index which, uint64_t n)
 {
     switch (which) {
-    case OPTION_slot_budget: config->slot_budget = n; break;
-    case OPTION_barn: config->barn = n; break;
-    case OPTION_barn_max: config->barn_max = n; break;
-    case OPTION_decay: config->decay_ms = (uint32_t)n; break;
-    case OPTION_keep: config->keep = n; break;
-    case OPTION_helper: config->helper = n; break;
-    case OPTION_region: config->region = n; break;
-    case OPTION_stats: config->stats = n; break;
-    default: break;
+    case OPTION_slot_budget:
+        config->slot_budget = n;
+        break;
+    case OPTION_barn:
+        config->barn = n;
+        break;
+    case OPTION_barn_max:
+        config->barn_max = n;
+        break;
+    case OPTION_decay:
+        config->decay_ms = (uint32_t)n;
+        break;
+    case OPTION_keep:
+        config->keep = n;
+        break;
+    case OPTION_helper:
+        config->helper = n;
+        break;
+    case OPTION_region:
+        config->region = n;
+        break;
+    case OPTION_stats:
+        config->stats = n;
+        break;
+    default:
+        break;
     }
 }
 
@@ -160,7 +178,8 @@ static void set(struct sheaf_config *config, enum option_index which, const char
     }
     uint64_t n;
     if (!parse_number(value, option->kind == size, &n))
-        complain(option, value, option->kind == size ? "wants a number of bytes such as 64K or 1G" : "wants a number");
+        complain(option, value,
+                 option->kind == size ? "wants a number of bytes such as 64K or 1G" : "wants a number");
     else if (n < option->least || n > option->most)
         complain(option, value, "is out of range");
     else

@@ -23,9 +23,9 @@
 
 /*
  * The slots' counters live in the file itself (counters_base points into it). What the cache layer knows is copied
- * there after each slow path. Everything that decides something stays in private memory: a child made by a bare clone(),
- * which runs no handlers, shares the mapping until its first slow path, where `alive`, a page that the kernel wipes in
- * children, tells it.
+ * there after each slow path. Everything that decides something stays in private memory: a child made by a bare
+ * clone(), which runs no handlers, shares the mapping until its first slow path, where `alive`, a page that the
+ * kernel wipes in children, tells it.
  */
 static struct sheaf_record_header *header;
 static uint32_t *alive;
@@ -129,7 +129,7 @@ static void fill_header(struct sheaf_record_header *h, const char *program, uint
         .start_time_ns = now_ns(),
         .mode = slot_mode,
         .state = SHEAF_RECORD_RUNNING,
-        .fold_interval = (uint32_t)-(slot_fold_start >> 32),
+        .fold_interval = (uint32_t) - (slot_fold_start >> 32),
         .page_size = (uint32_t)space.page_size,
     };
     snprintf(h->mode_name, sizeof(h->mode_name), "%s", mode_name());

@@ -20,8 +20,8 @@ static void fork_child(void)
 }
 
 /*
- * _Fork runs no handlers, but its child may call malloc all the same if the locks are sane. Looked up when used: it is
- * rare, and the look-up costs more than all else at start.
+ * _Fork runs no handlers, but its child may call malloc all the same if the locks are sane. Looked up when used: it
+ * is rare, and the look-up costs more than all else at start.
  */
 sheaf_export pid_t _Fork(void)
 {

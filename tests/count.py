@@ -1,18 +1,40 @@
-"""Print "pass|fail|skip NAME" for every test in meson's testlog.json (JSON lines) or a JUnit file."""
+"""Print "pass|fail|skip NAME" for every case in meson's testlog.json (JSON lines) or a JUnit file.
+
+A meson test that speaks TAP counts as its cases; if it failed and no case did (it crashed, or stopped early), as one failure too.
+"""
 
 from __future__ import annotations
 
 import json
+import re
 import sys
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
+VERDICTS = {"OK": "pass", "EXPECTEDFAIL": "pass", "SKIP": "skip"}
+
+
+def tap(text: str) -> list[tuple[str, str]]:
+    """Name and verdict of every case in TAP output; none if it is not TAP."""
+    if not re.search(r"^1\.\.\d+", text, re.M):
+        return []
+    cases = []
+    for bad, name, skipped in re.findall(r"^(not )?ok\b *\d* *-? *(.*?) *(# *skip.*)?$", text, re.M | re.I):
+        cases.append((name, "fail" if bad else "skip" if skipped else "pass"))
+    return cases
+
 
 def meson(path: Path) -> list[tuple[str, str]]:
-    """Name and verdict of every meson test."""
-    verdicts = {"OK": "pass", "EXPECTEDFAIL": "pass", "SKIP": "skip"}
-    tests = [json.loads(line) for line in path.read_text().splitlines() if line]
-    return [(test["name"], verdicts.get(test["result"], "fail")) for test in tests]
+    """Name and verdict of every meson test, or of its cases."""
+    out = []
+    for test in map(json.loads, filter(None, path.read_text().splitlines())):
+        name = re.sub(r"^.* - [^:]*:", "", test["name"])
+        verdict = VERDICTS.get(test["result"], "fail")
+        cases = tap(test.get("stdout", ""))
+        out += [(f"{name}: {case}", result) for case, result in cases]
+        if not cases or (verdict == "fail" and all(result != "fail" for _, result in cases)):
+            out.append((f"{name} ({test['result']})" if verdict == "fail" else name, verdict))
+    return out
 
 
 def junit(path: Path) -> list[tuple[str, str]]:
@@ -29,8 +51,10 @@ def main() -> None:
     path, label = Path(sys.argv[1]), sys.argv[2]
     try:
         cases = junit(path) if path.suffix == ".xml" else meson(path)
-    except (OSError, ValueError, ElementTree.ParseError) as error:
+    except (OSError, ValueError, KeyError, ElementTree.ParseError) as error:
         cases = [(f"results unreadable ({error})", "fail")]
+    if not cases:
+        cases = [("no test was run", "fail")]
     for name, verdict in cases:
         print(verdict, f"{label}: {name}")
 

@@ -2,10 +2,11 @@
 #include "cache/misuse.h"
 
 /*
- * Nothing is locked on entry to or exit from any function here, and no slot is held while they work: a sheaf is filled
- * or emptied while it belongs to nobody else, and then installed by one compare-and-store of the slot's word. A thread
- * that is preempted, migrated or interrupted anywhere in between finds the word changed, keeps its sheaf and looks again. A
- * sheaf in hand is in no other place: what it holds counts as neither in use nor free until it is put somewhere.
+ * Nothing is locked on entry to or exit from any function here, and no slot is held while they work: a sheaf is
+ * filled or emptied while it belongs to nobody else, and then installed by one compare-and-store of the slot's word.
+ * A thread that is preempted, migrated or interrupted anywhere in between finds the word changed, keeps its sheaf and
+ * looks again. A sheaf in hand is in no other place: what it holds counts as neither in use nor free until it is put
+ * somewhere.
  */
 
 #define TRIES 4 /* how often a slot may move on before an object is handled by itself */
@@ -289,8 +290,8 @@ static struct sheaf *find_room(struct kmem_cache *cache, unsigned slot)
 }
 
 /*
- * One object, past the sheaves. In a signal handler over the cache's lock it waits in the barn, in a sheaf of its own. When there
- * is no memory even for that, it is lost rather than the process.
+ * One object, past the sheaves. In a signal handler over the cache's lock it waits in the barn, in a sheaf of its
+ * own. When there is no memory even for that, it is lost rather than the process.
  */
 static void free_around(struct kmem_cache *cache, unsigned slot, void *object)
 {

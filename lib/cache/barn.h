@@ -1,6 +1,6 @@
 /*
- * A barn: the full sheaves of one cache in one domain, lock-free. Empty sheaves come from the pool (cache/sheaf.h), so
- * none ever passes through here. Partly filled ones are welcome: what counts is objects.
+ * A barn: the full sheaves of one cache in one domain, lock-free. Empty sheaves come from the pool (cache/sheaf.h),
+ * so none ever passes through here. Partly filled ones are welcome: what counts is objects.
  *
  * The limit is hard: objects are counted in before the sheaf is put, and counted out after it was taken.
  */
@@ -13,8 +13,8 @@ struct barn {
     sheaf_stack full;
     _Atomic int64_t objects;
     _Atomic int32_t sheaves;
-    _Atomic uint32_t limit; /* objects; adapts, see barn_missed() */
-    _Atomic int64_t low;    /* fewest objects since the last decay: nobody needed those */
+    _Atomic uint32_t limit;   /* objects; adapts, see barn_missed() */
+    _Atomic int64_t low;      /* fewest objects since the last decay: nobody needed those */
     _Atomic uint32_t refused; /* flushes since the last refill */
 } cache_aligned;
 

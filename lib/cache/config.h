@@ -14,22 +14,23 @@ struct sheaf_config {
     size_t slot_budget; /* bytes of objects in the sheaves of a slot; 0 by memory and CPUs */
     size_t barn;        /* bytes in a barn of 2 CPUs; 0: no barns */
     size_t barn_max;
-    size_t keep;        /* free bytes kept resident */
-    uint32_t decay_ms;  /* 0: never by age */
+    size_t keep;       /* free bytes kept resident */
+    uint32_t decay_ms; /* 0: never by age */
     bool helper;
     char record[256];   /* directory, or empty */
     char capacity[256]; /* "N" or "CACHE=N,CACHE=N", checked */
     bool stats;
 };
 
-#define SHEAF_CONFIG_DEFAULT                                                                                           \
-    {                                                                                                                  \
-        .barn = 512ul << 10, .barn_max = 2ul << 20, .keep = 64ul << 20, .decay_ms = 1000                               \
+#define SHEAF_CONFIG_DEFAULT                                                                                         \
+    {                                                                                                                \
+        .barn = 512ul << 10, .barn_max = 2ul << 20, .keep = 64ul << 20, .decay_ms = 1000                             \
     }
 
 extern struct sheaf_config sheaf_config;
 
-/* Called once, before the first allocation. The library keeps the defaults, the preloaded object reads the environment. */
+/* Called once, before the first allocation. The library keeps the defaults, the preloaded object reads the
+ * environment. */
 void sheaf_configure(struct sheaf_config *config);
 
 /* Called once, when allocation works: fork handlers and the like. */

@@ -3,9 +3,10 @@
 #include "cache/takeover.h"
 
 /*
- * Fork at any moment. Lock order: takeover_lock, the region's, those of the caches by number. All are taken before, so
- * that no other thread is inside; afterwards the parent releases them and the child forgets them. A lock that the forking
- * thread holds already (it forks in a signal handler over the holder) is left alone: the holder goes on in both.
+ * Fork at any moment. Lock order: takeover_lock, the region's, those of the caches by number. All are taken before,
+ * so that no other thread is inside; afterwards the parent releases them and the child forgets them. A lock that the
+ * forking thread holds already (it forks in a signal handler over the holder) is left alone: the holder goes on in
+ * both.
  *
  * What the other threads had in hand outside any lock (a sheaf between two places) is lost to the child. A slot that
  * one of them was folding has TOP_HELD: the child frees it. Slots, barns and pool are changed by single words only.
@@ -29,8 +30,8 @@ bool cache_may_wait(const struct lock *lock)
 }
 
 /*
- * In a signal handler over a holder not every lock may be waited for. Then what is free is taken; what another thread is
- * changing right now may be half changed in the child, as with any fork in a handler.
+ * In a signal handler over a holder not every lock may be waited for. Then what is free is taken; what another thread
+ * is changing right now may be half changed in the child, as with any fork in a handler.
  */
 void cache_fork_prepare(void)
 {

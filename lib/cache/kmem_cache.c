@@ -9,8 +9,8 @@
 #include <string.h>
 
 #define SHEAF_BYTES_MOST (128ul << 10) /* of objects in one sheaf */
-#define FOLD_SELDOM      4096 /* often enough to see which class is hot; 0.02 ns an operation */
-#define FOLD_RECORDED    1024 /* a record is behind by at most so many operations for each slot and cache */
+#define FOLD_SELDOM      4096          /* often enough to see which class is hot; 0.02 ns an operation */
+#define FOLD_RECORDED    1024          /* a record is behind by at most so many operations for each slot and cache */
 
 struct kmem_cache caches[CACHE_MAX];
 unsigned cache_top = CACHE_FIRST;

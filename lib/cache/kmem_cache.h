@@ -49,7 +49,8 @@ extern void (*cache_publish)(const struct kmem_cache *cache);
 void cache_setup(unsigned number, const char *name, uint32_t object_size, uint32_t size, uint32_t align,
                  const struct kmem_cache_args *args, bool is_malloc);
 
-/* An object, after the fast path found nothing; NULL: no memory, or a signal handler over the lock (then errno is untouched). */
+/* An object, after the fast path found nothing; NULL: no memory, or a signal handler over the lock (then errno is
+ * untouched). */
 void *cache_alloc_slow(struct kmem_cache *cache);
 
 /* Take an object back, after the fast path did not. */
@@ -73,7 +74,8 @@ void cache_drain(struct kmem_cache *cache);
 /* Empty the sheaves that one slot holds of all caches. */
 void cache_drain_slot(unsigned slot);
 
-/* One step of giving memory back by age: idle slots, barns, slabs, region. Cheap when it is not time. No lock held. */
+/* One step of giving memory back by age: idle slots, barns, slabs, region. Cheap when it is not time. No lock held.
+ */
 void cache_decay(void);
 void cache_decay_force(void);
 

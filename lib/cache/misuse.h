@@ -7,7 +7,8 @@
 struct kmem_cache;
 struct slab_report;
 
-/* "sheaf: <kind> <pointer> (<what>)", the kind being one of "double free of", "free of interior pointer", "free of foreign pointer" ...; `what` names the cache, or the sort of memory. */
+/* "sheaf: <kind> <pointer> (<what>)", the kind being one of "double free of", "free of interior pointer", "free of
+ * foreign pointer" ...; `what` names the cache, or the sort of memory. */
 _Noreturn void misuse_report(const char *kind, const void *p, const char *what);
 
 /* What a flush found in a slab. */

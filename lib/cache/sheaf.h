@@ -8,9 +8,9 @@
  *     then        1: a push that reads it finds the sheaf full; at the latest the last word
  * so that its start follows from any pointer into it and the order of the piece of 4 KiB that it was cut from.
  *
- * `count` is the number of objects while the sheaf belongs to nobody else; while it is a slot's main, it is the number
- * that it was installed with, and the slot's word tells how many it holds now.
- * The capacity stands in the upper 16 bits of word 0: no pointer to an object looks like that (push compares them).
+ * `count` is the number of objects while the sheaf belongs to nobody else; while it is a slot's main, it is the
+ * number that it was installed with, and the slot's word tells how many it holds now. The capacity stands in the
+ * upper 16 bits of word 0: no pointer to an object looks like that (push compares them).
  *
  * Empty sheaves serve every cache, and are never given back. Their memory is typed: a stale reader sees a sheaf.
  */

@@ -12,7 +12,7 @@ enum sheaf_mode slot_mode;
 uint64_t slot_fold_start;
 
 static struct rseq_area area;
-static unsigned lock_slots; /* slots in use without rseq */
+static unsigned lock_slots;      /* slots in use without rseq */
 static uint8_t cpu_domain[8192]; /* one more than the domain, 0: not asked yet */
 static unsigned domain_llc[DOMAINS];
 static _Atomic unsigned domains;
@@ -57,8 +57,8 @@ static unsigned hashed_slot(void)
 }
 
 /*
- * A slot's lock is held for a few instructions. Who finds it held (by a thread that was preempted, or by itself below a signal
- * handler) goes slow instead of waiting.
+ * A slot's lock is held for a few instructions. Who finds it held (by a thread that was preempted, or by itself below
+ * a signal handler) goes slow instead of waiting.
  */
 static bool slot_try_lock(unsigned slot)
 {

@@ -1,13 +1,13 @@
 /*
  * Slots: for each CPU (or concurrency id), two words for each cache.
  *
- * `top` holds, in its low half, the offset from `base` of the first unused entry of the main sheaf, and in its high half the
- * number of objects popped, counted up from fold_start so that it overflows (and so reaches the slow path) after
- * fold_interval of them. It is changed only
+ * `top` holds, in its low half, the offset from `base` of the first unused entry of the main sheaf, and in its high
+ * half the number of objects popped, counted up from fold_start so that it overflows (and so reaches the slow path)
+ * after fold_interval of them. It is changed only
  *   - by the sections of os/rseq.h on the slot itself (or under the slot's lock, where there is no rseq), and
  *   - by a take-over (cache/takeover.c), which puts TOP_HELD there by compare-and-swap.
- * An offset of 0 is the constant sheaf, {0, 1}: empty and full at once, so that every operation goes slow. With a count of 0 the
- * slot is unused and may be installed to; TOP_HELD means hands off.
+ * An offset of 0 is the constant sheaf, {0, 1}: empty and full at once, so that every operation goes slow. With a
+ * count of 0 the slot is unused and may be installed to; TOP_HELD means hands off.
  *
  * `spare` holds the offset of the spare sheaf in its low half, 0 for none; whoever exchanges it for 0 owns the sheaf.
  * The high half is the capacity that the slot's sheaves of this cache have grown to.
@@ -23,11 +23,12 @@
 #include "os/rseq.h"
 #include "sheaf/record.h"
 
-#define TOP_HELD     (1ull << 32)
-#define CACHE_FIRST  8 /* numbers below have no words */
+#define TOP_HELD        (1ull << 32)
+#define CACHE_FIRST     8 /* numbers below have no words */
 #define SLOT_ID(number) ((uintptr_t)(number) << 4)
 
-/* What the fast paths read. All 0 until the first initialisation, and for ever without libc's rseq: every call goes slow. */
+/* What the fast paths read. All 0 until the first initialisation, and for ever without libc's rseq: every call goes
+ * slow. */
 struct sheaf_fast {
     size_t limit; /* malloc's requests below go by the table of small sizes */
     uintptr_t base;
@@ -38,14 +39,15 @@ struct sheaf_fast {
 } cache_aligned;
 extern struct sheaf_fast sheaf_fast;
 
-struct slot_head {     /* words 0 to 15 */
-    uint64_t none[2];  /* of cache number 0 */
-    _Atomic uint64_t lock; /* without rseq: 1 while an operation is under way */
+struct slot_head {               /* words 0 to 15 */
+    uint64_t none[2];            /* of cache number 0 */
+    _Atomic uint64_t lock;       /* without rseq: 1 while an operation is under way */
     _Atomic int64_t budget_used; /* bytes of objects that its sheaves may hold */
-    uint64_t idle_sum; /* decay: what its words added up to last time */
-    uint16_t hot_id; /* the class that nearly all traffic is in, 0 for none; see rseq_x86_64.h, it lies 24 bytes below word 8 */
-    uint16_t folded_id; /* whose count of pops was full latest */
-    uint32_t folded_run; /* how often in a row */
+    uint64_t idle_sum;           /* decay: what its words added up to last time */
+    uint16_t hot_id; /* the class that nearly all traffic is in, 0 for none; see rseq_x86_64.h, it lies 24 bytes below
+                        word 8 */
+    uint16_t folded_id;   /* whose count of pops was full latest */
+    uint32_t folded_run;  /* how often in a row */
     uint64_t constant[3]; /* [6] .. [8] in slot 0 */
 };
 

@@ -8,12 +8,13 @@
  *
  * 1. compare-and-swap top to TOP_HELD;
  * 2. membarrier: sections that had read the old word are over, or will start again and see TOP_HELD;
- * 3. look again. TOP_HELD stands: the main sheaf is ours, in the state that the old word tells. Otherwise such a section
- *    committed after our swap; that was a legal operation, as if we had not come, and we try again.
- * Between 1 and 2 nobody but those sections writes the word: installs compare it, and their old word is not TOP_HELD.
- * One at a time, under takeover_lock: so two takers never wait for each other's words.
+ * 3. look again. TOP_HELD stands: the main sheaf is ours, in the state that the old word tells. Otherwise such a
+ * section committed after our swap; that was a legal operation, as if we had not come, and we try again. Between 1
+ * and 2 nobody but those sections writes the word: installs compare it, and their old word is not TOP_HELD. One at a
+ * time, under takeover_lock: so two takers never wait for each other's words.
  *
- * Preempted or interrupted anywhere here: the slot's users see TOP_HELD and go around. Fork: the lock is taken before it.
+ * Preempted or interrupted anywhere here: the slot's users see TOP_HELD and go around. Fork: the lock is taken before
+ * it.
  */
 
 #define BATCH 64 /* slots for one membarrier */

@@ -8,7 +8,8 @@ extern struct lock takeover_lock;
 
 enum takeover_aim {
     TAKEOVER_EMPTY, /* flush main and spare to the slabs */
-    TAKEOVER_COUNT, /* bring the operations counted in the words to the counters, and leave the sheaves where they are */
+    TAKEOVER_COUNT, /* bring the operations counted in the words to the counters, and leave the sheaves where they are
+                     */
 };
 
 /* For the slots [from, to). takeover_lock is held. A slot that stays busy is left. */

@@ -1,8 +1,8 @@
 #include "malloc/classes.h"
 
-#define E1(i)   (CLASS_FIRST + CLASS_INDEX((i) ? (i)*8 : 1)) << 4
-#define E8(i)   E1(i), E1(i + 1), E1(i + 2), E1(i + 3), E1(i + 4), E1(i + 5), E1(i + 6), E1(i + 7)
-#define E64(i)  E8(i), E8(i + 8), E8(i + 16), E8(i + 24), E8(i + 32), E8(i + 40), E8(i + 48), E8(i + 56)
+#define E1(i)  (CLASS_FIRST + CLASS_INDEX((i) ? (i)*8 : 1)) << 4
+#define E8(i)  E1(i), E1(i + 1), E1(i + 2), E1(i + 3), E1(i + 4), E1(i + 5), E1(i + 6), E1(i + 7)
+#define E64(i) E8(i), E8(i + 8), E8(i + 16), E8(i + 24), E8(i + 32), E8(i + 40), E8(i + 48), E8(i + 56)
 
 const uint16_t class_ids[TABLE_MOST / 8 + 1] = {E64(0), E64(64), E1(128)};
 

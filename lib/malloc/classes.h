@@ -1,6 +1,7 @@
 /*
- * Size classes: 8, then steps of 16 to 128, then eight for each doubling to 32 KiB. At most one part in nine is wasted above
- * 128 bytes. Requests up to 8 bytes get 8-byte alignment (no object that fits needs more), all others 16 at least.
+ * Size classes: 8, then steps of 16 to 128, then eight for each doubling to 32 KiB. At most one part in nine is
+ * wasted above 128 bytes. Requests up to 8 bytes get 8-byte alignment (no object that fits needs more), all others 16
+ * at least.
  */
 #ifndef SHEAF_MALLOC_CLASSES_H
 #define SHEAF_MALLOC_CLASSES_H
@@ -14,9 +15,9 @@
 
 /* Constant expressions, so that the table needs no initialisation. n from 1 to CLASS_MOST. */
 #define CLASS_LOG(n) (31 - __builtin_clz((n) <= 128 ? 128u : (unsigned)(n)-1))
-#define CLASS_INDEX(n)                                                                                                 \
-    ((n) <= 8     ? 0                                                                                                  \
-     : (n) <= 128 ? ((n) + 15) / 16                                                                                    \
+#define CLASS_INDEX(n)                                                                                               \
+    ((n) <= 8     ? 0                                                                                                \
+     : (n) <= 128 ? ((n) + 15) / 16                                                                                  \
                   : 9 + (CLASS_LOG(n) - 7) * 8 + ((((int)(n)-1) >> (CLASS_LOG(n) - 3)) & 7))
 
 /* By (n + 7) / 8: what malloc's fast path looks up, the offset of the class's words in a slot. */

@@ -7,7 +7,8 @@
 /* NULL: no memory. `zero` asks for zeroed contents; what is known to be zero is not written again. */
 void *large_alloc(size_t n, size_t align, bool zero);
 
-/* Free a block by its pointer, which lies in the region in a unit of no slab; anything but a live block is reported. */
+/* Free a block by its pointer, which lies in the region in a unit of no slab; anything but a live block is reported.
+ */
 void large_free(void *p);
 
 /* Longer or shorter, moved if it must be; NULL: no memory, the block stands. */

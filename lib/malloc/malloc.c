@@ -7,7 +7,8 @@
 #include <errno.h>
 #include <string.h>
 
-/* In a signal handler over a class's lock, an object of a larger class does: free() finds its class by its address. */
+/* In a signal handler over a class's lock, an object of a larger class does: free() finds its class by its address.
+ */
 #define LARGER_CLASSES 4
 
 /* ---- start ---- */
@@ -49,7 +50,8 @@ static void *class_alloc(unsigned number)
     return cache_alloc_slow(cache);
 }
 
-/* What lies unused elsewhere is given back first; then a run of its own: a handler's locks may all be out of reach. */
+/* What lies unused elsewhere is given back first; then a run of its own: a handler's locks may all be out of reach.
+ */
 static noinline_cold void *last_resort(unsigned number, size_t align)
 {
     void *p = cache_trim_all() ? class_alloc(number) : NULL;

@@ -20,19 +20,20 @@ void *malloc_resize(void *p, size_t n);
 /* `align` is a power of two. */
 void *malloc_aligned(size_t align, size_t n);
 
-/* Bytes that may be used at p, from its start; p is not NULL. A pointer that is not ours is reported, as misuse of `call`. */
+/* Bytes that may be used at p, from its start; p is not NULL. A pointer that is not ours is reported, as misuse of
+ * `call`. */
 size_t malloc_size(const void *p, const char *call);
 
 /* Bytes of live allocations and of what is kept free, for mallinfo and its kind. */
 struct malloc_totals {
-    size_t in_use;       /* bytes of live objects in slabs, by class size */
+    size_t in_use; /* bytes of live objects in slabs, by class size */
     size_t in_use_count;
-    size_t cached;       /* bytes of objects in sheaves and barns */
+    size_t cached;        /* bytes of objects in sheaves and barns */
     size_t free_in_slabs; /* bytes of objects free in slabs, touched before or not */
-    size_t slab_bytes;   /* units of slabs */
+    size_t slab_bytes;    /* units of slabs */
     size_t large_bytes, large_count;
     size_t outside_bytes;
-    size_t warm_bytes;   /* free units that may be resident */
+    size_t warm_bytes; /* free units that may be resident */
 };
 void malloc_totals(struct malloc_totals *totals);
 

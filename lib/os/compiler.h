@@ -37,8 +37,8 @@ static inline unsigned log2_floor(uint64_t n)
 }
 
 /*
- * Invariants are asserted in the checking build (-Dchecking=true) only; what a user's program can break is reported in
- * every build, by misuse_report().
+ * Invariants are asserted in the checking build (-Dchecking=true) only; what a user's program can break is reported
+ * in every build, by misuse_report().
  */
 _Noreturn void sheaf_assert_failed(const char *what, const char *file, int line);
 #ifdef SHEAF_CHECKING

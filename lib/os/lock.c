@@ -65,8 +65,8 @@ noinline_cold bool lock_acquire_slow(struct lock *lock)
 }
 
 /*
- * Wake all: a single one that is woken may go into a signal handler and wait there for another lock, whose holder (in fork)
- * sleeps on this one.
+ * Wake all: a single one that is woken may go into a signal handler and wait there for another lock, whose holder (in
+ * fork) sleeps on this one.
  */
 noinline_cold void lock_wake(struct lock *lock)
 {

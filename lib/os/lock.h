@@ -26,8 +26,9 @@ static inline bool lock_held_by_self(struct lock *lock)
 }
 
 /*
- * Whether the calling thread may wait for the lock: not if it holds one that comes later in the order, below a signal handler,
- * because that of ours may be what the lock's holder (in fork) waits for. Set by who knows all locks and their order.
+ * Whether the calling thread may wait for the lock: not if it holds one that comes later in the order, below a signal
+ * handler, because that of ours may be what the lock's holder (in fork) waits for. Set by who knows all locks and
+ * their order.
  */
 extern bool (*lock_may_wait)(const struct lock *lock);
 
@@ -35,8 +36,8 @@ bool lock_acquire_slow(struct lock *lock);
 void lock_wake(struct lock *lock);
 
 /*
- * Take the lock. False: it would have to be waited for, and this thread holds it or a later one already, below the signal
- * handler that asks.
+ * Take the lock. False: it would have to be waited for, and this thread holds it or a later one already, below the
+ * signal handler that asks.
  */
 static inline bool lock_acquire(struct lock *lock)
 {

@@ -8,7 +8,8 @@ enum { /* linux/membarrier.h, since 5.10 */
        CMD_REGISTER_PRIVATE_EXPEDITED_RSEQ = 1 << 8,
 };
 
-/* A process must register once. After exec or fork that may have to be done again: so ask, and register when told so. */
+/* A process must register once. After exec or fork that may have to be done again: so ask, and register when told so.
+ */
 bool membarrier_rseq(void)
 {
     long ret = sys_call3(SYS_membarrier, CMD_PRIVATE_EXPEDITED_RSEQ, 0, 0);

@@ -12,7 +12,7 @@ enum {
     RSEQ_CS = 8,
     RSEQ_MM_CID = 24,
     RSEQ_END_OF_MM_CID = 28,
-    RSEQ_FIRST_SIZE = 32,      /* what every kernel accepts */
+    RSEQ_FIRST_SIZE = 32,     /* what every kernel accepts */
     RSEQ_FIRST_FEATURES = 20, /* what glibc before 2.40 says of an area of 32 bytes */
 };
 #ifndef AT_RSEQ_FEATURE_SIZE

@@ -1,9 +1,9 @@
 /*
  * Restartable sequences: the critical sections, and whose registration they run on.
  *
- * A section is a few instructions that end in one store. If the thread is preempted, migrated or signalled inside, the
- * kernel sends it to the abort handler, which starts again. In pseudo-code, `slot` being the number the kernel keeps
- * in the thread's rseq area, `words` the words of that slot, `base` the constant sheaf (see cache/slot.h):
+ * A section is a few instructions that end in one store. If the thread is preempted, migrated or signalled inside,
+ * the kernel sends it to the abort handler, which starts again. In pseudo-code, `slot` being the number the kernel
+ * keeps in the thread's rseq area, `words` the words of that slot, `base` the constant sheaf (see cache/slot.h):
  *
  *   pop(id)         w = words[id]; p = [base + low32(w) - 8]; if p == 0 fail
  *                   w' = w + 2^32 - 8; if that overflowed fail           one step down, one pop more
@@ -66,7 +66,8 @@ static inline bool rseq_push(const struct rseq_area *area, uintptr_t base, uintp
     (void)area, (void)base, (void)id, (void)p;
     return false;
 }
-static inline bool rseq_install(const struct rseq_area *area, uint32_t slot, uint64_t *word, uint64_t old, uint64_t new)
+static inline bool rseq_install(const struct rseq_area *area, uint32_t slot, uint64_t *word, uint64_t old,
+                                uint64_t new)
 {
     (void)area, (void)slot, (void)word, (void)old, (void)new;
     return false;

@@ -5,56 +5,55 @@
 #define RSEQ_SIGNATURE 0xd428bc00 /* a brk instruction; what glibc registered with */
 
 /* Labels in all three: 1 first instruction, 2 behind the commit, 3 the descriptor, 4 the abort handler, 5 entry. */
-#define RSEQ_DESCRIPTOR                                                                                                \
-    ".pushsection __rseq_cs, \"aw\"\n\t"                                                                               \
-    ".balign 32\n"                                                                                                     \
-    "3:\n\t"                                                                                                           \
-    ".long 0, 0\n\t"                                                                                                   \
-    ".quad 1f, 2f - 1f, 4f\n\t"                                                                                        \
+#define RSEQ_DESCRIPTOR                                                                                              \
+    ".pushsection __rseq_cs, \"aw\"\n\t"                                                                             \
+    ".balign 32\n"                                                                                                   \
+    "3:\n\t"                                                                                                         \
+    ".long 0, 0\n\t"                                                                                                 \
+    ".quad 1f, 2f - 1f, 4f\n\t"                                                                                      \
     ".popsection\n"
 
-#define RSEQ_ABORT                                                                                                     \
-    ".pushsection .text.rseq_abort, \"ax\"\n\t"                                                                        \
-    ".inst 0xd428bc00\n"                                                                                               \
-    "4:\n\t"                                                                                                           \
-    "adrp %[t], rseq_restarts\n\t"                                                                                     \
-    "add %[t], %[t], :lo12:rseq_restarts\n"                                                                            \
-    "6:\n\t"                                                                                                           \
-    "ldxr %[w], [%[t]]\n\t"                                                                                            \
-    "add %[w], %[w], #1\n\t"                                                                                           \
-    "stxr %w[u], %[w], [%[t]]\n\t"                                                                                     \
-    "cbnz %w[u], 6b\n\t"                                                                                               \
-    "b 5b\n\t"                                                                                                         \
+#define RSEQ_ABORT                                                                                                   \
+    ".pushsection .text.rseq_abort, \"ax\"\n\t"                                                                      \
+    ".inst 0xd428bc00\n"                                                                                             \
+    "4:\n\t"                                                                                                         \
+    "adrp %[t], rseq_restarts\n\t"                                                                                   \
+    "add %[t], %[t], :lo12:rseq_restarts\n"                                                                          \
+    "6:\n\t"                                                                                                         \
+    "ldxr %[w], [%[t]]\n\t"                                                                                          \
+    "add %[w], %[w], #1\n\t"                                                                                         \
+    "stxr %w[u], %[w], [%[t]]\n\t"                                                                                   \
+    "cbnz %w[u], 6b\n\t"                                                                                             \
+    "b 5b\n\t"                                                                                                       \
     ".popsection\n"
 
-#define RSEQ_ENTER                                                                                                     \
-    "5:\n\t"                                                                                                           \
-    "adrp %[t], 3b\n\t"                                                                                                \
-    "add %[t], %[t], :lo12:3b\n\t"                                                                                     \
-    "str %[t], [%[tp], %[cs]]\n"                                                                                       \
+#define RSEQ_ENTER                                                                                                   \
+    "5:\n\t"                                                                                                         \
+    "adrp %[t], 3b\n\t"                                                                                              \
+    "add %[t], %[t], :lo12:3b\n\t"                                                                                   \
+    "str %[t], [%[tp], %[cs]]\n"                                                                                     \
     "1:\n\t"
 
 /* t = address of the word */
-#define RSEQ_WORD                                                                                                      \
-    "ldr %w[t], [%[tp], %[slot]]\n\t"                                                                                  \
-    "add %[t], %[base], %[t], lsl #16\n\t"                                                                             \
-    "add %[t], %[t], %[id]\n\t"                                                                                        \
+#define RSEQ_WORD                                                                                                    \
+    "ldr %w[t], [%[tp], %[slot]]\n\t"                                                                                \
+    "add %[t], %[base], %[t], lsl #16\n\t"                                                                           \
+    "add %[t], %[t], %[id]\n\t"                                                                                      \
     "sub %[t], %[t], #64\n\t"
 
 /* The object, or NULL when the sheaf is empty (or its count of pops is full). */
 static always_inline void *rseq_pop(const struct rseq_area *area, uintptr_t base, uintptr_t id)
 {
     uintptr_t t, w, u, p;
-    __asm__ goto volatile(RSEQ_DESCRIPTOR RSEQ_ENTER RSEQ_WORD
-                          "ldr %[w], [%[t]]\n\t"
-                          "add %[u], %[base], %w[w], uxtw\n\t"
-                          "ldr %[p], [%[u], #-8]\n\t"
-                          "cbz %[p], %l[fail]\n\t"
-                          "mov %w[u], #0xfffffff8\n\t"
-                          "adds %[w], %[w], %[u]\n\t"
-                          "b.cs %l[fail]\n\t"
-                          "str %[w], [%[t]]\n"
-                          "2:\n" RSEQ_ABORT
+    __asm__ goto volatile(RSEQ_DESCRIPTOR RSEQ_ENTER RSEQ_WORD "ldr %[w], [%[t]]\n\t"
+                                                               "add %[u], %[base], %w[w], uxtw\n\t"
+                                                               "ldr %[p], [%[u], #-8]\n\t"
+                                                               "cbz %[p], %l[fail]\n\t"
+                                                               "mov %w[u], #0xfffffff8\n\t"
+                                                               "adds %[w], %[w], %[u]\n\t"
+                                                               "b.cs %l[fail]\n\t"
+                                                               "str %[w], [%[t]]\n"
+                                                               "2:\n" RSEQ_ABORT
                           : [t] "=&r"(t), [w] "=&r"(w), [u] "=&r"(u), [p] "=&r"(p)
                           : [tp] "r"(__builtin_thread_pointer()), [cs] "r"(area->cs), [slot] "r"(area->slot),
                             [base] "r"(base), [id] "r"(id)
@@ -69,22 +68,21 @@ fail:
 static always_inline bool rseq_push(const struct rseq_area *area, uintptr_t base, uintptr_t id, void *object)
 {
     uintptr_t t, w, u, e;
-    __asm__ goto volatile(RSEQ_DESCRIPTOR RSEQ_ENTER RSEQ_WORD
-                          "ldr %[w], [%[t]]\n\t"
-                          "add %[u], %[base], %w[w], uxtw\n\t"
-                          "ldr %[e], [%[u], #-8]\n\t"
-                          "cmp %[e], %[p]\n\t"
-                          "b.eq %l[fail]\n\t"
-                          "ldr %[e], [%[u], #-16]\n\t"
-                          "cmp %[e], %[p]\n\t"
-                          "b.eq %l[fail]\n\t"
-                          "ldr %[e], [%[u]]\n\t"
-                          "cmp %[e], #1\n\t"
-                          "b.eq %l[fail]\n\t"
-                          "str %[p], [%[u]]\n\t"
-                          "add %[w], %[w], #8\n\t"
-                          "str %[w], [%[t]]\n"
-                          "2:\n" RSEQ_ABORT
+    __asm__ goto volatile(RSEQ_DESCRIPTOR RSEQ_ENTER RSEQ_WORD "ldr %[w], [%[t]]\n\t"
+                                                               "add %[u], %[base], %w[w], uxtw\n\t"
+                                                               "ldr %[e], [%[u], #-8]\n\t"
+                                                               "cmp %[e], %[p]\n\t"
+                                                               "b.eq %l[fail]\n\t"
+                                                               "ldr %[e], [%[u], #-16]\n\t"
+                                                               "cmp %[e], %[p]\n\t"
+                                                               "b.eq %l[fail]\n\t"
+                                                               "ldr %[e], [%[u]]\n\t"
+                                                               "cmp %[e], #1\n\t"
+                                                               "b.eq %l[fail]\n\t"
+                                                               "str %[p], [%[u]]\n\t"
+                                                               "add %[w], %[w], #8\n\t"
+                                                               "str %[w], [%[t]]\n"
+                                                               "2:\n" RSEQ_ABORT
                           : [t] "=&r"(t), [w] "=&r"(w), [u] "=&r"(u), [e] "=&r"(e)
                           : [tp] "r"(__builtin_thread_pointer()), [cs] "r"(area->cs), [slot] "r"(area->slot),
                             [base] "r"(base), [id] "r"(id), [p] "r"(object)
@@ -100,15 +98,14 @@ static always_inline bool rseq_install(const struct rseq_area *area, uint32_t sl
                                        uint64_t new)
 {
     uintptr_t t, w, u;
-    __asm__ goto volatile(RSEQ_DESCRIPTOR RSEQ_ENTER
-                          "ldr %w[t], [%[tp], %[slot]]\n\t"
-                          "cmp %w[t], %w[s]\n\t"
-                          "b.ne %l[fail]\n\t"
-                          "ldr %[w], [%[word]]\n\t"
-                          "cmp %[w], %[old]\n\t"
-                          "b.ne %l[fail]\n\t"
-                          "str %[new], [%[word]]\n"
-                          "2:\n" RSEQ_ABORT
+    __asm__ goto volatile(RSEQ_DESCRIPTOR RSEQ_ENTER "ldr %w[t], [%[tp], %[slot]]\n\t"
+                                                     "cmp %w[t], %w[s]\n\t"
+                                                     "b.ne %l[fail]\n\t"
+                                                     "ldr %[w], [%[word]]\n\t"
+                                                     "cmp %[w], %[old]\n\t"
+                                                     "b.ne %l[fail]\n\t"
+                                                     "str %[new], [%[word]]\n"
+                                                     "2:\n" RSEQ_ABORT
                           : [t] "=&r"(t), [w] "=&r"(w), [u] "=&r"(u)
                           : [tp] "r"(__builtin_thread_pointer()), [cs] "r"(area->cs), [slot] "r"(area->slot),
                             [s] "r"(slot), [word] "r"(word), [old] "r"(old), [new] "r"(new)

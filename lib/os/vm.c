@@ -71,7 +71,8 @@ void *vm_reserve(size_t size, size_t align)
         vm_staged = true;
         at = map_aligned(size, align, PROT_READ);
     }
-    /* A huge page for the first byte of each table would cost more than all of them hold. Kernels without huge pages say EINVAL. */
+    /* A huge page for the first byte of each table would cost more than all of them hold. Kernels without huge pages
+     * say EINVAL. */
     if (at)
         sys_call3(SYS_madvise, (long)at, (long)size, MADV_NOHUGEPAGE);
     return at;
@@ -99,7 +100,7 @@ bool vm_discard(void *addr, size_t size)
 
 bool vm_move(void *from, void *to, size_t size)
 {
-    long ret = sys_call(SYS_mremap, (long)from, (long)size, (long)size, MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP,
-                        (long)to, 0);
+    long ret = sys_call(SYS_mremap, (long)from, (long)size, (long)size,
+                        MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP, (long)to, 0);
     return survived(ret == (long)to ? 0 : ret);
 }

@@ -8,7 +8,7 @@
 #include "os/compiler.h"
 
 extern _Atomic uint64_t vm_failures; /* calls that failed and were survived */
-extern bool vm_staged;               /* the reservation is not writable yet: vm_commit() must precede the first write */
+extern bool vm_staged; /* the reservation is not writable yet: vm_commit() must precede the first write */
 
 /* Bytes in a page of the running kernel. */
 size_t vm_page_size(void);
@@ -32,8 +32,8 @@ bool vm_unmap(void *addr, size_t size);
 /* Give the pages back; they read as zero afterwards. False: the system refused, the contents still stand. */
 bool vm_discard(void *addr, size_t size);
 
-/* Move the pages of a range of the reservation to another one of the same size, whose contents are lost. The old range stays mapped
- * and reads as zero. False: nothing happened. */
+/* Move the pages of a range of the reservation to another one of the same size, whose contents are lost. The old
+ * range stays mapped and reads as zero. False: nothing happened. */
 bool vm_move(void *from, void *to, size_t size);
 
 #endif

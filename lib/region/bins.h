@@ -15,7 +15,8 @@ struct bins {
 void bins_insert(struct bins *bins, uint32_t unit);
 void bins_remove(struct bins *bins, uint32_t unit);
 
-/* A run of at least `units`: the most recently freed one of the smallest bin that has one; UNIT_NONE when there is none. */
+/* A run of at least `units`: the most recently freed one of the smallest bin that has one; UNIT_NONE when there is
+ * none. */
 uint32_t bins_find(const struct bins *bins, uint32_t units);
 
 #endif

@@ -1,6 +1,6 @@
 /*
- * Blocks that did not fit into the region, or were wanted while its lock was out of reach: mappings of their own, kept
- * in a small table that is only looked into for pointers outside the region.
+ * Blocks that did not fit into the region, or were wanted while its lock was out of reach: mappings of their own,
+ * kept in a small table that is only looked into for pointers outside the region.
  */
 #ifndef SHEAF_REGION_OUTSIDE_H
 #define SHEAF_REGION_OUTSIDE_H

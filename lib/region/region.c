@@ -10,7 +10,7 @@
 /* Where one kind of run lives. Units from `frontier` up to `end` were never used. */
 struct arena {
     uint32_t start, frontier, end;
-    uint32_t committed; /* staged: writable up to here */
+    uint32_t committed;      /* staged: writable up to here */
     uint32_t oldest, newest; /* free and dirty runs by age, one more than the unit */
     struct bins bins;
 };
@@ -21,8 +21,9 @@ static struct {
     size_t keep_units;
     uint32_t decay_ms;
     _Atomic uint32_t aside_slabs, aside_large; /* units taken from the reserve that are not in the statistics yet */
-    _Atomic uint32_t put_aside;              /* runs freed over the lock's holder, linked by bin_next, one more than the unit */
-    _Atomic uint32_t reserve[RESERVE_UNITS]; /* single units for signal handlers over the holder, one more than the unit */
+    _Atomic uint32_t put_aside; /* runs freed over the lock's holder, linked by bin_next, one more than the unit */
+    _Atomic uint32_t
+        reserve[RESERVE_UNITS]; /* single units for signal handlers over the holder, one more than the unit */
 } region;
 
 struct region_stats region_stats;
@@ -330,7 +331,8 @@ static void free_locked(uint32_t unit)
     run_insert(unit, length, clock_ms());
 }
 
-/* The most that may stay resident though free: a fixed amount, and half of what is in use, so that a heap in turnover keeps its pages. */
+/* The most that may stay resident though free: a fixed amount, and half of what is in use, so that a heap in turnover
+ * keeps its pages. */
 static bool too_warm(void)
 {
     return region_stats.warm_units > region.keep_units + (region_stats.slab_units + region_stats.large_units) / 2;
@@ -486,7 +488,8 @@ void region_init(size_t keep_bytes, uint32_t decay_ms)
 {
     uint32_t half = space.unit_count / 2;
     region.arenas[ARENA_SLAB] = (struct arena){.start = 0, .frontier = 0, .end = half};
-    region.arenas[ARENA_LARGE] = (struct arena){.start = half, .frontier = half, .end = space.unit_count, .committed = half};
+    region.arenas[ARENA_LARGE] =
+        (struct arena){.start = half, .frontier = half, .end = space.unit_count, .committed = half};
     region.keep_units = keep_bytes >> UNIT_SHIFT;
     region.decay_ms = decay_ms;
 }

@@ -25,12 +25,14 @@ extern struct region_stats region_stats;
 void region_init(size_t keep_bytes, uint32_t decay_ms);
 
 /*
- * `units` units, the first at a multiple of `align` units (a power of two) of address space. UNIT_NONE: there are none.
- * *zeroed tells that all of it reads as zero. In a signal handler that interrupted the region, a single unit comes from a reserve.
+ * `units` units, the first at a multiple of `align` units (a power of two) of address space. UNIT_NONE: there are
+ * none. *zeroed tells that all of it reads as zero. In a signal handler that interrupted the region, a single unit
+ * comes from a reserve.
  */
 uint32_t region_alloc(enum arena_kind arena, uint32_t units, uint32_t align, bool *zeroed);
 
-/* Give back a run that was allocated. In a signal handler over the region, it is put aside and freed by the next caller. */
+/* Give back a run that was allocated. In a signal handler over the region, it is put aside and freed by the next
+ * caller. */
 void region_free(uint32_t unit);
 
 /* Make the run at `unit` longer or shorter where it stands; false when its neighbour is in use. */

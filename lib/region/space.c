@@ -6,8 +6,8 @@
 
 #define REGION_ALIGN    (2ul << 20)
 #define REGION_SMALLEST (8ul << 20)
-#define FEW_SLOTS_BELOW  (64ul << 20)
-#define FEW_SLOTS        8
+#define FEW_SLOTS_BELOW (64ul << 20)
+#define FEW_SLOTS       8
 #define REGION_LARGEST  (64ul << 40)
 
 /* The largest descriptor: a slab of 8-byte objects, 8192 bits, behind a header of 64 bytes. */
@@ -82,7 +82,8 @@ bool space_init(unsigned slots, size_t region_bytes)
     bool limited = false;
     unsigned all_slots = slots;
     for (; want >= REGION_SMALLEST; want = round_up(want / 2, REGION_ALIGN)) {
-        /* with little to have, most of it must not go to slots; the caller sees that there are fewer than CPU numbers */
+        /* with little to have, most of it must not go to slots; the caller sees that there are fewer than CPU numbers
+         */
         slots = want < FEW_SLOTS_BELOW && all_slots > FEW_SLOTS ? FEW_SLOTS : all_slots;
         if (!reserve(slots, want)) {
             limited = true;

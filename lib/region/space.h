@@ -31,9 +31,9 @@ struct unit;
 struct outside;
 
 struct space {
-    uintptr_t base;      /* of the words: the constant sheaf; 0 until space_init() */
-    unsigned slots;      /* how many slots there is room for */
-    char *sheaves;       /* must lie within 4 GiB above base: words hold 32-bit offsets */
+    uintptr_t base; /* of the words: the constant sheaf; 0 until space_init() */
+    unsigned slots; /* how many slots there is room for */
+    char *sheaves;  /* must lie within 4 GiB above base: words hold 32-bit offsets */
     size_t sheaves_size;
     uint8_t *orders;
     char *counters;
@@ -43,10 +43,10 @@ struct space {
     char *slabs;
     size_t slabs_size;
     struct outside *outside;
-    uintptr_t region;    /* aligned to 2 MiB */
+    uintptr_t region; /* aligned to 2 MiB */
     uint32_t unit_count;
     size_t page_size;
-    size_t total;        /* bytes reserved */
+    size_t total; /* bytes reserved */
 };
 
 extern struct space space;

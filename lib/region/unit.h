@@ -3,9 +3,10 @@
  *
  * Invariants, under the region's lock:
  * - Units form runs. `length` and `kind` stand in the first unit of a run; the last unit of a free run repeats the
- *   length with kind UNIT_TAIL. All other units have kind UNIT_INSIDE: so the kind of a unit tells whether a pointer to it
- *   can be freed, without searching for the head.
- * - No two free runs touch: they are joined when freed. The unit below an arena's frontier may be the tail of a free run.
+ *   length with kind UNIT_TAIL. All other units have kind UNIT_INSIDE: so the kind of a unit tells whether a pointer
+ * to it can be freed, without searching for the head.
+ * - No two free runs touch: they are joined when freed. The unit below an arena's frontier may be the tail of a free
+ * run.
  * - A free run is in the bin of its length; if any of its units is dirty it is also in the list by age.
  */
 #ifndef SHEAF_REGION_UNIT_H
@@ -26,14 +27,14 @@ enum unit_kind {
 #define UNIT_NONE UINT32_MAX
 
 struct unit {
-    uint32_t length;   /* units in the run */
-    uint8_t kind;      /* enum unit_kind */
-    uint8_t listed;    /* free: in the list by age */
+    uint32_t length; /* units in the run */
+    uint8_t kind;    /* enum unit_kind */
+    uint8_t listed;  /* free: in the list by age */
     uint16_t pad;
     uint32_t bin_next, bin_prev; /* free: the neighbours in the bin, UNIT_NONE at the ends */
     uint32_t age_next, age_prev; /* free and dirty: the neighbours by age */
-    uint32_t stamp;    /* free: clock_ms() when it was freed */
-    uint32_t slab;     /* of a slab: its descriptor (slab/slab.h); stays in every unit of it */
+    uint32_t stamp;              /* free: clock_ms() when it was freed */
+    uint32_t slab;               /* of a slab: its descriptor (slab/slab.h); stays in every unit of it */
 };
 
 _Static_assert(sizeof(struct unit) == 32, "the table is sized for it");

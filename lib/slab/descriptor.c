@@ -30,7 +30,8 @@ struct slab *descriptor_alloc(unsigned objects)
     uint32_t reference = stack_pop(&stacks[lines]);
     if (!reference) {
         reference = atomic_fetch_add(&next_line, lines);
-        if ((size_t)(reference + lines) * 64 > space.slabs_size || !space_commit(descriptor_of(reference), lines * 64ul))
+        if ((size_t)(reference + lines) * 64 > space.slabs_size ||
+            !space_commit(descriptor_of(reference), lines * 64ul))
             return NULL;
     }
     struct slab *slab = descriptor_of(reference);

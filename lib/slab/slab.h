@@ -6,8 +6,8 @@
  * and nothing is ever written into a free object. Slabs with something free are on one of SLAB_LISTS lists of their
  * cache by how full they are; a full slab is on none. Refill takes from the fullest, so that nearly empty ones drain.
  *
- * One lock for each cache protects its lists and all descriptors of its slabs. It is never held together with the region's.
- * An object "out" is one that is not free here: with the user, in a sheaf or in a barn.
+ * One lock for each cache protects its lists and all descriptors of its slabs. It is never held together with the
+ * region's. An object "out" is one that is not free here: with the user, in a sheaf or in a barn.
  */
 #ifndef SHEAF_SLAB_SLAB_H
 #define SHEAF_SLAB_SLAB_H
@@ -48,8 +48,8 @@ struct slab_cache {
     uint32_t lists[SLAB_LISTS];
     /* written under the lock */
     uint32_t slabs;
-    uint32_t empty;      /* slabs with nothing out, kept for the next refill */
-    uint64_t free;       /* objects free in all slabs */
+    uint32_t empty; /* slabs with nothing out, kept for the next refill */
+    uint64_t free;  /* objects free in all slabs */
     uint64_t alloc_slab, free_slab, add_partial, remove_partial;
     void (*ctor)(void *);
 };

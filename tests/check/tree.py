@@ -9,6 +9,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 LAYERS = ["os", "region", "slab", "cache", "malloc", "api"]
 LONGEST = 620
+SCREEN = 60
 TOP = {"lib", "preload", "cli", "tests", "bench", "docs", "meson.build", "meson_options.txt", "README.md",
        "pyproject.toml", "LICENSE"}  # fmt: skip
 
@@ -21,15 +22,17 @@ def sources() -> list[Path]:
 
 
 def layers(files: list[Path]) -> list[str]:
+    """A file of lib/ includes its own layer, those below, and the public headers; quoted paths start at lib/."""
     wrong = []
     for file in files:
         parts = file.relative_to(ROOT).parts
         if parts[0] != "lib" or len(parts) < 3 or parts[1] not in LAYERS:
             continue
+        allowed = {"sheaf", *LAYERS[: LAYERS.index(parts[1]) + 1]}
         for number, line in enumerate(file.read_text().splitlines(), 1):
-            found = re.match(r'\s*#\s*include\s*"(?:\.\./)*(\w+)/', line)
-            if found and found[1] in LAYERS and LAYERS.index(found[1]) > LAYERS.index(parts[1]):
-                wrong.append(f"{'/'.join(parts)}:{number}: {parts[1]} may not include {found[1]}, a layer above it")
+            found = re.match(r'\s*#\s*include\s*"([^"]+)"', line)
+            if found and "/" in found[1] and found[1].split("/")[0] not in allowed:
+                wrong.append(f"{'/'.join(parts)}:{number}: may not include {found[1]}; allowed are {', '.join(sorted(allowed))}")
     return wrong
 
 
@@ -43,6 +46,30 @@ def lengths(files: list[Path]) -> list[str]:
     return wrong
 
 
+def functions(files: list[Path]) -> list[str]:
+    """Counts from a brace in the first column to the next one, which is how functions stand in this tree."""
+    wrong = []
+    for file in files:
+        if file.suffix not in {".c", ".h", ".cpp", ".hpp"}:
+            continue
+        start = 0
+        for number, line in enumerate(file.read_text().splitlines(), 1):
+            if line.rstrip() == "{":
+                start = number
+            elif line.startswith("}") and start:
+                if number - start > SCREEN:
+                    wrong.append(f"{file.relative_to(ROOT)}:{start}: a function of {number - start} lines; {SCREEN} is the most")
+                start = 0
+    return wrong
+
+
+def cases(files: list[Path]) -> list[str]:
+    """A real program that meson does not know of would never be run."""
+    listed = set(re.findall(r"'([\w+.-]+)'", (ROOT / "tests/real/meson.build").read_text().split("foreach")[0]))
+    there = {file.stem for file in files if file.suffix == ".case"}
+    return [f"tests/real/meson.build: {name} is listed or there, not both" for name in sorted(listed ^ there)]
+
+
 def top(files: list[Path]) -> list[str]:
     names = {file.relative_to(ROOT).parts[0] for file in files}
     return [f"{name}: not a name for the top level" for name in sorted(names - TOP) if not name.startswith(".")]
@@ -51,8 +78,9 @@ def top(files: list[Path]) -> list[str]:
 def main() -> int:
     files = sources()
     failed = 0
-    print("1..3")
-    for number, check in enumerate((layers, lengths, top), 1):
+    checks = (layers, lengths, functions, cases, top)
+    print(f"1..{len(checks)}")
+    for number, check in enumerate(checks, 1):
         wrong = check(files)
         print(f"{'not ok' if wrong else 'ok'} {number} - {check.__name__}")
         for line in wrong:

@@ -1,6 +1,6 @@
 /*
- * The C library's contract for malloc, corner by corner, with the newest glibc's behaviour where releases differ. contract [CASE];
- * prints TAP, each case in a child of its own.
+ * The C library's contract for malloc, corner by corner, with the newest glibc's behaviour where releases differ.
+ * contract [CASE]; prints TAP, each case in a child of its own.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -16,12 +16,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define must(x)                                                                                                        \
-    do {                                                                                                               \
-        if (!(x)) {                                                                                                    \
-            fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #x);                                                    \
-            _exit(1);                                                                                                  \
-        }                                                                                                              \
+#define must(x)                                                                                                      \
+    do {                                                                                                             \
+        if (!(x)) {                                                                                                  \
+            fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #x);                                                  \
+            _exit(1);                                                                                                \
+        }                                                                                                            \
     } while (0)
 
 static volatile size_t huge = (size_t)PTRDIFF_MAX + 1; /* volatile: the compiler knows better than to ask */
@@ -101,7 +101,7 @@ static void realloc_keeps(void)
         p = realloc(p, n);
         must(p);
         free(malloc(n)); /* so that it must move at times */
-        for (size_t i = 0; i < old; i += old > 65536 ? 4093 : 7)
+        for (size_t i = 0; i<old; i += old> 65536 ? 4093 : 7)
             must(p[i] == (unsigned char)(i * 3));
         for (size_t i = 0; i < n; i++)
             p[i] = (unsigned char)(i * 3);
@@ -109,7 +109,7 @@ static void realloc_keeps(void)
     for (size_t n = old; n > 1; n = n * 7 / 9) {
         p = realloc(p, n);
         must(p);
-        for (size_t i = 0; i < n; i += n > 65536 ? 4093 : 7)
+        for (size_t i = 0; i<n; i += n> 65536 ? 4093 : 7)
             must(p[i] == (unsigned char)(i * 3));
     }
     free(p);
@@ -136,7 +136,8 @@ static void aligned(void)
     }
     void *out = &bad;
     errno = 5;
-    must(posix_memalign(&out, 0, 8) == EINVAL && posix_memalign(&out, 3, 8) == EINVAL && posix_memalign(&out, 4, 8) == EINVAL);
+    must(posix_memalign(&out, 0, 8) == EINVAL && posix_memalign(&out, 3, 8) == EINVAL &&
+         posix_memalign(&out, 4, 8) == EINVAL);
     must(out == &bad && errno == 5);
     for (size_t align = 1; align <= (1ul << 30); align *= 2)
         for (int k = 0; k < 3; k++) {
@@ -172,7 +173,8 @@ static void free_keeps_errno(void)
 static void sized_free(void)
 {
     void (*free_sized)(void *, size_t) = (void (*)(void *, size_t))dlsym(RTLD_DEFAULT, "free_sized");
-    void (*free_aligned)(void *, size_t, size_t) = (void (*)(void *, size_t, size_t))dlsym(RTLD_DEFAULT, "free_aligned_sized");
+    void (*free_aligned)(void *, size_t, size_t) =
+        (void (*)(void *, size_t, size_t))dlsym(RTLD_DEFAULT, "free_aligned_sized");
     void (*cfree)(void *) = (void (*)(void *))dlsym(RTLD_DEFAULT, "cfree");
     must(free_sized && free_aligned && cfree);
     free_sized(NULL, 0);
@@ -186,10 +188,23 @@ static void sized_free(void)
 
 static void libc_names(void)
 {
-    static const char *const names[] = {"__libc_malloc", "__libc_calloc", "__libc_realloc", "__libc_free", "__libc_memalign",
-                                        "__libc_valloc", "__libc_pvalloc", "malloc_trim", "malloc_info", "malloc_stats",
-                                        "mallinfo", "mallinfo2", "mallopt", "_Znwm", "_ZdlPvmSt11align_val_t",
-                                        "_ZnamSt11align_val_tRKSt9nothrow_t", "_ZdaPvSt11align_val_tRKSt9nothrow_t"};
+    static const char *const names[] = {"__libc_malloc",
+                                        "__libc_calloc",
+                                        "__libc_realloc",
+                                        "__libc_free",
+                                        "__libc_memalign",
+                                        "__libc_valloc",
+                                        "__libc_pvalloc",
+                                        "malloc_trim",
+                                        "malloc_info",
+                                        "malloc_stats",
+                                        "mallinfo",
+                                        "mallinfo2",
+                                        "mallopt",
+                                        "_Znwm",
+                                        "_ZdlPvmSt11align_val_t",
+                                        "_ZnamSt11align_val_tRKSt9nothrow_t",
+                                        "_ZdaPvSt11align_val_tRKSt9nothrow_t"};
     Dl_info ours, theirs;
     must(dladdr(dlsym(RTLD_DEFAULT, "malloc"), &ours));
     for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
@@ -340,14 +355,22 @@ static const struct {
     const char *name;
     void (*run)(void);
 } cases[] = {
-    {"too-large-is-ENOMEM", too_large},     {"zero-sizes", zero_sizes},
-    {"every-size-to-40000", all_sizes},     {"calloc-zeroes-reused", calloc_is_zero},
-    {"realloc-keeps-contents", realloc_keeps}, {"realloc-by-ones", one_by_one},
-    {"alignments", aligned},                {"free-keeps-errno", free_keeps_errno},
-    {"sized-frees", sized_free},            {"all-names-are-ours", libc_names},
-    {"mallinfo-counts", mallinfo_moves},    {"malloc-info-is-xml", info_is_xml},
-    {"trim-gives-back", trim_gives_back},   {"threads-leave-nothing", many_threads},
-    {"thread-destructors", thread_destructors}, {"no-memory", out_of_memory},
+    {"too-large-is-ENOMEM", too_large},
+    {"zero-sizes", zero_sizes},
+    {"every-size-to-40000", all_sizes},
+    {"calloc-zeroes-reused", calloc_is_zero},
+    {"realloc-keeps-contents", realloc_keeps},
+    {"realloc-by-ones", one_by_one},
+    {"alignments", aligned},
+    {"free-keeps-errno", free_keeps_errno},
+    {"sized-frees", sized_free},
+    {"all-names-are-ours", libc_names},
+    {"mallinfo-counts", mallinfo_moves},
+    {"malloc-info-is-xml", info_is_xml},
+    {"trim-gives-back", trim_gives_back},
+    {"threads-leave-nothing", many_threads},
+    {"thread-destructors", thread_destructors},
+    {"no-memory", out_of_memory},
     {"fork", fork_children},
 };
 

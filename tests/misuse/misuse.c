@@ -1,6 +1,6 @@
 /*
- * One fault for each case, in a child: one line on standard error that names the pointer, what it belongs to and the kind, then
- * SIGABRT. misuse [CASE]; prints TAP.
+ * One fault for each case, in a child: one line on standard error that names the pointer, what it belongs to and the
+ * kind, then SIGABRT. misuse [CASE]; prints TAP.
  */
 #define _GNU_SOURCE
 #include <malloc.h>
@@ -169,7 +169,10 @@ static const char *judge(const struct misuse *c, int status, const char *text, v
     const char *newline = strchr(text, '\n');
     if (strncmp(text, "sheaf: ", 7) || !newline || newline[1])
         return "not one line of ours";
-    return !strstr(text, c->kind) ? "wrong kind" : !strstr(text, wanted) ? "no pointer" : !strstr(text, c->of) ? "no cache" : NULL;
+    return !strstr(text, c->kind)  ? "wrong kind"
+           : !strstr(text, wanted) ? "no pointer"
+           : !strstr(text, c->of)  ? "no cache"
+                                   : NULL;
 }
 
 static int run(int number, const struct misuse *c)

@@ -1,11 +1,12 @@
 /*
  * Stop a thread at every instruction of the rseq sections, and let others work on its slot meanwhile.
  *
- * A child process has a worker that calls malloc and free for one class in a loop, and a rival that uses operator new and delete, which
- * are other copies of the same sections; both are bound to one CPU and so share a slot. The tracer puts a breakpoint on each instruction of malloc and free in turn; when the worker hits it, the rival
- * (which is not stopped) gets the slot and changes its words. The worker goes on: where it was inside a section the kernel must
- * have restarted it. Every object carries its owner's mark while it is owned, so that one handed out twice is seen at once,
- * and at the end what is in use is what it was before.
+ * A child process has a worker that calls malloc and free for one class in a loop, and a rival that uses operator new
+ * and delete, which are other copies of the same sections; both are bound to one CPU and so share a slot. The tracer
+ * puts a breakpoint on each instruction of malloc and free in turn; when the worker hits it, the rival (which is not
+ * stopped) gets the slot and changes its words. The worker goes on: where it was inside a section the kernel must
+ * have restarted it. Every object carries its owner's mark while it is owned, so that one handed out twice is seen at
+ * once, and at the end what is in use is what it was before.
  *
  * usage: step (under the preloaded object); prints TAP.
  */
@@ -37,7 +38,7 @@ static struct shared {
     _Atomic unsigned long worker_steps, rival_steps;
     _Atomic bool broken;
     long leaked;
-} *shared;
+} * shared;
 
 static void mark(unsigned long *object, unsigned long who)
 {
@@ -178,7 +179,8 @@ static int stop_at(pid_t thread, unsigned long address)
     return hits;
 }
 
-/* Addresses of the instructions of one function, by the disassembler: from its symbol to its jump to the slow path. */
+/* Addresses of the instructions of one function, by the disassembler: from its symbol to its jump to the slow path.
+ */
 static int instructions(void *function, unsigned long *into, int most)
 {
     Dl_info info;
@@ -187,8 +189,9 @@ static int instructions(void *function, unsigned long *into, int most)
     if (!dladdr(function, &info))
         return 0;
     unsigned long from = (unsigned long)function - (unsigned long)info.dli_fbase;
-    snprintf(command, sizeof(command), "LD_PRELOAD= objdump -d --no-show-raw-insn --start-address=%#lx --stop-address=%#lx '%s'",
-             from, from + 0x90, info.dli_fname);
+    snprintf(command, sizeof(command),
+             "LD_PRELOAD= objdump -d --no-show-raw-insn --start-address=%#lx --stop-address=%#lx '%s'", from,
+             from + 0x90, info.dli_fname);
     FILE *f = popen(command, "r");
     while (f && n < most && fgets(line, sizeof(line), f)) {
         char *end;
@@ -223,7 +226,8 @@ static int stop_everywhere(pid_t thread, void *function, int number, const char 
         total += hits;
     }
     bool fine = !atomic_load(&shared->broken) && reached >= 20;
-    printf("%s %d %s # stopped at %d of %d instructions, %d times\n", fine ? "ok" : "not ok", number, name, reached, count, total);
+    printf("%s %d %s # stopped at %d of %d instructions, %d times\n", fine ? "ok" : "not ok", number, name, reached,
+           count, total);
     fflush(stdout);
     return !fine;
 }
@@ -241,7 +245,8 @@ int main(void)
     pid_t thread = atomic_load(&shared->worker);
     printf("1..4\n");
     if (ptrace(PTRACE_SEIZE, thread, 0, 0)) {
-        printf("ok 1 malloc # SKIP ptrace is not permitted\nok 2 free # SKIP\nok 3 once # SKIP\nok 4 conserved # SKIP\n");
+        printf("ok 1 malloc # SKIP ptrace is not permitted\nok 2 free # SKIP\nok 3 once # SKIP\nok 4 conserved # "
+               "SKIP\n");
         kill(pid, SIGKILL);
         return 0;
     }

@@ -1,7 +1,7 @@
 /*
  * Threads that allocate, hand over, check and free, while others disturb them: by signals whose handlers allocate, by
- * moving the threads between CPUs, by fork, by trimming. Every block is filled with a stamp of its address and size and checked
- * before it is freed or resized: two owners of one block, or a lost write, show as a wrong stamp.
+ * moving the threads between CPUs, by fork, by trimming. Every block is filled with a stamp of its address and size
+ * and checked before it is freed or resized: two owners of one block, or a lost write, show as a wrong stamp.
  *
  * stress MODE [--seconds S] [--seed N]; modes: threads, signals, migrate, fork, trim, all
  * Prints "ok" and exits 0, or says what was wrong and aborts. A hang ends by SIGALRM.
@@ -62,7 +62,9 @@ static unsigned char stamp(const struct block *b, size_t i)
 
 static void each_stamp(struct block *b, bool check)
 {
-    for (size_t i = 0; i < b->size; i += i < 16 || i + 16 >= b->size ? 1 : b->size - i > 4096 + 16 ? 4096 : b->size - i - 16) {
+    for (size_t i = 0; i < b->size; i += i < 16 || i + 16 >= b->size ? 1
+                                         : b->size - i > 4096 + 16   ? 4096
+                                                                     : b->size - i - 16) {
         if (!check)
             b->at[i] = stamp(b, i);
         else if (b->at[i] != stamp(b, i))

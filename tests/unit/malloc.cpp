@@ -41,11 +41,11 @@ TEST_CASE("realloc keeps contents from and to every kind of block")
     for (size_t from : sizes)
         for (size_t to : sizes) {
             auto *p = static_cast<unsigned char *>(sheaf_malloc(from));
-            for (size_t i = 0; i < from; i += from > 4096 ? 997 : 1)
+            for (size_t i = 0; i<from; i += from> 4096 ? 997 : 1)
                 p[i] = static_cast<unsigned char>(i * 7 + from);
             p = static_cast<unsigned char *>(sheaf_realloc(p, to));
             REQUIRE(sheaf_malloc_usable_size(p) >= to);
-            for (size_t i = 0; i < (from < to ? from : to); i += from > 4096 ? 997 : 1)
+            for (size_t i = 0; i<(from < to ? from : to); i += from> 4096 ? 997 : 1)
                 REQUIRE(p[i] == static_cast<unsigned char>(i * 7 + from));
             p[to - 1] = 1;
             sheaf_free(p);

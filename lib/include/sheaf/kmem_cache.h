@@ -1,9 +1,9 @@
 /*
  * Caches of objects of one size, with the kernel's interface (linux/slab.h, 7.0).
  *
- * Every function may be called from any thread at any time, also in a signal handler, except where it says otherwise. None
- * needs a thread to be set up or torn down. After fork() both processes go on with their own copies.
- * Errors are told as NULL, false or a negative error number; errno is left alone but by functions that return NULL.
+ * Every function may be called from any thread at any time, also in a signal handler, except where it says otherwise.
+ * None needs a thread to be set up or torn down. After fork() both processes go on with their own copies. Errors are
+ * told as NULL, false or a negative error number; errno is left alone but by functions that return NULL.
  */
 #ifndef SHEAF_KMEM_CACHE_H
 #define SHEAF_KMEM_CACHE_H
@@ -44,8 +44,8 @@ struct kmem_cache *kmem_cache_create(const char *name, unsigned int size, const 
                                      slab_flags_t flags);
 
 /*
- * Destroy a cache that nobody uses any more; NULL is allowed. When objects were not freed, says so on standard error, leaves the
- * cache as it is and returns -EBUSY; 0 otherwise. Not for signal handlers.
+ * Destroy a cache that nobody uses any more; NULL is allowed. When objects were not freed, says so on standard error,
+ * leaves the cache as it is and returns -EBUSY; 0 otherwise. Not for signal handlers.
  */
 int kmem_cache_destroy(struct kmem_cache *cache);
 

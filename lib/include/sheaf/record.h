@@ -30,7 +30,7 @@
 
 #include <stdint.h>
 
-#define SHEAF_RECORD_MAGIC "SHEAFREC"
+#define SHEAF_RECORD_MAGIC   "SHEAFREC"
 #define SHEAF_RECORD_VERSION 1
 
 /* How a process reaches its slots; `mode` in the header. */
