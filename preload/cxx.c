@@ -40,15 +40,12 @@ static void *allocate(size_t size, size_t align)
 }
 
 /* As the standard has it: the handler is called until memory is found, it throws, or there is none. */
-static noinline_cold void *new_failed(size_t size, size_t align, bool nothrow)
+static noinline_cold void *new_failed(size_t size, size_t align)
 {
     for (;;) {
         new_handler handler = current_handler();
-        if (!handler) {
-            if (nothrow)
-                return NULL;
+        if (!handler)
             throw_bad_alloc();
-        }
         handler();
         void *p = allocate(size, align);
         if (p)
@@ -56,62 +53,146 @@ static noinline_cold void *new_failed(size_t size, size_t align, bool nothrow)
     }
 }
 
-#define symbol_of(name, target) __attribute__((visibility("default"), alias(#target)))
+/* ---- the four that a program replaces, and all others stand on ---- */
 
-/* new and new[] are one function each, plain, nothrow, aligned, and both. */
 sheaf_export void *_Znwm(size_t size);
 sheaf_export void *_Znwm(size_t size)
 {
     void *p = malloc_fast(size);
-    return likely(p != NULL) ? p : new_failed(size, 0, false);
-}
-
-sheaf_export void *_ZnwmRKSt9nothrow_t(size_t size, const void *tag);
-sheaf_export void *_ZnwmRKSt9nothrow_t(size_t size, const void *tag)
-{
-    (void)tag;
-    void *p = malloc_fast(size);
-    return likely(p != NULL) ? p : new_failed(size, 0, true);
+    return likely(p != NULL) ? p : new_failed(size, 0);
 }
 
 sheaf_export void *_ZnwmSt11align_val_t(size_t size, size_t align);
 sheaf_export void *_ZnwmSt11align_val_t(size_t size, size_t align)
 {
     void *p = malloc_aligned(align, size);
-    return likely(p != NULL) ? p : new_failed(size, align, false);
+    return likely(p != NULL) ? p : new_failed(size, align);
 }
 
-sheaf_export void *_ZnwmSt11align_val_tRKSt9nothrow_t(size_t size, size_t align, const void *tag);
-sheaf_export void *_ZnwmSt11align_val_tRKSt9nothrow_t(size_t size, size_t align, const void *tag)
-{
-    (void)tag;
-    void *p = malloc_aligned(align, size);
-    return likely(p != NULL) ? p : new_failed(size, align, true);
-}
-
-void *_Znam(size_t size) symbol_of(_Znam, _Znwm);
-void *_ZnamRKSt9nothrow_t(size_t size, const void *tag) symbol_of(_ZnamRKSt9nothrow_t, _ZnwmRKSt9nothrow_t);
-void *_ZnamSt11align_val_t(size_t size, size_t align) symbol_of(_ZnamSt11align_val_t, _ZnwmSt11align_val_t);
-void *_ZnamSt11align_val_tRKSt9nothrow_t(size_t size, size_t align, const void *tag)
-    symbol_of(_ZnamSt11align_val_tRKSt9nothrow_t, _ZnwmSt11align_val_tRKSt9nothrow_t);
-
-/* All twelve forms of delete take the pointer first; size, alignment and tag tell nothing that the map does not know.
- */
 sheaf_export void _ZdlPv(void *p);
 sheaf_export void _ZdlPv(void *p)
 {
     free_fast(p);
 }
 
-#define DELETE(symbol) void symbol(void *p) symbol_of(symbol, _ZdlPv);
-DELETE(_ZdaPv)
-DELETE(_ZdlPvm)
-DELETE(_ZdaPvm)
-DELETE(_ZdlPvRKSt9nothrow_t)
-DELETE(_ZdaPvRKSt9nothrow_t)
-DELETE(_ZdlPvSt11align_val_t)
-DELETE(_ZdaPvSt11align_val_t)
-DELETE(_ZdlPvmSt11align_val_t)
-DELETE(_ZdaPvmSt11align_val_t)
-DELETE(_ZdlPvSt11align_val_tRKSt9nothrow_t)
-DELETE(_ZdaPvSt11align_val_tRKSt9nothrow_t)
+sheaf_export void _ZdlPvSt11align_val_t(void *p, size_t align);
+sheaf_export void _ZdlPvSt11align_val_t(void *p, size_t align)
+{
+    (void)align;
+    free_fast(p);
+}
+
+/*
+ * The same by their symbols: whatever the program or another library put there. What nothrow new gave may be deleted by
+ * plain delete (std::stable_sort does so), so when a program replaces some, the others must follow, as libstdc++'s do.
+ * Where nothing is replaced that costs a jump. The names keep the compiler from seeing that it knows the functions.
+ */
+void *plain_new(size_t size) __asm__("_Znwm");
+void *array_new(size_t size) __asm__("_Znam");
+void *aligned_new(size_t size, size_t align) __asm__("_ZnwmSt11align_val_t");
+void *aligned_array_new(size_t size, size_t align) __asm__("_ZnamSt11align_val_t");
+void plain_delete(void *p) __asm__("_ZdlPv");
+void array_delete(void *p) __asm__("_ZdaPv");
+void aligned_delete(void *p, size_t align) __asm__("_ZdlPvSt11align_val_t");
+void aligned_array_delete(void *p, size_t align) __asm__("_ZdaPvSt11align_val_t");
+
+/* ---- arrays ---- */
+
+sheaf_export void *_Znam(size_t size);
+sheaf_export void *_Znam(size_t size)
+{
+    return plain_new(size);
+}
+
+sheaf_export void *_ZnamSt11align_val_t(size_t size, size_t align);
+sheaf_export void *_ZnamSt11align_val_t(size_t size, size_t align)
+{
+    return aligned_new(size, align);
+}
+
+/* ---- nothrow ---- */
+
+/*
+ * libstdc++'s own operator of that name, which calls the throwing one and catches what it or the handler throws: C
+ * cannot. Without a handler nothing can be thrown by ours, and NULL is all there is to say.
+ */
+static noinline_cold void *next_nothrow(const char *symbol, size_t size, size_t align, const void *tag)
+{
+    union {
+        void *symbol;
+        void *(*plain)(size_t, const void *);
+        void *(*aligned)(size_t, size_t, const void *);
+    } next = {.symbol = dlsym(RTLD_NEXT, symbol)};
+    if (!next.symbol) /* libstdc++ is linked into the program: what is thrown will end it */
+        return align ? aligned_new(size, align) : plain_new(size);
+    return align ? next.aligned(size, align, tag) : next.plain(size, tag);
+}
+
+static noinline_cold void *nothrow_failed(const char *symbol, size_t size, size_t align, const void *tag)
+{
+    return current_handler() ? next_nothrow(symbol, size, align, tag) : NULL;
+}
+
+static void *own_new(size_t size) __attribute__((alias("_Znwm")));
+static void *own_array_new(size_t size) __attribute__((alias("_Znam")));
+static void *own_aligned_new(size_t size, size_t align) __attribute__((alias("_ZnwmSt11align_val_t")));
+static void *own_aligned_array_new(size_t size, size_t align) __attribute__((alias("_ZnamSt11align_val_t")));
+
+#define NOTHROW(name, replaced)                                                                                      \
+    sheaf_export void *name(size_t size, const void *tag);                                                           \
+    sheaf_export void *name(size_t size, const void *tag)                                                            \
+    {                                                                                                                \
+        if (unlikely(replaced))                                                                                      \
+            return next_nothrow(#name, size, 0, tag);                                                                \
+        void *p = malloc_fast(size);                                                                                 \
+        return likely(p != NULL) ? p : nothrow_failed(#name, size, 0, tag);                                          \
+    }
+NOTHROW(_ZnwmRKSt9nothrow_t, plain_new != own_new)
+NOTHROW(_ZnamRKSt9nothrow_t, plain_new != own_new || array_new != own_array_new)
+
+#define NOTHROW_ALIGNED(name, replaced)                                                                              \
+    sheaf_export void *name(size_t size, size_t align, const void *tag);                                             \
+    sheaf_export void *name(size_t size, size_t align, const void *tag)                                              \
+    {                                                                                                                \
+        if (unlikely(replaced))                                                                                      \
+            return next_nothrow(#name, size, align, tag);                                                            \
+        void *p = malloc_aligned(align, size);                                                                       \
+        return likely(p != NULL) ? p : nothrow_failed(#name, size, align, tag);                                      \
+    }
+NOTHROW_ALIGNED(_ZnwmSt11align_val_tRKSt9nothrow_t, aligned_new != own_aligned_new)
+NOTHROW_ALIGNED(_ZnamSt11align_val_tRKSt9nothrow_t,
+                aligned_new != own_aligned_new || aligned_array_new != own_aligned_array_new)
+
+/* ---- delete: size and tag tell nothing that the map does not know ---- */
+
+#define DELETE(name, on)                                                                                             \
+    sheaf_export void name(void *p);                                                                                 \
+    sheaf_export void name(void *p)                                                                                  \
+    {                                                                                                                \
+        on(p);                                                                                                       \
+    }
+DELETE(_ZdaPv, plain_delete)
+DELETE(_ZdlPvm, plain_delete)
+DELETE(_ZdaPvm, array_delete)
+DELETE(_ZdlPvRKSt9nothrow_t, plain_delete)
+DELETE(_ZdaPvRKSt9nothrow_t, array_delete)
+
+#define DELETE_ALIGNED(name, on)                                                                                     \
+    sheaf_export void name(void *p, size_t align);                                                                   \
+    sheaf_export void name(void *p, size_t align)                                                                    \
+    {                                                                                                                \
+        on(p, align);                                                                                                \
+    }
+DELETE_ALIGNED(_ZdaPvSt11align_val_t, aligned_delete)
+DELETE_ALIGNED(_ZdlPvSt11align_val_tRKSt9nothrow_t, aligned_delete)
+DELETE_ALIGNED(_ZdaPvSt11align_val_tRKSt9nothrow_t, aligned_array_delete)
+
+#define DELETE_SIZED_ALIGNED(name, on)                                                                               \
+    sheaf_export void name(void *p, size_t size, size_t align);                                                      \
+    sheaf_export void name(void *p, size_t size, size_t align)                                                       \
+    {                                                                                                                \
+        (void)size;                                                                                                  \
+        on(p, align);                                                                                                \
+    }
+DELETE_SIZED_ALIGNED(_ZdlPvmSt11align_val_t, aligned_delete)
+DELETE_SIZED_ALIGNED(_ZdaPvmSt11align_val_t, aligned_array_delete)

@@ -33,7 +33,7 @@ sheaf_export void *calloc(size_t count, size_t size)
         errno = ENOMEM;
         return NULL;
     }
-    if (likely(bytes < sheaf_fast.limit)) {
+    if (likely(bytes < fast_head(any_base)->limit)) {
         void *p = malloc_fast(bytes);
         return likely(p != NULL) ? memset(p, 0, bytes) : NULL;
     }

@@ -213,18 +213,18 @@ static struct sheaf_record_cache *entry_of(const struct kmem_cache *cache)
 static void publish_cache(const struct kmem_cache *cache)
 {
     uint64_t *gauges = entry_of(cache)->gauges;
-    int64_t barn_objects = 0, barn_sheaves = 0, barn_limit = 0;
+    uint64_t in_barns = 0, barns_sheaves = 0, barns_limit = 0;
     for (int i = 0; i < DOMAINS; i++) {
-        barn_objects += atomic_load_explicit(&cache->barns[i].objects, memory_order_relaxed);
-        barn_sheaves += atomic_load_explicit(&cache->barns[i].sheaves, memory_order_relaxed);
-        barn_limit += atomic_load_explicit(&cache->barns[i].limit, memory_order_relaxed);
+        in_barns += barn_objects(&cache->barns[i]);
+        barns_sheaves += barn_sheaves(&cache->barns[i]);
+        barns_limit += atomic_load_explicit(&cache->barns[i].limit, memory_order_relaxed);
     }
     write_once(gauges[GAUGE_slabs], cache->slab.slabs);
     write_once(gauges[GAUGE_objects], (uint64_t)cache->slab.slabs * cache->slab.objects);
     write_once(gauges[GAUGE_free_in_slabs], cache->slab.free);
-    write_once(gauges[GAUGE_barn_sheaves], (uint64_t)barn_sheaves);
-    write_once(gauges[GAUGE_barn_objects], (uint64_t)barn_objects);
-    write_once(gauges[GAUGE_barn_limit], (uint64_t)barn_limit);
+    write_once(gauges[GAUGE_barn_sheaves], barns_sheaves);
+    write_once(gauges[GAUGE_barn_objects], in_barns);
+    write_once(gauges[GAUGE_barn_limit], barns_limit);
     write_once(gauges[GAUGE_inherited], cache->inherited);
     write_once(gauges[GAUGE_alloc_slab], cache->slab.alloc_slab);
     write_once(gauges[GAUGE_free_slab], cache->slab.free_slab);
@@ -331,15 +331,30 @@ void record_fork_child(void)
     errno = saved;
 }
 
+/* Not ru_maxrss at first: a program that was started by vfork inherits its parent's. */
+static uint64_t peak_rss(void)
+{
+    char text[4096];
+    long fd = sys_call(SYS_openat, AT_FDCWD, (long)"/proc/self/status", O_RDONLY | O_CLOEXEC, 0, 0, 0);
+    if (fd >= 0) {
+        long length = sys_call3(SYS_read, fd, (long)text, sizeof(text) - 1);
+        sys_call3(SYS_close, fd, 0, 0);
+        text[length > 0 ? length : 0] = 0;
+        const char *peak = strstr(text, "\nVmHWM:");
+        if (peak)
+            return strtoull(peak + sizeof("\nVmHWM:") - 1, NULL, 10) * 1024;
+    }
+    struct rusage usage;
+    return getrusage(RUSAGE_SELF, &usage) == 0 ? (uint64_t)usage.ru_maxrss * 1024 : 0;
+}
+
 void record_end(void)
 {
     if (!header)
         return;
-    struct rusage usage;
     cache_fold_all();
     publish_all();
-    if (getrusage(RUSAGE_SELF, &usage) == 0)
-        header->peak_rss = (uint64_t)usage.ru_maxrss * 1024;
+    header->peak_rss = peak_rss();
     header->end_time_ns = now_ns();
     __atomic_store_n(&header->state, SHEAF_RECORD_ENDED, __ATOMIC_RELEASE);
 }

@@ -1,6 +1,8 @@
 #include "cache/kmem_cache.h"
 #include "cache/misuse.h"
 
+#include <string.h>
+
 /*
  * Nothing is locked on entry to or exit from any function here, and no slot is held while they work: a sheaf is
  * filled or emptied while it belongs to nobody else, and then installed by one compare-and-store of the slot's word.
@@ -16,8 +18,18 @@ struct sheaf *cache_take_spare(unsigned slot, uintptr_t id)
     _Atomic uint64_t *spare = &slot_words(slot, id)->spare;
     if (!(uint32_t)atomic_load_explicit(spare, memory_order_relaxed))
         return NULL;
-    uint32_t offset = (uint32_t)atomic_fetch_and(spare, ~0ull << 32);
+    uint32_t offset = (uint32_t)atomic_fetch_and(spare, ~0ull << 32); /* what has grown stays */
     return offset ? sheaf_at(offset) : NULL;
+}
+
+/*
+ * The objects in the spare, a hint: whoever takes it meanwhile may change it. -1 where there is none. Looking before
+ * taking saves two locked instructions each time the spare is no help.
+ */
+static int spare_holds(unsigned slot, uintptr_t id)
+{
+    uint32_t offset = (uint32_t)atomic_load_explicit(&slot_words(slot, id)->spare, memory_order_relaxed);
+    return offset ? read_once(sheaf_at(offset)->count) : -1;
 }
 
 static bool put_spare(unsigned slot, uintptr_t id, struct sheaf *sheaf)
@@ -62,7 +74,7 @@ static unsigned next_capacity(const struct kmem_cache *cache, unsigned slot)
 {
     _Atomic uint64_t *spare = &slot_words(slot, SLOT_ID(cache->number))->spare;
     uint64_t seen = atomic_load_explicit(spare, memory_order_relaxed);
-    unsigned capacity = (unsigned)(seen >> 32);
+    unsigned capacity = spare_capacity(seen);
     unsigned larger = step_up(cache, capacity);
     if (likely(larger == capacity))
         return capacity;
@@ -71,7 +83,7 @@ static unsigned next_capacity(const struct kmem_cache *cache, unsigned slot)
     bool fits = atomic_load_explicit(used, memory_order_relaxed) + bytes <= (int64_t)sheaf_config.slot_budget;
     if (!fits && capacity)
         return capacity;
-    uint64_t wanted = (uint64_t)larger << 32 | (uint32_t)seen;
+    uint64_t wanted = (seen & ~SPARE_CAPACITY) | (uint64_t)larger << 32;
     if (atomic_compare_exchange_strong(spare, &seen, wanted))
         atomic_fetch_add_explicit(used, bytes, memory_order_relaxed);
     return larger;
@@ -142,25 +154,6 @@ static void replace_main(struct kmem_cache *cache, unsigned slot, uint64_t top, 
 }
 
 /*
- * A class whose count was full so often in a row, no other class's between, is nearly all of the slot's traffic. Racy
- * on purpose: a wrong guess is only slower.
- */
-#define HOT_RUN 8
-static void note_traffic(unsigned slot, uint16_t id)
-{
-    struct slot_head *head = slot_head(slot);
-    if (read_once(head->folded_id) != id) {
-        write_once(head->folded_id, id);
-        write_once(head->folded_run, 0);
-        write_once(head->hot_id, 0);
-    } else if (read_once(head->folded_run) < HOT_RUN) {
-        write_once(head->folded_run, head->folded_run + 1);
-    } else if (read_once(head->hot_id) != id) {
-        write_once(head->hot_id, id);
-    }
-}
-
-/*
  * The count of pops is full: fold it. The slot is held while the sheaf's count is set, because who replaces main
  * reads it; that is two stores, and nobody waits for us.
  */
@@ -168,7 +161,6 @@ static void fold_in_place(struct kmem_cache *cache, unsigned slot, uint64_t top)
 {
     if (!slot_install(slot, SLOT_ID(cache->number), top, TOP_HELD))
         return;
-    note_traffic(slot, (uint16_t)SLOT_ID(cache->number));
     struct sheaf *sheaf = cache_fold(cache, slot, top);
     __atomic_store_n(&slot_words(slot, SLOT_ID(cache->number))->top, top_of(sheaf), __ATOMIC_RELEASE);
 }
@@ -194,21 +186,50 @@ static struct sheaf *refill(struct kmem_cache *cache, unsigned slot, struct shea
     return empty;
 }
 
-/* A sheaf with at least one object, in the kernel's order of tries: spare, barn, refill. */
-static struct sheaf *find_filled(struct kmem_cache *cache, unsigned slot)
+/*
+ * Main, whose word was `top`, and spare change places. Where that happens often for what main was good for, a load
+ * swings by more than one sheaf holds and less than two, and never asks for a new sheaf: every SWAPS_TO_GROW-th time
+ * sheaves grow by a step (batches of 100 objects: 5 swaps each with sheaves of 61, none with those of 125).
+ */
+#define SWAPS_TO_GROW 16
+static struct sheaf *swap_spare(struct kmem_cache *cache, unsigned slot, uint64_t top, struct sheaf *spare)
 {
-    struct sheaf *spare = cache_take_spare(slot, SLOT_ID(cache->number));
-    if (spare && spare->count) {
-        count(slot, cache->number, COUNT_spare_swap, 1);
+    count(slot, cache->number, COUNT_spare_swap, 1);
+    if (top_offset(top) && top_pops(top) > 4ul * spare->capacity)
         return spare;
+    uint64_t seen = atomic_fetch_add(&slot_words(slot, SLOT_ID(cache->number))->spare, SPARE_SWAP);
+    bool grow = (seen >> SPARE_SWAP_SHIFT) % SWAPS_TO_GROW == SWAPS_TO_GROW - 1;
+    unsigned capacity = grow ? next_capacity(cache, slot) : spare_capacity(seen);
+    struct sheaf *larger = spare->capacity < capacity ? empty_sheaf_alloc(capacity) : NULL;
+    if (!larger)
+        return spare;
+    memcpy(larger->objects, spare->objects, spare->count * sizeof(void *));
+    larger->count = spare->count;
+    spare->count = 0;
+    empty_sheaf_free(spare);
+    return larger;
+}
+
+/* A sheaf with at least one object, in the kernel's order of tries: spare, barn, refill. */
+static struct sheaf *find_filled(struct kmem_cache *cache, unsigned slot, uint64_t top)
+{
+    struct sheaf *spare = NULL;
+    if (spare_holds(slot, SLOT_ID(cache->number)) > 0) {
+        spare = cache_take_spare(slot, SLOT_ID(cache->number));
+        if (spare && spare->count)
+            return swap_spare(cache, slot, top, spare);
     }
     struct sheaf *full = barn_get(barn_of(cache));
     if (full) {
         count(slot, cache->number, COUNT_barn_get, 1);
-        if (spare)
+        if (unlikely(spare != NULL))
             cache_put_sheaf(cache, slot, spare);
         return full;
     }
+    if (!spare)
+        spare = cache_take_spare(slot, SLOT_ID(cache->number));
+    if (unlikely(spare && spare->count))
+        return swap_spare(cache, slot, top, spare);
     count(slot, cache->number, COUNT_barn_get_fail, 1);
     barn_missed(barn_of(cache), cache->barn_most);
     return refill(cache, slot, spare);
@@ -237,11 +258,11 @@ void *cache_alloc_slow(struct kmem_cache *cache)
 {
     uintptr_t id = SLOT_ID(cache->number);
     unsigned slot = 0;
-    cache_decay();
     for (int i = 0; i < TRIES; i++) {
         slot = slot_current();
         if (!slot_enter(slot))
             break;
+        cache_decay(slot);
         uint64_t top = read_once(slot_words(slot, id)->top);
         if (unlikely(top == TOP_HELD)) {
             count(slot, cache->number, COUNT_held, 1);
@@ -259,7 +280,7 @@ void *cache_alloc_slow(struct kmem_cache *cache)
         }
         if (!cache->capacity)
             break;
-        struct sheaf *sheaf = find_filled(cache, slot);
+        struct sheaf *sheaf = find_filled(cache, slot, top);
         if (!sheaf)
             break;
         void *object = sheaf->objects[--sheaf->count];
@@ -273,14 +294,22 @@ void *cache_alloc_slow(struct kmem_cache *cache)
 
 /* ---- free: main is full ---- */
 
-/* A sheaf with room: the spare, else one exchanged with the barn, else the spare flushed to its slabs. */
-static struct sheaf *find_room(struct kmem_cache *cache, unsigned slot)
+/*
+ * A sheaf with room: the spare, else an empty one, and main goes to the barn (or is flushed) when it is replaced. With
+ * no memory for an empty one, the spare is exchanged with the barn or flushed.
+ */
+static struct sheaf *find_room(struct kmem_cache *cache, unsigned slot, uint64_t top)
 {
-    struct sheaf *spare = cache_take_spare(slot, SLOT_ID(cache->number));
-    if (spare && spare->count < spare->capacity) {
-        count(slot, cache->number, COUNT_spare_swap, 1);
-        return spare;
+    uintptr_t id = SLOT_ID(cache->number);
+    int holds = spare_holds(slot, id);
+    if (holds < 0 || holds >= (int)spare_capacity(slot_words(slot, id)->spare)) {
+        struct sheaf *empty = empty_sheaf_alloc(next_capacity(cache, slot));
+        if (likely(empty != NULL))
+            return empty;
     }
+    struct sheaf *spare = cache_take_spare(slot, id);
+    if (spare && spare->count < spare->capacity)
+        return swap_spare(cache, slot, top, spare);
     if (spare && !put_in_barn(cache, slot, spare, false)) {
         if (cache_flush_sheaf(cache, slot, spare))
             return spare;
@@ -315,7 +344,7 @@ static void free_around(struct kmem_cache *cache, unsigned slot, void *object)
  */
 static bool on_top(const uint64_t *word, uint64_t top, unsigned depth, const void *object)
 {
-    void *const *at = (void *const *)(space.base + top_offset(top));
+    void *const *at = sheaf_entry(top_offset(top));
     bool found = (depth > 0 && __atomic_load_n(&at[-1], __ATOMIC_ACQUIRE) == object) ||
                  (depth > 1 && __atomic_load_n(&at[-2], __ATOMIC_ACQUIRE) == object);
     return found && read_once(*word) == top;
@@ -325,11 +354,11 @@ void cache_free_slow(struct kmem_cache *cache, void *object)
 {
     uintptr_t id = SLOT_ID(cache->number);
     unsigned slot = 0;
-    cache_decay();
     for (int i = 0; i < TRIES; i++) {
         slot = slot_current();
         if (!slot_enter(slot))
             break;
+        cache_decay(slot);
         uint64_t *word = &slot_words(slot, id)->top;
         uint64_t top = read_once(*word);
         if (unlikely(top == TOP_HELD)) {
@@ -348,7 +377,7 @@ void cache_free_slow(struct kmem_cache *cache, void *object)
         }
         if (!cache->capacity)
             break;
-        struct sheaf *sheaf = find_room(cache, slot);
+        struct sheaf *sheaf = find_room(cache, slot, top);
         if (!sheaf)
             break;
         sheaf->objects[sheaf->count++] = object;

@@ -1,20 +1,23 @@
 #include "cache/barn.h"
 
+#define ONE_SHEAF (1ull << BARN_SHEAF_SHIFT)
+#define OBJECTS   (ONE_SHEAF - 1)
+
 bool barn_put(struct barn *barn, struct sheaf *sheaf, bool force)
 {
-    int64_t n = sheaf->count;
-    int64_t limit = atomic_load_explicit(&barn->limit, memory_order_relaxed);
-    if (!force && atomic_load_explicit(&barn->objects, memory_order_relaxed) + n > limit)
+    uint64_t limit = atomic_load_explicit(&barn->limit, memory_order_relaxed);
+    uint64_t n = sheaf->count, add = ONE_SHEAF + n;
+    if (!force && barn_objects(barn) + n > limit)
         goto refused;
-    if (atomic_fetch_add_explicit(&barn->objects, n, memory_order_relaxed) + n > limit && !force) {
-        atomic_fetch_sub_explicit(&barn->objects, n, memory_order_relaxed);
+    if ((atomic_fetch_add_explicit(&barn->held, add, memory_order_relaxed) & OBJECTS) + n > limit && !force) {
+        atomic_fetch_sub_explicit(&barn->held, add, memory_order_relaxed);
         goto refused;
     }
-    atomic_fetch_add_explicit(&barn->sheaves, 1, memory_order_relaxed);
     sheaf_stack_push(&barn->full, sheaf);
     return true;
 refused:
-    atomic_fetch_add_explicit(&barn->refused, 1, memory_order_relaxed);
+    if (!atomic_load_explicit(&barn->refused, memory_order_relaxed))
+        atomic_store_explicit(&barn->refused, true, memory_order_relaxed);
     return false;
 }
 
@@ -26,8 +29,8 @@ struct sheaf *barn_get(struct barn *barn)
     struct sheaf *sheaf = sheaf_stack_pop(&barn->full);
     if (!sheaf)
         return NULL;
-    int64_t left = atomic_fetch_sub_explicit(&barn->objects, sheaf->count, memory_order_relaxed) - sheaf->count;
-    atomic_fetch_sub_explicit(&barn->sheaves, 1, memory_order_relaxed);
+    uint64_t take = ONE_SHEAF + sheaf->count;
+    uint64_t left = (atomic_fetch_sub_explicit(&barn->held, take, memory_order_relaxed) - take) & OBJECTS;
     if (left < atomic_load_explicit(&barn->low, memory_order_relaxed))
         atomic_store_explicit(&barn->low, left, memory_order_relaxed);
     return sheaf;
@@ -37,17 +40,17 @@ void barn_missed(struct barn *barn, uint32_t most)
 {
     if (!atomic_load_explicit(&barn->refused, memory_order_relaxed))
         return;
-    atomic_store_explicit(&barn->refused, 0, memory_order_relaxed);
+    atomic_store_explicit(&barn->refused, false, memory_order_relaxed);
     uint32_t limit = atomic_load_explicit(&barn->limit, memory_order_relaxed);
     uint32_t larger = limit + limit / 2;
     atomic_store_explicit(&barn->limit, larger < most ? larger : most, memory_order_relaxed);
 }
 
-int64_t barn_decay(struct barn *barn, uint32_t least)
+uint64_t barn_decay(struct barn *barn, uint32_t least)
 {
     uint32_t limit = atomic_load_explicit(&barn->limit, memory_order_relaxed);
-    int64_t now = atomic_load_explicit(&barn->objects, memory_order_relaxed);
-    int64_t low = atomic_exchange_explicit(&barn->low, now, memory_order_relaxed);
+    uint64_t now = barn_objects(barn);
+    uint64_t low = atomic_exchange_explicit(&barn->low, now, memory_order_relaxed);
     if (limit > least)
         atomic_store_explicit(&barn->limit, limit - (limit - least) / 4, memory_order_relaxed);
     return low < now ? low : now;

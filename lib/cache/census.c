@@ -35,8 +35,8 @@ void cache_census(const struct kmem_cache *cache, struct cache_census *census)
     allocs += counter_sum(number, COUNT_alloc_fastpath) + counter_sum(number, COUNT_alloc_slowpath);
     frees += counter_sum(number, COUNT_free_fastpath) + counter_sum(number, COUNT_free_slowpath);
     for (int i = 0; i < DOMAINS; i++) {
-        census->in_barns += (uint64_t)atomic_load_explicit(&cache->barns[i].objects, memory_order_relaxed);
-        census->barn_sheaves += (uint64_t)atomic_load_explicit(&cache->barns[i].sheaves, memory_order_relaxed);
+        census->in_barns += barn_objects(&cache->barns[i]);
+        census->barn_sheaves += barn_sheaves(&cache->barns[i]);
         census->barn_limit += atomic_load_explicit(&cache->barns[i].limit, memory_order_relaxed);
     }
     uint64_t in = cache->inherited + allocs;

@@ -27,7 +27,7 @@ struct sheaf_config {
         .barn = 512ul << 10, .barn_max = 2ul << 20, .keep = 64ul << 20, .decay_ms = 1000                             \
     }
 
-extern struct sheaf_config sheaf_config;
+extern hidden struct sheaf_config sheaf_config;
 
 /* Called once, before the first allocation. The library keeps the defaults, the preloaded object reads the
  * environment. */

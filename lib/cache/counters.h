@@ -27,17 +27,26 @@ enum process_value {
 };
 
 /* Where slots count: in the space, or in the record file. */
-extern char *counters_base;
+extern hidden char *counters_base;
 
 static inline uint64_t *counter_at(unsigned slot, unsigned number, enum slot_counter which)
 {
     return (uint64_t *)(void *)(counters_base + slot * COUNTER_BLOCK + (size_t)number * COUNTER_STRIDE) + which;
 }
 
-/* Slow paths only. Atomic, because the thread may have left the slot. */
+/*
+ * Slow paths only. With rseq it is the slot that the thread is on now which counts (whatever `slot` was meant), because
+ * only there an addition needs no lock: a swap of sheaves counts four things, and locked that was half of its time. Else
+ * atomic, because the thread may have left the slot. One process never does both.
+ */
+extern hidden const struct rseq_area *counters_area; /* NULL: not with rseq */
+
 static inline void count(unsigned slot, unsigned number, enum slot_counter which, uint64_t n)
 {
-    __atomic_fetch_add(counter_at(slot, number, which), n, __ATOMIC_RELAXED);
+    if (likely(counters_area != NULL))
+        rseq_add(counters_area, (uintptr_t)counter_at(0, number, which), n);
+    else
+        __atomic_fetch_add(counter_at(slot, number, which), n, __ATOMIC_RELAXED);
 }
 
 /* The sum over all slots. */

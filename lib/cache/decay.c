@@ -7,7 +7,6 @@
 
 #define LOOK_EVERY 32 /* slow paths between two looks at the clock */
 
-static uint32_t calls; /* racy on purpose */
 static _Atomic uint32_t last_ms;
 static _Atomic uint64_t trims;
 
@@ -16,11 +15,11 @@ uint64_t decay_trims(void)
     return atomic_load_explicit(&trims, memory_order_relaxed);
 }
 
-static void empty_barn(struct kmem_cache *cache, struct barn *barn, int64_t objects)
+static void empty_barn(struct kmem_cache *cache, struct barn *barn, uint64_t objects)
 {
     struct sheaf *sheaf;
     while (objects > 0 && (sheaf = barn_get(barn))) {
-        objects -= sheaf->count;
+        objects -= objects < sheaf->count ? objects : sheaf->count;
         if (!cache_flush_sheaf(cache, 0, sheaf)) {
             barn_put(barn, sheaf, true);
             return;
@@ -36,7 +35,7 @@ void cache_drain(struct kmem_cache *cache)
     takeover(cache, 0, read_once(slot_top), TAKEOVER_EMPTY);
     lock_release(&takeover_lock);
     for (int i = 0; i < DOMAINS; i++)
-        empty_barn(cache, &cache->barns[i], INT64_MAX);
+        empty_barn(cache, &cache->barns[i], UINT64_MAX);
     slab_shrink(&cache->slab);
     if (cache_publish)
         cache_publish(cache);
@@ -96,16 +95,22 @@ void cache_decay_force(void)
         if (!cache_in_use(cache))
             continue;
         for (int d = 0; d < DOMAINS; d++)
-            if (atomic_load_explicit(&cache->barns[d].objects, memory_order_relaxed))
+            if (barn_objects(&cache->barns[d]))
                 empty_barn(cache, &cache->barns[d], barn_decay(&cache->barns[d], cache->barn_least));
         slab_shrink(&cache->slab);
     }
     region_purge(false);
 }
 
-void cache_decay(void)
+void cache_decay(unsigned slot)
 {
-    if (likely(++calls % LOOK_EVERY) || !sheaf_config.decay_ms)
+    /* racy on purpose, and in the slot: one counter for all would go from CPU to CPU */
+    if (unlikely(!slot_commit(slot)))
+        return;
+    uint64_t *calls = &slot_head(slot)->slow_calls;
+    uint64_t n = read_once(*calls) + 1;
+    write_once(*calls, n);
+    if (likely(n % LOOK_EVERY) || !sheaf_config.decay_ms)
         return;
     uint32_t now = clock_ms();
     uint32_t last = atomic_load_explicit(&last_ms, memory_order_relaxed);

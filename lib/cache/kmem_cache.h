@@ -30,8 +30,8 @@ struct kmem_cache {
     struct barn barns[DOMAINS];
 };
 
-extern struct kmem_cache caches[CACHE_MAX];
-extern unsigned cache_top; /* numbers from here up were never used */
+extern hidden struct kmem_cache caches[CACHE_MAX];
+extern hidden unsigned cache_top; /* numbers from here up were never used */
 
 static inline bool cache_in_use(const struct kmem_cache *cache)
 {
@@ -40,7 +40,7 @@ static inline bool cache_in_use(const struct kmem_cache *cache)
 
 /* Everything below the malloc layer, once; any number of threads may call it. False: the system grants no memory. */
 bool cache_layer_init(void);
-extern bool cache_layer_ready;
+extern hidden bool cache_layer_ready;
 
 /* Called after each slow path when somebody keeps a record (the preloaded object does); NULL otherwise. */
 extern void (*cache_publish)(const struct kmem_cache *cache);
@@ -76,7 +76,7 @@ void cache_drain_slot(unsigned slot);
 
 /* One step of giving memory back by age: idle slots, barns, slabs, region. Cheap when it is not time. No lock held.
  */
-void cache_decay(void);
+void cache_decay(unsigned slot);
 void cache_decay_force(void);
 
 /* Bring all that the slots' words count to the counters; exact but for what runs meanwhile. */

@@ -34,9 +34,9 @@ sheaf_export void *kmem_cache_zalloc(struct kmem_cache *cache, gfp_t flags)
 static struct kmem_cache *cache_of(const void *object)
 {
     uintptr_t unit = unit_of(object);
-    if (unit >= space.unit_count || !space.ids[unit])
+    if (unit >= space.unit_count || !*unit_id(unit))
         return NULL;
-    return &caches[space.ids[unit] >> 4];
+    return &caches[*unit_id(unit) >> 4];
 }
 
 static void free_checked(struct kmem_cache *cache, void *object)

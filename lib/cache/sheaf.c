@@ -70,7 +70,7 @@ struct sheaf *empty_sheaf_alloc(unsigned capacity)
         sheaf->objects[sheaf->capacity] = NULL;
     sheaf->capacity = (uint16_t)capacity;
     sheaf->count = 0;
-    sheaf->objects[capacity] = (void *)1;
+    sheaf->objects[capacity] = (void *)sheaf_full_mark();
     return sheaf;
 }
 

@@ -5,7 +5,8 @@
  *     word 0      link (low half), count and capacity
  *     word 1      0: a pop that reads it finds the sheaf empty
  *     then        `capacity` pointers
- *     then        1: a push that reads it finds the sheaf full; at the latest the last word
+ *     then        space.base: a push that reads it finds the sheaf full; at the latest the last word. (No object lies
+ *                 there, and a comparison with a register costs less than one with a number.)
  * so that its start follows from any pointer into it and the order of the piece of 4 KiB that it was cut from.
  *
  * `count` is the number of objects while the sheaf belongs to nobody else; while it is a slot's main, it is the
@@ -17,6 +18,7 @@
 #ifndef SHEAF_CACHE_SHEAF_H
 #define SHEAF_CACHE_SHEAF_H
 
+#include "os/rseq.h"
 #include "region/space.h"
 
 #define SHEAF_ORDER_MIN 3 /* 8 words, 5 objects */
@@ -37,14 +39,25 @@ static inline unsigned sheaf_capacity_of(unsigned order)
 }
 unsigned sheaf_order_for(unsigned capacity);
 
-/* Sheaves are known by their offset from the base of words: 32 bits. */
+/* Sheaves are known by their offset from the constant sheaf: 32 bits. */
 static inline uint32_t sheaf_offset(const struct sheaf *sheaf)
 {
-    return (uint32_t)((uintptr_t)sheaf - space.base);
+    return (uint32_t)((uintptr_t)sheaf - space.base - CONSTANT_AT);
 }
 static inline struct sheaf *sheaf_at(uint32_t offset)
 {
-    return (struct sheaf *)(space.base + offset);
+    return (struct sheaf *)(space.base + CONSTANT_AT + offset);
+}
+
+/* The entry that an offset points to. */
+static inline void **sheaf_entry(uint32_t offset)
+{
+    return (void **)(space.base + CONSTANT_AT + offset);
+}
+
+static inline uintptr_t sheaf_full_mark(void)
+{
+    return space.base;
 }
 
 static inline unsigned sheaf_order(const void *in)
@@ -55,7 +68,7 @@ static inline unsigned sheaf_order(const void *in)
 /* The sheaf that an offset points into. */
 static inline struct sheaf *sheaf_containing(uint32_t offset)
 {
-    uintptr_t p = space.base + offset;
+    uintptr_t p = space.base + CONSTANT_AT + offset;
     return (struct sheaf *)(p & ~((8ul << sheaf_order((void *)p)) - 1));
 }
 

@@ -7,11 +7,11 @@
 
 #define FEW_CPUS 8 /* below, one domain: asking cpuid would cost more than it can give */
 
-struct sheaf_fast sheaf_fast;
 enum sheaf_mode slot_mode;
 uint64_t slot_fold_start;
 
-static struct rseq_area area;
+const struct rseq_area *counters_area;
+
 static unsigned lock_slots;      /* slots in use without rseq */
 static uint8_t cpu_domain[8192]; /* one more than the domain, 0: not asked yet */
 static unsigned domain_llc[DOMAINS];
@@ -19,16 +19,21 @@ static _Atomic unsigned domains;
 
 void slot_init(bool rseq, bool own, bool want_cid, bool cpu_id_only, uint32_t fold_interval)
 {
+    slot_commit(0);
+    struct slot_head *head = slot_head(0);
+    *(uintptr_t *)(space.base + CONSTANT_AT) = sheaf_full_mark();
+    head->step = POP_STEP;
     bool is_cid = false;
-    enum rseq_owner owner = rseq ? rseq_probe(own, want_cid && !cpu_id_only, &area, &is_cid) : RSEQ_NONE;
+    enum rseq_owner owner = rseq ? rseq_probe(own, want_cid && !cpu_id_only, &head->area, &is_cid) : RSEQ_NONE;
     slot_mode = owner == RSEQ_NONE  ? SHEAF_MODE_LOCK
                 : owner == RSEQ_OWN ? SHEAF_MODE_RSEQ_OWN
                 : is_cid            ? SHEAF_MODE_RSEQ_MM_CID
                                     : SHEAF_MODE_RSEQ_CPU_ID;
+    /* staged, another slot's counters may not be writable */
+    bool libc = slot_mode == SHEAF_MODE_RSEQ_MM_CID || slot_mode == SHEAF_MODE_RSEQ_CPU_ID;
+    counters_area = libc && !vm_staged ? &head->area : NULL;
     slot_fold_start = (uint64_t)(uint32_t)(0u - fold_interval) << 32;
     lock_slots = space.slots < 64 ? space.slots : 64;
-    slot_commit(0);
-    *(uint64_t *)space.base = 1;
 }
 
 /* Staged: which slots are writable. Two threads may do the same work once. */
@@ -92,9 +97,9 @@ static void *locked_pop(uintptr_t id)
     if (!slot_try_lock(slot))
         return NULL;
     uint64_t *top = &slot_words(slot, id)->top;
-    void *object = *(void **)(space.base + top_offset(*top) - 8);
+    void *object = sheaf_entry(top_offset(*top))[-1];
     if (object && !top_full_count(*top))
-        *top += TOP_HELD - 8;
+        *top += POP_STEP;
     else
         object = NULL;
     slot_unlock(slot);
@@ -107,8 +112,8 @@ static bool locked_push(uintptr_t id, void *object)
     if (!slot_try_lock(slot))
         return false;
     uint64_t *top = &slot_words(slot, id)->top;
-    void **at = (void **)(space.base + top_offset(*top));
-    bool room = at[0] != (void *)1 && at[-1] != object && at[-2] != object;
+    void **at = sheaf_entry(top_offset(*top));
+    bool room = (uintptr_t)at[0] != sheaf_full_mark() && at[-1] != object && at[-2] != object;
     if (room) {
         *at = object;
         *top += 8;
@@ -132,14 +137,14 @@ static bool locked_install(unsigned slot, uint64_t *top, uint64_t old, uint64_t 
 
 static bool ready(void)
 {
-    return slot_mode != SHEAF_MODE_RSEQ_OWN || rseq_register_thread(&area);
+    return slot_mode != SHEAF_MODE_RSEQ_OWN || rseq_register_thread(&slot_head(0)->area);
 }
 
 unsigned slot_current(void)
 {
     if (slot_mode == SHEAF_MODE_LOCK)
         return hashed_slot();
-    unsigned slot = ready() ? rseq_slot(&area) : 0;
+    unsigned slot = ready() ? rseq_slot(&slot_head(0)->area) : 0;
     return slot < space.slots ? slot : 0;
 }
 
@@ -147,14 +152,14 @@ void *slot_pop(uintptr_t id)
 {
     if (slot_mode == SHEAF_MODE_LOCK)
         return locked_pop(id);
-    return ready() ? rseq_pop(&area, space.base, id) : NULL;
+    return ready() ? rseq_pop(space.base, id) : NULL;
 }
 
 bool slot_push(uintptr_t id, void *object)
 {
     if (slot_mode == SHEAF_MODE_LOCK)
         return locked_push(id, object);
-    return ready() && rseq_push(&area, space.base, id, object);
+    return ready() && rseq_push(space.base, id, object);
 }
 
 bool slot_install(unsigned slot, uintptr_t id, uint64_t old, uint64_t new)
@@ -162,7 +167,7 @@ bool slot_install(unsigned slot, uintptr_t id, uint64_t old, uint64_t new)
     uint64_t *top = &slot_words(slot, id)->top;
     if (slot_mode == SHEAF_MODE_LOCK)
         return locked_install(slot, top, old, new);
-    return ready() && rseq_install(&area, slot, top, old, new);
+    return ready() && rseq_install(&slot_head(0)->area, slot, top, old, new);
 }
 
 unsigned slot_top;

@@ -1,19 +1,19 @@
 /*
  * Slots: for each CPU (or concurrency id), two words for each cache.
  *
- * `top` holds, in its low half, the offset from `base` of the first unused entry of the main sheaf, and in its high
- * half the number of objects popped, counted up from fold_start so that it overflows (and so reaches the slow path)
+ * `top` holds, in its low half, the offset from the constant sheaf of the first unused entry of the main sheaf, and in
+ * its high half the number of objects popped, counted up from fold_start so that it overflows (and so reaches the slow path)
  * after fold_interval of them. It is changed only
  *   - by the sections of os/rseq.h on the slot itself (or under the slot's lock, where there is no rseq), and
  *   - by a take-over (cache/takeover.c), which puts TOP_HELD there by compare-and-swap.
- * An offset of 0 is the constant sheaf, {0, 1}: empty and full at once, so that every operation goes slow. With a
- * count of 0 the slot is unused and may be installed to; TOP_HELD means hands off.
+ * An offset of 0 is the constant sheaf, {0, the mark of a full one}: empty and full at once, so that every operation
+ * goes slow. With a count of 0 the slot is unused and may be installed to; TOP_HELD means hands off.
  *
  * `spare` holds the offset of the spare sheaf in its low half, 0 for none; whoever exchanges it for 0 owns the sheaf.
- * The high half is the capacity that the slot's sheaves of this cache have grown to.
+ * In the high half, 16 bits are the capacity that the slot's sheaves of this cache have grown to, and 16 count swaps.
  *
  * Words 0 to 15 of a slot belong to no cache. Cache number 0 (units that hold no slab) has top 0 for ever.
- * In slot 0 the constant sheaf lies there: [6] [7] = 0, [8] = 1, and base is the address of word 8.
+ * In slot 0 the constant sheaf lies there: [6] [7] = 0, [8] = the mark; offsets start at word 8.
  */
 #ifndef SHEAF_CACHE_SLOT_H
 #define SHEAF_CACHE_SLOT_H
@@ -24,40 +24,46 @@
 #include "sheaf/record.h"
 
 #define TOP_HELD        (1ull << 32)
+#define POP_STEP        (TOP_HELD - 8) /* one entry down, one pop more */
 #define CACHE_FIRST     8 /* numbers below have no words */
 #define SLOT_ID(number) ((uintptr_t)(number) << 4)
 
-/* What the fast paths read. All 0 until the first initialisation, and for ever without libc's rseq: every call goes
- * slow. */
-struct sheaf_fast {
-    size_t limit; /* malloc's requests below go by the table of small sizes */
-    uintptr_t base;
-    struct rseq_area area;
-    uintptr_t region;
-    uintptr_t units;
-    const uint16_t *ids;
-} cache_aligned;
-extern struct sheaf_fast sheaf_fast;
-
-struct slot_head {               /* words 0 to 15 */
-    uint64_t none[2];            /* of cache number 0 */
+struct slot_head { /* words 0 to 15 */
+    uint64_t none[2]; /* of cache number 0 */
     _Atomic uint64_t lock;       /* without rseq: 1 while an operation is under way */
     _Atomic int64_t budget_used; /* bytes of objects that its sheaves may hold */
     uint64_t idle_sum;           /* decay: what its words added up to last time */
-    uint16_t hot_id; /* the class that nearly all traffic is in, 0 for none; see rseq_x86_64.h, it lies 24 bytes below
-                        word 8 */
-    uint16_t folded_id;   /* whose count of pops was full latest */
-    uint32_t folded_run;  /* how often in a row */
+    uint64_t slow_calls; /* decay: looks at the clock now and then */
     uint64_t constant[3]; /* [6] .. [8] in slot 0 */
+
+    /* Of slot 0 alone, one cache line with the mark: what the fast paths read. */
+    size_t limit; /* malloc's requests below go by the table of small sizes */
+    struct rseq_area area;
+    uint64_t step;    /* POP_STEP, which no immediate holds */
+    uintptr_t last;   /* base - 1: (last - p) >> 16, signed, indexes the ids from base downwards */
+    uintptr_t lowest; /* indices at or below it, unsigned, are not ours */
 };
+_Static_assert(offsetof(struct slot_head, area) == AREA_AT && offsetof(struct slot_head, step) == STEP_AT,
+              "as os/rseq.h says");
+_Static_assert(offsetof(struct slot_head, constant[2]) == CONSTANT_AT && sizeof(struct slot_head) <= CACHE_FIRST * 16,
+              "as os/rseq.h says");
 
 struct slot_words {
     uint64_t top;
     _Atomic uint64_t spare;
 };
 
-extern enum sheaf_mode slot_mode;
-extern uint64_t slot_fold_start;
+#define SPARE_CAPACITY   (0xffffull << 32)
+#define SPARE_SWAP_SHIFT 48
+#define SPARE_SWAP       (1ull << SPARE_SWAP_SHIFT)
+
+static inline unsigned spare_capacity(uint64_t spare)
+{
+    return (unsigned)(spare >> 32) & 0xffff;
+}
+
+extern hidden enum sheaf_mode slot_mode;
+extern hidden uint64_t slot_fold_start;
 
 /* Choose the mode and set up the constant sheaf. The space exists. */
 void slot_init(bool rseq, bool own, bool want_cid, bool cpu_id_only, uint32_t fold_interval);
@@ -75,7 +81,7 @@ bool slot_push(uintptr_t id, void *object);
 bool slot_install(unsigned slot, uintptr_t id, uint64_t old, uint64_t new);
 
 /* Slots from here up were never installed to. */
-extern unsigned slot_top;
+extern hidden unsigned slot_top;
 void slot_raise_top(unsigned slot);
 
 /* Without rseq: shut the slot for a take-over; false when it stays busy. */
@@ -87,11 +93,11 @@ bool slot_commit(unsigned slot);
 
 static inline struct slot_head *slot_head(unsigned slot)
 {
-    return (struct slot_head *)(space.base - SLOT_WORDS_OFF + ((uintptr_t)slot << SLOT_SHIFT));
+    return (struct slot_head *)(space.base + ((uintptr_t)slot << SLOT_SHIFT));
 }
 static inline struct slot_words *slot_words(unsigned slot, uintptr_t id)
 {
-    return (struct slot_words *)(space.base - SLOT_WORDS_OFF + ((uintptr_t)slot << SLOT_SHIFT) + id);
+    return (struct slot_words *)(space.base + ((uintptr_t)slot << SLOT_SHIFT) + id);
 }
 
 static inline uint32_t top_offset(uint64_t top)
@@ -102,7 +108,7 @@ static inline uint32_t top_offset(uint64_t top)
 static inline unsigned top_depth(uint64_t top)
 {
     struct sheaf *sheaf = sheaf_containing(top_offset(top));
-    return (unsigned)((space.base + top_offset(top) - (uintptr_t)sheaf->objects) / sizeof(void *));
+    return (unsigned)(sheaf_entry(top_offset(top)) - sheaf->objects);
 }
 static inline uint64_t top_pops(uint64_t top)
 {

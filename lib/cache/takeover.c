@@ -42,6 +42,10 @@ static void take_spare(struct kmem_cache *cache, unsigned slot)
     struct sheaf *spare = cache_take_spare(slot, SLOT_ID(cache->number));
     if (spare)
         dispose(cache, slot, spare);
+    /* sheaves start small again, and what they were allowed to hold goes back to the slot's budget */
+    uint64_t seen = atomic_fetch_and(&slot_words(slot, SLOT_ID(cache->number))->spare, ~SPARE_CAPACITY);
+    atomic_fetch_sub_explicit(&slot_head(slot)->budget_used,
+                              2 * (int64_t)spare_capacity(seen) * (int64_t)cache->slab.size, memory_order_relaxed);
 }
 
 /* The word is TOP_HELD by us; it is free again afterwards. */

@@ -4,7 +4,7 @@
 
 #include "cache/kmem_cache.h"
 
-extern struct lock takeover_lock;
+extern hidden struct lock takeover_lock;
 
 enum takeover_aim {
     TAKEOVER_EMPTY, /* flush main and spare to the slabs */

@@ -1,10 +1,29 @@
 #include "malloc/classes.h"
 
-#define E1(i)  (CLASS_FIRST + CLASS_INDEX((i) ? (i)*8 : 1)) << 4
-#define E8(i)  E1(i), E1(i + 1), E1(i + 2), E1(i + 3), E1(i + 4), E1(i + 5), E1(i + 6), E1(i + 7)
-#define E64(i) E8(i), E8(i + 8), E8(i + 16), E8(i + 24), E8(i + 32), E8(i + 40), E8(i + 48), E8(i + 56)
+static const struct slot_head none = {.lowest = UINTPTR_MAX};
+#define NONE (uintptr_t) & none
+uintptr_t cid_base = NONE, cpu_base = NONE, any_base = NONE;
 
-const uint16_t class_ids[TABLE_MOST / 8 + 1] = {E64(0), E64(64), E1(128)};
+/* Two threads may do this at once: both write the same. */
+void fast_enable(void)
+{
+    _Static_assert(CACHE_MAX * sizeof(struct slot_words) <= CLASS_TABLE_AT, "the words lie below");
+    _Static_assert(CLASS_TABLE_AT + sizeof(struct class_table) <= 1ul << SLOT_SHIFT, "slot 1 lies behind");
+    struct class_table *table = (struct class_table *)(space.base + CLASS_TABLE_AT);
+    size_t n = 0;
+    for (unsigned number = CLASS_FIRST; n <= SMALL_MOST; number++)
+        for (size_t most = class_size(number); n <= most && n <= SMALL_MOST; n++)
+            table->small[n] = (uint16_t)SLOT_ID(number);
+    for (size_t i = 1; i < array_size(table->large); i++)
+        table->large[i] = (uint16_t)SLOT_ID(class_number(i * 128));
+    struct slot_head *head = slot_head(0);
+    head->limit = SMALL_MOST + 1;
+    head->last = space.base - 1;
+    head->lowest = ~(((space.region - space.base) >> UNIT_SHIFT) + space.unit_count);
+    /* the address orders it: who sees it sees what it points to */
+    __atomic_store_n(&any_base, space.base, __ATOMIC_RELEASE);
+    __atomic_store_n(slot_mode == SHEAF_MODE_RSEQ_MM_CID ? &cid_base : &cpu_base, space.base, __ATOMIC_RELEASE);
+}
 
 static void name_class(char *name, uint32_t size)
 {

@@ -10,22 +10,43 @@
 
 #define CLASSES     73
 #define CLASS_MOST  32768 /* larger requests are runs of units */
-#define TABLE_MOST  1024  /* up to here by table, above by counting bits */
+#define SMALL_MOST  1024  /* up to here by the table of small sizes, above by that of large ones */
 #define CLASS_FIRST CACHE_FIRST
 
-/* Constant expressions, so that the table needs no initialisation. n from 1 to CLASS_MOST. */
 #define CLASS_LOG(n) (31 - __builtin_clz((n) <= 128 ? 128u : (unsigned)(n)-1))
 #define CLASS_INDEX(n)                                                                                               \
     ((n) <= 8     ? 0                                                                                                \
      : (n) <= 128 ? ((n) + 15) / 16                                                                                  \
                   : 9 + (CLASS_LOG(n) - 7) * 8 + ((((int)(n)-1) >> (CLASS_LOG(n) - 3)) & 7))
 
-/* By (n + 7) / 8: what malloc's fast path looks up, the offset of the class's words in a slot. */
-extern const uint16_t class_ids[TABLE_MOST / 8 + 1];
+/*
+ * Where base is, for the fast paths: they find all they need from there (struct slot_head, the table). Where the slot is
+ * mm_cid, cid_base is set, where it is cpu_id, cpu_base is; any_base is in both. Until the first initialisation, and for
+ * ever without libc's rseq, they point to a head whose limits make every call go slow.
+ */
+extern hidden uintptr_t cid_base, cpu_base, any_base;
+void fast_enable(void);
 
+/* In slot 0, behind the words: which words a request goes to. */
+#define CLASS_TABLE_AT 16384
+struct class_table {
+    uint16_t small[SMALL_MOST + 1];
+    uint16_t large[CLASS_MOST / 128 + 1]; /* by (size + 127) / 128 */
+};
+
+static inline const struct slot_head *fast_head(uintptr_t base)
+{
+    return (const struct slot_head *)base;
+}
+static inline const struct class_table *class_table(uintptr_t base)
+{
+    return (const struct class_table *)(base + CLASS_TABLE_AT);
+}
+
+/* The number of the class's cache; n from 0 to CLASS_MOST. */
 static inline unsigned class_number(size_t n)
 {
-    return n <= TABLE_MOST ? class_ids[(n + 7) >> 3] >> 4u : CLASS_FIRST + (unsigned)CLASS_INDEX((int)n);
+    return CLASS_FIRST + (unsigned)CLASS_INDEX((int)n);
 }
 
 static inline uint32_t class_size(unsigned number)

@@ -1,7 +1,6 @@
 /*
- * The fast paths, to be inlined into malloc() and free(). Their budget (x86-64): malloc 24 instructions, one table
- * look-up for the class; free 22, two of them to refuse the slot's two latest frees. No atomic, no lock, no access to
- * the object or its slab.
+ * The fast paths, to be inlined into malloc() and free(). No atomic, no lock, no access to the object or its slab. Each
+ * instruction counts: docs/design.md has their numbers and what was tried.
  */
 #ifndef SHEAF_MALLOC_FAST_H
 #define SHEAF_MALLOC_FAST_H
@@ -11,8 +10,9 @@
 
 static always_inline void *malloc_fast(size_t n)
 {
-    if (likely(n < sheaf_fast.limit)) {
-        void *object = rseq_pop(&sheaf_fast.area, sheaf_fast.base, class_ids[(n + 7) >> 3]);
+    uintptr_t base = cid_base;
+    if (likely(n < fast_head(base)->limit)) {
+        void *object = rseq_pop_cid(base, class_table(base)->small[n]);
         if (likely(object != NULL))
             return object;
     }
@@ -21,10 +21,13 @@ static always_inline void *malloc_fast(size_t n)
 
 static always_inline void free_fast(void *p)
 {
-    uintptr_t unit = ((uintptr_t)p - sheaf_fast.region) >> UNIT_SHIFT;
-    if (likely(unit < sheaf_fast.units) &&
-        likely(rseq_push(&sheaf_fast.area, sheaf_fast.base, sheaf_fast.ids[unit], p)))
-        return;
+    uintptr_t base = cid_base;
+    intptr_t at = (intptr_t)(fast_head(base)->last - (uintptr_t)p) >> UNIT_SHIFT;
+    if (likely((uintptr_t)at > fast_head(base)->lowest)) {
+        uintptr_t id = ((const uint16_t *)base)[at];
+        if (likely(rseq_push_cid(base, id, p)))
+            return;
+    }
     free_slow(p);
 }
 

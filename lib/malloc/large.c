@@ -43,7 +43,8 @@ void *large_alloc(size_t n, size_t align, bool zero)
     bool zeroed;
     if (n > PTRDIFF_MAX || align > PTRDIFF_MAX)
         return NULL;
-    cache_decay();
+    n += !n; /* a block of its own all the same */
+    cache_decay(slot_current());
     if (units_for(n, &units)) {
         uint32_t unit = run_alloc(units, align, &zeroed);
         if (unit != UNIT_NONE) {
@@ -72,7 +73,7 @@ void large_free(void *p)
         unlikely(!__atomic_compare_exchange_n(&space.units[unit].kind, &live, UNIT_CLOSED, false, __ATOMIC_ACQ_REL,
                                               __ATOMIC_RELAXED)))
         large_report("free of", p);
-    cache_decay();
+    cache_decay(slot_current());
     region_free((uint32_t)unit);
 }
 

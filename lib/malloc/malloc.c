@@ -1,4 +1,5 @@
 #include "malloc/malloc.h"
+#include "malloc/fast.h"
 #include "cache/misuse.h"
 #include "malloc/classes.h"
 #include "malloc/large.h"
@@ -13,29 +14,14 @@
 
 /* ---- start ---- */
 
-/* The sections may run from now on. What they test comes last: other threads may be in malloc already. */
-static void fast_enable(void)
-{
-    if (slot_mode != SHEAF_MODE_RSEQ_MM_CID && slot_mode != SHEAF_MODE_RSEQ_CPU_ID)
-        return;
-    struct rseq_area area;
-    bool is_cid;
-    rseq_probe(false, slot_mode == SHEAF_MODE_RSEQ_MM_CID, &area, &is_cid);
-    sheaf_fast.base = space.base;
-    sheaf_fast.area = area;
-    sheaf_fast.region = space.region;
-    sheaf_fast.ids = space.ids;
-    __atomic_store_n(&sheaf_fast.units, space.unit_count, __ATOMIC_RELEASE);
-    __atomic_store_n(&sheaf_fast.limit, TABLE_MOST + 1, __ATOMIC_RELEASE);
-}
-
 bool malloc_init(void)
 {
     if (likely(__atomic_load_n(&cache_layer_ready, __ATOMIC_ACQUIRE)))
         return true;
     if (!cache_layer_init())
         return false;
-    fast_enable();
+    if (slot_mode == SHEAF_MODE_RSEQ_MM_CID || slot_mode == SHEAF_MODE_RSEQ_CPU_ID)
+        fast_enable();
     return true;
 }
 
@@ -96,21 +82,23 @@ static void *alloc(size_t n, bool zero)
     return likely(p != NULL) ? p : no_memory();
 }
 
-static noinline_cold void *malloc_slowest(size_t n)
+static __attribute__((noinline)) void *malloc_slowest(size_t n)
 {
     return alloc(n, false);
 }
 
-/* Classes that the table does not hold; a function without a frame, and the rest out of line. */
+/*
+ * What malloc_fast() leaves: classes that its table does not hold, and all where the slot is not mm_cid. A function
+ * without a frame; the rest is out of line.
+ */
 __attribute__((noinline)) void *malloc_slow(size_t n)
 {
-    if (likely(n - TABLE_MOST - 1 < CLASS_MOST - TABLE_MOST) && likely(sheaf_fast.limit)) {
-        uintptr_t id = SLOT_ID(CLASS_FIRST + (unsigned)CLASS_INDEX((int)n));
-        void *object = rseq_pop(&sheaf_fast.area, sheaf_fast.base, id);
-        if (likely(object != NULL))
-            return object;
-    }
-    return malloc_slowest(n);
+    void *object = NULL;
+    if (n < fast_head(cpu_base)->limit)
+        object = rseq_pop(cpu_base, class_table(cpu_base)->small[n]);
+    else if (likely(n - SMALL_MOST - 1 < CLASS_MOST - SMALL_MOST) && likely(fast_head(any_base)->limit))
+        object = rseq_pop(any_base, class_table(any_base)->large[(n + 127) >> 7]);
+    return likely(object != NULL) ? object : malloc_slowest(n);
 }
 
 void *malloc_zeroed(size_t n)
@@ -147,7 +135,7 @@ static noinline_cold void free_foreign(void *p)
     misuse_report("free of foreign pointer", p, "not from this allocator");
 }
 
-__attribute__((noinline)) void free_slow(void *p)
+static __attribute__((noinline)) void free_slowest(void *p)
 {
     if (!p)
         return;
@@ -156,14 +144,25 @@ __attribute__((noinline)) void free_slow(void *p)
         free_foreign(p);
         return;
     }
-    uint16_t id = read_once(space.ids[unit]);
+    uint16_t id = read_once(*unit_id(unit));
     if (!id) {
         large_free(p);
         return;
     }
-    if (slot_mode != SHEAF_MODE_RSEQ_MM_CID && slot_mode != SHEAF_MODE_RSEQ_CPU_ID && slot_push(id, p))
+    bool tried = slot_mode == SHEAF_MODE_RSEQ_MM_CID || slot_mode == SHEAF_MODE_RSEQ_CPU_ID;
+    if (!tried && slot_push(id, p))
         return;
     cache_free_slow(&caches[id >> 4], p);
+}
+
+/* What free_fast() leaves; without a frame where the slot is cpu_id. */
+__attribute__((noinline)) void free_slow(void *p)
+{
+    uintptr_t base = cpu_base;
+    intptr_t at = (intptr_t)(fast_head(base)->last - (uintptr_t)p) >> UNIT_SHIFT;
+    if ((uintptr_t)at > fast_head(base)->lowest && likely(rseq_push(base, ((const uint16_t *)base)[at], p)))
+        return;
+    free_slowest(p);
 }
 
 /* ---- size ---- */
@@ -178,7 +177,7 @@ size_t malloc_size(const void *p, const char *call)
     uintptr_t unit = unit_of(p);
     size_t size = 0;
     if (likely(cache_layer_ready && unit < space.unit_count)) {
-        uint16_t id = read_once(space.ids[unit]);
+        uint16_t id = read_once(*unit_id(unit));
         if (id)
             return slab_usable(&caches[id >> 4], p);
         size = large_size(p);
@@ -198,11 +197,11 @@ size_t malloc_size(const void *p, const char *call)
 
 static void *move(void *p, size_t old, size_t n)
 {
-    void *to = alloc(n, false);
+    void *to = malloc_fast(n);
     if (!to)
         return NULL;
     memcpy(to, p, old < n ? old : n);
-    free_slow(p);
+    free_fast(p);
     return to;
 }
 
@@ -210,11 +209,11 @@ void *malloc_resize(void *p, size_t n)
 {
     size_t old = malloc_size(p, "realloc of");
     uintptr_t unit = unit_of(p);
-    if (unit < space.unit_count && space.ids[unit]) {
+    if (unit < space.unit_count && *unit_id(unit)) {
         /* within the class, and down to half of it, the block stays */
         if (n <= old && n > old / 2)
             return p;
-        return n <= old && class_number(n) == space.ids[unit] >> 4 ? p : move(p, old, n);
+        return n <= old && class_number(n) == *unit_id(unit) >> 4 ? p : move(p, old, n);
     }
     if (unit >= space.unit_count)
         return n <= old && n > old / 2 ? p : move(p, old, n);

@@ -13,6 +13,7 @@
 #define noinline_cold __attribute__((noinline, cold))
 #define cache_aligned __attribute__((aligned(64)))
 #define sheaf_export  __attribute__((visibility("default")))
+#define hidden        __attribute__((visibility("hidden"))) /* of declarations: the compiler need not ask the GOT */
 
 #define array_size(a) (sizeof(a) / sizeof((a)[0]))
 

@@ -11,7 +11,7 @@
 void cpu_count(unsigned *possible, unsigned *allowed);
 
 /* What cpu_count() found at start. */
-extern unsigned cpu_allowed_count;
+extern hidden unsigned cpu_allowed_count;
 
 /* The CPU that this thread runs on now: a hint. */
 unsigned cpu_current(void);

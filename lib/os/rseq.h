@@ -3,17 +3,18 @@
  *
  * A section is a few instructions that end in one store. If the thread is preempted, migrated or signalled inside,
  * the kernel sends it to the abort handler, which starts again. In pseudo-code, `slot` being the number the kernel
- * keeps in the thread's rseq area, `words` the words of that slot, `base` the constant sheaf (see cache/slot.h):
+ * keeps in the thread's rseq area, `words` the words of that slot, `zero` the constant sheaf (see cache/slot.h):
  *
- *   pop(id)         w = words[id]; p = [base + low32(w) - 8]; if p == 0 fail
+ *   pop(id)         w = words[id]; p = [zero + low32(w) - 8]; if p == 0 fail
  *                   w' = w + 2^32 - 8; if that overflowed fail           one step down, one pop more
  *                   words[id] = w'                                       commit
- *   push(id, p)     w = words[id]; if [base + low32(w) - 8] == p or [.. - 16] == p fail    freed twice
- *                   if [base + low32(w)] == 1 fail                       full
- *                   [base + low32(w)] = p; words[id] = w + 8             commit
+ *   push(id, p)     w = words[id]; if [zero + low32(w) - 8] == p or [.. - 16] == p fail    freed twice
+ *                   if [zero + low32(w)] == base fail                    full
+ *                   [zero + low32(w)] = p; words[id] = w + 8             commit
  *   install(s, id, old, new)    if slot != s or words[id] != old fail; words[id] = new    commit
+ *   add(first, n)   [first + slot * 128 KiB] += n                          commit
  *
- * The store of p by a push that is then restarted is harmless: it lies above the top.
+ * pop_cid and push_cid are the same for where the slot is mm_cid. The store of p by a push that is then restarted is harmless: it lies above the top.
  * Only rseq_cs is ever written to the kernel's area (google/tcmalloc#292).
  */
 #ifndef SHEAF_OS_RSEQ_H
@@ -21,10 +22,12 @@
 
 #include "os/compiler.h"
 
-#define SLOT_SHIFT     16 /* a slot's words lie 64 KiB apart: a multiple of every page size */
-#define SLOT_WORDS_OFF 64 /* base lies so many bytes above the words of slot 0 */
+#define SLOT_SHIFT  16 /* a slot's words lie 64 KiB apart: a multiple of every page size */
+#define CONSTANT_AT 64 /* where in slot 0 the constant sheaf lies, and offsets of sheaves start */
+#define AREA_AT     80 /* where in slot 0 struct rseq_area lies */
+#define STEP_AT     96 /* and what a pop adds to the word: 2^32 - 8 */
 
-/* What a section needs to know; both are offsets from the thread pointer. */
+/* Both are offsets from the thread pointer. Sections find them at base + AREA_AT. */
 struct rseq_area {
     uintptr_t cs;   /* of the field rseq_cs */
     uintptr_t slot; /* of the field that numbers the slot: mm_cid or cpu_id */
@@ -33,7 +36,7 @@ struct rseq_area {
 enum rseq_owner { RSEQ_NONE, RSEQ_LIBC, RSEQ_OWN };
 
 /* Sections that the kernel restarted, counted by the abort handlers. */
-extern uint64_t rseq_restarts;
+extern hidden uint64_t rseq_restarts;
 
 /*
  * Find out what the calling thread can use. `own` allows to register where libc did not, `want_cid` asks for mm_cid;
@@ -55,15 +58,17 @@ bool rseq_register_thread(const struct rseq_area *area);
 #endif
 
 #if !SHEAF_HAVE_RSEQ
+#define rseq_pop_cid  rseq_pop
+#define rseq_push_cid rseq_push
 /* The build without: sections always fail, so every operation takes the way that needs none. */
-static inline void *rseq_pop(const struct rseq_area *area, uintptr_t base, uintptr_t id)
+static inline void *rseq_pop(uintptr_t base, uintptr_t id)
 {
-    (void)area, (void)base, (void)id;
+    (void)base, (void)id;
     return NULL;
 }
-static inline bool rseq_push(const struct rseq_area *area, uintptr_t base, uintptr_t id, void *p)
+static inline bool rseq_push(uintptr_t base, uintptr_t id, void *p)
 {
-    (void)area, (void)base, (void)id, (void)p;
+    (void)base, (void)id, (void)p;
     return false;
 }
 static inline bool rseq_install(const struct rseq_area *area, uint32_t slot, uint64_t *word, uint64_t old,
@@ -71,6 +76,10 @@ static inline bool rseq_install(const struct rseq_area *area, uint32_t slot, uin
 {
     (void)area, (void)slot, (void)word, (void)old, (void)new;
     return false;
+}
+static inline void rseq_add(const struct rseq_area *area, uintptr_t first, uint64_t n)
+{
+    (void)area, (void)first, (void)n;
 }
 static inline uint32_t rseq_slot(const struct rseq_area *area)
 {

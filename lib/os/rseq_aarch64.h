@@ -38,16 +38,16 @@
 #define RSEQ_WORD                                                                                                    \
     "ldr %w[t], [%[tp], %[slot]]\n\t"                                                                                \
     "add %[t], %[base], %[t], lsl #16\n\t"                                                                           \
-    "add %[t], %[t], %[id]\n\t"                                                                                      \
-    "sub %[t], %[t], #64\n\t"
+    "add %[t], %[t], %[id]\n\t"
 
 /* The object, or NULL when the sheaf is empty (or its count of pops is full). */
-static always_inline void *rseq_pop(const struct rseq_area *area, uintptr_t base, uintptr_t id)
+static always_inline void *rseq_pop(uintptr_t base, uintptr_t id)
 {
+    const struct rseq_area *area = (const struct rseq_area *)(base + AREA_AT);
     uintptr_t t, w, u, p;
     __asm__ goto volatile(RSEQ_DESCRIPTOR RSEQ_ENTER RSEQ_WORD "ldr %[w], [%[t]]\n\t"
                                                                "add %[u], %[base], %w[w], uxtw\n\t"
-                                                               "ldr %[p], [%[u], #-8]\n\t"
+                                                               "ldr %[p], [%[u], #56]\n\t"
                                                                "cbz %[p], %l[fail]\n\t"
                                                                "mov %w[u], #0xfffffff8\n\t"
                                                                "adds %[w], %[w], %[u]\n\t"
@@ -65,21 +65,22 @@ fail:
 }
 
 /* False: the sheaf is full, or p was among the two latest frees. */
-static always_inline bool rseq_push(const struct rseq_area *area, uintptr_t base, uintptr_t id, void *object)
+static always_inline bool rseq_push(uintptr_t base, uintptr_t id, void *object)
 {
+    const struct rseq_area *area = (const struct rseq_area *)(base + AREA_AT);
     uintptr_t t, w, u, e;
     __asm__ goto volatile(RSEQ_DESCRIPTOR RSEQ_ENTER RSEQ_WORD "ldr %[w], [%[t]]\n\t"
                                                                "add %[u], %[base], %w[w], uxtw\n\t"
-                                                               "ldr %[e], [%[u], #-8]\n\t"
+                                                               "ldr %[e], [%[u], #56]\n\t"
                                                                "cmp %[e], %[p]\n\t"
                                                                "b.eq %l[fail]\n\t"
-                                                               "ldr %[e], [%[u], #-16]\n\t"
+                                                               "ldr %[e], [%[u], #48]\n\t"
                                                                "cmp %[e], %[p]\n\t"
                                                                "b.eq %l[fail]\n\t"
-                                                               "ldr %[e], [%[u]]\n\t"
-                                                               "cmp %[e], #1\n\t"
+                                                               "ldr %[e], [%[u], #64]\n\t"
+                                                               "cmp %[e], %[base]\n\t"
                                                                "b.eq %l[fail]\n\t"
-                                                               "str %[p], [%[u]]\n\t"
+                                                               "str %[p], [%[u], #64]\n\t"
                                                                "add %[w], %[w], #8\n\t"
                                                                "str %[w], [%[t]]\n"
                                                                "2:\n" RSEQ_ABORT
@@ -91,6 +92,26 @@ static always_inline bool rseq_push(const struct rseq_area *area, uintptr_t base
     return true;
 fail:
     return false;
+}
+
+/* Where mm_cid lies saves nothing here. */
+#define rseq_pop_cid  rseq_pop
+#define rseq_push_cid rseq_push
+
+/* Add to the word at `first` + slot * 128 KiB. */
+static always_inline void rseq_add(const struct rseq_area *area, uintptr_t first, uint64_t n)
+{
+    uintptr_t t, w, u;
+    __asm__ volatile(RSEQ_DESCRIPTOR RSEQ_ENTER "ldr %w[t], [%[tp], %[slot]]\n\t"
+                                                "add %[t], %[first], %[t], lsl #17\n\t"
+                                                "ldr %[w], [%[t]]\n\t"
+                                                "add %[w], %[w], %[n]\n\t"
+                                                "str %[w], [%[t]]\n"
+                                                "2:\n" RSEQ_ABORT
+                     : [t] "=&r"(t), [w] "=&r"(w), [u] "=&r"(u)
+                     : [tp] "r"(__builtin_thread_pointer()), [cs] "r"(area->cs), [slot] "r"(area->slot),
+                       [first] "r"(first), [n] "r"(n)
+                     : "memory", "cc");
 }
 
 /* False: this thread is not on that slot, or the word is another one. */

@@ -7,8 +7,8 @@
 
 #include "os/compiler.h"
 
-extern _Atomic uint64_t vm_failures; /* calls that failed and were survived */
-extern bool vm_staged; /* the reservation is not writable yet: vm_commit() must precede the first write */
+extern hidden _Atomic uint64_t vm_failures; /* calls that failed and were survived */
+extern hidden bool vm_staged; /* the reservation is not writable yet: vm_commit() must precede the first write */
 
 /* Bytes in a page of the running kernel. */
 size_t vm_page_size(void);

@@ -163,7 +163,7 @@ static bool commit_to(struct arena *arena, uint32_t frontier)
         uint32_t n = to - arena->committed;
         if (space_commit(unit_address(arena->committed), (size_t)n << UNIT_SHIFT) &&
             space_commit(&space.units[arena->committed], n * sizeof(struct unit)) &&
-            space_commit(&space.ids[arena->committed], n * sizeof(uint16_t)) &&
+            space_commit(unit_id(arena->committed + n - 1), n * sizeof(uint16_t)) &&
             space_commit(&space.dirty[arena->committed / 64], (n / 64 + 2) * 8)) {
             arena->committed = to;
             return true;

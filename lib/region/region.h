@@ -20,7 +20,7 @@ struct region_stats {
     uint64_t purged_units; /* given back, in all */
     uint64_t reserve_units;
 };
-extern struct region_stats region_stats;
+extern hidden struct region_stats region_stats;
 
 void region_init(size_t keep_bytes, uint32_t decay_ms);
 

@@ -8,6 +8,7 @@
 #define REGION_SMALLEST (8ul << 20)
 #define FEW_SLOTS_BELOW (64ul << 20)
 #define FEW_SLOTS       8
+#define IDS_SLACK       32 /* entries: 2 MiB of units, for the rounding up */
 #define REGION_LARGEST  (64ul << 40)
 
 /* The largest descriptor: a slab of 8-byte objects, 8192 bits, behind a header of 64 bytes. */
@@ -30,27 +31,29 @@ static bool reserve(unsigned slots, size_t region_bytes)
     sheaves = round_up(sheaves, UNIT_SIZE);
 
     size_t end = 0;
-    size_t words = take(&end, (size_t)slots << SLOT_SHIFT);
+    take(&end, (size_t)slots << SLOT_SHIFT);
     size_t sheaf_at = take(&end, sheaves);
     size_t orders = take(&end, sheaves >> SHEAF_PAGE_SHIFT);
     size_t counters = take(&end, slots * COUNTER_BLOCK);
-    size_t ids = take(&end, units * sizeof(uint16_t));
     size_t table = take(&end, units * sizeof(struct unit));
     size_t dirty = take(&end, units / 8 + 8);
     size_t slab_at = take(&end, units * SLAB_BYTES_PER_UNIT);
     size_t outside = take(&end, sizeof(struct outside) * OUTSIDE_MAX);
-    end = round_up(end, REGION_ALIGN);
-    size_t total = end + (units << UNIT_SHIFT);
+    size_t ids = round_up(((end >> UNIT_SHIFT) + units + IDS_SLACK) * sizeof(uint16_t), UNIT_SIZE);
+    end = round_up(ids + end, REGION_ALIGN) - ids;
+    size_t total = ids + end + (units << UNIT_SHIFT);
 
-    char *at = vm_reserve(total, REGION_ALIGN);
-    if (!at)
+    char *start = vm_reserve(total, REGION_ALIGN);
+    if (!start)
         return false;
+    char *at = start + ids;
+    space.start = start;
     space.slots = slots;
     space.sheaves = at + sheaf_at;
     space.sheaves_size = sheaves;
     space.orders = (uint8_t *)at + orders;
     space.counters = at + counters;
-    space.ids = (uint16_t *)(void *)(at + ids);
+    space.ids = (uint16_t *)(void *)at - (end >> UNIT_SHIFT);
     space.units = (struct unit *)(void *)(at + table);
     space.dirty = (uint64_t *)(void *)(at + dirty);
     space.slabs = at + slab_at;
@@ -60,8 +63,8 @@ static bool reserve(unsigned slots, size_t region_bytes)
     space.unit_count = (uint32_t)units;
     space.page_size = vm_page_size();
     space.total = total;
-    space.base = (uintptr_t)at + words + SLOT_WORDS_OFF;
-    return true;
+    space.base = (uintptr_t)at;
+    return space_commit(space.ids, (end >> UNIT_SHIFT) * sizeof(uint16_t));
 }
 
 /*
@@ -90,7 +93,7 @@ bool space_init(unsigned slots, size_t region_bytes)
             continue;
         }
         if (limited && !region_bytes && want / 2 >= REGION_SMALLEST) {
-            vm_unmap((void *)(space.base - SLOT_WORDS_OFF), space.total);
+            vm_unmap(space.start, space.total);
             limited = false;
             continue;
         }

@@ -1,11 +1,12 @@
 /*
  * The one reservation of address space, and what lies where in it.
  *
+ *   ids           from base downwards, two bytes for each unit above base: the cache that its objects belong to, as an
+ *                 offset of words; 0 for all that is no slab, as is whatever lies below the region
  *   slots         64 KiB for each slot: its words (cache/slot.h); the constant sheaf lies among those of slot 0
  *   sheaves       where sheaves are cut from (cache/sheaf.h)
  *   orders        one byte for each 4 KiB of sheaves: how large they are
  *   counters      128 KiB for each slot: struct of counters for each cache
- *   ids           two bytes for each unit of the region: the cache that its objects belong to, as an offset of words
  *   units         struct unit for each unit (region/unit.h)
  *   dirty         a bit for each unit: its pages may hold data
  *   slabs         descriptors of slabs (slab/slab.h)
@@ -31,13 +32,15 @@ struct unit;
 struct outside;
 
 struct space {
-    uintptr_t base; /* of the words: the constant sheaf; 0 until space_init() */
+    char *start;
+    uintptr_t base; /* of the words, and what ids, offsets and units count from; aligned to a unit; 0 until space_init()
+                     */
     unsigned slots; /* how many slots there is room for */
-    char *sheaves;  /* must lie within 4 GiB above base: words hold 32-bit offsets */
+    char *sheaves;  /* must lie within 4 GiB above the constant sheaf: words hold 32-bit offsets */
     size_t sheaves_size;
     uint8_t *orders;
     char *counters;
-    uint16_t *ids;
+    uint16_t *ids; /* behind that of the region's first unit */
     struct unit *units;
     uint64_t *dirty;
     char *slabs;
@@ -49,12 +52,17 @@ struct space {
     size_t total; /* bytes reserved */
 };
 
-extern struct space space;
+extern hidden struct space space;
 
 /* Reserve. `region_bytes` 0 means by the machine's memory. False: the system grants not even a small one. */
 bool space_init(unsigned slots, size_t region_bytes);
 
 /* Make a unit-sized table's entries [from, to) writable; free of cost when nothing is staged. */
 bool space_commit(void *from, size_t bytes);
+
+static inline uint16_t *unit_id(size_t unit)
+{
+    return space.ids - 1 - unit;
+}
 
 #endif

@@ -152,7 +152,7 @@ static void slab_release(struct slab *slab, unsigned units)
 {
     uint32_t unit = slab->unit;
     for (uint32_t i = 0; i < units; i++)
-        write_once(space.ids[unit + i], 0);
+        write_once(*unit_id(unit + i), 0);
     descriptor_free(slab);
     region_free(unit);
 }
@@ -173,7 +173,7 @@ static struct slab *slab_create(const struct slab_cache *cache)
     slab->list = SLAB_UNLISTED;
     for (uint32_t i = 0; i < cache->units; i++) {
         space.units[unit + i].slab = slab->reference;
-        write_once(space.ids[unit + i], (uint16_t)(cache->number << 4));
+        write_once(*unit_id(unit + i), (uint16_t)(cache->number << 4));
     }
     return slab;
 }

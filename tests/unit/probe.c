@@ -95,7 +95,7 @@ unsigned probe_barn_accepts(unsigned limit, unsigned n, unsigned each)
         sheaf->count = 0;
         empty_sheaf_free(sheaf);
     }
-    if (got != accepted || barn.objects || barn.sheaves)
+    if (got != accepted || barn.held)
         abort();
     return accepted;
 }

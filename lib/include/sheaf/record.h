@@ -71,7 +71,7 @@ struct sheaf_record_header {
     uint32_t state;         /* enum sheaf_record_state */
     uint32_t fold_interval; /* operations */
     uint32_t page_size;     /* bytes */
-    uint64_t peak_rss;      /* bytes, getrusage's, written at ENDED */
+    uint64_t peak_rss;      /* bytes, of this program alone, written at ENDED */
     char mode_name[16];     /* "rseq mm_cid", "rseq cpu_id", "rseq own", "lock" */
     char sheaf_version[32];
     char program[128]; /* base name of the executed file, cut to fit */
