@@ -36,7 +36,7 @@ static _Noreturn noinline_cold void throw_bad_alloc(void)
 
 static void *allocate(size_t size, size_t align)
 {
-    return align ? malloc_aligned(align, size) : malloc_fast(size);
+    return align ? malloc_aligned_fast(align, size) : malloc_fast(size);
 }
 
 /* As the standard has it: the handler is called until memory is found, it throws, or there is none. */
@@ -65,7 +65,7 @@ sheaf_export void *_Znwm(size_t size)
 sheaf_export void *_ZnwmSt11align_val_t(size_t size, size_t align);
 sheaf_export void *_ZnwmSt11align_val_t(size_t size, size_t align)
 {
-    void *p = malloc_aligned(align, size);
+    void *p = malloc_aligned_fast(align, size);
     return likely(p != NULL) ? p : new_failed(size, align);
 }
 
@@ -156,7 +156,7 @@ NOTHROW(_ZnamRKSt9nothrow_t, plain_new != own_new || array_new != own_array_new)
     {                                                                                                                \
         if (unlikely(replaced))                                                                                      \
             return next_nothrow(#name, size, align, tag);                                                            \
-        void *p = malloc_aligned(align, size);                                                                       \
+        void *p = malloc_aligned_fast(align, size);                                                                       \
         return likely(p != NULL) ? p : nothrow_failed(#name, size, align, tag);                                      \
     }
 NOTHROW_ALIGNED(_ZnwmSt11align_val_tRKSt9nothrow_t, aligned_new != own_aligned_new)

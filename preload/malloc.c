@@ -79,7 +79,7 @@ sheaf_export void *aligned_alloc(size_t align, size_t size)
         errno = EINVAL;
         return NULL;
     }
-    return malloc_aligned(align, size);
+    return malloc_aligned_fast(align, size);
 }
 
 /* As glibc: alignments that are no power of two are rounded up; what cannot be is EINVAL. */
@@ -92,18 +92,21 @@ sheaf_export void *memalign(size_t align, size_t size)
     size_t power = 8;
     while (power < align)
         power *= 2;
-    return malloc_aligned(power, size);
+    return malloc_aligned_fast(power, size);
 }
 
 sheaf_export int posix_memalign(void **out, size_t align, size_t size)
 {
     if (align % sizeof(void *) || !is_power_of_two(align))
         return EINVAL;
-    int saved = errno;
-    void *p = malloc_aligned(align, size);
-    errno = saved;
-    if (!p)
-        return ENOMEM;
+    void *p = malloc_try(size_for_aligned(align, size));
+    if (unlikely(!p)) {
+        int saved = errno;
+        p = malloc_aligned(align, size);
+        errno = saved;
+        if (!p)
+            return ENOMEM;
+    }
     *out = p;
     return 0;
 }

@@ -72,7 +72,6 @@ struct sheaf *cache_take_spare(unsigned slot, uintptr_t id);
 void cache_drain(struct kmem_cache *cache);
 
 /* Empty the sheaves that one slot holds of all caches. */
-void cache_drain_slot(unsigned slot);
 
 /* One step of giving memory back by age: idle slots, barns, slabs, region. Cheap when it is not time. No lock held.
  */

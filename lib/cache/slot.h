@@ -27,12 +27,13 @@
 #define POP_STEP        (TOP_HELD - 8) /* one entry down, one pop more */
 #define CACHE_FIRST     8 /* numbers below have no words */
 #define SLOT_ID(number) ((uintptr_t)(number) << 4)
+#define SLOT_SEEN_AT    32768 /* behind the words, and malloc's table in slot 0 */
 
 struct slot_head { /* words 0 to 15 */
     uint64_t none[2]; /* of cache number 0 */
     _Atomic uint64_t lock;       /* without rseq: 1 while an operation is under way */
     _Atomic int64_t budget_used; /* bytes of objects that its sheaves may hold */
-    uint64_t idle_sum;           /* decay: what its words added up to last time */
+    uint64_t unused;
     uint64_t slow_calls; /* decay: looks at the clock now and then */
     uint64_t constant[3]; /* [6] .. [8] in slot 0 */
 
@@ -98,6 +99,12 @@ static inline struct slot_head *slot_head(unsigned slot)
 static inline struct slot_words *slot_words(unsigned slot, uintptr_t id)
 {
     return (struct slot_words *)(space.base + ((uintptr_t)slot << SLOT_SHIFT) + id);
+}
+
+/* Decay: what each word was, hashed, when it looked last. */
+static inline uint32_t *slot_seen(unsigned slot)
+{
+    return (uint32_t *)(space.base + ((uintptr_t)slot << SLOT_SHIFT) + SLOT_SEEN_AT);
 }
 
 static inline uint32_t top_offset(uint64_t top)

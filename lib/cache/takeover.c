@@ -93,6 +93,10 @@ static bool take_batch(struct kmem_cache *cache, unsigned from, unsigned to, enu
 {
     uint64_t old[BATCH];
     bool any = false;
+    if (to == from + 1 && from == slot_current()) {
+        take_own(cache, aim);
+        return true;
+    }
     bool all = true;
     for (unsigned slot = from; slot < to; slot++) {
         uint64_t *top = &slot_words(slot, SLOT_ID(cache->number))->top;

@@ -8,15 +8,33 @@
 #include "malloc/classes.h"
 #include "malloc/malloc.h"
 
-static always_inline void *malloc_fast(size_t n)
+/* NULL: not so quickly. */
+static always_inline void *malloc_try(size_t n)
 {
     uintptr_t base = cid_base;
-    if (likely(n < fast_head(base)->limit)) {
-        void *object = rseq_pop_cid(base, class_table(base)->small[n]);
-        if (likely(object != NULL))
-            return object;
-    }
-    return malloc_slow(n);
+    return likely(n < fast_head(base)->limit) ? rseq_pop_cid(base, class_table(base)->small[n]) : NULL;
+}
+
+static always_inline void *malloc_fast(size_t n)
+{
+    void *object = malloc_try(n);
+    return likely(object != NULL) ? object : malloc_slow(n);
+}
+
+/*
+ * The size to ask for so that the object is aligned (a power of two): the next multiple. Up to CLASS_MOST the class of
+ * a multiple has a size that is one too, because classes are spaced by powers of two, and objects lie at multiples of
+ * their size from a multiple of 64 KiB. SIZE_MAX: not so simple.
+ */
+static always_inline size_t size_for_aligned(size_t align, size_t n)
+{
+    return likely(n - 1 < CLASS_MOST && align <= CLASS_MOST) ? (n + align - 1) & -align : SIZE_MAX;
+}
+
+static always_inline void *malloc_aligned_fast(size_t align, size_t n)
+{
+    void *object = malloc_try(size_for_aligned(align, n));
+    return likely(object != NULL) ? object : malloc_aligned(align, n);
 }
 
 static always_inline void free_fast(void *p)

@@ -106,17 +106,15 @@ void *malloc_zeroed(size_t n)
     return alloc(n, true);
 }
 
-/* A class whose size is a multiple of the alignment will do: slabs begin at multiples of 64 KiB. */
 void *malloc_aligned(size_t align, size_t n)
 {
     if (unlikely(!malloc_init()))
         return no_memory();
-    size_t want = n > align ? n : align;
+    size_t want = size_for_aligned(align, n + !n);
     void *p = NULL;
     if (want <= CLASS_MOST) {
         unsigned number = class_number(want);
-        while (class_size(number) & (align - 1))
-            number++;
+        sheaf_assert(!(class_size(number) & (align - 1)));
         p = class_alloc(number);
         if (unlikely(!p))
             p = last_resort(number, align);

@@ -62,6 +62,11 @@ static uint32_t dirty_count(uint32_t from, uint32_t to)
     return n;
 }
 
+uint32_t region_slab_frontier(void)
+{
+    return read_once(region.arenas[ARENA_SLAB].frontier) - region.arenas[ARENA_SLAB].start;
+}
+
 bool region_unit_clean(uint32_t unit)
 {
     return !(space.dirty[unit / 64] >> (unit % 64) & 1);

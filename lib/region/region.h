@@ -47,6 +47,9 @@ bool region_unit_clean(uint32_t unit);
  */
 size_t region_purge(bool all);
 
+/* How many units the arena of slabs ever had; only grows. */
+uint32_t region_slab_frontier(void);
+
 /* Whether there is something to give back soon; for the helper thread. */
 bool region_warm(void);
 
