@@ -20,6 +20,41 @@ static void fork_child(void)
 }
 
 /*
+ * fork() takes stdio's lock of all streams after the handlers, so after our locks; a thread in fflush(NULL) has it and
+ * waits for a stream whose owner is in malloc and waits for us. glibc takes its own malloc's locks last, and so do we
+ * by taking that one first (it is recursive). Weak: a libc without them has no such order to keep.
+ */
+extern void _IO_list_lock(void) __attribute__((weak));
+extern void _IO_list_unlock(void) __attribute__((weak));
+extern void _IO_list_resetlock(void) __attribute__((weak));
+extern char __libc_single_threaded __attribute__((weak));
+static bool streams_locked; /* under that lock */
+
+static void fork_prepare(void)
+{
+    bool alone = &__libc_single_threaded && __libc_single_threaded;
+    bool lock = !alone && &_IO_list_lock && &_IO_list_unlock && &_IO_list_resetlock;
+    if (lock)
+        _IO_list_lock();
+    streams_locked = lock;
+    cache_fork_prepare();
+}
+
+static void fork_parent(void)
+{
+    cache_fork_parent();
+    if (streams_locked)
+        _IO_list_unlock();
+}
+
+static void fork_child_of_handlers(void)
+{
+    fork_child();
+    if (streams_locked)
+        _IO_list_resetlock(); /* as fork() itself has done */
+}
+
+/*
  * _Fork runs no handlers, but its child may call malloc all the same if the locks are sane. Looked up when used: it
  * is rare, and the look-up costs more than all else at start.
  */
@@ -53,7 +88,7 @@ static void print_stats(void)
  */
 void sheaf_started(void)
 {
-    __register_atfork(cache_fork_prepare, cache_fork_parent, fork_child, &__dso_handle);
+    __register_atfork(fork_prepare, fork_parent, fork_child_of_handlers, &__dso_handle);
     if (sheaf_config.record[0]) {
         record_start();
         atexit(record_end);
