@@ -156,6 +156,9 @@ static void set_number(struct sheaf_config *config, enum option_index which, uin
     case OPTION_helper:
         config->helper = n;
         break;
+    case OPTION_huge:
+        config->huge = n;
+        break;
     case OPTION_region:
         config->region = n;
         break;

@@ -6,6 +6,7 @@
 #include "os/message.h"
 #include "os/syscall.h"
 #include "os/vm.h"
+#include "region/huge.h"
 #include "region/outside.h"
 
 #include <errno.h>
@@ -179,6 +180,7 @@ static void publish_process(void)
     write_once(values[VALUE_large_alloc], region_stats.large_alloc);
     write_once(values[VALUE_large_free], region_stats.large_free);
     write_once(values[VALUE_large_remap], region_stats.large_remap);
+    write_once(values[VALUE_huge_bytes], huge_units(region_slab_frontier()) << UNIT_SHIFT);
     write_once(values[VALUE_warm_bytes], region_stats.warm_units << UNIT_SHIFT);
     write_once(values[VALUE_purged_bytes], region_stats.purged_units << UNIT_SHIFT);
     write_once(values[VALUE_outside_bytes], outside_bytes());

@@ -3,6 +3,7 @@
 #include "os/cpu.h"
 #include "os/message.h"
 #include "os/vm.h"
+#include "region/huge.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -48,6 +49,7 @@ static bool init_locked(void)
               sheaf_config.record[0] ? FOLD_RECORDED : FOLD_SELDOM);
     budget_init();
     region_init(sheaf_config.keep, sheaf_config.decay_ms);
+    huge_init(sheaf_config.huge);
     return true;
 }
 

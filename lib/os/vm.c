@@ -71,10 +71,6 @@ void *vm_reserve(size_t size, size_t align)
         vm_staged = true;
         at = map_aligned(size, align, PROT_READ);
     }
-    /* A huge page for the first byte of each table would cost more than all of them hold. Kernels without huge pages
-     * say EINVAL. */
-    if (at)
-        sys_call3(SYS_madvise, (long)at, (long)size, MADV_NOHUGEPAGE);
     return at;
 }
 
@@ -96,6 +92,11 @@ void *vm_map(size_t size, size_t align)
 bool vm_discard(void *addr, size_t size)
 {
     return survived(sys_call3(SYS_madvise, (long)addr, (long)size, MADV_DONTNEED));
+}
+
+void vm_advise_huge(void *addr, size_t size, bool huge)
+{
+    sys_call3(SYS_madvise, (long)addr, (long)size, huge ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
 }
 
 bool vm_move(void *from, void *to, size_t size)

@@ -32,6 +32,9 @@ bool vm_unmap(void *addr, size_t size);
 /* Give the pages back; they read as zero afterwards. False: the system refused, the contents still stand. */
 bool vm_discard(void *addr, size_t size);
 
+/* Ask for huge pages in a range of the reservation, or for none: advice, which a system without them ignores. */
+void vm_advise_huge(void *addr, size_t size, bool huge);
+
 /* Move the pages of a range of the reservation to another one of the same size, whose contents are lost. The old
  * range stays mapped and reads as zero. False: nothing happened. */
 bool vm_move(void *from, void *to, size_t size);

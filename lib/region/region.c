@@ -1,5 +1,6 @@
 #include "region/region.h"
 #include "region/bins.h"
+#include "region/huge.h"
 #include "os/clock.h"
 #include "os/lock.h"
 #include "os/vm.h"
@@ -313,7 +314,11 @@ uint32_t region_alloc(enum arena_kind kind, uint32_t units, uint32_t align, bool
         *zeroed = dirty_count(unit, unit + units) == 0;
         count_taken(unit, units, kind);
     }
+    const struct arena *slabs = &region.arenas[ARENA_SLAB];
+    uint32_t frontier = slabs->frontier, end = slabs->end;
+    uint64_t in_use = region_stats.slab_units;
     lock_release(&region.lock);
+    huge_grown(in_use, frontier, end);
     return unit;
 }
 
@@ -463,6 +468,7 @@ size_t region_purge(bool all)
         space.units[unit].kind = UNIT_BUSY;
         lock_release(&region.lock);
 
+        huge_discarding(unit, length);
         bool done = discard(unit, length);
 
         if (!lock_acquire(&region.lock))

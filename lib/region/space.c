@@ -46,6 +46,9 @@ static bool reserve(unsigned slots, size_t region_bytes)
     char *start = vm_reserve(total, REGION_ALIGN);
     if (!start)
         return false;
+    /* A huge page for the first byte of each table would cost more than all of them hold, and so in small programs. */
+    size_t plain = ids + end + ((units / 2 + LARGE_PLAIN) << UNIT_SHIFT);
+    vm_advise_huge(start, plain < total ? plain : total, false);
     char *at = start + ids;
     space.start = start;
     space.slots = slots;

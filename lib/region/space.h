@@ -54,6 +54,12 @@ struct space {
 
 extern hidden struct space space;
 
+/*
+ * Slabs have the lower half of the region, large blocks the upper one. Beyond its first 64 MiB the system's policy
+ * decides about huge pages for large blocks: where it is "always", as for other allocators' large blocks.
+ */
+#define LARGE_PLAIN 1024ul
+
 /* Reserve. `region_bytes` 0 means by the machine's memory. False: the system grants not even a small one. */
 bool space_init(unsigned slots, size_t region_bytes);
 

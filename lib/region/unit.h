@@ -30,7 +30,8 @@ struct unit {
     uint32_t length; /* units in the run */
     uint8_t kind;    /* enum unit_kind */
     uint8_t listed;  /* free: in the list by age */
-    uint16_t pad;
+    uint8_t plain;   /* first of a window of 2 MiB: no huge page there; stays (region/huge.c) */
+    uint8_t pad;
     uint32_t bin_next, bin_prev; /* free: the neighbours in the bin, UNIT_NONE at the ends */
     uint32_t age_next, age_prev; /* free and dirty: the neighbours by age */
     uint32_t stamp;              /* free: clock_ms() when it was freed */

@@ -1,0 +1,62 @@
+#include "region/huge.h"
+#include "region/region.h"
+#include "os/vm.h"
+
+#define WINDOW     32u   /* units: 2 MiB */
+#define HUGE_AFTER 256   /* units: 16 MiB */
+#define PLAIN_MOST 1024u /* windows advised against one by one: each may split a mapping, of which there are 65530   \
+                          */
+#define NOT_STARTED UNIT_NONE
+
+static _Atomic uint32_t start; /* one more than the first unit that may be huge; 0: not yet, NOT_STARTED: never */
+static uint32_t limit;
+static _Atomic uint32_t plain; /* windows advised against */
+
+void huge_init(bool wanted)
+{
+    atomic_store(&start, wanted && !vm_staged ? 0 : NOT_STARTED);
+}
+
+/* Who changes `start` from 0 does it. Another thread that touches the memory meanwhile gets small pages. */
+void huge_grown(uint64_t in_use, uint32_t frontier, uint32_t end)
+{
+    uint32_t none = 0, first = (uint32_t)round_up(frontier, WINDOW);
+    if (likely(in_use < HUGE_AFTER || atomic_load_explicit(&start, memory_order_relaxed)) || first >= end)
+        return;
+    if (!atomic_compare_exchange_strong(&start, &none, first + 1))
+        return;
+    limit = end;
+    vm_advise_huge(unit_address(first), (size_t)(end - first) << UNIT_SHIFT, true);
+}
+
+static void make_plain(uint32_t window)
+{
+    uint32_t first = atomic_load_explicit(&start, memory_order_relaxed);
+    if (first - 1 >= NOT_STARTED - 1 || window < first - 1 || window >= limit || space.units[window].plain)
+        return;
+    space.units[window].plain = 1;
+    if (atomic_fetch_add(&plain, 1) == PLAIN_MOST) {
+        atomic_store(&start, NOT_STARTED);
+        vm_advise_huge(unit_address(first - 1), (size_t)(limit - first + 1) << UNIT_SHIFT, false);
+    } else {
+        vm_advise_huge(unit_address(window), (size_t)WINDOW << UNIT_SHIFT, false);
+    }
+}
+
+void huge_discarding(uint32_t unit, uint32_t length)
+{
+    uint32_t first = unit & ~(WINDOW - 1), last = (unit + length) & ~(WINDOW - 1);
+    if (unit != first)
+        make_plain(first);
+    if (unit + length != last && (last != first || unit == first))
+        make_plain(last);
+}
+
+uint64_t huge_units(uint32_t frontier)
+{
+    uint32_t first = atomic_load_explicit(&start, memory_order_relaxed);
+    if (first - 1 >= NOT_STARTED - 1 || frontier < first)
+        return 0;
+    uint64_t all = frontier - first + 1, not = (uint64_t)atomic_load_explicit(&plain, memory_order_relaxed) * WINDOW;
+    return all > not ? all - not : 0;
+}
