@@ -66,6 +66,13 @@ uint64_t proc_kib(const char *file, const char *key)
     return 0;
 }
 
+/* Exact where the kernel has smaps_rollup; VmRSS may be behind by some pages per CPU. */
+uint64_t resident_kib(void)
+{
+    uint64_t kib = proc_kib("/proc/self/smaps_rollup", "Rss:");
+    return kib != 0 ? kib : proc_kib("/proc/self/status", "VmRSS:");
+}
+
 void *scratch(size_t bytes)
 {
     void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);

@@ -27,6 +27,9 @@ struct usage usage_since(struct usage before);
  */
 uint64_t proc_kib(const char *file, const char *key);
 
+/* Resident memory of this process. */
+uint64_t resident_kib(void);
+
 /* Zeroed memory, already faulted in, that the allocator under test knows nothing of. */
 void *scratch(size_t bytes);
 

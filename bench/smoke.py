@@ -1,8 +1,14 @@
 #!/usr/bin/env python3
-"""Runs every benchmark once, tiny, and looks at what it prints. Decides nothing by time."""
+"""Runs every suite once, tiny, through `sheaf bench`, and looks at what it prints and exports. Decides nothing by time."""
+
+from __future__ import annotations
 
 import argparse
+import csv
+import importlib.util
 import json
+import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -10,116 +16,144 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from contest.build import Build, find_build
-from contest.contestants import Contestant, fixed_environment, verify
-from contest.errors import ContestError
-from contest.runs import micro_tests, parse_result
+TIMEOUT_S = 200
+CLI = Path(__file__).resolve().parents[1] / "cli"
+REAL = ("lua", "git-repack", "redis-set")  # a script, a threaded command, a server
+TOOLS = ("hyperfine", "time", "lua5.4", "git", "redis-server", "redis-benchmark")
+SCALED = ("micro", "programs", "start")
 
-HERE = Path(__file__).resolve().parent
-OPS = 40
-TIMEOUT_S = 60
+
+class Failed(Exception):
+    """With what was wrong."""
 
 
 def require(true: bool, what: str) -> None:
     """Not an assert, which -O would remove."""
     if not true:
-        raise ContestError(what)
+        raise Failed(what)
 
 
-def output(command: Sequence[str | Path], contestant: Contestant) -> str:
-    """Standard output of a program that has to succeed without a word on standard error."""
-    environment = {**fixed_environment(), **contestant.environment()}
+def run(command: Sequence[str | Path], status: int = 0) -> subprocess.CompletedProcess[str]:
+    """Ends as it should."""
+    environment = {**os.environ, "PYTHONPATH": str(CLI)}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=TIMEOUT_S)
     words = " ".join(str(word) for word in command)
-    require(done.returncode == 0, f"{contestant.name}: '{words}' ended with {done.returncode}: {done.stderr.strip()}")
-    require(done.stderr == "", f"{contestant.name}: '{words}' said: {done.stderr.strip()}")
-    return done.stdout
+    require(done.returncode == status, f"'{words}' ended with {done.returncode}: {done.stdout[-2000:]}{done.stderr.strip()}")
+    return done
 
 
-def check_result(result: dict[str, Any], test: str, contestant: Contestant) -> None:
+def bench(*arguments: str | Path, status: int = 0) -> subprocess.CompletedProcess[str]:
+    """The command under test."""
+    return run([sys.executable, "-m", "sheaf", "bench", *arguments], status)
+
+
+def check_run(result: dict[str, Any], where: str) -> None:
     """What must hold of any run."""
-    where = f"{contestant.name}, {test}: {result}"
-    require(result["test"] == test, f"another test's name; {where}")
-    require(result["ops"] >= 1 and result["repetitions"] >= 1, f"nothing done; {where}")
-    require(0 < result["ns_per_op_min"] <= result["ns_per_op_median"], f"times out of order; {where}")
-    require(result["peak_rss_kib"] > 0 and result["minor_faults"] >= 0, f"no memory figures; {where}")
-    if contestant.path:
-        require(Path(result["allocator"]).resolve() == contestant.path, f"another malloc; {where}")
+    require(0 < result["ns_per_op_min"] <= result["ns_per_op_median"], f"{where}: times out of order: {result}")
+    require(result["peak_rss_kib"] > 0 and result["minor_faults"] >= 0, f"{where}: no memory figures: {result}")
+    require(all(point["rss_kib"] > 0 for point in result.get("memory", [])), f"{where}: no resident memory: {result}")
 
 
-def check_programs(build: Build, contestant: Contestant) -> None:
-    """All of bench-micro's tests, and the other programs."""
-    verify(contestant, build.micro)
-    tests = micro_tests(build.micro, OPS, spread=False)
-    require(len({test.name for test in tests}) == len(tests) > 0, "the list of tests is empty or has one twice")
-    for test in tests:
-        line = output([*test.command, "--repetitions", "2"], contestant)
-        check_result(parse_result(line, test.name), test.name, contestant)
-    spread = output([build.micro, "table-8", "--ops", "80", "--spread"], contestant)
-    check_result(parse_result(spread, "table-8"), "table-8", contestant)
-
-    threads = output([build.threads, "--threads", "40", "--alive", "10", "--settle-ms", "1"], contestant)
-    found = parse_result(threads, "threads")
-    check_result(found, "threads", contestant)
-    require(all(found[f"rss_{moment}_kib"] > 0 for moment in ("start", "warm", "after", "settled")), f"no rss in {found}")
-    output([build.hundred], contestant)
+def check_export(file: Path, names: Sequence[str], contestants: Sequence[str], rounds: int) -> None:
+    """Every test with every contestant in every round."""
+    found = json.loads(file.read_text())
+    tests = {test["test"]: test for test in found["tests"]}
+    require(sorted(tests) == sorted(names), f"tests {sorted(tests)} where {sorted(names)} were wanted")
+    for name, test in tests.items():
+        require(not test["failures"], f"{name}: {test['failures']}")
+        require(sorted(test["runs"]) == sorted(contestants), f"{name}: ran under {sorted(test['runs'])}")
+        require([row["contestant"] for row in test["rows"]] == list(contestants), f"{name}: rows out of order")
+        for contestant, runs in test["runs"].items():
+            require(len(runs) == rounds, f"{name}, {contestant}: {len(runs)} rounds")
+            for result in runs:
+                check_run(result, f"{name}, {contestant}")
 
 
-def check_refusals(build: Build) -> None:
+def check_scaled(top: Path, contestants: Sequence[str]) -> None:
+    """All tests that were written here, all kinds of export, the comparison of two runs, plots."""
+    files = [top / f"out.{kind}" for kind in ("json", "csv", "md")]
+    exports: list[str | Path] = [word for file in files for word in ("--export", file)]
+    names = [line.split("\t")[1] for line in bench(*SCALED, "--list").stdout.splitlines()]
+    require(len(set(names)) == len(names) > 60, f"the list has a test twice or is too short: {names}")
+    only = ["--only", ",".join(contestants)]
+    done = bench(*SCALED, "--ops", "400", "--rounds", "2", "--retries", "0", *only, *exports)
+    check_export(files[0], names, contestants, 2)
+    with files[1].open() as lines:
+        require(len(list(csv.DictReader(lines))) == len(names) * len(contestants), "the CSV lacks rows")
+    for name in names:
+        require(name in done.stdout and f"| {name} |" in files[2].read_text(), f"{name} is not in the table")
+
+    compared = bench("--from", files[0], "--against", files[0], "--fail-above", "1.001").stdout
+    require("1.000" in compared, f"a run beside itself is not 1: {compared[-500:]}")
+    slow = json.loads(files[0].read_text())
+    for test in slow["tests"]:
+        for result in test["runs"][contestants[-1]]:
+            result["ns_per_op_median"] *= 2
+    (top / "slow.json").write_text(json.dumps(slow))
+    bench("--from", top / "slow.json", "--against", files[0], "--fail-above", "1.5", status=3)
+    if importlib.util.find_spec("matplotlib"):
+        bench("--from", files[0], "--plot", top / "plots")
+        drawn = {file.name for file in (top / "plots").iterdir()}
+        for plot in ("micro-time", "programs-memory", "scaling", "memory-over-time"):
+            require({f"{plot}.svg", f"{plot}.png"} <= drawn, f"{plot} was not drawn: {sorted(drawn)}")
+
+
+def check_real(top: Path, contestants: Sequence[str]) -> bool:
+    """Some real programs, and a command of the user's; false where what they need is not there."""
+    file = top / "real.json"
+    common: list[str | Path] = ["--rounds", "1", "--retries", "0", "--only", ",".join(contestants), "--export", file]
+    missing = [tool for tool in TOOLS if shutil.which(tool) is None]
+    if missing:
+        print(f"smoke.py: suite real was left out: apt install {' '.join(missing)}", file=sys.stderr)
+        return False
+    bench("real", "--tests", ",".join(REAL), *common)
+    check_export(file, REAL, contestants, 1)
+    bench(*common, "--", sys.executable, "-c", "print(len([[] for _ in range(1000)]))")
+    check_export(file, ["command"], contestants, 1)
+    bench(*common, "--", "/bin/false", status=1)
+    return True
+
+
+def check_refusals(programs: Path) -> None:
     """Mistakes end with one line and a status."""
+    for arguments, status in (
+        (["--tests", "no-such-*"], 2),
+        (["no-such-suite"], 2),
+        (["--peer", "nothing"], 2),
+        (["--export", "out.txt"], 2),
+        (["--from", "/nowhere.json"], 2),
+        (["--", "no-such-program"], 127),
+    ):
+        done = bench(*arguments, status=status)
+        require(done.stdout == "" and done.stderr.count("\n") == 1, f"{arguments}: {done.stdout!r} {done.stderr!r}")
     commands: list[list[str | Path]] = [
-        [build.micro, "no-such-test"],
-        [build.micro, "pairs-64", "--ops", "none"],
-        [build.threads, "--alive"],
-        [build.start, "--set", "a"],
-        [build.start, "--set", "a", "--", "/bin/false"],
+        [programs / "bench-micro", "no-such-test"],
+        [programs / "bench-micro", "pairs-64", "--ops", "none"],
+        [programs / "bench-threads", "--alive"],
+        [programs / "bench-start", "--set", "a", "--", "/bin/false"],
     ]
     for command in commands:
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=TIMEOUT_S)
-        said = f"{command}: {done.returncode} {done.stdout!r} {done.stderr!r}"
-        require(done.returncode == 1 and done.stdout == "" and done.stderr.count("\n") == 1, said)
-
-
-def check_scripts(root: Path, sheaf: Path | None) -> None:
-    """compare.py and start.py from end to end."""
-    only = "glibc,sheaf" if sheaf else "glibc"
-    common: list[str | Path] = ["--build", root, "--only", only, "--retries", "0"]
-    if sheaf:
-        common += ["--sheaf", sheaf]
-    with TemporaryDirectory() as directory:
-        json_file, markdown = Path(directory) / "out.json", Path(directory) / "out.md"
-        exports: list[str | Path] = ["--json", json_file, "--markdown", markdown]
-        choice = ["--tests", "pairs-16,batch-10-*,threads", "--rounds", "2", "--ops", "100"]
-        output([sys.executable, HERE / "compare.py", *common, *choice, *exports], Contestant("compare.py"))
-        found = json.loads(json_file.read_text())
-        names = [test["test"] for test in found["tests"]]
-        require(names == ["pairs-16", "batch-10-fifo", "batch-10-lifo", "batch-10-shuffled", "threads"], f"tests {names}")
-        rows = [row["contestant"] for row in found["tests"][0]["rows"]]
-        require(rows == only.split(","), f"rows {rows}")
-        require(all(len(runs) == 2 for test in found["tests"] for runs in test["runs"].values()), "rounds are missing")
-        require(markdown.read_text().count("| pairs-16 |") == len(rows), "rows are missing in the Markdown")
-
-        output([sys.executable, HERE / "start.py", *common, "--rounds", "4", *exports], Contestant("start.py"))
-        programs = json.loads(json_file.read_text())["programs"]
-        require([program["program"] for program in programs] == ["true", "bench-hundred"], f"programs {programs}")
-        samples = [len(sample["ns"]) for program in programs for sample in program["samples"].values()]
-        require(samples == [4] * (2 * (2 + bool(sheaf))), f"samples {samples}")
+        done = run(command, 1)
+        require(done.stdout == "" and done.stderr.count("\n") == 1, f"{command}: {done.stdout!r} {done.stderr!r}")
 
 
 def main() -> int:
-    """Plain always, Sheaf where it is built."""
+    """Plain and, where it is built, under Sheaf. 77 tells meson that something had to be left out."""
     parser = argparse.ArgumentParser(prog="smoke.py", description=__doc__)
-    parser.add_argument("--build", type=Path, metavar="DIR", required=True, help="build directory")
-    parser.add_argument("--sheaf", type=Path, metavar="PATH", help="preloaded object to run everything under, too")
+    parser.add_argument("suite", choices=["scaled", "real"], help="the tests written here, or real programs")
+    parser.add_argument("--programs", type=Path, required=True, help="directory with the benchmark programs")
+    parser.add_argument("--sheaf", type=Path, required=True, help="the preloaded object")
     options = parser.parse_args()
+    os.environ["SHEAF_BENCH_DIR"] = str(options.programs.resolve())
+    os.environ["SHEAF_LIBRARY"] = str(options.sheaf.resolve())
+    contestants = ["glibc", "sheaf"]
     try:
-        build = find_build(options.build)
-        check_programs(build, Contestant("glibc"))
-        if options.sheaf:
-            check_programs(build, Contestant("sheaf", options.sheaf.resolve()))
-        check_refusals(build)
-        check_scripts(options.build, options.sheaf)
-    except (ContestError, subprocess.TimeoutExpired) as error:
+        with TemporaryDirectory() as top:
+            if options.suite == "real":
+                return 0 if check_real(Path(top), contestants) else 77
+            check_scaled(Path(top), contestants)
+            check_refusals(options.programs.resolve())
+    except (Failed, subprocess.TimeoutExpired) as error:
         print(f"smoke.py: {error}", file=sys.stderr)
         return 1
     return 0

@@ -10,6 +10,7 @@
 
 #include <errno.h>
 #include <spawn.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -22,6 +23,8 @@ struct sample {
     uint32_t ns; /* 4 s at most */
     uint32_t maxrss_kib;
     uint32_t minor_faults;
+    uint32_t user_us;
+    uint32_t system_us;
 };
 
 struct contestant {
@@ -38,6 +41,11 @@ struct plan {
     unsigned warm_up;
     char **command;
 };
+
+static uint32_t microseconds(struct timeval t)
+{
+    return (uint32_t)t.tv_sec * 1000000U + (uint32_t)t.tv_usec;
+}
 
 static struct sample start_once(const struct contestant *c, char **command)
 {
@@ -61,6 +69,8 @@ static struct sample start_once(const struct contestant *c, char **command)
         .ns = took < UINT32_MAX ? (uint32_t)took : UINT32_MAX,
         .maxrss_kib = (uint32_t)used.ru_maxrss,
         .minor_faults = (uint32_t)used.ru_minflt,
+        .user_us = microseconds(used.ru_utime),
+        .system_us = microseconds(used.ru_stime),
     };
 }
 
@@ -77,22 +87,27 @@ static void run_rounds(struct plan *plan)
         }
 }
 
+static void print_field(const struct plan *plan, const struct contestant *c, const char *name, size_t offset)
+{
+    printf(", \"%s\": [", name);
+    for (unsigned r = 0; r < plan->rounds; r++)
+        printf("%s%u", r ? ", " : "", *(const uint32_t *)((const char *)&c->samples[r] + offset));
+    printf("]");
+}
+
 static void print_samples(const struct plan *plan)
 {
     printf("{\"schema_version\": 1, \"program\": \"%s\", \"launcher_kib\": %llu, \"contestants\": [",
            plan->command[0], (unsigned long long)proc_kib("/proc/self/status", "VmHWM:"));
     for (unsigned i = 0; i < plan->count; i++) {
         const struct contestant *c = &plan->contestants[i];
-        printf("%s{\"name\": \"%s\", \"ns\": [", i ? ", " : "", c->name);
-        for (unsigned r = 0; r < plan->rounds; r++)
-            printf("%s%u", r ? ", " : "", c->samples[r].ns);
-        printf("], \"maxrss_kib\": [");
-        for (unsigned r = 0; r < plan->rounds; r++)
-            printf("%s%u", r ? ", " : "", c->samples[r].maxrss_kib);
-        printf("], \"minor_faults\": [");
-        for (unsigned r = 0; r < plan->rounds; r++)
-            printf("%s%u", r ? ", " : "", c->samples[r].minor_faults);
-        printf("]}");
+        printf("%s{\"name\": \"%s\"", i ? ", " : "", c->name);
+        print_field(plan, c, "ns", offsetof(struct sample, ns));
+        print_field(plan, c, "maxrss_kib", offsetof(struct sample, maxrss_kib));
+        print_field(plan, c, "minor_faults", offsetof(struct sample, minor_faults));
+        print_field(plan, c, "user_us", offsetof(struct sample, user_us));
+        print_field(plan, c, "system_us", offsetof(struct sample, system_us));
+        printf("}");
     }
     printf("]}\n");
 }

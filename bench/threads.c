@@ -39,13 +39,6 @@ struct figures {
     double ns_per_thread[MOST_GENERATIONS];
 };
 
-/* Exact where the kernel has smaps_rollup; VmRSS may be behind by some pages per CPU. */
-static uint64_t resident_kib(void)
-{
-    uint64_t kib = proc_kib("/proc/self/smaps_rollup", "Rss:");
-    return kib != 0 ? kib : proc_kib("/proc/self/status", "VmRSS:");
-}
-
 static void *one_thread(void *argument)
 {
     size_t me = (size_t)argument;
@@ -118,22 +111,28 @@ static void measure(unsigned generations, uint64_t settle_ms, struct figures *fi
     figures->settled_kib = resident_kib();
 }
 
-static void print_figures(struct figures *figures, unsigned generations, struct usage used)
+static void print_moment(const char *name, uint64_t ms, uint64_t kib, const char *after)
+{
+    dprintf(STDOUT_FILENO, "{\"moment\": \"%s\", \"ms\": %llu, \"rss_kib\": %llu}%s", name, (unsigned long long)ms,
+            (unsigned long long)kib, after);
+}
+
+static void print_figures(struct figures *figures, unsigned generations, uint64_t settle_ms, struct usage used)
 {
     sort_doubles(figures->ns_per_thread, generations);
-    dprintf(
-        STDOUT_FILENO,
-        "{\"schema_version\": 1, \"test\": \"threads\", \"allocator\": \"%s\", \"ops\": %u, \"repetitions\": %u, "
-        "\"ns_per_op_min\": %.3f, \"ns_per_op_median\": %.3f, \"peak_rss_kib\": %llu, \"minor_faults\": %llu, "
-        "\"major_faults\": %llu, \"wall_us\": %llu, \"user_us\": %llu, \"system_us\": %llu, \"rss_start_kib\": %llu, "
-        "\"rss_warm_kib\": %llu, \"rss_after_kib\": %llu, \"rss_settled_kib\": %llu}\n",
-        allocator_path(), run.alive, generations, figures->ns_per_thread[0],
-        median_of_sorted(figures->ns_per_thread, generations),
-        (unsigned long long)proc_kib("/proc/self/status", "VmHWM:"), (unsigned long long)used.minor_faults,
-        (unsigned long long)used.major_faults, (unsigned long long)figures->wall_ns / 1000,
-        (unsigned long long)used.user_us, (unsigned long long)used.system_us, (unsigned long long)figures->start_kib,
-        (unsigned long long)figures->warm_kib, (unsigned long long)figures->after_kib,
-        (unsigned long long)figures->settled_kib);
+    dprintf(STDOUT_FILENO,
+            "{\"schema_version\": 1, \"test\": \"threads\", \"allocator\": \"%s\", \"ops\": %u, \"repetitions\": %u, "
+            "\"ns_per_op_min\": %.3f, \"ns_per_op_median\": %.3f, \"peak_rss_kib\": %llu, \"minor_faults\": %llu, "
+            "\"major_faults\": %llu, \"wall_us\": %llu, \"user_us\": %llu, \"system_us\": %llu, \"memory\": [",
+            allocator_path(), run.alive, generations, figures->ns_per_thread[0],
+            median_of_sorted(figures->ns_per_thread, generations),
+            (unsigned long long)proc_kib("/proc/self/status", "VmHWM:"), (unsigned long long)used.minor_faults,
+            (unsigned long long)used.major_faults, (unsigned long long)figures->wall_ns / 1000,
+            (unsigned long long)used.user_us, (unsigned long long)used.system_us);
+    print_moment("start", 0, figures->start_kib, ", ");
+    print_moment("first generation", 0, figures->warm_kib, ", ");
+    print_moment("last generation", figures->wall_ns / 1000000, figures->after_kib, ", ");
+    print_moment("settled", figures->wall_ns / 1000000 + settle_ms, figures->settled_kib, "]}\n");
 }
 
 int main(int argc, char **argv)
@@ -160,6 +159,6 @@ int main(int argc, char **argv)
     run.stacks = make_stacks(run.alive);
     struct usage before = usage_now();
     measure((unsigned)generations, settle_ms, &figures);
-    print_figures(&figures, (unsigned)generations, usage_since(before));
+    print_figures(&figures, (unsigned)generations, settle_ms, usage_since(before));
     return 0;
 }

@@ -2,7 +2,7 @@
  * Many objects allocated, then all freed, in three orders. Batches larger than a thread's or a CPU's cache show what
  * lies behind it.
  */
-#include "micro.h"
+#include "tables.h"
 
 #include <sys/mman.h>
 

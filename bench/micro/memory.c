@@ -1,5 +1,5 @@
 /* Where page faults and copying decide: fresh memory, large blocks, growth. */
-#include "micro.h"
+#include "tables.h"
 
 #include <string.h>
 #include <sys/mman.h>
@@ -16,13 +16,26 @@ static void touch_pages(char *start, char *end)
 /* Chained through themselves, so that they stay reachable without an array that would fault too. */
 static void *chain;
 
+static void chain_up(size_t size)
+{
+    void **object = take(size);
+    *object = chain;
+    chain = object;
+}
+
 static uint64_t run_fresh(const struct test *test, uint64_t ops)
 {
-    for (uint64_t i = 0; i < ops; i++) {
-        void **object = take(test->size);
-        *object = chain;
-        chain = object;
-    }
+    for (uint64_t i = 0; i < ops; i++)
+        chain_up(test->size);
+    return ops;
+}
+
+static uint64_t run_fresh_mixed(const struct test *test, uint64_t ops)
+{
+    uint64_t seed = 1;
+    (void)test;
+    for (uint64_t i = 0; i < ops; i++)
+        chain_up(16 + (random_next(&seed) >> 32) % 497);
     return ops;
 }
 
@@ -82,15 +95,72 @@ static uint64_t run_growth(const struct test *test, uint64_t ops)
     return ops;
 }
 
+/* Vectors as programs have them, `count` at once, each doubled when a random push meets its end. */
+static struct vector {
+    uint64_t *items;
+    size_t length, capacity;
+} * vectors;
+
+static void prepare_vectors(const struct test *test)
+{
+    vectors = scratch(test->count * sizeof(*vectors));
+}
+
+static void push(struct vector *v, uint64_t item)
+{
+    if (v->length == v->capacity) {
+        v->capacity = v->capacity != 0 ? 2 * v->capacity : 1;
+        v->items = opaque(realloc(v->items, v->capacity * sizeof(*v->items)));
+        if (v->items == NULL)
+            fail("no memory to grow a vector to %zu items", v->capacity);
+    }
+    v->items[v->length++] = item;
+}
+
+static uint64_t run_vectors(const struct test *test, uint64_t ops)
+{
+    uint64_t seed = 1;
+    for (uint64_t i = 0; i < ops; i++)
+        push(&vectors[(random_next(&seed) >> 32) % test->count], i);
+    for (size_t i = 0; i < test->count; i++) {
+        give(vectors[i].items);
+        vectors[i] = (struct vector){0};
+    }
+    return ops;
+}
+
+static void finish_vectors(const struct test *test)
+{
+    munmap(vectors, test->count * sizeof(*vectors));
+}
+
+#define FRESH(bytes, many)                                                                                           \
+    {                                                                                                                \
+        .name = "fresh-" #bytes, .what = "256 MiB of objects of " #bytes " bytes, never freed; an op is one malloc", \
+        .ops = many, .repetitions = 1, .cold = 1, .size = bytes, .run = run_fresh,                                   \
+    }
+
 const struct test memory_tests[] = {
+    FRESH(16, 16777216),
+    FRESH(64, 4194304),
+    FRESH(512, 524288),
     {
-        .name = "fresh-64",
-        .what = "256 MiB of objects of 64 bytes, never freed; an op is one malloc",
-        .ops = 4194304,
+        .name = "fresh-mixed",
+        .what = "256 MiB of objects of 16 to 512 bytes, never freed; an op is one malloc",
+        .ops = 1016801,
         .repetitions = 1,
         .cold = 1,
-        .size = 64,
-        .run = run_fresh,
+        .run = run_fresh_mixed,
+    },
+    {
+        .name = "vectors-growth",
+        .what = "10000 vectors filled at random, doubled by realloc, then freed; an op is one push",
+        .ops = 10000000,
+        .repetitions = 5,
+        .count = 10000,
+        .prepare = prepare_vectors,
+        .run = run_vectors,
+        .finish = finish_vectors,
     },
     {
         .name = "large-replace",

@@ -1,5 +1,5 @@
 /* One object at a time: what the fast paths cost when nothing else is in the way. */
-#include "micro.h"
+#include "tables.h"
 
 static uint64_t run_pairs(const struct test *test, uint64_t ops)
 {

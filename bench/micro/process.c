@@ -1,5 +1,5 @@
 /* What a heap costs a process that starts others. */
-#include "micro.h"
+#include "tables.h"
 
 #include <sys/wait.h>
 #include <unistd.h>

@@ -1,56 +1,29 @@
 /* Threads that pass objects on, that compete, that come and go. */
 #define _GNU_SOURCE
-#include "micro.h"
+#include "tables.h"
 
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <sys/mman.h>
 
-/* The n-th CPU that this process may use, counted around. */
-static void choose_cpu(pthread_attr_t *attributes, unsigned n)
-{
-    cpu_set_t allowed, one;
-    if (sched_getaffinity(0, sizeof(allowed), &allowed) != 0)
-        fail("--spread: the CPUs of this process cannot be read; run without it");
-    unsigned left = n % (unsigned)CPU_COUNT(&allowed), cpu = 0;
-    while (!CPU_ISSET(cpu, &allowed) || left-- > 0)
-        cpu++;
-    CPU_ZERO(&one);
-    CPU_SET(cpu, &one);
-    pthread_attr_setaffinity_np(attributes, sizeof(one), &one);
-}
-
-static pthread_t start_thread(unsigned n, void *(*body)(void *), void *argument)
-{
-    pthread_t thread;
-    pthread_attr_t attributes;
-    pthread_attr_init(&attributes);
-    if (spread)
-        choose_cpu(&attributes, n);
-    if (pthread_create(&thread, &attributes, body, argument) != 0)
-        fail("a thread could not be started; raise the limit of processes (ulimit -u)");
-    pthread_attr_destroy(&attributes);
-    return thread;
-}
-
 /*
- * Producer and consumer: one ring of batches, one writer and one reader. Who must wait spins a little, then yields:
- * with futexes the figure would be that of wake-ups.
+ * Producer and consumer: a ring of batches, one writer and one reader, for each of 1 to 8 pairs. Who must wait spins
+ * a little, then yields: with futexes the figure would be that of wake-ups.
  *
  * The consumer checks each object's number before it frees it, so the object's cache line crosses over whatever the
  * allocator does. In the blind variant only an allocator that writes into free objects makes it cross.
  */
-enum { RING_BATCHES = 64, BATCH_OBJECTS = 256, SPINS = 256 };
+enum { MOST_PAIRS = 8, RING_BATCHES = 64, BATCH_OBJECTS = 256, SPINS = 256 };
 
-static struct {
+static struct ring {
     _Alignas(128) atomic_uint_fast64_t produced; /* batches; written by the producer alone */
     _Alignas(128) atomic_uint_fast64_t consumed; /* batches; written by the consumer alone; never above produced */
     _Alignas(128) void *batches[RING_BATCHES][BATCH_OBJECTS];
     uint64_t total;
     size_t size;
     _Bool blind; /* the consumer frees without looking */
-} ring;
+} * rings;       /* one for each pair */
 
 static void wait_a_little(unsigned *spins)
 {
@@ -63,49 +36,118 @@ static void wait_a_little(unsigned *spins)
     }
 }
 
-static void *produce(void *unused)
+static void *produce(void *argument)
 {
-    for (uint64_t n = 0; n < ring.total; n++) {
+    struct ring *ring = argument;
+    for (uint64_t n = 0; n < ring->total; n++) {
         unsigned spins = 0;
-        while (n - atomic_load_explicit(&ring.consumed, memory_order_acquire) == RING_BATCHES)
+        while (n - atomic_load_explicit(&ring->consumed, memory_order_acquire) == RING_BATCHES)
             wait_a_little(&spins);
-        void **batch = ring.batches[n % RING_BATCHES];
+        void **batch = ring->batches[n % RING_BATCHES];
         for (unsigned i = 0; i < BATCH_OBJECTS; i++)
-            *(uint64_t *)(batch[i] = take(ring.size)) = n * BATCH_OBJECTS + i;
-        atomic_store_explicit(&ring.produced, n + 1, memory_order_release);
+            *(uint64_t *)(batch[i] = take(ring->size)) = n * BATCH_OBJECTS + i;
+        atomic_store_explicit(&ring->produced, n + 1, memory_order_release);
     }
-    return unused;
+    return NULL;
 }
 
-static void *consume(void *unused)
+static void *consume(void *argument)
 {
-    for (uint64_t n = 0; n < ring.total; n++) {
+    struct ring *ring = argument;
+    for (uint64_t n = 0; n < ring->total; n++) {
         unsigned spins = 0;
-        while (atomic_load_explicit(&ring.produced, memory_order_acquire) == n)
+        while (atomic_load_explicit(&ring->produced, memory_order_acquire) == n)
             wait_a_little(&spins);
-        void **batch = ring.batches[n % RING_BATCHES];
+        void **batch = ring->batches[n % RING_BATCHES];
         for (unsigned i = 0; i < BATCH_OBJECTS; i++) {
-            if (!ring.blind && __builtin_expect(*(uint64_t *)batch[i] != n * BATCH_OBJECTS + i, 0))
+            if (!ring->blind && __builtin_expect(*(uint64_t *)batch[i] != n * BATCH_OBJECTS + i, 0))
                 fail("an object on its way was overwritten; the allocator gave it away twice");
             give(batch[i]);
         }
-        atomic_store_explicit(&ring.consumed, n + 1, memory_order_release);
+        atomic_store_explicit(&ring->consumed, n + 1, memory_order_release);
     }
-    return unused;
+    return NULL;
+}
+
+static void prepare_rings(const struct test *test)
+{
+    rings = scratch(test->count * sizeof(*rings));
+}
+
+static void finish_rings(const struct test *test)
+{
+    munmap(rings, test->count * sizeof(*rings));
 }
 
 static uint64_t run_producer_consumer(const struct test *test, uint64_t ops)
 {
-    ring.total = (ops + BATCH_OBJECTS - 1) / BATCH_OBJECTS;
-    ring.size = test->size;
-    ring.blind = test->blind;
-    atomic_store(&ring.produced, 0);
-    atomic_store(&ring.consumed, 0);
-    pthread_t producer = start_thread(0, produce, NULL);
-    pthread_t consumer = start_thread(1, consume, NULL);
-    pthread_join(producer, NULL);
+    pthread_t producers[MOST_PAIRS], consumers[MOST_PAIRS];
+    uint64_t each = (ops / test->count + BATCH_OBJECTS - 1) / BATCH_OBJECTS;
+    for (unsigned i = 0; i < test->count; i++) {
+        struct ring *ring = &rings[i];
+        ring->total = each;
+        ring->size = test->size;
+        ring->blind = test->blind;
+        atomic_store(&ring->produced, 0);
+        atomic_store(&ring->consumed, 0);
+        producers[i] = start_thread(2 * i, produce, ring);
+        consumers[i] = start_thread(2 * i + 1, consume, ring);
+    }
+    for (unsigned i = 0; i < test->count; i++) {
+        pthread_join(producers[i], NULL);
+        pthread_join(consumers[i], NULL);
+    }
+    return each * BATCH_OBJECTS * test->count;
+}
+
+/*
+ * A thread that only frees: it lives as long as the test and gets by barriers, in turn, all that the other allocated.
+ * Nothing else runs meanwhile, so that the figure is that of the two paths alone.
+ */
+static struct {
+    pthread_barrier_t turn;
+    void **objects; /* `count` of them */
+    size_t count;
+    uint64_t rounds;
+} given;
+
+static void *free_what_is_given(void *unused)
+{
+    for (uint64_t round = 0; round < given.rounds; round++) {
+        pthread_barrier_wait(&given.turn);
+        for (size_t i = 0; i < given.count; i++) {
+            look(given.objects[i]);
+            give(given.objects[i]);
+        }
+        pthread_barrier_wait(&given.turn);
+    }
+    return unused;
+}
+
+static void prepare_given(const struct test *test)
+{
+    given.count = test->count;
+    given.objects = scratch(test->count * sizeof(*given.objects));
+    pthread_barrier_init(&given.turn, NULL, 2);
+}
+
+static uint64_t run_consumer_only(const struct test *test, uint64_t ops)
+{
+    given.rounds = (ops + test->count - 1) / test->count;
+    pthread_t consumer = start_thread(1, free_what_is_given, NULL);
+    for (uint64_t round = 0; round < given.rounds; round++) {
+        for (size_t i = 0; i < test->count; i++)
+            given.objects[i] = take(test->size);
+        pthread_barrier_wait(&given.turn);
+        pthread_barrier_wait(&given.turn);
+    }
     pthread_join(consumer, NULL);
-    return ring.total * BATCH_OBJECTS;
+    return given.rounds * test->count;
+}
+
+static void finish_given(const struct test *test)
+{
+    munmap(given.objects, test->count * sizeof(*given.objects));
 }
 
 /*
@@ -145,30 +187,28 @@ static void *replace_shared(void *argument)
     return NULL;
 }
 
-static uint64_t run_table(uint64_t ops, void *(*body)(void *))
+static uint64_t run_table(size_t count, uint64_t ops, void *(*body)(void *))
 {
     pthread_t threads[TABLE_THREADS];
     struct worker workers[TABLE_THREADS];
-    uint64_t each = (ops + TABLE_THREADS - 1) / TABLE_THREADS;
-    for (unsigned i = 0; i < TABLE_THREADS; i++) {
+    uint64_t each = (ops + count - 1) / count;
+    for (unsigned i = 0; i < count; i++) {
         workers[i] = (struct worker){.seed = 0x9E3779B97F4A7C15ULL * (i + 1), .ops = each, .first = i * PLACES};
         threads[i] = start_thread(i, body, &workers[i]);
     }
-    for (unsigned i = 0; i < TABLE_THREADS; i++)
+    for (unsigned i = 0; i < count; i++)
         pthread_join(threads[i], NULL);
-    return each * TABLE_THREADS;
+    return each * count;
 }
 
 static uint64_t run_table_own(const struct test *test, uint64_t ops)
 {
-    (void)test;
-    return run_table(ops, replace_own);
+    return run_table(test->count, ops, replace_own);
 }
 
 static uint64_t run_table_shared(const struct test *test, uint64_t ops)
 {
-    (void)test;
-    return run_table(ops, replace_shared);
+    return run_table(test->count, ops, replace_shared);
 }
 
 static void prepare_table(const struct test *test)
@@ -199,39 +239,59 @@ static uint64_t run_thread_starts(const struct test *test, uint64_t ops)
     return ops;
 }
 
+#define PAIRS(label, pairs, text)                                                                                    \
+    {                                                                                                                \
+        .name = "producer-consumer" label, .what = text, .ops = 2000000, .repetitions = 5, .size = 64,               \
+        .count = pairs, .prepare = prepare_rings, .run = run_producer_consumer, .finish = finish_rings,              \
+    }
+#define TABLE(n, text)                                                                                               \
+    {                                                                                                                \
+        .name = "table-" #n,                                                                                         \
+        .what = text " objects of 16 to 4096 bytes in 1000 places each; an op is one malloc and one free",           \
+        .ops = 8000000, .repetitions = 5, .count = n, .prepare = prepare_table, .run = run_table_own,                \
+        .finish = finish_table,                                                                                      \
+    }
+
 const struct test thread_tests[] = {
-    {
-        .name = "producer-consumer",
-        .what = "64 bytes allocated by one thread, read and freed by another; an op is one object",
-        .ops = 2000000,
-        .repetitions = 5,
-        .size = 64,
-        .run = run_producer_consumer,
-    },
+    PAIRS("", 1, "64 bytes allocated by one thread, read and freed by another; an op is one object"),
+    PAIRS("-2", 2, "2 such pairs of threads"),
+    PAIRS("-4", 4, "4 such pairs of threads"),
+    PAIRS("-8", 8, "8 such pairs of threads"),
     {
         .name = "producer-consumer-blind",
-        .what = "the same, but freed without being read",
+        .what = "one such pair, but objects are freed without being read",
         .ops = 2000000,
         .repetitions = 5,
         .size = 64,
+        .count = 1,
         .blind = 1,
+        .prepare = prepare_rings,
         .run = run_producer_consumer,
+        .finish = finish_rings,
     },
     {
-        .name = "table-8",
-        .what = "8 threads replace objects of 16 to 4096 bytes in 1000 places each; an op is one malloc and one free",
-        .ops = 8000000,
+        .name = "consumer-only",
+        .what =
+            "10000 objects of 64 bytes allocated, then freed by a thread that never allocates; an op is one object",
+        .ops = 2000000,
         .repetitions = 5,
-        .prepare = prepare_table,
-        .run = run_table_own,
-        .finish = finish_table,
+        .size = 64,
+        .count = 10000,
+        .prepare = prepare_given,
+        .run = run_consumer_only,
+        .finish = finish_given,
     },
+    TABLE(1, "a thread replaces"),
+    TABLE(2, "2 threads replace"),
+    TABLE(4, "4 threads replace"),
+    TABLE(8, "8 threads replace"),
     {
         .name = "table-8-shared",
         .what =
             "8 threads replace in one table of 8000 places, reading what they free; an op is one malloc and one free",
         .ops = 8000000,
         .repetitions = 5,
+        .count = TABLE_THREADS,
         .prepare = prepare_table,
         .run = run_table_shared,
         .finish = finish_table,

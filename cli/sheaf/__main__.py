@@ -1,51 +1,128 @@
-"""The `sheaf` command."""
+"""The `sheaf` command: finds the subcommand, loads only that, and turns every failure into one line."""
 
 from __future__ import annotations
 
 import difflib
+import importlib
 import os
+import signal
 import sys
-from importlib import metadata
+from dataclasses import dataclass
+from importlib import util
 
 import click
 
-from sheaf.run import run
-from sheaf.stats import stats
+from sheaf.errors import SheafError, usage_line
 
 
-def _version() -> str:
+@dataclass(frozen=True)
+class _Entry:
+    """A subcommand, loaded when it is used: `run` starts fast and needs nothing that another one does."""
+
+    module: str
+    help: str
+    misuse: int = 2  # the exit status of usage errors
+
+
+_COMMANDS = {
+    "run": _Entry("sheaf.run", "Run a program on Sheaf.", 125),  # as `env` has it
+    "stats": _Entry("sheaf.stats", "Show what the caches of programs on Sheaf do and did."),
+    "bench": _Entry("sheaf.bench", "Compare Sheaf with other allocators, in time and memory."),
+}
+
+
+def _version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
+    if not wanted or ctx.resilient_parsing:
+        return
+    from importlib import metadata  # slow to load, and `run` has no use for it
+
     try:
-        return metadata.version("sheaf")
+        click.echo(f"sheaf {metadata.version('sheaf')}")
     except metadata.PackageNotFoundError:
-        return "of a source tree"
+        click.echo("sheaf, from a source tree")
+    ctx.exit()
 
 
 class _Commands(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return [name for name, entry in _COMMANDS.items() if util.find_spec(entry.module)]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in self.list_commands(ctx):
+            return None
+        try:
+            command = getattr(importlib.import_module(_COMMANDS[cmd_name].module), cmd_name)
+        except ModuleNotFoundError as error:
+            raise SheafError(f"{cmd_name}: needs the Python module {error.name}; pip install {error.name}") from error
+        assert isinstance(command, click.Command)
+        return command
+
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
-        if args and args[0] not in self.commands:
-            near = difflib.get_close_matches(args[0], self.commands, 1)
-            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(sorted(self.commands))}"
-            ctx.fail(f"no such command: {args[0]}; {hint}")
+        known = self.list_commands(ctx)
+        if args and args[0] not in known:
+            near = difflib.get_close_matches(args[0], known, 1)
+            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
+            raise click.UsageError(f"{args[0]}: no such command; {hint}", ctx)
         return super().resolve_command(ctx, args)
 
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, _COMMANDS[name].help) for name in self.list_commands(ctx)])
 
-@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
-@click.version_option(_version(), prog_name="sheaf")
+
+@click.group(cls=_Commands, no_args_is_help=False,
+             context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_version, help="Show the version and exit.")
 def main() -> None:
-    """Run programs on Sheaf's malloc and look at what its caches do."""
+    """Run programs on Sheaf's malloc and look at what its caches do.
+
+    \b
+    Examples:
+      sheaf run --stats -- python3 script.py
+      sheaf run --record /tmp/records -- redis-server
+      sheaf stats /tmp/records
+    """
 
 
-main.add_command(run)
-main.add_command(stats)
+def _fail(error: click.ClickException) -> int:
+    if not isinstance(error, click.UsageError):
+        error.show()
+        return error.exit_code
+    command = next((word for word in sys.argv[1:] if not word.startswith("-")), None)  # not all errors know their context
+    command = command if command in _COMMANDS else None
+    click.echo(usage_line(error, command), err=True)
+    return _COMMANDS[command].misuse if command else 2
+
+
+def _call() -> int:
+    if len(sys.argv) == 1 and "_SHEAF_COMPLETE" not in os.environ:  # with which a shell asks for its completions
+        click.echo(main.get_help(main.make_context("sheaf", [])), err=True)
+        return 2
+    stdout = sys.stdout
+    try:
+        status = main(prog_name="sheaf", standalone_mode=False)
+    except click.ClickException as error:
+        return _fail(error)
+    except click.Abort:  # Ctrl-C: die of it, so that a script around us stops, too
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGINT)
+    except SystemExit as end:
+        if sys.stdout is not stdout:  # click's way to leave when nobody reads
+            raise BrokenPipeError from end
+        raise
+    if sys.stdout:  # None when it was closed before the start
+        sys.stdout.flush()
+    return status if isinstance(status, int) else 0
 
 
 def entry() -> None:
     """What the installed command calls; a closed pipe ends it quietly."""
     try:
-        main(prog_name="sheaf")
+        status = _call()
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(141)
+        status = 141
+    sys.exit(status)
 
 
 if __name__ == "__main__":

@@ -76,10 +76,15 @@ def parse(setting: str) -> tuple[str, str]:
     return option.variable, value
 
 
+def shown_default(option: Option) -> str:
+    """The default, as one would write it."""
+    if option.kind == "size":
+        for shift, unit in ((40, "T"), (30, "G"), (20, "M"), (10, "K")):
+            if int(option.default) and int(option.default) % (1 << shift) == 0:
+                return f"{int(option.default) >> shift}{unit}"
+    return option.default or "none"
+
+
 def help_text() -> str:
     """The options as a list for --help."""
-    lines = []
-    for option in table().values():
-        default = option.default or "none"
-        lines.append(f"  {option.name} (default {default})\n      {option.help}")
-    return "\n".join(lines)
+    return "\n".join(f"  {option.name} (default {shown_default(option)})\n      {option.help}" for option in table().values())

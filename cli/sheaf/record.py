@@ -88,7 +88,10 @@ class Record:
     @property
     def alive(self) -> bool:
         """Whether the process still runs and has this file mapped."""
-        return self.state == RUNNING and str(self.path) in _maps(self.pid)
+        try:
+            return self.state == RUNNING and any(_same(self.path, file) for file in _mapped(self.pid, _maps(self.pid)))
+        except SheafError:
+            return False
 
     @property
     def resident(self) -> int:
@@ -102,11 +105,50 @@ class Record:
         return self.peak_rss
 
 
+@dataclass
+class _Mapped:
+    """A record in the maps of a process: what the kernel says of it, and where we may find it."""
+
+    device: int
+    inode: int
+    places: tuple[Path, Path]
+
+
 def _maps(pid: int) -> str:
     try:
-        return Path(f"/proc/{pid}/maps").read_text(errors="replace")
+        return Path(f"/proc/{pid}/maps").read_text(errors="surrogateescape")
+    except PermissionError as error:
+        raise SheafError(f"{pid}: its maps may not be read; ask as its user or as root") from error
     except OSError:
         return ""
+
+
+def _mapped(pid: int, maps: str) -> list[_Mapped]:
+    files = []
+    for line in maps.splitlines():
+        fields = line.split(maxsplit=5)
+        if len(fields) == 6 and fields[5].endswith(".sheaf"):
+            major, minor = (int(part, 16) for part in fields[3].split(":"))
+            places = Path(fields[5]), Path(f"/proc/{pid}/root{fields[5]}")  # the second in a container
+            files.append(_Mapped(os.makedev(major, minor), int(fields[4]), places))
+    return files
+
+
+def _same(path: Path, file: _Mapped) -> bool:
+    """By device and inode; through the name as well, since on some file systems the maps tell another device than stat."""
+    try:
+        status = path.stat()
+    except OSError:
+        return False
+    if (status.st_dev, status.st_ino) == (file.device, file.inode):
+        return True
+    for place in file.places:
+        try:
+            if os.path.samestat(status, place.stat()):
+                return True
+        except OSError:
+            continue
+    return False
 
 
 def _text(raw: bytes) -> str:
@@ -124,10 +166,12 @@ class _Reader:
         except OSError as error:
             advice = "name a record made with SHEAF_RECORD or `sheaf run --record`"
             raise SheafError(f"{path}: {error.strerror}; {advice}") from error
-        raw = self.at(0, _HEADER.size)
-        fields = _HEADER.unpack(raw)
-        if fields[0] != MAGIC:
+        magic = self.file.read(len(MAGIC))
+        if not any(magic) and path.suffix == ".sheaf":
+            raise SheafError(f"{path}: has no header; its process has only just started, or was killed then")
+        if magic != MAGIC:
             raise SheafError(f"{path}: not a Sheaf record; name a .sheaf file made with `sheaf run --record DIR`")
+        fields = _HEADER.unpack(self.at(0, _HEADER.size))
         if fields[1] != VERSION:
             advice = "use the `sheaf` of the same release"
             raise SheafError(f"{path}: record version {fields[1]}, this command reads {VERSION}; {advice}")
@@ -216,12 +260,17 @@ def read(path: Path) -> Record:
 def find(target: str) -> Iterator[Path]:
     """The record files that a FILE, a DIR or the number of a running process stands for."""
     path = Path(target)
-    if path.is_dir():
-        files = sorted(path.glob("*.sheaf"))
+    if not target:
+        raise SheafError("an empty name; name a running process, a record file or a directory")
+    if os.path.isdir(target):  # Path's own raises where one may not look
+        try:
+            files = sorted(path / name for name in os.listdir(path) if name.endswith(".sheaf"))
+        except OSError as error:
+            raise SheafError(f"{target}: {error.strerror}; ask as its owner or as root") from error
         if not files:
             raise SheafError(f"{target}: no records here; run a program with `sheaf run --record {target} PROGRAM`")
         yield from files
-    elif target.isdigit() and not path.exists():
+    elif target.isdigit() and not os.path.exists(target):
         yield _of_process(int(target))
     else:
         yield path
@@ -231,13 +280,21 @@ def _of_process(pid: int) -> Path:
     if not Path(f"/proc/{pid}").exists():
         raise SheafError(f"{pid}: no such process; name a running process, a record file or a directory")
     maps = _maps(pid)
-    for line in maps.splitlines():
-        name = line.split(maxsplit=5)[-1]
-        if name.endswith(".sheaf"):
-            return Path(name)
+    for file in _mapped(pid, maps):
+        return next((place for place in file.places if _same(place, file)), file.places[0])
     if "libsheaf-preload" in maps:
         raise SheafError(f"{pid}: runs on Sheaf but keeps no record; start it with `sheaf run --record DIR`")
-    raise SheafError(f"{pid}: does not run on Sheaf, or its maps cannot be read; start it with `sheaf run --record DIR`")
+    child = next((child for child in _children(pid) if "libsheaf-preload" in _maps(child)), None)
+    if child:
+        raise SheafError(f"{pid}: does not run on Sheaf, but its child {child} does; ask for that")
+    raise SheafError(f"{pid}: does not run on Sheaf; start it with `sheaf run --record DIR`")
+
+
+def _children(pid: int) -> list[int]:
+    try:
+        return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except OSError:
+        return []
 
 
 def merge(records: list[Record]) -> dict[str, Cache]:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import difflib
+import textwrap
 from collections.abc import Sequence
 
 import click
 
 from sheaf import record, table
 from sheaf.errors import SheafError
-from sheaf.record import Cache, Record
+from sheaf.record import Record
 from sheaf.table import Row
 
 _SLOT_COLUMNS = (
@@ -20,6 +22,17 @@ _BARN_COLUMNS = (
     ("name", "NAME", 13), ("object_size_bytes", "SIZE", 6), ("barn_gets", "GETS", 7), ("barn_get_fails", "FAILS", 7),
     ("barn_puts", "PUTS", 7), ("barn_put_fails", "FAILS", 7),
 )
+
+EXPLAINED = [
+    ("IN USE", "objects in the program's hands"),
+    ("SHEAVES", "free objects in the sheaves of slots, at hand for the fast path"),
+    ("BARNS", "free objects in full sheaves, for any slot"),
+    ("FREE", "free objects in slabs"),
+    ("SLABS, MEMORY", "slabs of the cache, and their bytes"),
+    ("FAST", "share of all allocations and frees that took the fast path"),
+    ("REFILL, FLUSH", "objects that came from slabs into sheaves, and went back"),
+    ("GETS, PUTS", "sheaves taken from and given to barns; FAILS: there was none, or no room"),
+]
 
 
 def _load(targets: Sequence[str]) -> list[Record]:
@@ -37,83 +50,109 @@ def _load(targets: Sequence[str]) -> list[Record]:
     return records
 
 
-def _cache_rows(records: list[Record], everything: bool) -> list[Row]:
-    caches = record.merge(records)
-    return [table.cache_row(cache, tuple(_counters(cache))) for cache in caches.values()
-            if everything or cache.memory or cache.slots]
-
-
-def _counters(cache: Cache) -> list[str]:
-    return list(dict.fromkeys(name for counters in cache.slots.values() for name in counters))
-
-
 def _rows(records: list[Record], by: str, everything: bool) -> list[Row]:
     if by == "slot":
         return table.slot_rows(record.merge(records))
-    rows = _cache_rows(records, everything)
-    if by == "node":  # one memory node so far: everything is on it
-        return [{**table.totals(rows), "name": "node 0"}]
+    rows = table.cache_rows(record.merge(records), everything)
+    if by == "node":
+        return [{**table.totals(rows), "name": "all nodes"}]
     return rows
 
 
-def _sorted(rows: list[Row], key: str | None, by: str) -> list[Row]:
-    if key is None:
-        key = "memory_bytes" if by == "cache" else "name"
+def _column(key: str, rows: list[Row]) -> str:
+    """A column by its name, or by its heading in the table."""
     known = list(dict.fromkeys(name for row in rows for name in row))
-    if rows and key not in known:
-        raise SheafError(f"--sort {key}: there is no such column; choose of {', '.join(known)}", 2)
-    if key == "name":
+    headings = {head.lower(): name for name, head, _ in table.COLUMNS if name in known}
+    wanted = headings.get(key.lower(), key.lower())
+    if rows and wanted not in known:
+        near = difflib.get_close_matches(wanted, known, 1)
+        hint = f"did you mean {near[0]}?" if near else "`--format csv` shows all"
+        raise SheafError(f"--sort {key}: no such column; {hint}", 2)
+    return wanted
+
+
+def _sorted(rows: list[Row], key: str | None, by: str) -> list[Row]:
+    column = _column(key, rows) if key else "memory_bytes" if by == "cache" else "name"
+    if column == "name":
         return sorted(rows, key=lambda row: (row.get("slot", 0), str(row["name"])))
-    return sorted(rows, key=lambda row: row.get(key) or 0, reverse=True)
+    return sorted(rows, key=lambda row: row.get(column) or 0, reverse=True)
 
 
 def _difference(before: list[Row], after: list[Row]) -> list[Row]:
-    """What changed from one to the other, for each cache of either."""
+    """What changed from one to the other, for each row of either. A share is that of the later one."""
     old = {row["name"]: row for row in before}
     rows = []
     for row in after:
         base = old.pop(row["name"], {})
-        rows.append({name: value - base.get(name, 0) if isinstance(value, int) and name != "object_size_bytes" else value
-                     for name, value in row.items()})
+        rows.append({name: value - base.get(name, 0) if _counts(name, value) else value for name, value in row.items()})
     for row in old.values():
-        rows.append({name: -value if isinstance(value, int) and name != "object_size_bytes" else value
-                     for name, value in row.items()})
-    return [row for row in rows
-            if any(value for name, value in row.items() if isinstance(value, int) and name != "object_size_bytes")]
+        rows.append({name: -value if _counts(name, value) else value for name, value in row.items()})
+    return [row for row in rows if any(value for name, value in row.items() if _counts(name, value))]
 
 
-def _heading(records: list[Record], rows: list[Row]) -> str:
+def _counts(name: str, value: object) -> bool:
+    return isinstance(value, int) and name not in table.FIXED
+
+
+def _state(r: Record) -> str:
+    return "ended" if r.state == record.ENDED else "running" if r.alive else "gone without an end"
+
+
+def _heading(records: list[Record]) -> str:
+    """What each process is and has, or all of them together when there are many."""
     lines = []
-    for r in records:
-        state = "ended" if r.state == record.ENDED else "running" if r.alive else "gone without an end"
-        own = r.process.get("slab_bytes", 0) + r.process.get("large_bytes", 0) + r.process.get("outside_bytes", 0)
-        resident = f"{table.short(r.resident)}B" if r.resident else "unknown"
-        warm = table.short(r.process.get("warm_bytes", 0))
-        lines.append(f"{r.program[:24]} ({r.pid}), {state}, {r.mode}")
-        lines.append(f"  resident {resident}; slabs and large blocks {table.short(own)}B, free but warm {warm}B")
-    return "\n".join(line[:80] for line in lines)
+    for r in records if len(records) <= 4 else []:
+        lines += [f"{r.program[:24]} ({r.pid}), {_state(r)}, {r.mode}", *_memory([r])]
+    if not lines:
+        states = [_state(r) for r in records]
+        counts = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
+        lines += [f"{len(records)} processes: {counts}", *_memory(records)]
+    return "\n".join(lines)
+
+
+def _memory(records: list[Record]) -> list[str]:
+    """What the system says beside what we know of."""
+    parts = []
+    alive = [r.resident for r in records if r.alive]
+    peaks = [r.peak_rss for r in records if r.peak_rss]
+    if alive:
+        parts.append(f"resident {table.size(sum(alive))}")
+    if peaks:
+        parts.append(f"{'peak' if len(records) == 1 else 'highest peak'} resident {table.size(max(peaks))}")
+    own = sum(r.process.get(name, 0) for r in records for name in ("slab_bytes", "large_bytes", "outside_bytes"))
+    warm = sum(r.process.get("warm_bytes", 0) for r in records)
+    text = "; ".join([*parts, f"slabs and large blocks {table.size(own)}, free but warm {table.size(warm)}"])
+    return textwrap.wrap(text, 80, initial_indent="  ", subsequent_indent="  ")
 
 
 def _print_table(records: list[Record], rows: list[Row], by: str) -> None:
-    click.echo(_heading(records, rows))
+    click.echo(_heading(records))
+    if by == "node":
+        click.echo("Records do not tell memory nodes apart: one row for all of them.")
+        click.echo(table.text(rows))
+        return
     if by == "slot":
         click.echo(table.text([*rows, table.totals(rows)], _SLOT_COLUMNS))
         return
     total = table.totals(rows)
-    if by == "cache" and rows:
-        fast = sum(row.get("alloc_fastpath", 0) + row.get("free_fastpath", 0) for row in rows)
-        slow = sum(row.get("alloc_slowpath", 0) + row.get("free_slowpath", 0) for row in rows)
-        total["fast_share"] = fast / (fast + slow) if fast + slow else None
     click.echo(table.text([*rows, total]))
-    if by == "cache":
-        click.echo("\n" + table.text([*rows, total], _BARN_COLUMNS))
+    click.echo("\n" + table.text([*rows, total], _BARN_COLUMNS))
 
 
-@click.command()
+class _Stats(click.Command):
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Columns"):
+            formatter.write_dl(EXPLAINED)
+
+
+@click.command(cls=_Stats)
 @click.argument("targets", nargs=-1, required=True, metavar="FILE|PID|DIR...")
-@click.option("--format", "form", type=click.Choice(["table", "json", "jsonl", "csv"]), default="table", show_default=True)
-@click.option("--by", type=click.Choice(["cache", "slot", "node"]), default="cache", show_default=True)
-@click.option("--sort", "key", metavar="COLUMN", help="Largest first by a column of the machine formats, or by name.")
+@click.option("--format", "form", type=click.Choice(["table", "json", "jsonl", "csv"]), default="table", show_default=True,
+              help="The machine formats have all counters, bytes as integers, and a schema_version.")
+@click.option("--by", type=click.Choice(["cache", "slot", "node"]), default="cache", show_default=True,
+              help="A row for each cache, for each slot (a CPU's share of all caches), or for each memory node.")
+@click.option("--sort", "key", metavar="COLUMN",
+              help="Largest first by a column of the machine formats, or by name.  [default: memory_bytes; name with --by slot]")
 @click.option("--diff", is_flag=True, help="Of two records A and B: what B has more than A.")
 @click.option("--all", "everything", is_flag=True, help="Show caches that were never used, too.")
 def stats(targets: tuple[str, ...], form: str, by: str, key: str | None, diff: bool, everything: bool) -> None:

@@ -12,6 +12,7 @@ from sheaf.record import Cache, Record
 
 SCHEMA_VERSION = 1
 Row = dict[str, Any]
+FIXED = ("object_size_bytes", "slot")  # what a row is about: neither added up nor subtracted
 
 # name in machine formats, heading and width in the table (which fits 80 columns)
 COLUMNS: Sequence[tuple[str, str, int]] = (
@@ -28,8 +29,8 @@ COLUMNS: Sequence[tuple[str, str, int]] = (
 )
 
 
-def cache_row(cache: Cache, counters: Sequence[str] = ()) -> Row:
-    """Everything that is shown of one cache."""
+def cache_row(cache: Cache) -> Row:
+    """Everything that is shown of one cache: first what the table has, then all counters."""
     share = cache.fast_share
     row: Row = {
         "name": cache.name,
@@ -48,9 +49,14 @@ def cache_row(cache: Cache, counters: Sequence[str] = ()) -> Row:
         "barn_puts": cache.count("barn_put"),
         "barn_put_fails": cache.count("barn_put_fail"),
     }
-    for name in counters:
+    for name in dict.fromkeys(name for counters in cache.slots.values() for name in counters):
         row.setdefault(name, cache.count(name))
     return row
+
+
+def cache_rows(caches: Mapping[str, Cache], everything: bool = False) -> list[Row]:
+    """A row for each cache that was ever used, or for all."""
+    return [cache_row(cache) for cache in caches.values() if everything or cache.memory or cache.slots]
 
 
 def slot_rows(caches: Mapping[str, Cache]) -> list[Row]:
@@ -65,12 +71,15 @@ def slot_rows(caches: Mapping[str, Cache]) -> list[Row]:
 
 
 def totals(rows: Sequence[Row]) -> Row:
-    """The sum of all rows, the fast share over all operations being left to the caller."""
+    """The sum of all rows."""
     total: Row = {"name": "total"}
     for row in rows:
         for name, value in row.items():
-            if isinstance(value, int) and name not in ("object_size_bytes", "slot"):
+            if isinstance(value, int) and name not in FIXED:
                 total[name] = total.get(name, 0) + value
+    fast = total.get("alloc_fastpath", 0) + total.get("free_fastpath", 0)
+    every = fast + total.get("alloc_slowpath", 0) + total.get("free_slowpath", 0)
+    total["fast_share"] = round(fast / every, 6) if every else None
     return total
 
 
@@ -84,6 +93,16 @@ def short(n: int) -> str:
         if abs(value) < 1000:
             return f"{value:.0f}{unit}" if abs(value) >= 100 else f"{value:.1f}{unit}"
     return f"{value:.0f}E"
+
+
+def size(n: int) -> str:
+    """Bytes, for reading."""
+    value, unit = float(n), "bytes"
+    for larger in ("KiB", "MiB", "GiB", "TiB"):
+        if value < 1024:
+            break
+        value, unit = value / 1024, larger
+    return f"{value:.0f} {unit}" if value >= 100 or value.is_integer() else f"{value:.1f} {unit}"
 
 
 def _cell(name: str, value: Any) -> str:
@@ -119,7 +138,8 @@ def process_json(record: Record) -> Row:
         "state": "ended" if record.state == 2 else "running" if record.alive else "gone",
         "start_time_ns": record.start_time_ns,
         "end_time_ns": record.end_time_ns,
-        "resident_bytes": record.resident,
+        "resident_bytes": record.resident,  # of a running process what it is now, else the peak
+        "peak_resident_bytes": record.peak_rss or None,
         "fold_interval": record.fold_interval,
         "kernel": record.kernel,
         "sheaf_version": record.version,

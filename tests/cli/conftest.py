@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "cli"))
 COUNTERS = ["alloc_fastpath", "alloc_slowpath", "free_fastpath", "free_slowpath", "sheaf_refill", "sheaf_flush", "barn_get"]
 GAUGES = ["slabs", "objects", "free_in_slabs", "barn_objects", "inherited"]
 PROCESS = ["slab_bytes", "large_bytes"]
@@ -39,21 +40,42 @@ def library() -> str:
     return path
 
 
-def write_record(path: Path, caches: dict[str, dict[str, int]], pid: int = 99999999, state: int = 2) -> Path:
-    """A record with one slot; each cache gives counters and gauges by name."""
+def write_record(path: Path, caches: dict[str, dict[str, int]], pid: int = 99999999, state: int = 2, slot: int = 0) -> Path:
+    """A record that used one slot; each cache gives counters and gauges by name."""
     names = b"".join(name.encode() + b"\0" for name in COUNTERS + GAUGES + PROCESS)
     caches_at, slots_at = 16384, 65536
     stride, entry = 128, 32 + 32 + 24 * 8
     header = struct.pack("<8sIIQ8I4QIIQQ4IQ16s32s128s128s", b"SHEAFREC", 1, 512, 0, len(COUNTERS), stride, len(GAUGES),
-                         len(PROCESS), 16, entry, 1, 16 * stride, 4096, 8192, caches_at, slots_at, pid, 1, 5, 6, 1, state,
+                         len(PROCESS), 16, entry, slot + 1, 16 * stride, 4096, 8192, caches_at, slots_at, pid, 1, 5, 6, 1, state,
                          1024, 4096, 1 << 20, b"rseq mm_cid", b"0.1.0", path.stem.split(".")[0].encode(), b"kernel")
-    data = bytearray(slots_at + 16 * stride)
+    data = bytearray(slots_at + (slot + 1) * 16 * stride)
     data[: len(header)] = header
     data[4096 : 4096 + len(names)] = names
     struct.pack_into("<2Q", data, 8192, 65536 * len(caches), 0)
     for i, (name, values) in enumerate(caches.items()):
         gauges = [values.get(gauge, 0) for gauge in GAUGES] + [0] * (24 - len(GAUGES))
         struct.pack_into("<32s8I24Q", data, caches_at + i * entry, name.encode(), i, 64, 64, 16, 65536, 1024, 253, 1, *gauges)
-        struct.pack_into(f"<{len(COUNTERS)}Q", data, slots_at + i * stride, *(values.get(c, 0) for c in COUNTERS))
+        struct.pack_into(f"<{len(COUNTERS)}Q", data, slots_at + (slot * 16 + i) * stride, *(values.get(c, 0) for c in COUNTERS))
     path.write_bytes(bytes(data))
     return path
+
+
+def as_nobody(function: Callable[[], str]) -> str:
+    """What `function` returns when a user without rights calls it."""
+    if os.geteuid() != 0:
+        return function()
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.setgroups([])
+            os.setresgid(65534, 65534, 65534)
+            os.setresuid(65534, 65534, 65534)
+            os.write(writer, function().encode())
+        finally:
+            os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader) as file:
+        said = file.read()
+    os.waitpid(pid, 0)
+    return said

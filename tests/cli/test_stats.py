@@ -5,10 +5,16 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import Run, write_record
+from conftest import ROOT, Run, as_nobody, write_record
+from sheaf import record, table
+from sheaf.errors import SheafError
 
 A = {"alloc_fastpath": 1000, "alloc_slowpath": 10, "free_fastpath": 700, "free_slowpath": 5, "sheaf_refill": 253,
      "sheaf_flush": 7, "slabs": 2, "objects": 2048, "free_in_slabs": 1500, "barn_objects": 100, "inherited": 3}
@@ -61,6 +67,11 @@ def test_by_slot_sort_and_diff(sheaf: Run, tmp_path: Path, one: Path) -> None:
     assert rows[0]["alloc_fastpath"] == 1000
     rows = json.loads(sheaf("stats", "--sort", "name", "--format", "json", str(one)).stdout)["rows"]
     assert rows[0]["name"] == "malloc-128"
+    for key in ("IN USE", "in_use"):
+        rows = json.loads(sheaf("stats", "--sort", key, "--format", "json", str(one)).stdout)["rows"]
+        assert [row["name"] for row in rows] == ["malloc-64", "malloc-128"]
+    done = sheaf("stats", "--sort", "in-use", str(one))
+    assert (done.stderr, done.returncode) == ("sheaf: --sort in-use: no such column; did you mean in_use?\n", 2)
     later = write_record(tmp_path / "later.1.sheaf", {"malloc-64": {**A, "alloc_fastpath": 1500}})
     rows = json.loads(sheaf("stats", "--diff", "--format", "json", str(one), str(later)).stdout)["rows"]
     assert next(row for row in rows if row["name"] == "malloc-64")["in_use"] == 500
@@ -103,3 +114,176 @@ def test_missing_things(sheaf: Run, tmp_path: Path) -> None:
         assert done.returncode == 1
         assert done.stderr.startswith("sheaf: ")
         assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_missing_directory_is_not_created(sheaf: Run, tmp_path: Path) -> None:
+    done = sheaf("stats", str(tmp_path / "none") + "/")
+    assert "No such file or directory" in done.stderr
+    assert not (tmp_path / "none").exists()
+
+
+def test_what_may_not_be_read_is_named(one: Path) -> None:
+    """tmp_path is closed to other users; its owner closes the file and the directory."""
+    def complaint(target: Path) -> str:
+        try:
+            return str(len([record.read(path) for path in record.find(str(target))]))
+        except SheafError as error:
+            return error.message
+
+    one.chmod(0)
+    assert as_nobody(lambda: complaint(one)).startswith(f"{one}: Permission denied; ")
+    open_one = one.parent / "open"
+    open_one.mkdir(mode=0o000)
+    assert "Permission denied" in as_nobody(lambda: complaint(open_one))
+    if os.geteuid() == 0:
+        ours = Path(str(os.getpid()))
+        assert as_nobody(lambda: complaint(ours)).endswith("may not be read; ask as its user or as root")
+
+
+def test_a_bad_record_among_good_ones_is_left_out(sheaf: Run, one: Path) -> None:
+    for name, content in (("empty", b""), ("begun", bytes(200000)), ("other", b"something else" * 1000)):
+        (one.parent / f"{name}.2.sheaf").write_bytes(content)
+    done = sheaf("stats", "--format", "json", str(one.parent))
+    assert [row["in_use"] for row in json.loads(done.stdout)["rows"]] == [308, 0]
+    lines = done.stderr.splitlines()
+    assert [line.split(": ")[1] for line in lines] == [str(one.parent / f"{n}.2.sheaf") for n in ("begun", "empty", "other")]
+    assert "has only just started" in lines[0]
+    assert "has only just started" in lines[1]
+    assert "not a Sheaf record" in lines[2]
+
+
+def test_all_shows_caches_without_slabs(sheaf: Run, tmp_path: Path) -> None:
+    path = write_record(tmp_path / "p.1.sheaf", {"malloc-64": A, "malloc-80": {}})
+    for more, names in (([], ["malloc-64"]), (["--all"], ["malloc-64", "malloc-80"])):
+        rows = json.loads(sheaf("stats", "--format", "json", *more, str(path)).stdout)["rows"]
+        assert [row["name"] for row in rows] == names
+
+
+def test_by_node_says_that_it_cannot_tell(sheaf: Run, tmp_path: Path) -> None:
+    path = write_record(tmp_path / "p.1.sheaf", {"malloc-64": A, "malloc-80": A})
+    rows = json.loads(sheaf("stats", "--by", "node", "--format", "json", str(path)).stdout)["rows"]
+    assert [(row["name"], row["in_use"], row["fast_share"]) for row in rows] == [("all nodes", 616, round(1700 / 1715, 6))]
+    assert "do not tell memory nodes apart" in sheaf("stats", "--by", "node", str(path)).stdout
+
+
+def test_diff_by_slot_keeps_the_slot(sheaf: Run, tmp_path: Path) -> None:
+    old = write_record(tmp_path / "old.1.sheaf", {"malloc-64": A}, slot=3)
+    new = write_record(tmp_path / "new.1.sheaf", {"malloc-64": {**A, "alloc_fastpath": 1500}}, slot=3)
+    rows = json.loads(sheaf("stats", "--by", "slot", "--diff", "--format", "json", str(old), str(new)).stdout)["rows"]
+    assert [(row["slot"], row["alloc_fastpath"], row["free_fastpath"]) for row in rows] == [(3, 500, 0)]
+
+
+def test_many_processes_are_summed_up(sheaf: Run, tmp_path: Path) -> None:
+    for i in range(7):
+        write_record(tmp_path / f"p.{i}.sheaf", {"malloc-64": A}, state=1 if i < 2 else 2)
+    lines = sheaf("stats", str(tmp_path)).stdout.splitlines()
+    assert lines[0] == "7 processes: 2 gone without an end, 5 ended"
+    assert lines[1].startswith("  highest peak resident 1 MiB; slabs and large blocks 448 KiB")
+    assert max(map(len, lines)) <= 80
+    assert next(line for line in lines[2:] if not line.startswith("  ")).startswith("NAME")
+
+
+def test_a_closed_pipe_is_quiet(one: Path) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run([sys.executable, "-m", "sheaf", "stats", one], stdout=writer, stderr=subprocess.PIPE,
+                          env={**os.environ, "PYTHONPATH": str(ROOT / "cli")})
+    os.close(writer)
+    assert (done.stderr, done.returncode) == (b"", 141)
+
+
+@pytest.mark.parametrize(("number", "said"), [(0, "0 bytes"), (1023, "1023 bytes"), (1024, "1 KiB"), (1536, "1.5 KiB"),
+                                              (300 << 20, "300 MiB"), (5 << 40, "5 TiB"), (5 << 50, "5120 TiB")])
+def test_sizes(number: int, said: str) -> None:
+    assert table.size(number) == said
+
+
+# ---- of running processes ----
+
+WORKER = """
+import sys
+keep = [bytes(5000) for _ in range(2000)]
+print("ready", flush=True)
+while sys.stdin.readline():
+    keep += [bytes(1000) for _ in range(5000)]
+    del keep[::3]
+    print("done", flush=True)
+"""
+
+
+@pytest.fixture
+def worker(library: str, tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    """A process with a record in tmp_path/records that allocates when it is told a line."""
+    with subprocess.Popen([sys.executable, "-m", "sheaf", "run", "--record", tmp_path / "records", sys.executable, "-c", WORKER],
+                          stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                          env={**os.environ, "PYTHONPATH": str(ROOT / "cli")}) as process:
+        assert process.stdout
+        assert process.stdout.readline() == "ready\n"
+        yield process
+        process.kill()
+
+
+def test_a_record_that_is_written_meanwhile(worker: subprocess.Popen[str]) -> None:
+    assert worker.stdin
+    assert worker.stdout
+    path = next(record.find(str(worker.pid)))
+    allocations = 0
+    for _ in range(20):
+        worker.stdin.write("go on\n")
+        worker.stdin.flush()
+        for _ in range(10):  # while it works
+            caches = record.read(path).caches.values()
+            now = sum(cache.count("alloc_fastpath") + cache.count("alloc_slowpath") for cache in caches)
+            assert now >= allocations
+            assert all(min(cache.in_use, cache.in_sheaves, cache.gauges["barn_objects"]) >= 0 for cache in caches)
+            allocations = now
+        assert worker.stdout.readline() == "done\n"
+    assert allocations > 20 * 5000 - 2048
+
+
+def test_running_is_seen_under_any_name(worker: subprocess.Popen[str], tmp_path: Path) -> None:
+    found = next(record.find(str(worker.pid)))
+    (tmp_path / "link").symlink_to(found.parent)
+    os.link(found, tmp_path / "hard.sheaf")
+    names = [found, tmp_path / "link" / found.name, found.parent / ".." / found.parent.name / found.name, tmp_path / "hard.sheaf"]
+    assert [record.read(path).alive for path in names] == [True] * 4
+    copy = tmp_path / found.name
+    copy.write_bytes(found.read_bytes())
+    assert not record.read(copy).alive
+    worker.kill()
+    worker.wait()
+    assert [record.read(path).alive for path in names] == [False] * 4
+
+
+def test_a_process_around_it_leads_to_the_one_that_keeps_a_record(library: str, tmp_path: Path) -> None:
+    with subprocess.Popen(["sh", "-c", '"$@"; true', "sh", sys.executable, "-m", "sheaf", "run", "--record", tmp_path, "cat"],
+                          stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                          env={**os.environ, "PYTHONPATH": str(ROOT / "cli")}) as process:
+        assert process.stdin
+        assert process.stdout
+        process.stdin.write("line\n")
+        process.stdin.flush()
+        assert process.stdout.readline() == "line\n"
+        with pytest.raises(SheafError, match=f"{process.pid}: does not run on Sheaf, but its child [0-9]+ does"):
+            next(record.find(str(process.pid)))
+
+
+def test_a_killed_process_leaves_its_counters(sheaf: Run, worker: subprocess.Popen[str]) -> None:
+    path = next(record.find(str(worker.pid)))
+    worker.kill()
+    worker.wait()
+    out = json.loads(sheaf("stats", "--format", "json", str(path)).stdout)
+    assert (out["processes"][0]["state"], out["processes"][0]["end_time_ns"]) == ("gone", 0)
+    big = next(row for row in out["rows"] if row["object_size_bytes"] == 5120)
+    assert big["in_use"] + big["in_sheaves"] + big["in_barns"] >= 2000
+    assert "gone without an end" in sheaf("stats", str(path)).stdout
+
+
+def test_peak_memory_is_the_programs_own(library: str, tmp_path: Path) -> None:
+    """Of a small program that a large one starts by vfork, which hands ru_maxrss down."""
+    large = "import subprocess; keep = b'x' * (200 << 20); subprocess.run(['/bin/ls', '/'], stdout=subprocess.DEVNULL)"
+    subprocess.run([sys.executable, "-c", large], check=True,
+                   env={**os.environ, "LD_PRELOAD": library, "SHEAF_RECORD": str(tmp_path)})
+    records = {r.program: r for r in map(record.read, record.find(str(tmp_path)))}
+    assert records["ls"].peak_rss < 100 << 20
+    assert max(r.peak_rss for r in records.values()) > 200 << 20

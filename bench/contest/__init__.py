@@ -1,1 +1,0 @@
-"""What compare.py and start.py share: contestants, rounds, figures, reports."""

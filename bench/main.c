@@ -1,0 +1,212 @@
+/*
+ * One test, one process, one line of JSON. The repetitions inside serve the minimum and the median; whether two
+ * allocators differ is for `sheaf bench` to say, from many processes.
+ */
+#define _GNU_SOURCE
+#include "test.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { MOST_REPETITIONS = 1000, MOST_MOMENTS = 512 };
+
+_Bool spread;
+_Bool brief;
+
+struct request {
+    const char *test;
+    uint64_t ops;         /* at most; 0: the test's own */
+    unsigned repetitions; /* 0: the test's own */
+};
+
+static const char usage_text[] = "Usage: %s TEST [--ops N] [--repetitions N] [--spread]\n"
+                                 "       %s --list | --allocator\n"
+                                 "\n"
+                                 "Runs one test and prints its figures as one line of JSON.\n"
+                                 "\n"
+                                 "  --list           the tests, each with what it does\n"
+                                 "  --ops N          operations in one repetition at most; waits are cut\n"
+                                 "  --repetitions N  timed repetitions (default: the test's own)\n"
+                                 "  --spread         give each thread of a test a CPU of its own, in turn\n"
+                                 "  --allocator      the file whose malloc this process calls\n";
+
+static void list_tests(void)
+{
+    for (size_t t = 0; tables[t] != NULL; t++)
+        for (const struct test *test = tables[t]; test->name != NULL; test++)
+            dprintf(STDOUT_FILENO, "%s\t%s\n", test->name, test->what);
+}
+
+static const struct test *find_test(const char *name)
+{
+    for (size_t t = 0; tables[t] != NULL; t++)
+        for (const struct test *test = tables[t]; test->name != NULL; test++)
+            if (strcmp(test->name, name) == 0)
+                return test;
+    fail("no test '%s'; see --list", name);
+}
+
+static struct moment {
+    const char *name;
+    uint64_t ms;
+    uint64_t kib;
+} moments[MOST_MOMENTS];
+static unsigned moment_count;
+static _Bool moments_closed; /* the first repetition is over */
+static uint64_t begun_ns;
+
+void note_memory(const char *moment)
+{
+    if (moments_closed || moment_count == MOST_MOMENTS)
+        return;
+    moments[moment_count++] = (struct moment){
+        .name = moment,
+        .ms = (now_ns() - begun_ns) / 1000000,
+        .kib = resident_kib(),
+    };
+}
+
+void sleep_ms(uint64_t milliseconds)
+{
+    struct timespec left = {.tv_sec = (time_t)(milliseconds / 1000),
+                            .tv_nsec = (long)(milliseconds % 1000) * 1000000};
+    while (nanosleep(&left, &left) != 0 && errno == EINTR)
+        ;
+}
+
+/* The n-th CPU that this process may use, counted around. */
+static void choose_cpu(pthread_attr_t *attributes, unsigned n)
+{
+    cpu_set_t allowed, one;
+    if (sched_getaffinity(0, sizeof(allowed), &allowed) != 0)
+        fail("--spread: the CPUs of this process cannot be read; run without it");
+    unsigned left = n % (unsigned)CPU_COUNT(&allowed), cpu = 0;
+    while (!CPU_ISSET(cpu, &allowed) || left-- > 0)
+        cpu++;
+    CPU_ZERO(&one);
+    CPU_SET(cpu, &one);
+    pthread_attr_setaffinity_np(attributes, sizeof(one), &one);
+}
+
+pthread_t start_thread(unsigned n, void *(*body)(void *), void *argument)
+{
+    pthread_t thread;
+    pthread_attr_t attributes;
+    pthread_attr_init(&attributes);
+    if (spread)
+        choose_cpu(&attributes, n);
+    if (pthread_create(&thread, &attributes, body, argument) != 0)
+        fail("a thread could not be started; raise the limit of processes (ulimit -u)");
+    pthread_attr_destroy(&attributes);
+    return thread;
+}
+
+static void print_moments(void)
+{
+    dprintf(STDOUT_FILENO, ", \"memory\": [");
+    for (unsigned i = 0; i < moment_count; i++)
+        dprintf(STDOUT_FILENO, "%s{\"moment\": \"%s\", \"ms\": %llu, \"rss_kib\": %llu}", i ? ", " : "",
+                moments[i].name != NULL ? moments[i].name : "", (unsigned long long)moments[i].ms,
+                (unsigned long long)moments[i].kib);
+    dprintf(STDOUT_FILENO, "]");
+}
+
+static void print_result(const struct test *test, uint64_t ops, double *ns, unsigned repetitions, struct usage used,
+                         uint64_t peak_kib)
+{
+    double wall_ns = 0;
+    for (unsigned i = 0; i < repetitions; i++)
+        wall_ns += ns[i] * (double)ops;
+    sort_doubles(ns, repetitions);
+    dprintf(STDOUT_FILENO,
+            "{\"schema_version\": 1, \"test\": \"%s\", \"allocator\": \"%s\", \"ops\": %llu, \"repetitions\": %u, "
+            "\"ns_per_op_min\": %.3f, \"ns_per_op_median\": %.3f, \"peak_rss_kib\": %llu, \"minor_faults\": %llu, "
+            "\"major_faults\": %llu, \"wall_us\": %.0f, \"user_us\": %llu, \"system_us\": %llu",
+            test->name, allocator_path(), (unsigned long long)ops, repetitions, ns[0],
+            median_of_sorted(ns, repetitions), (unsigned long long)peak_kib, (unsigned long long)used.minor_faults,
+            (unsigned long long)used.major_faults, wall_ns / 1000, (unsigned long long)used.user_us,
+            (unsigned long long)used.system_us);
+    if (moment_count != 0)
+        print_moments();
+    dprintf(STDOUT_FILENO, "}\n");
+}
+
+static void run_test(const struct test *test, uint64_t ops, unsigned repetitions)
+{
+    static double ns[MOST_REPETITIONS];
+    uint64_t done = 0;
+
+    begun_ns = now_ns();
+    if (test->prepare != NULL)
+        test->prepare(test);
+    if (!test->cold)
+        test->run(test, ops / 4 + 1);
+
+    struct usage before = usage_now();
+    for (unsigned i = 0; i < repetitions; i++) {
+        uint64_t start = now_ns();
+        done = test->run(test, ops);
+        ns[i] = (double)(now_ns() - start) / (double)done;
+        moments_closed = 1;
+    }
+    struct usage used = usage_since(before);
+    moments_closed = 0;
+    if (test->linger != NULL)
+        test->linger(test);
+
+    uint64_t peak_kib = proc_kib("/proc/self/status", "VmHWM:");
+    if (test->finish != NULL)
+        test->finish(test);
+    print_result(test, done, ns, repetitions, used, peak_kib);
+}
+
+/* True when there is a test to run, false when the answer was printed already. */
+static _Bool parse(int argc, char **argv, struct request *request)
+{
+    for (int i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "--list") == 0) {
+            list_tests();
+            return 0;
+        }
+        if (strcmp(argv[i], "--allocator") == 0) {
+            dprintf(STDOUT_FILENO, "%s\n", allocator_path());
+            return 0;
+        }
+        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
+            dprintf(STDOUT_FILENO, usage_text, program_invocation_short_name, program_invocation_short_name);
+            return 0;
+        }
+        if (strcmp(argv[i], "--spread") == 0) {
+            spread = 1;
+        } else if (strcmp(argv[i], "--ops") == 0) {
+            brief = 1;
+            request->ops = number_argument("--ops", argv[i + 1], UINT64_C(1) << 40);
+            i++;
+        } else if (strcmp(argv[i], "--repetitions") == 0) {
+            request->repetitions = (unsigned)number_argument("--repetitions", argv[i + 1], MOST_REPETITIONS);
+            i++;
+        } else if (argv[i][0] == '-' || request->test != NULL) {
+            fail("'%s' is not understood; see --help", argv[i]);
+        } else {
+            request->test = argv[i];
+        }
+    }
+    if (request->test == NULL)
+        fail("no test given; see --list");
+    return 1;
+}
+
+int main(int argc, char **argv)
+{
+    struct request request = {0};
+    if (!parse(argc, argv, &request))
+        return 0;
+    const struct test *test = find_test(request.test);
+    run_test(test, request.ops != 0 && request.ops < test->ops ? request.ops : test->ops,
+             request.repetitions ? request.repetitions : test->repetitions);
+    return 0;
+}

@@ -1,0 +1,126 @@
+/* The other ways to ask: zeroed and aligned memory. */
+#include "tables.h"
+
+#include <sys/mman.h>
+
+enum { BATCH = 1000 };
+
+static void **objects; /* BATCH of them */
+
+static void prepare_forms(const struct test *test)
+{
+    (void)test;
+    objects = scratch(BATCH * sizeof(*objects));
+}
+
+static void finish_forms(const struct test *test)
+{
+    (void)test;
+    munmap(objects, BATCH * sizeof(*objects));
+}
+
+/* Checked at one place and written there, as a program would. */
+static void *take_zeroed(size_t size)
+{
+    uint64_t *p = opaque(calloc(1, size));
+    if (p == NULL)
+        fail("no memory for %zu bytes", size);
+    if (p[size / 16] != 0)
+        fail("calloc gave memory that is not zero");
+    p[0] = p[size / 16] = size;
+    return p;
+}
+
+static void *take_aligned(size_t alignment, size_t size)
+{
+    void *p = NULL;
+    if (posix_memalign(&p, alignment, size) != 0)
+        fail("no memory for %zu bytes at %zu", size, alignment);
+    p = opaque(p);
+    if (((uintptr_t)p & (alignment - 1)) != 0)
+        fail("posix_memalign gave memory that is not aligned to %zu", alignment);
+    *(uint64_t *)p = size;
+    return p;
+}
+
+static uint64_t run_calloc(const struct test *test, uint64_t ops)
+{
+    for (uint64_t i = 0; i < ops; i++)
+        give(take_zeroed(test->size));
+    return ops;
+}
+
+static uint64_t run_calloc_batches(const struct test *test, uint64_t ops)
+{
+    uint64_t done = 0;
+    for (; done < ops; done += BATCH) {
+        for (unsigned i = 0; i < BATCH; i++)
+            objects[i] = take_zeroed(test->size);
+        for (unsigned i = 0; i < BATCH; i++)
+            give(objects[i]);
+    }
+    return done;
+}
+
+/* `count` is the alignment. */
+static uint64_t run_aligned(const struct test *test, uint64_t ops)
+{
+    for (uint64_t i = 0; i < ops; i++)
+        give(take_aligned(test->count, test->size));
+    return ops;
+}
+
+static uint64_t run_aligned_batches(const struct test *test, uint64_t ops)
+{
+    uint64_t done = 0;
+    for (; done < ops; done += BATCH) {
+        for (unsigned i = 0; i < BATCH; i++)
+            objects[i] = take_aligned(test->count, test->size);
+        for (unsigned i = 0; i < BATCH; i++)
+            give(objects[i]);
+    }
+    return done;
+}
+
+#define CALLOC(bytes, many)                                                                                          \
+    {                                                                                                                \
+        .name = "calloc-" #bytes, .what = "calloc and free of " #bytes " bytes; an op is one pair", .ops = many,     \
+        .repetitions = 7, .size = bytes, .run = run_calloc,                                                          \
+    }
+#define ALIGNED(alignment, bytes)                                                                                    \
+    {                                                                                                                \
+        .name = "aligned-" #alignment,                                                                               \
+        .what = "posix_memalign and free of " #bytes " bytes at " #alignment "; an op is one pair", .ops = 4000000,  \
+        .repetitions = 7, .count = alignment, .size = bytes, .run = run_aligned,                                     \
+    }
+
+const struct test form_tests[] = {
+    CALLOC(64, 8000000),
+    CALLOC(1024, 4000000),
+    CALLOC(65536, 100000),
+    {
+        .name = "calloc-batch",
+        .what = "1000 objects of 256 zeroed bytes, then freed oldest first; an op is one calloc and one free",
+        .ops = 4000000,
+        .repetitions = 7,
+        .size = 256,
+        .prepare = prepare_forms,
+        .run = run_calloc_batches,
+        .finish = finish_forms,
+    },
+    ALIGNED(64, 64),
+    ALIGNED(256, 1000),
+    ALIGNED(4096, 4096),
+    {
+        .name = "aligned-batch",
+        .what = "1000 objects of 192 bytes at 64, then freed oldest first; an op is one posix_memalign and one free",
+        .ops = 4000000,
+        .repetitions = 7,
+        .count = 64,
+        .size = 192,
+        .prepare = prepare_forms,
+        .run = run_aligned_batches,
+        .finish = finish_forms,
+    },
+    {0},
+};

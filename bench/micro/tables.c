@@ -1,0 +1,6 @@
+/* The tests of bench-micro, in the order in which they are listed. */
+#include "tables.h"
+
+const struct test *const tables[] = {
+    pairs_tests, batch_tests, form_tests, thread_tests, memory_tests, process_tests, NULL,
+};

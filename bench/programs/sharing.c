@@ -1,0 +1,54 @@
+/*
+ * False sharing: small objects of several threads on one cache line slow them down. Active: the allocator gives parts
+ * of one line to several threads. Passive: the program hands parts of one line to threads, and the allocator must not
+ * give what they free back to them. After "Hoard: a scalable memory allocator for multithreaded applications", ASPLOS
+ * 2000.
+ */
+#include "tables.h"
+
+enum { THREADS = 4, SIZE = 8, WRITES = 100 };
+
+struct writer {
+    void *first; /* an object of the main thread's to begin with, or NULL */
+    uint64_t ops;
+};
+
+static void *write_much(void *argument)
+{
+    struct writer *w = argument;
+    give(w->first);
+    for (uint64_t i = 0; i < w->ops; i++) {
+        volatile char *object = take(SIZE);
+        for (unsigned n = 0; n < WRITES; n++)
+            object[n % SIZE]++;
+        give((void *)(uintptr_t)object);
+    }
+    return NULL;
+}
+
+static uint64_t run_sharing(const struct test *test, uint64_t ops)
+{
+    pthread_t threads[THREADS];
+    struct writer writers[THREADS];
+    uint64_t each = ops / THREADS + 1;
+    for (unsigned i = 0; i < THREADS; i++)
+        writers[i] = (struct writer){.first = test->count != 0 ? take(SIZE) : NULL, .ops = each};
+    for (unsigned i = 0; i < THREADS; i++)
+        threads[i] = start_thread(i, write_much, &writers[i]);
+    for (unsigned i = 0; i < THREADS; i++)
+        pthread_join(threads[i], NULL);
+    return each * THREADS;
+}
+
+#define SHARING(label, handed, text)                                                                                 \
+    {                                                                                                                \
+        .name = "false-sharing-" label,                                                                              \
+        .what = "4 threads write 100 times to each object of 8 bytes" text "; an op is one object", .ops = 8000000,  \
+        .repetitions = 1, .cold = 1, .count = handed, .run = run_sharing,                                            \
+    }
+
+const struct test sharing_tests[] = {
+    SHARING("active", 0, " of their own"),
+    SHARING("passive", 1, ", after freeing one that shared a line with the others'"),
+    {0},
+};

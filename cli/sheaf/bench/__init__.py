@@ -1,0 +1,5 @@
+"""`sheaf bench`: allocators beside each other, in interleaved rounds."""
+
+from sheaf.bench.command import bench
+
+__all__ = ["bench"]

@@ -1,0 +1,90 @@
+"""Two runs beside each other: what became slower or larger since an older one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sheaf.bench.exports import Report
+from sheaf.bench.figures import Ratio, geometric_mean, unpaired_ratio
+from sheaf.bench.report import MEMORY, TIME, peers_of, rows_of, series, subject_of
+from sheaf.bench.runs import Outcome
+from sheaf.bench.text import format_ratio, text_table
+
+
+@dataclass(frozen=True)
+class Change:
+    """Of one test: new by old."""
+
+    test: str
+    time: Ratio
+    memory: Ratio
+
+
+def _relative(outcome: Outcome, subject: str, peers: Sequence[str]) -> list[float]:
+    """
+    Times in units of what the peers took in the same round, so that two machines or two days can be compared; plain
+    times where the runs share no peer.
+    """
+    own = series(outcome.runs[subject], TIME)
+    if not peers:
+        return own
+    others = [series(outcome.runs[name], TIME) for name in peers]
+    return [value / geometric_mean([other[i] for other in others]) for i, value in enumerate(own)]
+
+
+def changes(new: Report, old: Report) -> list[Change]:
+    """For every test that both have."""
+    subject = subject_of(new.contestants)
+    before = {outcome.test: outcome for outcome in old.outcomes if outcome.runs.get(subject)}
+    found = []
+    for now in (outcome for outcome in new.outcomes if outcome.runs.get(subject) and outcome.test in before):
+        then = before[now.test]
+        peers = [name for name in peers_of(new.contestants) if now.runs.get(name) and then.runs.get(name)]
+        time = unpaired_ratio(_relative(now, subject, peers), _relative(then, subject, peers))
+        memory = unpaired_ratio(series(now.runs[subject], MEMORY), series(then.runs[subject], MEMORY))
+        found.append(Change(now.test, time, memory))
+    return found
+
+
+def _past(what: str, ratio: Ratio | None, limit: float, peer: str) -> list[str]:
+    """Past the limit, and not by noise alone; a single round has no noise to know of."""
+    if ratio is None or ratio.value <= limit or (ratio.count > 1 and ratio.low <= 1.0):
+        return []
+    return [f"{what} {ratio.value:.3f} of {peer}"]
+
+
+def render_changes(found: Sequence[Change], subject: str) -> str:
+    """As a table, with the geometric means below."""
+    if not found:
+        return "No test of this run is in the older one."
+    lines = [[change.test, format_ratio(change.time), format_ratio(change.memory)] for change in found]
+    time, memory = (geometric_mean([getattr(change, key).value for change in found]) for key in ("time", "memory"))
+    lines.append(["geometric mean", f"{time:.3f}", f"{memory:.3f}"])
+    return f"{subject}, new by old, time relative to the peers of the same round\n\n" + text_table(
+        ("test", "time", "peak memory"), lines, 1
+    )
+
+
+def past_old(found: Sequence[Change], limit: float) -> list[str]:
+    """Tests that got worse than the limit allows."""
+    said = []
+    for change in found:
+        worse = [*_past("time", change.time, limit, "the older run"), *_past("memory", change.memory, limit, "the older run")]
+        said += [f"{change.test}: {line}" for line in worse]
+    return said
+
+
+def past_best(report: Report, limit: float) -> list[str]:
+    """Tests whose time is past the limit beside this run's best peer."""
+    subject = subject_of(report.contestants)
+    rows = [row for outcome in report.outcomes for row in rows_of(outcome, report.contestants) if row.contestant == subject]
+    return [f"{row.test}: {line}" for row in rows for line in _past("time", row.time_ratio, limit, row.fastest)]
+
+
+def machine_differs(new: Report, old: Report) -> str:
+    """A remark where the two runs are not of one machine."""
+    keys = ("cpu", "cpus", "memory", "huge_pages")
+    differing = [key.replace("_", " ") for key in keys if new.machine.get(key) != old.machine.get(key)]
+    return f"the older run is of another machine ({', '.join(differing)} differ)" if differing else ""
+

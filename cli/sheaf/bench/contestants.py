@@ -1,0 +1,182 @@
+"""The allocators that are compared: where they are found, and proof that a program really runs under them."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from importlib import metadata
+from pathlib import Path
+
+from sheaf.errors import SheafError
+
+SUBJECT = "sheaf"
+PLAIN = "glibc"
+VERIFY_TIMEOUT_S = 30
+
+
+@dataclass(frozen=True)
+class Contestant:
+    """One allocator; without a path it is the one that the program has anyway."""
+
+    name: str
+    path: Path | None = None
+    variables: dict[str, str] = field(default_factory=dict)
+    version: str = ""
+
+    @property
+    def is_peer(self) -> bool:
+        """Ours, in any variant (a name such as sheaf-small), is not its own peer."""
+        return self.name != SUBJECT and not self.name.startswith(SUBJECT + "-")
+
+    def environment(self) -> dict[str, str]:
+        """All that a run gets besides the fixed variables."""
+        preload = {"LD_PRELOAD": str(self.path)} if self.path else {}
+        return {**self.variables, **preload}
+
+
+@dataclass(frozen=True)
+class Known:
+    """A peer that distributions bring."""
+
+    name: str
+    files: tuple[str, ...]
+    package: str
+
+
+KNOWN = (
+    Known("mimalloc", ("libmimalloc.so.2.0", "libmimalloc.so.2", "libmimalloc.so.3"), "libmimalloc2.0"),
+    Known("jemalloc", ("libjemalloc.so.2",), "libjemalloc2"),
+    Known("tcmalloc", ("libtcmalloc_minimal.so.4",), "libtcmalloc-minimal4"),
+)
+
+# Prints the object that malloc comes from in a process of its own.
+_WHOSE_MALLOC = """
+import ctypes, re
+at = ctypes.cast(ctypes.CDLL(None).malloc, ctypes.c_void_p).value
+for line in open("/proc/self/maps"):
+    low, high = (int(end, 16) for end in line.split()[0].split("-"))
+    if low <= at < high:
+        print(line.split(None, 5)[5].strip())
+"""
+
+
+def fixed_environment() -> dict[str, str]:
+    """The same for every run, so that nothing set in the user's shell decides a figure."""
+    return {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C"}
+
+
+def library_directories() -> list[Path]:
+    """Where a system keeps its libraries for this machine's architecture."""
+    triplet = f"{platform.machine()}-linux-gnu"
+    return [Path("/usr/local/lib"), Path("/usr/lib") / triplet, Path("/usr/lib64"), Path("/usr/lib")]
+
+
+def installed_version(path: Path) -> str:
+    """Package and version as dpkg knows them, or an empty string."""
+    for candidate in (path, path.resolve()):
+        owner = _output(["dpkg-query", "--search", str(candidate)])
+        if owner:
+            package = owner.split(": ")[0].split(",")[0]
+            return _output(["dpkg-query", "--show", "--showformat=${Package} ${Version}", package])
+    return ""
+
+
+def own_version() -> str:
+    """Of this tree, or of the installed package."""
+    tree = Path(__file__).resolve().parents[3]
+    described = ""
+    if (tree / "bench" / "meson.build").is_file():
+        described = _output(["git", "-C", str(tree), "describe", "--always", "--dirty"])
+    try:
+        released = metadata.version("sheaf")
+    except metadata.PackageNotFoundError:
+        released = ""
+    return ", ".join(part for part in (released, described) if part)
+
+
+def _output(command: list[str]) -> str:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    except OSError:
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""
+
+
+def parse_peer(text: str) -> Contestant:
+    """NAME=PATH[,VAR=VALUE...]; an empty path is the libc's own malloc with other variables."""
+    head, *variables = text.split(",")
+    name, equals, path = head.partition("=")
+    if not name or not equals or not all(c.isalnum() or c in "-_." for c in name):
+        raise SheafError(f"--peer {text}: NAME=PATH[,VAR=VALUE] is wanted, NAME of letters, digits, '-', '_' and '.'", 2)
+    pairs: dict[str, str] = {}
+    for variable in variables:
+        key, equals, value = variable.partition("=")
+        if not key or not equals:
+            raise SheafError(f"--peer {text}: '{variable}' is not VAR=VALUE", 2)
+        pairs[key] = value
+    if path and not Path(path).is_file():
+        raise SheafError(f"--peer {name}: no file {path}; give the path of the shared object", 2)
+    found = Path(path).resolve() if path else None
+    return Contestant(name, found, pairs, installed_version(Path(path)) if path else "")
+
+
+def _find_known(known: Known) -> Contestant | None:
+    for directory in library_directories():
+        for file in known.files:
+            if (directory / file).is_file():
+                return Contestant(known.name, directory / file, version=installed_version(directory / file))
+    return None
+
+
+def find_contestants(
+    sheaf: Callable[[], Path], peers: Sequence[str], only: Sequence[str], tell: Callable[[str], None]
+) -> list[Contestant]:
+    """glibc first, the peers, Sheaf last. What is missing is named through `tell` and left out."""
+    found = {PLAIN: Contestant(PLAIN, version=" ".join(platform.libc_ver()).strip())}
+    missing: dict[str, str] = {}
+    for known in KNOWN:
+        contestant = _find_known(known)
+        if contestant:
+            found[known.name] = contestant
+        else:
+            missing[known.name] = f"not found: apt install {known.package}, or --peer {known.name}=PATH"
+    for contestant in map(parse_peer, peers):
+        found[contestant.name] = contestant
+        missing.pop(contestant.name, None)
+    if SUBJECT not in found:
+        try:
+            found[SUBJECT] = Contestant(SUBJECT, sheaf(), version=own_version())
+        except SheafError as error:
+            missing[SUBJECT] = error.message
+
+    for name in only:
+        if name not in found:
+            raise SheafError(f"--only {name}: {missing.get(name, 'unknown; add it with --peer NAME=PATH')}", 2)
+    for name, what in missing.items():
+        if not only:
+            tell(f"{name}: {what}")
+    return [contestant for contestant in found.values() if not only or contestant.name in only]
+
+
+def verify(contestant: Contestant) -> None:
+    """The dynamic linker goes on without an object that it cannot preload; a figure of that would be glibc's."""
+    environment = {**fixed_environment(), **contestant.environment()}
+    command = [sys.executable, "-I", "-S", "-c", _WHOSE_MALLOC]
+    try:
+        done = subprocess.run(
+            command, env=environment, capture_output=True, text=True, check=False, timeout=VERIFY_TIMEOUT_S
+        )
+    except subprocess.TimeoutExpired:
+        raise SheafError(f"{contestant.name}: a small program hangs under {contestant.path}; leave it out") from None
+    if done.returncode != 0 or "ERROR: ld.so" in done.stderr:
+        said = done.stderr.strip().splitlines()[:1] or [f"exit status {done.returncode}"]
+        raise SheafError(f"{contestant.name}: {contestant.path} cannot be preloaded ({said[0]}); give another object")
+    if contestant.path and Path(done.stdout.strip()).resolve() != contestant.path.resolve():
+        raise SheafError(
+            f"{contestant.name}: {contestant.path} is loaded but malloc comes from {done.stdout.strip()}; "
+            "give the object that defines malloc"
+        )

@@ -1,0 +1,135 @@
+"""What is written to files: all runs and figures as JSON, the rows as CSV, the report as Markdown; and reading JSON back."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import shlex
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from sheaf.bench.contestants import Contestant
+from sheaf.bench.report import means, rows_of
+from sheaf.bench.runs import Outcome
+from sheaf.bench.text import render
+from sheaf.errors import SheafError
+
+SCHEMA_VERSION = 2
+KINDS = (".json", ".csv", ".md")
+_OUTCOME_FIELDS = tuple(Outcome.__dataclass_fields__)
+
+
+@dataclass(frozen=True)
+class Report:
+    """Everything that one run of the benchmark found."""
+
+    command: list[str]
+    machine: dict[str, str | int]
+    contestants: list[Contestant]
+    outcomes: list[Outcome]
+
+
+def check_file(path: Path) -> None:
+    """Before an hour is spent on what cannot be written."""
+    if path.suffix not in KINDS:
+        raise SheafError(f"--export {path}: the name has to end with one of {', '.join(KINDS)}", 2)
+    if not path.resolve().parent.is_dir():
+        raise SheafError(f"--export {path}: no directory {path.parent}; make it first", 2)
+
+
+def _shown(path: Path) -> str:
+    """From here where it lies below: an export need not tell where somebody keeps his clone."""
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
+
+
+def to_json(report: Report) -> str:
+    """New fields may be added, none is taken away within a schema version."""
+    found = {
+        "schema_version": SCHEMA_VERSION,
+        "command": report.command,
+        "machine": report.machine,
+        "contestants": [
+            {
+                "name": contestant.name,
+                "path": _shown(contestant.path) if contestant.path else None,
+                "version": contestant.version,
+                "variables": contestant.variables,
+            }
+            for contestant in report.contestants
+        ],
+        "tests": [
+            {**asdict(outcome), "rows": [asdict(row) for row in rows_of(outcome, report.contestants)]}
+            for outcome in report.outcomes
+        ],
+        "means": [asdict(mean) for mean in means(report.outcomes, report.contestants)],
+    }
+    return json.dumps(found, indent=1)
+
+
+def to_csv(report: Report) -> str:
+    """One line for each test and contestant; ratios as value, low and high."""
+    out = io.StringIO()
+    ratios = ("time_ratio", "memory_ratio")
+    rows = [row for outcome in report.outcomes for row in rows_of(outcome, report.contestants)]
+    writer = csv.writer(out, lineterminator="\n")
+    plain = [name for name in (rows[0].__dataclass_fields__ if rows else ()) if name not in ratios]
+    writer.writerow([*plain, *(f"{ratio}{part}" for ratio in ratios for part in ("", "_low", "_high"))])
+    for row in rows:
+        cells = [getattr(row, name) for name in plain]
+        for name in ratios:
+            ratio = getattr(row, name)
+            cells += [ratio.value, ratio.low, ratio.high] if ratio else ["", "", ""]
+        writer.writerow(cells)
+    return out.getvalue().rstrip("\n")
+
+
+def to_markdown(report: Report, plots: Sequence[str] = ()) -> str:
+    """The report behind what a reader has to know of where it was made; plots are paths as the page has to name them."""
+    facts = [f"- {name.replace('_', ' ')}: {value}" for name, value in report.machine.items() if value != ""]
+    versions = [
+        f"- {contestant.name}: {contestant.version or 'as built'}"
+        + "".join(f", {name}={value}" for name, value in contestant.variables.items())
+        for contestant in report.contestants
+    ]
+    head = ["# Benchmark results", "    " + shlex.join(report.command), "Columns and method: `docs/benchmark.md`."]
+    where = ["## Machine", "\n".join(facts), "## Contestants", "\n".join(versions)]
+    pictures = ["## Plots", "\n\n".join(f"![{Path(plot).stem}]({plot})" for plot in plots)] if plots else []
+    figures = ["## Figures", render(report.outcomes, report.contestants, markdown=True)]
+    return "\n\n".join([*head, *where, *figures, *pictures])
+
+
+def write(path: Path, report: Report, plots: Sequence[Path] = ()) -> None:
+    """The kind by the name's ending."""
+    shown = [os.path.relpath(plot, path.parent) for plot in plots if plot.suffix == ".svg"]
+    made = to_markdown(report, shown) if path.suffix == ".md" else to_csv(report) if path.suffix == ".csv" else to_json(report)
+    try:
+        path.write_text(made + "\n")
+    except OSError as error:
+        raise SheafError(f"--export {path}: {error.strerror}; choose another file") from None
+
+
+def _contestant(row: dict[str, Any]) -> Contestant:
+    return Contestant(row["name"], Path(row["path"]) if row["path"] else None, row["variables"], row["version"])
+
+
+def _outcome(row: dict[str, Any]) -> Outcome:
+    known = {name: row[name] for name in _OUTCOME_FIELDS}
+    return Outcome(**{**known, "suites": tuple(known["suites"])})
+
+
+def read(path: Path) -> Report:
+    """What to_json wrote."""
+    try:
+        found = json.loads(path.read_text())
+        if found["schema_version"] != SCHEMA_VERSION:
+            raise SheafError(f"{path}: schema version {found['schema_version']}, {SCHEMA_VERSION} is wanted; make it anew")
+        contestants = [_contestant(row) for row in found["contestants"]]
+        return Report(found["command"], found["machine"], contestants, [_outcome(row) for row in found["tests"]])
+    except OSError as error:
+        raise SheafError(f"{path}: {error.strerror}; name a file that --export FILE.json wrote", 2) from None
+    except (ValueError, KeyError, TypeError):
+        raise SheafError(f"{path}: not an export; name a file that --export FILE.json wrote", 2) from None

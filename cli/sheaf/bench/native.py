@@ -1,0 +1,129 @@
+"""Tests that are programs of ours: each prints one line of JSON about one test; and the starting of small programs."""
+
+from __future__ import annotations
+
+import functools
+import json
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import median
+
+from sheaf.bench.contestants import Contestant, fixed_environment
+from sheaf.bench.programs import Programs
+from sheaf.bench.runs import KEYS, Result, Test
+from sheaf.errors import SheafError
+
+# A line that few programs resemble may be shown, but would flatter an allocator in a mean.
+NOT_IN_MEANS = frozenset({"producer-consumer-blind"})
+STARTS = 30  # of each contestant in a round
+EMPTY = "empty"  # the yardstick: preloading an object with nothing in it
+
+
+def parse_result(line: str, test: str) -> Result:
+    """The one line that a bench program prints, checked."""
+    try:
+        result = json.loads(line)
+    except ValueError:
+        raise SheafError(f"{test}: the program printed no JSON ('{line[:60]}'); rebuild the benchmarks") from None
+    missing = [key for key in KEYS if key not in result]
+    if missing:
+        raise SheafError(f"{test}: no {', '.join(missing)} in the result; rebuild the benchmarks")
+    return dict(result)
+
+
+def captured(command: Sequence[str], environment: dict[str, str], timeout_s: float) -> str:
+    """Standard output of one process. Fails with what happened, in words."""
+    try:
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=timeout_s)
+    except subprocess.TimeoutExpired:
+        raise SheafError(f"took more than {timeout_s:g} s") from None
+    if done.returncode < 0:
+        raise SheafError(f"killed by signal {-done.returncode}")
+    if done.returncode != 0:
+        said = done.stderr.strip().splitlines()
+        raise SheafError(said[-1] if said else f"exit status {done.returncode}")
+    return done.stdout
+
+
+def run_native(command: Sequence[str], name: str, contestant: Contestant, timeout_s: float) -> Result:
+    """One process, one result."""
+    return parse_result(captured(command, {**fixed_environment(), **contestant.environment()}, timeout_s), name)
+
+
+def native_test(name: str, suites: tuple[str, ...], what: str, command: Sequence[str | Path]) -> Test:
+    """A program that prints a result."""
+    words = tuple(str(word) for word in command)
+    return Test(name, suites, what, functools.partial(run_native, words, name), in_means=name not in NOT_IN_MEANS)
+
+
+def listed_tests(program: Path, suite: str, ops: int | None, spread: bool) -> list[Test]:
+    """All that a program of many tests lists."""
+    done = subprocess.run([program, "--list"], capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise SheafError(f"{program}: --list failed; rebuild the benchmarks")
+    options = (*(("--ops", str(ops)) if ops else ()), *(("--spread",) if spread else ()))
+    rows = (line.partition("\t") for line in done.stdout.splitlines())
+    return [native_test(name, (suite,), what, (program, name, *options)) for name, _, what in rows]
+
+
+def threads_test(programs: Programs, ops: int | None) -> Test:
+    """The one program that is a test of its own."""
+    few = ("--threads", str(max(ops, 2)), "--alive", "2", "--settle-ms", "1") if ops else ()
+    what = "20000 threads over a life, 1000 at a time, each allocating; an op is one thread"
+    return native_test("threads", ("micro",), what, (programs["bench-threads"], *few))
+
+
+def _start_result(found: dict[str, list[int]], empty: list[int]) -> Result:
+    ns = found["ns"]
+    return {
+        "ops": len(ns),
+        "ns_per_op_min": min(ns),
+        "ns_per_op_median": median(ns),
+        "over_empty_ns": median(mine - base for mine, base in zip(ns, empty, strict=True)),
+        "peak_rss_kib": median(found["maxrss_kib"]),
+        "minor_faults": median(found["minor_faults"]),
+        "wall_us": sum(ns) / 1000,
+        "user_us": sum(found["user_us"]),
+        "system_us": sum(found["system_us"]),
+    }
+
+
+def run_starts(
+    programs: Programs, command: Sequence[str], starts: int, contestants: Sequence[Contestant], timeout_s: float
+) -> dict[str, Result]:
+    """The launcher takes the time itself: all contestants in every of its rounds, the empty object too."""
+    sets: list[str] = []
+    for contestant in [*contestants, Contestant(EMPTY, programs["libbench-empty.so"])]:
+        variables = (f"{name}={value}" for name, value in contestant.environment().items())
+        sets += ["--set", contestant.name, *(word for variable in variables for word in ("--env", variable))]
+    launch = [str(programs["bench-start"]), "--rounds", str(starts), "--warm-up", "3", *sets, "--", *command]
+    block = json.loads(captured(launch, fixed_environment(), timeout_s))
+    samples = {found["name"]: found for found in block["contestants"]}
+    return {name: _start_result(found, samples[EMPTY]["ns"]) for name, found in samples.items() if name != EMPTY}
+
+
+def start_test(name: str, what: str, suites: tuple[str, ...], programs: Programs, program: Path, ops: int | None) -> Test:
+    """Starting a program to its end."""
+    together = functools.partial(run_starts, programs, [str(program)], min(ops, STARTS) if ops else STARTS)
+
+    def alone(contestant: Contestant, timeout_s: float) -> Result:
+        return together([contestant], timeout_s)[contestant.name]
+
+    return Test(name, suites, what, alone, together)
+
+
+def native_tests(programs: Programs, ops: int | None, spread: bool) -> list[Test]:
+    """The suites micro, programs and start."""
+    tests = listed_tests(programs["bench-micro"], "micro", ops, spread)
+    if programs.has("bench-cxx"):
+        tests += listed_tests(programs["bench-cxx"], "micro", ops, spread)
+    tests.append(threads_test(programs, ops))
+    what = "starting /bin/true until it has ended; an op is one start"
+    tests.append(start_test("start-true", what, ("micro", "start"), programs, Path("/bin/true"), ops))
+    what = "starting a program of a hundred mixed allocations; an op is one start"
+    tests.append(start_test("start-hundred", what, ("start",), programs, programs["bench-hundred"], ops))
+    tests += listed_tests(programs["bench-programs"], "programs", ops, spread=False)
+    if programs.has("bench-index"):
+        tests += listed_tests(programs["bench-index"], "programs", ops, spread=False)
+    return tests

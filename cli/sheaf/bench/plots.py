@@ -1,0 +1,145 @@
+"""Pictures of a report as SVG and PNG: time and memory of every test, scaling over threads, memory over time."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import matplotlib
+
+matplotlib.use("Agg")
+
+from matplotlib import pyplot
+
+from sheaf.bench.contestants import PLAIN, SUBJECT
+from sheaf.bench.exports import Report
+from sheaf.bench.report import MEMORY, SUITES, TIME, series
+from sheaf.bench.runs import Outcome
+from sheaf.errors import SheafError
+
+# A test without a number at its end is the first of its family.
+_FAMILY = re.compile(r"(producer-consumer|table|server|lifetimes)(?:-(\d+))?")
+_COLOURS = ("#7f7f7f", "#1f77b4", "#2ca02c", "#9467bd", "#8c564b", "#e377c2", "#bcbd22", "#17becf")
+_OURS = "#d62728"
+_COLUMNS = 3
+
+
+def _colours(report: Report) -> dict[str, str]:
+    others = iter(_COLOURS * len(report.contestants))
+    return {c.name: _OURS if c.name == SUBJECT else next(others) for c in report.contestants}
+
+
+def _save(figure: Any, directory: Path, name: str) -> list[Path]:
+    figure.tight_layout()
+    files = [directory / f"{name}.{kind}" for kind in ("svg", "png")]
+    for file in files:
+        figure.savefig(file, dpi=110, metadata={"Date": None} if file.suffix == ".svg" else None)
+    pyplot.close(figure)
+    return files
+
+
+def _relative(report: Report, directory: Path, suite: str, key: str, label: str) -> list[Path]:
+    """A line for each test, a mark for each allocator, on a logarithmic axis where glibc is 1."""
+    base = PLAIN if any(c.name == PLAIN for c in report.contestants) else report.contestants[0].name
+    outcomes = [o for o in report.outcomes if o.suites and o.suites[0] == suite and o.runs.get(base)]
+    if not outcomes:
+        return []
+    colours = _colours(report)
+    figure, axes = pyplot.subplots(figsize=(9, 1.3 + 0.24 * len(outcomes)))
+    for name, colour in colours.items():
+        known = [(y, o) for y, o in enumerate(outcomes) if o.runs.get(name)]
+        x = [median(series(o.runs[name], key)) / median(series(o.runs[base], key)) for _, o in known]
+        ours = name == SUBJECT
+        axes.plot(x, [y for y, _ in known], "D" if ours else "o", color=colour, label=name, markersize=7 if ours else 5,
+                  alpha=1 if ours else 0.75, zorder=3 if ours else 2)
+    axes.set_yticks(range(len(outcomes)), [o.test for o in outcomes], fontsize=8)
+    axes.set_ylim(len(outcomes) - 0.4, -0.6)
+    axes.set_xscale("log", base=2)
+    axes.xaxis.set_major_formatter(matplotlib.ticker.FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.grid(True, axis="both", alpha=0.3)
+    axes.set_xlabel(f"{label}, {base} is 1; further left is better")
+    axes.set_title(suite, loc="left")
+    figure.legend(loc="upper right", ncols=len(colours), fontsize=8, frameon=False)
+    return _save(figure, directory, f"{suite}-{'time' if key == TIME else 'memory'}")
+
+
+def families(outcomes: Sequence[Outcome]) -> dict[str, list[tuple[int, Outcome]]]:
+    """Tests that differ in the number of threads alone."""
+    found: dict[str, list[tuple[int, Outcome]]] = {}
+    for outcome in outcomes:
+        match = _FAMILY.fullmatch(outcome.test)
+        if match:
+            found.setdefault(match[1], []).append((int(match[2] or 1), outcome))
+    return {name: sorted(members, key=lambda m: m[0]) for name, members in found.items() if len(members) > 1}
+
+
+def _grid(count: int) -> tuple[Any, list[Any]]:
+    rows = math.ceil(count / _COLUMNS)
+    figure, axes = pyplot.subplots(rows, min(count, _COLUMNS), figsize=(4.2 * min(count, _COLUMNS), 3.2 * rows), squeeze=False)
+    flat = list(axes.flat)
+    for unused in flat[count:]:
+        unused.axis("off")
+    return figure, flat
+
+
+def _scaling(report: Report, directory: Path) -> list[Path]:
+    found = families(report.outcomes)
+    if not found:
+        return []
+    figure, axes = _grid(len(found))
+    for place, (family, members) in zip(axes, found.items(), strict=False):
+        for name, colour in _colours(report).items():
+            points = [(n, 1e3 / median(series(o.runs[name], TIME))) for n, o in members if o.runs.get(name)]
+            place.plot([n for n, _ in points], [rate for _, rate in points], "o-", color=colour, label=name)
+        place.set_xscale("log", base=2)
+        place.set_xticks([n for n, _ in members], [str(n) for n, _ in members])
+        place.set_ylim(bottom=0)
+        place.set_title(family, fontsize=10)
+        place.set_xlabel("pairs of threads" if family == "producer-consumer" else "threads")
+        place.set_ylabel("million operations a second")
+        place.grid(True, alpha=0.3)
+    axes[0].legend(fontsize=8)
+    return _save(figure, directory, "scaling")
+
+
+def _memory_over_time(report: Report, directory: Path) -> list[Path]:
+    shown = [o for o in report.outcomes if any(run.get("memory") for runs in o.runs.values() for run in runs)]
+    if not shown:
+        return []
+    figure, axes = _grid(len(shown))
+    for place, outcome in zip(axes, shown, strict=False):
+        for name, colour in _colours(report).items():
+            runs = [run["memory"] for run in outcome.runs.get(name, [])]
+            if not runs:
+                continue
+            points = range(min(len(run) for run in runs))
+            seconds = [median(run[i]["ms"] for run in runs) / 1000 for i in points]
+            mib = [median(run[i]["rss_kib"] for run in runs) / 1024 for i in points]
+            place.plot(seconds, mib, ".-", color=colour, label=name)
+        place.set_ylim(bottom=0)
+        place.set_title(outcome.test, fontsize=10)
+        place.set_xlabel("seconds")
+        place.set_ylabel("resident MiB")
+        place.grid(True, alpha=0.3)
+    axes[0].legend(fontsize=8)
+    return _save(figure, directory, "memory-over-time")
+
+
+def draw(report: Report, directory: Path) -> list[Path]:
+    """All that the report has figures for; returns the files."""
+    files: list[Path] = []
+    matplotlib.rcParams["svg.hashsalt"] = "sheaf"  # the same figures make the same file
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        for suite in SUITES:
+            files += _relative(report, directory, suite, TIME, "time")
+            files += _relative(report, directory, suite, MEMORY, "peak resident memory")
+        files += _scaling(report, directory)
+        files += _memory_over_time(report, directory)
+    except OSError as error:
+        raise SheafError(f"--plot {directory}: {error.strerror}; choose another directory") from None
+    return files

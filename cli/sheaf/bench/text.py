@@ -1,0 +1,119 @@
+"""The report as text for a terminal and as Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from statistics import median
+
+from sheaf.bench.contestants import Contestant
+from sheaf.bench.figures import ENOUGH, Ratio
+from sheaf.bench.report import Row, losses, means, notes, rows_of, subject_of, verdicts
+from sheaf.bench.runs import Outcome
+
+Table = Callable[[Sequence[str], Sequence[Sequence[str]], int], str]
+
+
+def format_ns(ns: float) -> str:
+    """Three significant digits or so, in the unit that suits."""
+    for limit, divisor, unit in ((1e3, 1, "ns"), (1e6, 1e3, "us"), (1e9, 1e6, "ms")):
+        if ns < limit:
+            return f"{ns / divisor:.{1 if ns / divisor < 100 else 0}f} {unit}"
+    return f"{ns / 1e9:.2f} s"
+
+
+def format_kib(kib: float) -> str:
+    """In MiB."""
+    mib = kib / 1024
+    return f"{mib:.{2 if mib < 10 else 1 if mib < 100 else 0}f}"
+
+
+def format_ratio(ratio: Ratio | None) -> str:
+    """With its interval, or as what it is where it has none worth the name."""
+    if ratio is None:
+        return "-"
+    if ratio.count < ENOUGH:
+        return f"{ratio.value:.2f} ?"
+    kind = "tie" if ratio.tie else f"{ratio.value:.2f}"
+    return f"{kind} {ratio.low:.2f}..{ratio.high:.2f}"
+
+
+def text_table(headings: Sequence[str], lines: Sequence[Sequence[str]], left: int) -> str:
+    """The first `left` columns flush left, numbers flush right; a repeated first cell is left blank."""
+    widths = [max(len(line[i]) for line in [headings, *lines]) for i in range(len(headings))]
+    shown, previous = [], ""
+    for line in [headings, *lines]:
+        padded = enumerate(zip(line, widths, strict=True))
+        cells = [cell.ljust(width) if i < left else cell.rjust(width) for i, (cell, width) in padded]
+        if line[0] == previous:
+            cells[0] = " " * widths[0]
+        previous = line[0]
+        shown.append("  ".join(cells).rstrip())
+    return "\n".join(shown)
+
+
+def markdown_table(headings: Sequence[str], lines: Sequence[Sequence[str]], left: int) -> str:
+    """GitHub's kind."""
+    rules = ["---" if i < left else "--:" for i in range(len(headings))]
+    return "\n".join(f"| {' | '.join(line)} |" for line in [headings, rules, *lines])
+
+
+def headings(subject: str) -> tuple[str, ...]:
+    """`subject/it`: below 1 the subject needs less; on its own row the comparison is with the best peer."""
+    ratio = f"{subject}/it"
+    return ("test", "allocator", "time/op", "spread", ratio, "CPU ms", "peak MiB", f"{ratio} memory", "faults")
+
+
+def _cells(row: Row) -> list[str]:
+    return [
+        row.test,
+        row.contestant,
+        format_ns(row.ns_per_op),
+        f"{row.spread * 100:.0f}%",
+        format_ratio(row.time_ratio),
+        f"{row.cpu_us / 1000:.0f}",
+        format_kib(row.peak_rss_kib),
+        "-" if row.memory_ratio is None else f"{row.memory_ratio.value:.2f}",
+        f"{row.minor_faults:.0f}",
+    ]
+
+
+def memory_lines(outcome: Outcome, contestants: Sequence[Contestant]) -> tuple[list[str], list[list[str]]]:
+    """Resident MiB at the moments that a test names; headings and cells, empty where it names none."""
+    heads: list[str] = []
+    lines: list[list[str]] = []
+    for contestant in contestants:
+        runs = [run for run in outcome.runs.get(contestant.name, []) if run.get("memory")]
+        if not runs:
+            continue
+        marked = [i for i, point in enumerate(runs[0]["memory"]) if point["moment"]]
+        heads = ["allocator", *(runs[0]["memory"][i]["moment"] for i in marked)]
+        cells = [format_kib(median(float(run["memory"][i]["rss_kib"]) for run in runs)) for i in marked]
+        lines.append([contestant.name, *cells])
+    return heads, lines
+
+
+def render(outcomes: Sequence[Outcome], contestants: Sequence[Contestant], markdown: bool) -> str:
+    """The whole report."""
+    table: Table = markdown_table if markdown else text_table
+    bullet, title = ("- ", "## ") if markdown else ("  ", "")
+    subject = subject_of(contestants)
+    rows = [row for outcome in outcomes for row in rows_of(outcome, contestants)]
+    parts = [table(headings(subject), [_cells(row) for row in rows], 2)] if rows else []
+    for outcome in outcomes:
+        heads, lines = memory_lines(outcome, contestants)
+        if lines:
+            parts.append(f"{title}Resident MiB, {outcome.test}\n\n" + table(heads, lines, 1))
+    found = means(outcomes, contestants)
+    if found:
+        cells = [[m.suite, m.contestant, str(m.tests), f"{m.time:.3f}", f"{m.memory:.3f}", f"{m.cpu:.3f}"] for m in found]
+        heads = ["suite", "allocator", "tests", "time", "peak memory", "CPU time"]
+        parts.append(f"{title}Geometric means, glibc is 1\n\n" + table(heads, cells, 2))
+    lists = (
+        ("In short", verdicts(found, contestants)),
+        ("More than 1.05 of the best peer's time, or 1.2 of its memory", losses(outcomes, contestants)),
+        ("To be known", notes(outcomes)),
+    )
+    for name, lines_ in lists:
+        if lines_:
+            parts.append(f"{title}{name}\n" + ("\n" if markdown else "") + "\n".join(bullet + line for line in lines_))
+    return "\n\n".join(parts)

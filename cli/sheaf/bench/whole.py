@@ -1,0 +1,106 @@
+"""Whole commands: hyperfine takes the time, GNU time the peak memory and the page faults of the process tree."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from sheaf.bench.contestants import Contestant
+from sheaf.bench.runs import Result
+from sheaf.errors import SheafError
+
+TIME = "/usr/bin/time"
+_MALLOCS = ("libjemalloc", "libtcmalloc", "libmimalloc", "libsnmalloc", "libscudo", "librpmalloc")
+
+
+@dataclass(frozen=True)
+class Command:
+    """What is run, where, and with what around it."""
+
+    words: tuple[str, ...]
+    environment: Mapping[str, str]
+    directory: Path
+    brings_malloc: bool = field(default=False)
+
+    def variables(self, contestant: Contestant) -> dict[str, str]:
+        """A program that is linked with an allocator of its own has libc's malloc put before it for glibc's runs."""
+        chosen = contestant.environment()
+        if contestant.path is None and self.brings_malloc:
+            chosen["LD_PRELOAD"] = "libc.so.6"
+        return chosen
+
+
+def require_tools() -> None:
+    """Named with what brings them."""
+    if shutil.which("hyperfine") is None:
+        raise SheafError("hyperfine: not found, it times whole commands: apt install hyperfine")
+    if not os.access(TIME, os.X_OK):
+        raise SheafError(f"{TIME}: not found, it measures memory: apt install time")
+
+
+def brings_malloc(program: Path) -> bool:
+    """Whether one of the libraries that a program is linked with is an allocator."""
+    done = subprocess.run(["ldd", str(program)], capture_output=True, text=True, check=False)
+    return any(name in done.stdout for name in _MALLOCS)
+
+
+def run_group(words: Sequence[str], environment: Mapping[str, str], directory: Path, timeout_s: float) -> tuple[int, str]:
+    """Status and what was said on standard error; nothing of the group survives the timeout."""
+    with subprocess.Popen(
+        words, env=dict(environment), cwd=directory, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE, text=True, errors="replace", start_new_session=True,
+    ) as process:  # fmt: skip
+        try:
+            said = process.communicate(timeout=timeout_s)[1]
+        except BaseException as error:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            if isinstance(error, subprocess.TimeoutExpired):
+                raise SheafError(f"took more than {timeout_s:g} s") from None
+            raise
+    return process.returncode, said
+
+
+def _failure(said: str) -> str:
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    told = next((line for line in lines if line.startswith("Error:")), lines[-1] if lines else "hyperfine failed")
+    status = re.search(r"non-zero exit code:? (\d+)", told)
+    if status:
+        return f"the command ended with status {status[1]}; run it by hand to see why"
+    return told.removeprefix("Error: ")
+
+
+def run_whole(command: Command, contestant: Contestant, timeout_s: float) -> Result:
+    """One run. The contestant's variables reach the command alone, not hyperfine or time."""
+    with tempfile.TemporaryDirectory(prefix="sheaf-bench-") as scratch:
+        times, used = Path(scratch) / "hyperfine.json", Path(scratch) / "time"
+        settings = [f"{name}={value}" for name, value in command.variables(contestant).items()]
+        inner = [TIME, "-o", str(used), "-f", "%M %R %F", "env", *settings, *command.words]
+        words = ["hyperfine", "-N", "--style", "none", "--runs", "1", "--export-json", str(times), shlex.join(inner)]
+        status, said = run_group(words, command.environment, command.directory, timeout_s)
+        if status != 0:
+            raise SheafError(_failure(said))
+        found = json.loads(times.read_text())["results"][0]
+        peak, minor, major = (int(word) for word in used.read_text().split()[-3:])
+    ns = found["times"][0] * 1e9
+    return {
+        "ops": 1,
+        "ns_per_op_min": ns,
+        "ns_per_op_median": ns,
+        "peak_rss_kib": peak,
+        "minor_faults": minor,
+        "major_faults": major,
+        "wall_us": ns / 1000,
+        "user_us": found["user"] * 1e6,
+        "system_us": found["system"] * 1e6,
+    }

@@ -1,0 +1,70 @@
+"""A terminal with a program on it, driven by a test."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import select
+import signal
+import struct
+import termios
+from types import TracebackType
+
+PATIENCE = 60  # seconds until a test that waits for output is called hung
+
+
+class Terminal:
+    """The program is the leader of a session of its own and the foreground group; what it writes gathers in `seen`."""
+
+    def __init__(self, argv: list[str], environment: dict[str, str]) -> None:
+        self.seen = ""
+        self._looked = 0
+        self.pid, self._fd = pty.fork()
+        if self.pid == 0:
+            try:
+                os.execvpe(argv[0], argv, environment)
+            finally:
+                os._exit(127)
+
+    def __enter__(self) -> Terminal:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        os.close(self._fd)
+        if self.pid:
+            os.kill(self.pid, signal.SIGKILL)
+            os.waitpid(self.pid, 0)
+
+    def _read(self) -> bool:
+        ready, _, _ = select.select([self._fd], [], [], PATIENCE)
+        assert ready, f"nothing more came after {self.seen!r}"
+        try:
+            raw = os.read(self._fd, 65536)
+        except OSError:  # the last writer is gone
+            return False
+        self.seen += raw.decode().replace("\r\n", "\n")
+        return bool(raw)
+
+    def expect(self, text: str) -> str:
+        """Wait until `text` is written after what was expected before; the rest of its line."""
+        while (at := self.seen.find(text, self._looked)) < 0 or "\n" not in self.seen[at:]:
+            assert self._read(), f"{text!r} is not in {self.seen!r}"
+        self._looked = at + len(text)
+        return self.seen[self._looked : self.seen.index("\n", self._looked)]
+
+    def type(self, keys: str) -> None:
+        """What a user types; ^C and the like as control characters."""
+        os.write(self._fd, keys.encode())
+
+    def resize(self, columns: int, lines: int) -> None:
+        """As when a window changes its size."""
+        fcntl.ioctl(self._fd, termios.TIOCSWINSZ, struct.pack("4H", lines, columns, 0, 0))
+
+    def end(self) -> int:
+        """Read to the end; the exit status, or minus a signal."""
+        while self._read():
+            pass
+        _, status = os.waitpid(self.pid, 0)
+        self.pid = 0
+        return os.waitstatus_to_exitcode(status)

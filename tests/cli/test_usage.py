@@ -1,0 +1,106 @@
+"""Wrong command lines: one line that says what is wrong and what would be right, and the status that scripts expect."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from importlib import import_module, util
+from types import ModuleType
+
+import click
+import pytest
+from conftest import ROOT, Run
+from sheaf import options
+from sheaf.__main__ import _COMMANDS
+
+WRONG = [
+    (125, "run --recrod x true", "sheaf run: --recrod: no such option; did you mean --record?"),
+    (125, "run --stat true", "sheaf run: --stat: no such option; did you mean --stats?"),
+    (125, "run -x true", "sheaf run: -x: no such option; see `sheaf run --help`"),
+    (125, "run --stats=xml true", "sheaf run: --stats: 'xml' is not one of 'table', 'json'; see `sheaf run --help`"),
+    (125, "run --option", "sheaf run: --option requires an argument; see `sheaf run --help`"),
+    (125, "run --force=1 true", "sheaf run: --force does not take a value; see `sheaf run --help`"),
+    (125, "run", "sheaf run: PROGRAM [ARGS]... is missing; see `sheaf run --help`"),
+    (125, "run --", "sheaf run: PROGRAM [ARGS]... is missing; see `sheaf run --help`"),
+    (125, "run --option decay=x true", "sheaf: --option decay=x: wants a number from 0 to 86400000"),
+    (2, "stats", "sheaf stats: FILE|PID|DIR... is missing; see `sheaf stats --help`"),
+    (2, "stats --fromat json x", "sheaf stats: --fromat: no such option; did you mean --format?"),
+    (2, "stats --format", "sheaf stats: --format requires an argument; see `sheaf stats --help`"),
+    (2, "stats --by cpu x", "sheaf stats: --by: 'cpu' is not one of 'cache', 'slot', 'node'; see `sheaf stats --help`"),
+    (2, "stats --diff x", "sheaf: --diff: wants two records, the earlier one first"),
+    (2, "stat", "sheaf: stat: no such command; did you mean stats?"),
+    (2, "--vers", "sheaf: --vers: no such option; did you mean --version?"),
+]
+
+
+@pytest.mark.parametrize(("status", "line", "said"), WRONG)
+def test_one_line_and_the_status(sheaf: Run, status: int, line: str, said: str) -> None:
+    done = sheaf(*line.split())
+    assert (done.stderr, done.stdout, done.returncode) == (said + "\n", "", status)
+
+
+def test_an_unknown_command_is_told_the_known_ones(sheaf: Run) -> None:
+    done = sheaf("qqq")
+    assert re.fullmatch(r"sheaf: qqq: no such command; there are run, stats(, \w+)*\n", done.stderr)
+    assert done.returncode == 2
+
+
+def test_help(sheaf: Run) -> None:
+    done = sheaf()
+    assert (done.stdout, done.returncode) == ("", 2)
+    assert done.stderr == sheaf("--help").stdout == sheaf("-h").stdout
+    for command in ("run", "stats"):
+        done = sheaf(command, "-h")
+        assert done.stdout == sheaf(command, "--help").stdout
+        assert "Examples:" in done.stdout
+        assert done.returncode == 0
+    for name in options.table():
+        assert f"\n  {name} (default " in sheaf("run", "-h").stdout
+    assert "barn (default 512K)" in sheaf("run", "-h").stdout
+    assert sheaf("--version").stdout.startswith("sheaf")
+
+
+def test_completion(sheaf: Run) -> None:
+    assert "complete" in sheaf(env={"_SHEAF_COMPLETE": "bash_source"}).stdout
+    done = sheaf(env={"_SHEAF_COMPLETE": "bash_complete", "COMP_WORDS": "sheaf run --no", "COMP_CWORD": "2"})
+    assert (done.stdout, done.stderr, done.returncode) == ("plain,--no-children\n", "", 0)
+
+
+def manual() -> ModuleType:
+    """docs/man/make.py, which is no part of a package."""
+    spec = util.spec_from_file_location("make", ROOT / "docs/man/make.py")
+    assert spec
+    assert spec.loader
+    module = util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_manual_is_up_to_date_and_installed() -> None:
+    made = manual().pages()
+    assert {path.name for path in made} == {"sheaf.1", *(f"sheaf-{name}.1" for name in _COMMANDS)}
+    build = (ROOT / "cli/meson.build").read_text()
+    for path, text in made.items():
+        assert path.read_text() == text, f"{path.name}: run python3 docs/man/make.py"
+        assert f"'../docs/man/{path.name}'" in build
+
+
+@pytest.mark.parametrize("name", _COMMANDS)
+def test_the_manual_has_every_option(name: str) -> None:
+    """Found in the page itself, whatever made it."""
+    command = getattr(import_module(_COMMANDS[name].module), name)
+    assert isinstance(command, click.Command)
+    page = (ROOT / f"docs/man/sheaf-{name}.1").read_text().replace("\\-", "-")
+    for param in command.params:
+        if isinstance(param, click.Option):
+            assert re.search(rf"^\.TP\n\.B .*{param.opts[0]}\b", page, re.MULTILINE), param.opts[0]
+    for option in options.table() if name == "run" else ():
+        assert f"\n.TP\n.B {option}\n" in page
+
+
+@pytest.mark.skipif(shutil.which("groff") is None, reason="groff is not installed")
+def test_the_manual_is_well_formed() -> None:
+    pages = sorted((ROOT / "docs/man").glob("*.1"))
+    done = subprocess.run(["groff", "-man", "-Tutf8", "-ww", "-z", *pages], capture_output=True, text=True)
+    assert (done.stderr, done.returncode) == ("", 0)
