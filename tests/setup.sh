@@ -11,6 +11,10 @@ packages() {
         [ "$(dpkg-query -W -f '${db:Status-Abbrev}' "$package" 2>/dev/null | cut -c1-2)" = ii ] || missing="$missing $package"
     done
     [ -n "$missing" ] || return 0
+    if ! command -v apt-get >/dev/null || [ "$(id -u)" != 0 ]; then
+        echo "$0: packages are missing that only root can install, with apt:$missing" >&2
+        exit 1
+    fi
     say "installing$missing"
     export DEBIAN_FRONTEND=noninteractive
     apt-get -q -o DPkg::Lock::Timeout=300 update >/dev/null
@@ -21,7 +25,10 @@ packages() {
 # Debian's own python3: another one in PATH may lack venv or be too old.
 environment() {
     python=/usr/bin/python3
-    [ -x .venv/bin/python ] || "$python" -m venv .venv
+    .venv/bin/pip --version >/dev/null 2>&1 || "$python" -m venv --clear .venv
     say "installing Python packages into .venv"
     .venv/bin/pip install -q --disable-pip-version-check "$@"
+    # Builds without isolation look for meson and ninja there.
+    PATH=$PWD/.venv/bin:$PATH
+    export PATH
 }

@@ -3,6 +3,8 @@
  * contract [CASE]; prints TAP, each case in a child of its own.
  */
 #define _GNU_SOURCE
+#include "../cases.h"
+
 #include <dlfcn.h>
 #include <errno.h>
 #include <malloc.h>
@@ -15,14 +17,6 @@
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#define must(x)                                                                                                      \
-    do {                                                                                                             \
-        if (!(x)) {                                                                                                  \
-            fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #x);                                                  \
-            _exit(1);                                                                                                \
-        }                                                                                                            \
-    } while (0)
 
 static volatile size_t huge = (size_t)PTRDIFF_MAX + 1; /* volatile: the compiler knows better than to ask */
 
@@ -38,10 +32,16 @@ static void too_large(void)
         errno = 0;
         must(!calloc(sizes[i], 2) && errno == ENOMEM);
         errno = 0;
+        must(!calloc(2, sizes[i]) && errno == ENOMEM);
+        errno = 0;
+        must(!calloc(sizes[i], sizes[i]) && errno == ENOMEM);
+        errno = 0;
         memcpy(p, "kept", 5);
         must(!realloc(p, sizes[i]) && errno == ENOMEM && !strcmp(p, "kept"));
         errno = 0;
         must(!reallocarray(p, 2, sizes[i]) && errno == ENOMEM && !strcmp(p, "kept"));
+        errno = 0;
+        must(!reallocarray(p, sizes[i], 3) && errno == ENOMEM && !strcmp(p, "kept"));
         errno = 0;
         must(!memalign(64, sizes[i]) && errno == ENOMEM);
         errno = 0;
@@ -115,6 +115,20 @@ static void realloc_keeps(void)
     free(p);
 }
 
+static void calloc_grows(void)
+{
+    for (size_t n = 100; n < (4u << 20); n *= 7) {
+        unsigned char *p = calloc(1, n);
+        memset(p, 9, n / 2);
+        p = realloc(p, n * 5);
+        for (size_t i = 0; i < n; i++)
+            must(p[i] == (i < n / 2 ? 9 : 0));
+        p = reallocarray(p, n, 2);
+        must(p && p[n / 2 - 1] == 9 && p[n - 1] == 0);
+        free(p);
+    }
+}
+
 static void one_by_one(void)
 {
     unsigned char *p = NULL;
@@ -134,6 +148,7 @@ static void aligned(void)
         errno = 0;
         must(!aligned_alloc(bad[i], 64) && errno == EINVAL);
     }
+    must(!aligned_alloc(huge, 64));
     void *out = &bad;
     errno = 5;
     must(posix_memalign(&out, 0, 8) == EINVAL && posix_memalign(&out, 3, 8) == EINVAL &&
@@ -146,6 +161,10 @@ static void aligned(void)
             must(p && q && (uintptr_t)p % align == 0 && (uintptr_t)q % align == 0);
             p[0] = q[0] = p[n - 1] = q[n - 1] = 1;
             free(p), free(q);
+            p = memalign(align, 0); /* a block of no bytes is nobody else's either */
+            must(p && (uintptr_t)p % align == 0);
+            memset(p, 1, malloc_usable_size(p));
+            free(p);
         }
     volatile size_t tebibyte = 1ul << 40;
     char *t = memalign(tebibyte, 100); /* served or refused, not a crash */
@@ -351,15 +370,13 @@ static void fork_children(void)
     }
 }
 
-static const struct {
-    const char *name;
-    void (*run)(void);
-} cases[] = {
+static const struct test_case cases[] = {
     {"too-large-is-ENOMEM", too_large},
     {"zero-sizes", zero_sizes},
     {"every-size-to-40000", all_sizes},
     {"calloc-zeroes-reused", calloc_is_zero},
     {"realloc-keeps-contents", realloc_keeps},
+    {"calloc-block-grows", calloc_grows},
     {"realloc-by-ones", one_by_one},
     {"alignments", aligned},
     {"free-keeps-errno", free_keeps_errno},
@@ -376,22 +393,5 @@ static const struct {
 
 int main(int argc, char **argv)
 {
-    int failed = 0, count = (int)(sizeof(cases) / sizeof(*cases));
-    printf("1..%d\n", argc > 1 ? 1 : count);
-    for (int i = 0, n = 0; i < count; i++) {
-        if (argc > 1 && strcmp(argv[1], cases[i].name))
-            continue;
-        fflush(stdout);
-        pid_t pid = fork();
-        if (pid == 0) {
-            alarm(100);
-            cases[i].run();
-            _exit(0);
-        }
-        int status;
-        waitpid(pid, &status, 0);
-        failed += status != 0;
-        printf("%s %d %s\n", status ? "not ok" : "ok", ++n, cases[i].name);
-    }
-    return failed != 0;
+    return run_cases(argc, argv, cases, sizeof(cases) / sizeof(*cases));
 }

@@ -3,7 +3,9 @@
  * kind, then SIGABRT. misuse [CASE]; prints TAP.
  */
 #define _GNU_SOURCE
+#include <errno.h>
 #include <malloc.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -120,6 +122,96 @@ static void usable_foreign(void)
     (void)n;
 }
 
+static void outside_the_address_space(void)
+{
+    free(tell((void *)(size_t)0xdead00000000beef));
+}
+
+static void argument(void)
+{
+    free(tell(program_invocation_name));
+}
+
+static __thread char own[100];
+
+static void of_thread(void)
+{
+    free(tell(own + 4));
+}
+
+static void *free_it(void *p)
+{
+    free(p);
+    return NULL;
+}
+
+/* The two latest frees are a slot's, not a thread's; on another slot it is seen at the flush. */
+static void double_in_other_thread(void)
+{
+    pthread_t t;
+    void *p = malloc(300);
+    free(tell(p));
+    pthread_create(&t, NULL, free_it, p);
+    pthread_join(t, NULL);
+    malloc_trim(0);
+}
+
+/* The memory of its slab is given back already. */
+static void double_after_trim(void)
+{
+    void *p[5000];
+    for (int i = 0; i < 5000; i++)
+        p[i] = malloc(1000);
+    for (int i = 0; i < 5000; i++)
+        free(p[i]);
+    malloc_trim(0);
+    free(tell(p[2000]));
+    malloc_trim(0);
+}
+
+static void large_after_trim(void)
+{
+    void *p = malloc(1 << 20);
+    free(p);
+    malloc_trim(0);
+    free(tell(p));
+}
+
+static void interior_aligned(void)
+{
+    char *p = memalign(1 << 20, 1 << 20);
+    free(tell(p + 64));
+}
+
+static void below_block(void)
+{
+    char *p = malloc(1 << 20);
+    free(tell(p - 16));
+}
+
+static void realloc_interior_large(void)
+{
+    char *p = malloc(1 << 20);
+    void *volatile q = realloc(tell(p + 4096), 100);
+    (void)q;
+}
+
+static void realloc_freed_large(void)
+{
+    void *p = malloc(1 << 20);
+    free(p);
+    void *volatile q = realloc(tell(p), 2 << 20);
+    (void)q;
+}
+
+static void outside_twice(void)
+{
+    void *p = malloc(1 << 20);
+    p = realloc(p, 30 << 20);
+    free(p);
+    free(tell(p));
+}
+
 /* Legal, however odd: must print nothing and go on. */
 static void legal(void)
 {
@@ -155,6 +247,17 @@ static const struct misuse {
     {"never-given-out", never_given_out, "foreign pointer", ""},
     {"realloc-foreign", realloc_foreign, "foreign pointer", ""},
     {"usable-size-foreign", usable_foreign, "foreign pointer", ""},
+    {"outside-the-address-space", outside_the_address_space, "foreign pointer", ""},
+    {"argument-of-main", argument, "foreign pointer", ""},
+    {"thread-local", of_thread, "foreign pointer", ""},
+    {"double-free-in-other-thread", double_in_other_thread, "double free", "malloc-320"},
+    {"double-free-after-trim", double_after_trim, "", ""},
+    {"large-after-trim", large_after_trim, "double free", "large block"},
+    {"interior-of-aligned", interior_aligned, "interior pointer", "large block"},
+    {"below-a-block", below_block, "", ""},
+    {"realloc-interior-of-large", realloc_interior_large, "interior pointer", "large block"},
+    {"realloc-freed-large", realloc_freed_large, "double free", "large block"},
+    {"grown-and-freed-twice", outside_twice, "double free", "large block"},
     {"legal", legal, NULL, ""},
 };
 

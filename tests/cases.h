@@ -1,0 +1,55 @@
+/* Named cases, each in a child of its own; TAP on standard output. With an argument, only the case of that name. */
+#ifndef SHEAF_TESTS_CASES_H
+#define SHEAF_TESTS_CASES_H
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* Works when nothing can be allocated any more, and in every thread. */
+#define must(x)                                                                                                      \
+    do {                                                                                                             \
+        if (!(x)) {                                                                                                  \
+            dprintf(2, "%s:%d: %s (errno %d)\n", __FILE__, __LINE__, #x, errno);                                     \
+            _exit(1);                                                                                                \
+        }                                                                                                            \
+    } while (0)
+
+struct test_case {
+    const char *name;
+    void (*run)(void);
+};
+
+enum { CASE_SECONDS = 100, CASE_SKIPPED = 77 }; /* a case that cannot be run here leaves with _exit(CASE_SKIPPED) */
+
+static int run_cases(int argc, char **argv, const struct test_case *cases, size_t count)
+{
+    int failed = 0, n = 0;
+    printf("1..%zu\n", argc > 1 ? 1 : count);
+    for (size_t i = 0; i < count; i++) {
+        if (argc > 1 && strcmp(argv[1], cases[i].name) != 0)
+            continue;
+        fflush(stdout);
+        pid_t pid = fork();
+        if (pid == 0) {
+            alarm(CASE_SECONDS);
+            cases[i].run();
+            _exit(0);
+        }
+        int status = -1;
+        waitpid(pid, &status, 0);
+        int skipped = WIFEXITED(status) && WEXITSTATUS(status) == CASE_SKIPPED;
+        int bad = status != 0 && !skipped;
+        failed += bad;
+        printf("%s %d %s%s\n", bad ? "not ok" : "ok", ++n, cases[i].name, skipped ? " # SKIP not possible here" : "");
+        if (WIFSIGNALED(status))
+            printf("# ended by signal %d\n", WTERMSIG(status));
+    }
+    if (!n)
+        printf("Bail out! no case %s\n", argv[1]);
+    return failed || !n;
+}
+
+#endif

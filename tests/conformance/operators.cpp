@@ -1,0 +1,314 @@
+/*
+ * The 20 operators of C++ as the standard and libstdc++ have them: pairing, new-handlers, exceptions. operators
+ * [CASE]; prints TAP, each case in a child of its own. All but the first also hold without the object under test.
+ */
+#include "../cases.h"
+
+#include <dlfcn.h>
+#include <malloc.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <new>
+#include <string>
+#include <vector>
+
+static volatile size_t huge = (size_t)PTRDIFF_MAX + 1; /* volatile: the compiler knows better than to ask */
+static const std::align_val_t wide{256};
+
+static bool is_aligned(void *p, size_t align)
+{
+    return p && reinterpret_cast<uintptr_t>(p) % align == 0;
+}
+
+static const char *const names[] = {"_Znwm",
+                                    "_Znam",
+                                    "_ZnwmRKSt9nothrow_t",
+                                    "_ZnamRKSt9nothrow_t",
+                                    "_ZnwmSt11align_val_t",
+                                    "_ZnamSt11align_val_t",
+                                    "_ZnwmSt11align_val_tRKSt9nothrow_t",
+                                    "_ZnamSt11align_val_tRKSt9nothrow_t",
+                                    "_ZdlPv",
+                                    "_ZdaPv",
+                                    "_ZdlPvm",
+                                    "_ZdaPvm",
+                                    "_ZdlPvRKSt9nothrow_t",
+                                    "_ZdaPvRKSt9nothrow_t",
+                                    "_ZdlPvSt11align_val_t",
+                                    "_ZdaPvSt11align_val_t",
+                                    "_ZdlPvmSt11align_val_t",
+                                    "_ZdaPvmSt11align_val_t",
+                                    "_ZdlPvSt11align_val_tRKSt9nothrow_t",
+                                    "_ZdaPvSt11align_val_tRKSt9nothrow_t"};
+
+static void all_ours()
+{
+    Dl_info ours, theirs;
+    must(sizeof(names) / sizeof(*names) == 20);
+    must(dladdr(dlsym(RTLD_DEFAULT, "malloc"), &ours));
+    for (const char *name : names) {
+        void *symbol = dlsym(RTLD_DEFAULT, name);
+        must(symbol && dladdr(symbol, &theirs) && !strcmp(ours.dli_fname, theirs.dli_fname));
+    }
+}
+
+static void fill(void *p, size_t n)
+{
+    must(p && malloc_usable_size(p) >= n);
+    memset(p, 0xa5, n);
+}
+
+static void plain_pairs(size_t n)
+{
+    void *p = ::operator new(n), *q = ::operator new[](n);
+    fill(p, n), fill(q, n);
+    ::operator delete(p), ::operator delete[](q);
+    p = ::operator new(n, std::nothrow), q = ::operator new[](n, std::nothrow);
+    fill(p, n), fill(q, n);
+    ::operator delete(p, std::nothrow), ::operator delete[](q, std::nothrow);
+    p = ::operator new(n), q = ::operator new[](n);
+    ::operator delete(p, n), ::operator delete[](q, n);
+}
+
+static void aligned_pairs(size_t n, size_t align)
+{
+    const std::align_val_t a{align};
+    void *p = ::operator new(n, a), *q = ::operator new[](n, a);
+    must(is_aligned(p, align) && is_aligned(q, align));
+    fill(p, n), fill(q, n);
+    ::operator delete(p, a), ::operator delete[](q, a);
+    p = ::operator new(n, a, std::nothrow), q = ::operator new[](n, a, std::nothrow);
+    must(is_aligned(p, align) && is_aligned(q, align));
+    fill(p, n), fill(q, n);
+    ::operator delete(p, a, std::nothrow), ::operator delete[](q, a, std::nothrow);
+    p = ::operator new(n, a), q = ::operator new[](n, a);
+    must(is_aligned(p, align) && is_aligned(q, align));
+    ::operator delete(p, n, a), ::operator delete[](q, n, a);
+}
+
+/* What is handed out again and again shows that each form of delete really frees. */
+static void pairs()
+{
+    for (size_t n = 0; n < 300000; n = n * 5 / 4 + 1) {
+        plain_pairs(n);
+        for (size_t align = 1; align <= 65536; align *= 4)
+            aligned_pairs(n, align);
+    }
+    size_t before = mallinfo2().uordblks;
+    for (int round = 0; round < 200; round++)
+        plain_pairs(10000), aligned_pairs(10000, 256);
+    must(mallinfo2().uordblks < before + 100000);
+}
+
+static void zero_and_null()
+{
+    void *a = ::operator new(0), *b = ::operator new[](0);
+    must(a && b && a != b);
+    ::operator delete(a), ::operator delete[](b);
+    ::operator delete(nullptr), ::operator delete[](nullptr), ::operator delete(nullptr, size_t(8));
+    ::operator delete(nullptr, wide), ::operator delete(nullptr, std::nothrow);
+}
+
+static bool throws(void *(*call)())
+{
+    try {
+        call();
+    } catch (const std::bad_alloc &e) {
+        return e.what() != nullptr;
+    }
+    return false;
+}
+
+static void bad_alloc_is_thrown()
+{
+    must(throws([] { return ::operator new(huge); }));
+    must(throws([] { return ::operator new[](huge); }));
+    must(throws([] { return ::operator new(huge, wide); }));
+    must(throws([] { return ::operator new[](huge, wide); }));
+    must(throws([]() -> void * { return new char[huge]; }));
+    must(throws([]() -> void * { return new std::string[huge]; }));
+    must(throws([] { return ::operator new(huge * 2 - 8); }));
+    std::string after(1000, 'x'); /* and goes on */
+    must(after.size() == 1000);
+}
+
+static void nothrow_is_null()
+{
+    must(!::operator new(huge, std::nothrow) && !::operator new[](huge, std::nothrow));
+    must(!::operator new(huge, wide, std::nothrow) && !::operator new[](huge, wide, std::nothrow));
+}
+
+static int calls;
+
+/* Called a few times, then steps down. */
+static void counting()
+{
+    if (++calls % 3 == 0)
+        std::set_new_handler(nullptr);
+}
+
+static void handler_then_removed()
+{
+    void *(*const forms[])() = {
+        [] { return ::operator new(huge); },
+        [] { return ::operator new[](huge); },
+        [] { return ::operator new(huge, wide); },
+        [] { return ::operator new[](huge, wide); },
+    };
+    for (auto form : forms) {
+        calls = 0;
+        std::set_new_handler(counting);
+        must(throws(form) && calls == 3);
+    }
+    calls = 0;
+    std::set_new_handler(counting);
+    must(!::operator new(huge, std::nothrow) && calls == 3);
+    std::set_new_handler(counting);
+    must(!::operator new[](huge, wide, std::nothrow) && calls == 6);
+}
+
+struct own_error {
+    int value;
+};
+
+static void throwing()
+{
+    calls++;
+    throw own_error{42};
+}
+
+static void handler_throws()
+{
+    std::set_new_handler(throwing);
+    for (int i = 0; i < 2; i++) {
+        int caught = 0;
+        try {
+            void *volatile p = i ? ::operator new(huge, wide) : ::operator new(huge);
+            must(!p);
+        } catch (const own_error &e) {
+            caught = e.value;
+        }
+        must(caught == 42 && calls == i + 1);
+    }
+}
+
+/* The handler's exception ends in the nothrow forms, whatever its type. */
+static void handler_throws_in_nothrow()
+{
+    std::set_new_handler(throwing);
+    must(!::operator new(huge, std::nothrow) && calls == 1);
+    must(!::operator new[](huge, std::nothrow) && calls == 2);
+    must(!::operator new(huge, wide, std::nothrow) && calls == 3);
+    must(!::operator new[](huge, wide, std::nothrow) && calls == 4);
+}
+
+static void *chain; /* blocks linked through their first word: nothing else could be allocated */
+static size_t in_chain;
+
+static void exhaust(size_t size)
+{
+    for (size_t sum = 0; void *p = ::operator new(size, std::nothrow); sum += size) {
+        must(sum < size_t(1) << 30); /* the limit binds: or the machine would be filled */
+        *static_cast<void **>(p) = chain;
+        chain = p;
+        in_chain++;
+    }
+}
+
+/* Some thousand blocks together, so that what waits for them finds room. */
+static void release()
+{
+    calls++;
+    for (int i = 0; i < 2000 && chain; i++) {
+        void *next = *static_cast<void **>(chain);
+        ::operator delete(chain);
+        chain = next;
+    }
+}
+
+static void limit_memory()
+{
+    rlimit limit;
+    unsigned long pages = 0;
+    FILE *f = fopen("/proc/self/statm", "r");
+    must(f && fscanf(f, "%lu", &pages) == 1);
+    fclose(f);
+    getrlimit(RLIMIT_AS, &limit);
+    limit.rlim_cur = pages * static_cast<size_t>(sysconf(_SC_PAGESIZE)) + (16u << 20);
+    must(!setrlimit(RLIMIT_AS, &limit));
+}
+
+/* What is reserved already no limit takes away: so little of it, from the start. */
+static void handler_finds_memory()
+{
+    if (!getenv("SHEAF_REGION")) {
+        setenv("SHEAF_REGION", "32M", 1);
+        must(freopen("/dev/null", "w", stdout));
+        execl("/proc/self/exe", "operators", "handler-finds-memory", nullptr);
+    }
+    limit_memory();
+    for (size_t size : {4 << 20, 256 << 10, 16 << 10, 2 << 10, 64})
+        exhaust(size);
+    must(in_chain > 0 && throws([] { return ::operator new(64); }));
+    std::set_new_handler(release);
+    void *p = ::operator new(64);
+    must(calls > 0);
+    fill(p, 64);
+    for (int i = 0; i < 1000; i++) {
+        void *q = ::operator new(300, std::nothrow); /* which calls the handler too */
+        fill(q, 300);
+    }
+}
+
+struct alignas(128) Wide {
+    char bytes[200] = {};
+    explicit Wide(bool fail)
+    {
+        if (fail)
+            throw own_error{7};
+    }
+};
+
+/* A constructor that throws: the matching delete is called by the compiler. */
+static void constructor_throws()
+{
+    size_t before = mallinfo2().uordblks;
+    int caught = 0;
+    for (int i = 0; i < 1000; i++)
+        try {
+            delete new Wide(true);
+        } catch (const own_error &e) {
+            caught += e.value;
+        }
+    must(caught == 7000 && mallinfo2().uordblks < before + 100000);
+    Wide *w = new Wide(false);
+    must(is_aligned(w, 128));
+    delete w;
+    std::vector<Wide> many(100, Wide(false));
+    must(is_aligned(many.data(), 128));
+}
+
+static const struct test_case cases[] = {
+    {"all-20-are-ours", all_ours},
+    {"all-forms-pair-up", pairs},
+    {"zero-and-null", zero_and_null},
+    {"bad-alloc-is-thrown", bad_alloc_is_thrown},
+    {"nothrow-is-null", nothrow_is_null},
+    {"handler-called-until-removed", handler_then_removed},
+    {"handler-throws", handler_throws},
+    {"handler-throws-in-nothrow", handler_throws_in_nothrow},
+    {"handler-finds-memory", handler_finds_memory},
+    {"constructor-throws", constructor_throws},
+};
+
+int main(int argc, char **argv)
+{
+    return run_cases(argc, argv, cases, sizeof(cases) / sizeof(*cases));
+}

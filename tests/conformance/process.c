@@ -1,0 +1,337 @@
+/* New processes and ending ones: fork in every form, from handlers and among threads; exit while others allocate. */
+#define _GNU_SOURCE
+#include "../cases.h"
+
+#include <dlfcn.h>
+#include <malloc.h>
+#include <pthread.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/time.h>
+
+extern char **environ;
+
+static _Atomic bool stop;
+static _Atomic int done;
+
+/* Allocates, checks and frees blocks of all kinds; true if the contents were right. */
+static bool works(unsigned seed)
+{
+    unsigned char *p[50];
+    bool right = true;
+    for (unsigned i = 0; i < 50; i++) {
+        size_t n = (seed * 31 + i * 977) % 40000 + 1;
+        must(p[i] = malloc(n));
+        p[i][0] = p[i][n - 1] = (unsigned char)i;
+    }
+    for (unsigned i = 0; i < 50; i++) {
+        right &= p[i][0] == i;
+        free(p[i]);
+    }
+    return right;
+}
+
+static void reap(pid_t pid)
+{
+    int status;
+    while (waitpid(pid, &status, 0) < 0)
+        must(errno == EINTR);
+    must(status == 0);
+}
+
+static pid_t (*fork_form)(void);
+
+/* What a handler forked in the middle of malloc can do all the same. */
+static void fork_in_handler(int signal)
+{
+    int kept = errno;
+    (void)signal;
+    pid_t pid = fork_form();
+    must(pid >= 0);
+    if (pid == 0)
+        _exit(works(7) ? 0 : 1);
+    reap(pid);
+    done++;
+    errno = kept;
+}
+
+static void handler_forks(pid_t (*form)(void))
+{
+    struct sigaction action = {.sa_handler = fork_in_handler};
+    fork_form = form;
+    sigaction(SIGUSR1, &action, NULL);
+    pid_t parent = getpid(), sender = fork();
+    if (sender == 0) /* at any moment, however long a fork takes here */
+        for (;;) {
+            usleep(2000);
+            if (kill(parent, SIGUSR1))
+                _exit(0);
+        }
+    for (unsigned i = 0; done < 60; i++)
+        must(works(i));
+    kill(sender, SIGKILL);
+    signal(SIGUSR1, SIG_IGN);
+    waitpid(sender, NULL, 0);
+}
+
+static void fork_from_handler(void)
+{
+    handler_forks(fork);
+}
+
+static void bare_fork_from_handler(void)
+{
+    pid_t (*bare)(void) = (pid_t(*)(void))dlsym(RTLD_DEFAULT, "_Fork");
+    if (!bare)
+        _exit(CASE_SKIPPED);
+    handler_forks(bare);
+}
+
+static void *worker(void *seed)
+{
+    for (unsigned i = (unsigned)(size_t)seed; !stop; i++)
+        must(works(i));
+    return NULL;
+}
+
+/* The locks of stdio and ours, taken in both orders. */
+static void *writer(void *unused)
+{
+    while (!stop) {
+        FILE *f = fopen("/dev/null", "w");
+        must(f && fprintf(f, "%0500d", 7) == 500);
+        fclose(f);
+        fflush(NULL);
+    }
+    return unused;
+}
+
+enum { THREADS = 4 };
+static pthread_t threads[THREADS];
+
+static void start(void *(*routine)(void *))
+{
+    for (size_t i = 0; i < THREADS; i++)
+        must(!pthread_create(&threads[i], NULL, routine, (void *)(i * 1000)));
+}
+
+static void finish(void)
+{
+    stop = true;
+    for (size_t i = 0; i < THREADS; i++)
+        must(!pthread_join(threads[i], NULL));
+}
+
+static void fork_among_threads(pid_t (*form)(void))
+{
+    for (unsigned i = 0; i < 60; i++) {
+        pid_t pid = form();
+        must(pid >= 0);
+        if (pid == 0)
+            _exit(works(i) ? 0 : 1);
+        reap(pid);
+    }
+}
+
+static void fork_with_threads(void)
+{
+    start(worker);
+    fork_among_threads(fork);
+    finish();
+}
+
+static void bare_fork_with_threads(void)
+{
+    pid_t (*bare)(void) = (pid_t(*)(void))dlsym(RTLD_DEFAULT, "_Fork");
+    if (!bare)
+        _exit(CASE_SKIPPED);
+    start(worker);
+    fork_among_threads(bare);
+    finish();
+}
+
+static void fork_against_stdio(void)
+{
+    start(writer);
+    for (unsigned i = 0; i < 60; i++) {
+        pid_t pid = fork();
+        if (pid == 0) {
+            FILE *f = fopen("/dev/null", "w");
+            fprintf(f, "child");
+            fclose(f);
+            _exit(works(i) ? 0 : 1);
+        }
+        reap(pid);
+    }
+    finish();
+}
+
+/* Each generation frees what it inherited, and goes on. */
+static void generations(void)
+{
+    void *inherited[100];
+    for (int depth = 0; depth < 60; depth++) {
+        for (size_t i = 0; i < 100; i++)
+            must(inherited[i] = memset(malloc(i * 60 + 1), depth, i * 60 + 1));
+        pid_t pid = fork();
+        must(pid >= 0);
+        for (size_t i = 0; i < 100; i++) {
+            must(*(char *)inherited[i] == depth);
+            free(inherited[i]);
+        }
+        if (pid) {
+            must(works((unsigned)depth));
+            reap(pid);
+            _exit(0); /* so that failure is passed up */
+        }
+    }
+    must(works(1));
+}
+
+/* A thread of its own forks, and only it lives on in the child. */
+static void *fork_here(void *unused)
+{
+    pid_t pid = fork();
+    if (pid == 0) {
+        stop = false; /* more threads in the child */
+        start(worker);
+        usleep(5000);
+        finish();
+        exit(0);
+    }
+    reap(pid);
+    return unused;
+}
+
+static void fork_in_a_thread(void)
+{
+    pthread_t t;
+    start(worker);
+    for (int i = 0; i < 20; i++)
+        must(!pthread_create(&t, NULL, fork_here, NULL) && !pthread_join(t, NULL));
+    finish();
+}
+
+static void spawning(void)
+{
+    char *const argv[] = {"true", NULL};
+    start(worker);
+    for (int i = 0; i < 30; i++) {
+        pid_t pid;
+        must(!posix_spawnp(&pid, "true", NULL, NULL, argv, environ));
+        reap(pid);
+        pid = vfork();
+        if (pid == 0) {
+            execvp("true", argv);
+            _exit(127);
+        }
+        must(pid > 0);
+        reap(pid);
+    }
+    must(system("exit 3") == 3 << 8);
+    FILE *f = popen("echo from a child", "r");
+    char line[50];
+    must(f && fgets(line, sizeof(line), f) && !strcmp(line, "from a child\n") && pclose(f) == 0);
+    finish();
+}
+
+/* exit() runs handlers and flushes while the threads go on. */
+static void at_end(void)
+{
+    must(works(3));
+}
+
+static void exit_among_threads(void)
+{
+    for (int i = 0; i < 30; i++) {
+        pid_t pid = fork();
+        if (pid == 0) {
+            atexit(at_end);
+            start(i % 2 ? worker : writer);
+            usleep((unsigned)i * 100);
+            exit(0);
+        }
+        reap(pid);
+    }
+}
+
+static void *ends_now(void *unused)
+{
+    must(works((unsigned)(size_t)&unused));
+    return unused;
+}
+
+static void threads_end_together(void)
+{
+    for (int round = 0; round < 200; round++) {
+        start(ends_now);
+        for (size_t i = 0; i < THREADS; i++)
+            must(!pthread_join(threads[i], NULL));
+    }
+}
+
+static pthread_barrier_t all_there; /* what a thread needs itself is no matter of this case */
+
+/* No memory in many threads at once: NULL and ENOMEM for each, and it comes back. */
+static void *until_refused(void *unused)
+{
+    void *chain = NULL, *p;
+    size_t sum = 0;
+    pthread_barrier_wait(&all_there);
+    errno = 0;
+    while ((p = malloc(100000))) {
+        *(void **)p = chain;
+        chain = p;
+        must((sum += 100000) < 1u << 30);
+    }
+    must(errno == ENOMEM);
+    while (chain) {
+        void *next = *(void **)chain;
+        free(chain);
+        chain = next;
+    }
+    return unused;
+}
+
+static void refused_in_threads(void)
+{
+    if (!getenv("SHEAF_REGION")) { /* what is reserved already no limit takes away */
+        setenv("SHEAF_REGION", "64M", 1);
+        must(freopen("/dev/null", "w", stdout));
+        execl("/proc/self/exe", "process", "refused-in-threads", NULL);
+    }
+    unsigned long pages = 0;
+    struct rlimit limit;
+    FILE *f = fopen("/proc/self/statm", "r");
+    must(f && fscanf(f, "%lu", &pages) == 1);
+    fclose(f);
+    getrlimit(RLIMIT_AS, &limit);
+    limit.rlim_cur = pages * (size_t)sysconf(_SC_PAGESIZE) + (100u << 20);
+    must(!setrlimit(RLIMIT_AS, &limit));
+    must(!pthread_barrier_init(&all_there, NULL, THREADS));
+    for (int round = 0; round < 5; round++) {
+        start(until_refused);
+        for (size_t i = 0; i < THREADS; i++)
+            must(!pthread_join(threads[i], NULL));
+    }
+    must(works(9));
+}
+
+static const struct test_case cases[] = {
+    {"fork-from-handler", fork_from_handler},   {"_Fork-from-handler", bare_fork_from_handler},
+    {"fork-among-threads", fork_with_threads},  {"_Fork-among-threads", bare_fork_with_threads},
+    {"fork-against-stdio", fork_against_stdio}, {"fork-60-generations", generations},
+    {"fork-in-a-thread", fork_in_a_thread},     {"spawn-vfork-system-popen", spawning},
+    {"exit-among-threads", exit_among_threads}, {"threads-end-together", threads_end_together},
+    {"refused-in-threads", refused_in_threads},
+};
+
+int main(int argc, char **argv)
+{
+    return run_cases(argc, argv, cases, sizeof(cases) / sizeof(*cases));
+}

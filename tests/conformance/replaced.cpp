@@ -1,0 +1,125 @@
+/*
+ * A program that replaces new and delete in their plain forms only. By the standard the other forms then lead to its
+ * own two: a block with a header in front of it may reach nobody else. replaced [CASE]; prints TAP, each case in a
+ * child of its own.
+ */
+#include "../cases.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <new>
+#include <sstream>
+#include <string>
+
+static const unsigned long mark = 0x5ea0f5ea0f5ea0f1;
+static long made, gone;
+static void *volatile seen; /* or the compiler leaves pairs out */
+
+struct header {
+    unsigned long mark, size;
+};
+
+void *operator new(size_t n)
+{
+    header *h = static_cast<header *>(malloc(sizeof(header) + n));
+    if (!h)
+        throw std::bad_alloc();
+    *h = {mark, n};
+    made++;
+    return h + 1;
+}
+
+void operator delete(void *p) noexcept
+{
+    if (!p)
+        return;
+    header *h = static_cast<header *>(p) - 1;
+    must(h->mark == mark);
+    h->mark = 0;
+    gone++;
+    free(h);
+}
+
+/* Allocated once and freed once since then, by the two above. */
+static bool once(long before)
+{
+    return made == before + 1 && gone == made;
+}
+
+static void plain()
+{
+    ::operator delete(::operator new(100));
+    must(once(0));
+    int *i = new int(5);
+    seen = i;
+    delete i;
+    must(once(1));
+}
+
+static void sized()
+{
+    ::operator delete(::operator new(100), size_t(100));
+    must(once(0));
+    ::operator delete[](::operator new[](100), size_t(100));
+    must(once(1));
+}
+
+static void arrays()
+{
+    ::operator delete[](::operator new[](100));
+    must(once(0));
+    std::string *s = new std::string[10];
+    delete[] s;
+    must(once(1));
+}
+
+static void nothrow()
+{
+    ::operator delete(::operator new(100, std::nothrow), std::nothrow);
+    must(once(0));
+    ::operator delete[](::operator new[](100, std::nothrow), std::nothrow);
+    must(once(1));
+    int *i = new (std::nothrow) int(7);
+    seen = i;
+    delete i;
+    must(once(2));
+}
+
+static void aligned_apart() /* aligned forms have a pair of their own */
+{
+    const std::align_val_t wide{128};
+    ::operator delete(::operator new(100, wide), wide);
+    ::operator delete[](::operator new[](100, wide), size_t(100), wide);
+    ::operator delete[](::operator new[](100, wide, std::nothrow), wide, std::nothrow);
+    must(made == 0 && gone == 0);
+}
+
+/* What libstdc++ allocates for us, and we free, and the other way round. */
+static void across_the_library()
+{
+    for (int i = 0; i < 1000; i++) {
+        std::ostringstream out;
+        out << std::string(static_cast<size_t>(i), 'x') << i;
+        std::string text = out.str();
+        must(text.size() >= static_cast<size_t>(i));
+    }
+    must(made > 1000 && gone == made);
+}
+
+static const struct test_case cases[] = {
+    {"plain-forms", plain},
+    {"sized-delete-leads-there", sized},
+    {"arrays-lead-there", arrays},
+    {"nothrow-leads-there", nothrow},
+    {"aligned-forms-stay-apart", aligned_apart},
+    {"across-the-library", across_the_library},
+};
+
+int main(int argc, char **argv)
+{
+    return run_cases(argc, argv, cases, sizeof(cases) / sizeof(*cases));
+}

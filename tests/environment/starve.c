@@ -1,0 +1,194 @@
+/*
+ * The system refuses everything from the middle of a run on: what is there is served, what is not fails with ENOMEM,
+ * and nothing is lost. starve [CASE]; prints TAP, each case in a child of its own.
+ */
+#define _GNU_SOURCE
+#include "../cases.h"
+#include "filter.h"
+
+#include <errno.h>
+#include <malloc.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { BLOCKS = 4000 };
+
+static void *block[BLOCKS];
+
+static size_t size_of(size_t i)
+{
+    return i % 97 == 0 ? 300000 : i * 7 % 5000 + 1;
+}
+
+static void fill_all(void)
+{
+    for (size_t i = 0; i < BLOCKS; i++) {
+        must(block[i] = malloc(size_of(i)));
+        memset(block[i], (int)(i & 255), size_of(i));
+    }
+}
+
+static void check_all(void)
+{
+    for (size_t i = 0; i < BLOCKS; i++) {
+        const unsigned char *p = block[i];
+        must(p[0] == (i & 255) && p[size_of(i) / 2] == (i & 255) && p[size_of(i) - 1] == (i & 255));
+    }
+}
+
+static void free_all(void)
+{
+    for (size_t i = 0; i < BLOCKS; i++)
+        free(block[i]);
+}
+
+static void withhold(const char *const *rules)
+{
+    for (; *rules; rules++)
+        filter_add(*rules);
+    if (filter_install())
+        _exit(CASE_SKIPPED);
+}
+
+static void nothing_more(void)
+{
+    static const char *const rules[] = {"mmap=ENOMEM",      "munmap=ENOMEM",   "mremap=ENOMEM",
+                                        "madvise=ENOMEM",   "mprotect=ENOMEM", "openat=EPERM",
+                                        "membarrier=EPERM", "getcpu=ENOSYS",   NULL};
+    withhold(rules);
+}
+
+/* Memory that went through our hands once serves again and again without any call. */
+static void goes_on(void)
+{
+    fill_all();
+    size_t used = mallinfo2().uordblks;
+    nothing_more();
+    for (int round = 0; round < 20; round++) {
+        check_all();
+        free_all();
+        fill_all();
+    }
+    check_all();
+    must(mallinfo2().uordblks == used);
+    free_all();
+    malloc_trim(0); /* gives nothing back, and says so by doing no harm */
+    fill_all();
+    check_all();
+}
+
+static void trim_refused(void)
+{
+    static const char *const rules[] = {"madvise=ENOMEM", "munmap=ENOMEM", NULL};
+    void *some[] = {malloc(100), malloc(200000), malloc(300 << 20), memalign(1 << 21, 1 << 22)};
+    withhold(rules);
+    for (int i = 0; i < 4; i++) {
+        errno = 1234;
+        free(memset(some[i], 1, 100));
+        must(errno == 1234);
+    }
+    for (int round = 0; round < 10; round++) {
+        fill_all();
+        check_all();
+        free_all();
+        malloc_trim(0);
+    }
+    for (int i = 0; i < 1000; i++) { /* what could not be discarded is not taken for zero */
+        unsigned char *p = calloc(1, size_of((size_t)i));
+        for (size_t k = 0; k < size_of((size_t)i); k++)
+            must(p[k] == 0);
+        memset(p, 0xff, size_of((size_t)i));
+        free(p);
+        malloc_trim(0);
+    }
+}
+
+static void moves_refused(void)
+{
+    static const char *const rules[] = {"mremap=EINVAL", NULL};
+    withhold(rules);
+    unsigned char *p = NULL;
+    size_t old = 0;
+    for (size_t n = 1 << 20; n < (200u << 20); old = n, n += n / 2) {
+        must(p = realloc(p, n));
+        free(malloc(n / 2));
+        for (size_t i = 0; i < old; i += 1021)
+            must(p[i] == (unsigned char)(i >> 10));
+        for (size_t i = 0; i < n; i += 1021)
+            p[i] = (unsigned char)(i >> 10);
+        must(malloc(2 << 20)); /* in its way */
+    }
+    free(p);
+}
+
+/* Beyond the reservation the system is asked, and its answer is ours. */
+static void more_than_reserved(void)
+{
+    free(malloc(1));
+    nothing_more();
+    errno = 0;
+    void *volatile p = malloc((size_t)1 << 46);
+    must(!p && errno == ENOMEM);
+    volatile size_t align = (size_t)1 << 45;
+    void *volatile q = memalign(align, 100);
+    must(!q && errno == ENOMEM);
+    fill_all();
+    check_all();
+    free_all();
+}
+
+static _Atomic bool stop;
+
+static void *busy(void *seed)
+{
+    size_t i = (size_t)seed;
+    void *p[64] = {0};
+    while (!atomic_load(&stop)) {
+        i = i * 2862933555777941757u + 3037000493u;
+        size_t n = (i >> 40) % 3000 + 1, k = (i >> 20) % 64;
+        free(p[k]);
+        must(p[k] = malloc(n));
+        memset(p[k], 1, n);
+    }
+    for (int k = 0; k < 64; k++)
+        free(p[k]);
+    return NULL;
+}
+
+/* Taking over other slots' sheaves needs membarrier: without it trimming leaves them alone, while they work. */
+static void threads_without_membarrier(void)
+{
+    static const char *const rules[] = {"membarrier=EPERM", NULL};
+    pthread_t t[4];
+    withhold(rules);
+    size_t before = mallinfo2().uordblks;
+    for (size_t i = 0; i < 4; i++)
+        must(!pthread_create(&t[i], NULL, busy, (void *)(i + 1)));
+    for (int i = 0; i < 20; i++) {
+        malloc_trim(0);
+        usleep(1000);
+    }
+    atomic_store(&stop, true);
+    for (int i = 0; i < 4; i++)
+        pthread_join(t[i], NULL);
+    must(mallinfo2().uordblks < before + 20000);
+}
+
+static const struct test_case cases[] = {
+    {"goes-on-without-any-call", goes_on},
+    {"madvise-and-munmap-refused", trim_refused},
+    {"mremap-refused", moves_refused},
+    {"more-than-reserved-is-ENOMEM", more_than_reserved},
+    {"threads-without-membarrier", threads_without_membarrier},
+};
+
+int main(int argc, char **argv)
+{
+    return run_cases(argc, argv, cases, sizeof(cases) / sizeof(*cases));
+}
