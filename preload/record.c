@@ -3,6 +3,7 @@
 #include "cache/decay.h"
 #include "cache/kmem_cache.h"
 #include "cache/takeover.h"
+#include "os/cpu.h"
 #include "os/message.h"
 #include "os/syscall.h"
 #include "os/vm.h"
@@ -74,14 +75,14 @@ static void program_name(char *into, size_t size)
     snprintf(into, size, "%s", slash ? slash + 1 : file ? file : "unknown");
 }
 
-static void complain(const char *what)
+static void complain(const char *what, const char *advice)
 {
     struct message m = {.length = 0};
     message_text(&m, "sheaf: no record in ");
     message_text(&m, sheaf_config.record);
     message_text(&m, ": ");
     message_text(&m, what);
-    message_text(&m, "; SHEAF_RECORD wants a directory that this process may write to");
+    message_text(&m, advice);
     message_write(&m);
 }
 
@@ -141,6 +142,29 @@ static void fill_header(struct sheaf_record_header *h, const char *program, uint
     memcpy(h->magic, SHEAF_RECORD_MAGIC, sizeof(h->magic)); /* last: a reader sees a whole header or none */
 }
 
+/*
+ * Blocks on disk for what is written: a page of a mapped file that finds none there is SIGBUS, which would end the program.
+ * For the header and malloc's caches in as many slots as there are CPUs for us. File systems that cannot tell are
+ * believed.
+ */
+#define USED_OF_SLOT ((off_t)128 * COUNTER_STRIDE) /* numbers from 128 up are of kmem_cache_create() */
+
+static bool allocate(int fd, off_t from, off_t size)
+{
+    return fallocate(fd, FALLOC_FL_KEEP_SIZE, from, size) == 0 || (errno != ENOSPC && errno != EDQUOT && errno != EFBIG);
+}
+
+static bool has_room(int fd, uint64_t slots_at)
+{
+    bool room = allocate(fd, 0, CACHES_AT + 128 * sizeof(struct sheaf_record_cache));
+    for (unsigned slot = 0; room && slot < space.slots && slot < cpu_allowed_count; slot++)
+        room = allocate(fd, (off_t)(slots_at + slot * COUNTER_BLOCK), USED_OF_SLOT);
+    return room;
+}
+
+/* In malloc libc may hold the lock of locales: no strerror(). */
+static const char wants[] = "; SHEAF_RECORD wants a directory that this process may write files of some MiB to";
+
 static bool map_file(void)
 {
     char program[128];
@@ -149,14 +173,17 @@ static bool map_file(void)
     uint64_t file_size = slots_at + space.slots * COUNTER_BLOCK;
     int fd = create_file(program);
     if (fd < 0) {
-        complain(strerror(errno));
+        complain(strerrordesc_np(errno), wants);
         return false;
     }
     void *map = MAP_FAILED;
-    if (ftruncate(fd, (off_t)file_size) == 0)
+    struct rlimit most; /* past it, a signal would end the program */
+    if (getrlimit(RLIMIT_FSIZE, &most) == 0 && most.rlim_cur < file_size)
+        errno = EFBIG;
+    else if (ftruncate(fd, (off_t)file_size) == 0 && has_room(fd, slots_at))
         map = mmap(NULL, file_size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (map == MAP_FAILED) {
-        complain(strerror(errno));
+        complain(strerrordesc_np(errno), wants);
         close(fd);
         unlink(path);
         return false;
@@ -234,6 +261,8 @@ static void publish_cache(const struct kmem_cache *cache)
     write_once(gauges[GAUGE_free_remove_partial], cache->slab.remove_partial);
     write_once(gauges[GAUGE_lock_wait], cache->slab.lock.waits);
     write_once(gauges[GAUGE_alloc_fail], cache->alloc_fail);
+    write_once(gauges[GAUGE_reserve_objects], reserve_objects(&cache->reserve));
+    write_once(gauges[GAUGE_reserve_size], atomic_load(&cache->reserve.size));
 }
 
 static void publish(const struct kmem_cache *cache)
@@ -269,7 +298,7 @@ void record_start(void)
     size_t page = space.page_size;
     alive = mmap(NULL, page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (alive == MAP_FAILED || madvise(alive, page, MADV_WIPEONFORK) != 0) {
-        complain("the kernel does not wipe pages on fork");
+        complain("the kernel does not wipe pages on fork", "; records need Linux 4.14 or later");
         return;
     }
     *alive = 1;
@@ -313,13 +342,17 @@ void record_fork_child(void)
         struct cache_census census;
         if (cache_in_use(&caches[i])) {
             cache_census(&caches[i], &census);
-            in_use[i] = census.out - census.in_sheaves - census.in_barns;
+            caches[i].inherited_prefilled = census.in_prefilled;
+            in_use[i] =
+                census.out - census.in_sheaves - census.in_barns - census.in_prefilled - census.in_reserve;
         }
     }
     header = NULL;
     counters_base = space.counters;
     fold_slots();
-    memset(space.counters, 0, slot_top * COUNTER_BLOCK);
+    for (unsigned slot = 0; slot < slot_top; slot++)
+        if (slot_writable(slot))
+            memset(space.counters + slot * COUNTER_BLOCK, 0, COUNTER_BLOCK);
     for (unsigned i = CACHE_FIRST; i < cache_top; i++)
         if (cache_in_use(&caches[i]))
             caches[i].inherited = in_use[i];

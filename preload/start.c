@@ -3,8 +3,10 @@
 #include "cache/kmem_cache.h"
 #include "malloc/malloc.h"
 #include "preload/record.h"
+#include "preload/vfork.h"
 
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <malloc.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -77,8 +79,13 @@ sheaf_export pid_t _Fork(void)
     return pid;
 }
 
+/* Some programs close standard error in their own atexit handlers, which run before. */
+static int stats_to = -1;
+
 static void print_stats(void)
 {
+    if (fcntl(STDERR_FILENO, F_GETFD) < 0 && stats_to >= 0)
+        dup2(stats_to, STDERR_FILENO);
     malloc_stats();
 }
 
@@ -88,11 +95,14 @@ static void print_stats(void)
  */
 void sheaf_started(void)
 {
+    vfork_init();
     __register_atfork(fork_prepare, fork_parent, fork_child_of_handlers, &__dso_handle);
     if (sheaf_config.record[0]) {
         record_start();
         atexit(record_end);
     }
-    if (sheaf_config.stats)
+    if (sheaf_config.stats) {
+        stats_to = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 3);
         atexit(print_stats);
+    }
 }

@@ -1,5 +1,6 @@
 #include "cache/kmem_cache.h"
 #include "cache/misuse.h"
+#include "os/membarrier.h"
 
 #include <string.h>
 
@@ -32,7 +33,7 @@ static int spare_holds(unsigned slot, uintptr_t id)
     return offset ? read_once(sheaf_at(offset)->count) : -1;
 }
 
-static bool put_spare(unsigned slot, uintptr_t id, struct sheaf *sheaf)
+bool cache_put_spare(unsigned slot, uintptr_t id, struct sheaf *sheaf)
 {
     _Atomic uint64_t *spare = &slot_words(slot, id)->spare;
     uint64_t seen = atomic_load_explicit(spare, memory_order_relaxed);
@@ -128,7 +129,7 @@ static bool put_in_barn(struct kmem_cache *cache, unsigned slot, struct sheaf *s
 
 void cache_put_sheaf(struct kmem_cache *cache, unsigned slot, struct sheaf *sheaf)
 {
-    if (put_spare(slot, SLOT_ID(cache->number), sheaf))
+    if (cache_put_spare(slot, SLOT_ID(cache->number), sheaf))
         return;
     if (sheaf->count) {
         if (put_in_barn(cache, slot, sheaf, false))
@@ -159,7 +160,7 @@ static void replace_main(struct kmem_cache *cache, unsigned slot, uint64_t top, 
  */
 static void fold_in_place(struct kmem_cache *cache, unsigned slot, uint64_t top)
 {
-    if (!slot_install(slot, SLOT_ID(cache->number), top, TOP_HELD))
+    if (!slot_install(slot, SLOT_ID(cache->number), top, TOP_FOLDING))
         return;
     struct sheaf *sheaf = cache_fold(cache, slot, top);
     __atomic_store_n(&slot_words(slot, SLOT_ID(cache->number))->top, top_of(sheaf), __ATOMIC_RELEASE);
@@ -251,6 +252,8 @@ static void *alloc_around(struct kmem_cache *cache, unsigned slot)
     }
     if (object)
         count(slot, cache->number, COUNT_alloc_slowpath, 1);
+    if (object && unlikely(reserve_short(&cache->reserve)))
+        reserve_top_up(cache);
     return object;
 }
 
@@ -260,11 +263,13 @@ void *cache_alloc_slow(struct kmem_cache *cache)
     unsigned slot = 0;
     for (int i = 0; i < TRIES; i++) {
         slot = slot_current();
-        if (!slot_enter(slot))
+        if (!slot_enter(slot)) {
+            slot = 0; /* the current one cannot even count */
             break;
+        }
         cache_decay(slot);
         uint64_t top = read_once(slot_words(slot, id)->top);
-        if (unlikely(top == TOP_HELD)) {
+        if (unlikely(top_held(top))) {
             count(slot, cache->number, COUNT_held, 1);
             break;
         }
@@ -278,7 +283,7 @@ void *cache_alloc_slow(struct kmem_cache *cache)
                 return object;
             continue;
         }
-        if (!cache->capacity)
+        if (!cache->capacity || unlikely(reserve_short(&cache->reserve)))
             break;
         struct sheaf *sheaf = find_filled(cache, slot, top);
         if (!sheaf)
@@ -326,6 +331,8 @@ static void free_around(struct kmem_cache *cache, unsigned slot, void *object)
 {
     struct slab_report report;
     count(slot, cache->number, COUNT_free_slowpath, 1);
+    if (unlikely(reserve_short(&cache->reserve)) && reserve_put(cache, object))
+        return;
     if (slab_give(&cache->slab, &object, 1, &report)) {
         if (unlikely(report.fault))
             misuse_slab(cache, &report);
@@ -342,12 +349,24 @@ static void free_around(struct kmem_cache *cache, unsigned slot, void *object)
  * The push refuses an object that is among the two on top. If the word did not change while we looked, they are free
  * objects of this slot, and the caller frees one again.
  */
-static bool on_top(const uint64_t *word, uint64_t top, unsigned depth, const void *object)
+static bool looks_on_top(const uint64_t *word, uint64_t top, unsigned depth, const void *object)
 {
     void *const *at = sheaf_entry(top_offset(top));
     bool found = (depth > 0 && __atomic_load_n(&at[-1], __ATOMIC_ACQUIRE) == object) ||
                  (depth > 1 && __atomic_load_n(&at[-2], __ATOMIC_ACQUIRE) == object);
     return found && read_once(*word) == top;
+}
+
+/*
+ * Where stores are not seen in order (aarch64), an entry may be read older than the word, even as a restarted push of our
+ * own left it. So before anybody is accused, all CPUs come to rest and it is looked at once more.
+ */
+static bool on_top(const uint64_t *word, uint64_t top, unsigned depth, const void *object)
+{
+    if (likely(!looks_on_top(word, top, depth, object)))
+        return false;
+    membarrier_rseq();
+    return looks_on_top(word, top, depth, object);
 }
 
 void cache_free_slow(struct kmem_cache *cache, void *object)
@@ -356,12 +375,14 @@ void cache_free_slow(struct kmem_cache *cache, void *object)
     unsigned slot = 0;
     for (int i = 0; i < TRIES; i++) {
         slot = slot_current();
-        if (!slot_enter(slot))
+        if (!slot_enter(slot)) {
+            slot = 0; /* the current one cannot even count */
             break;
+        }
         cache_decay(slot);
         uint64_t *word = &slot_words(slot, id)->top;
         uint64_t top = read_once(*word);
-        if (unlikely(top == TOP_HELD)) {
+        if (unlikely(top_held(top))) {
             count(slot, cache->number, COUNT_held, 1);
             break;
         }
@@ -375,7 +396,7 @@ void cache_free_slow(struct kmem_cache *cache, void *object)
                 continue;
             }
         }
-        if (!cache->capacity)
+        if (!cache->capacity || unlikely(reserve_short(&cache->reserve)))
             break;
         struct sheaf *sheaf = find_room(cache, slot, top);
         if (!sheaf)

@@ -42,8 +42,8 @@ void barn_missed(struct barn *barn, uint32_t most)
         return;
     atomic_store_explicit(&barn->refused, false, memory_order_relaxed);
     uint32_t limit = atomic_load_explicit(&barn->limit, memory_order_relaxed);
-    uint32_t larger = limit + limit / 2;
-    atomic_store_explicit(&barn->limit, larger < most ? larger : most, memory_order_relaxed);
+    uint64_t larger = (uint64_t)limit + limit / 2;
+    atomic_store_explicit(&barn->limit, (uint32_t)(larger < most ? larger : most), memory_order_relaxed);
 }
 
 uint64_t barn_decay(struct barn *barn, uint32_t least)

@@ -11,6 +11,7 @@ enum slot_counter {
     SLOT_COUNTERS
 };
 _Static_assert(SLOT_COUNTERS * 8 <= COUNTER_STRIDE, "a cache's counters fit their stride");
+_Static_assert(COUNTER_BLOCK == 1ul << 18, "as rseq_add() says");
 
 enum cache_gauge {
 #define SHEAF_CACHE_GAUGES(name, help) GAUGE_##name,
@@ -41,12 +42,19 @@ static inline uint64_t *counter_at(unsigned slot, unsigned number, enum slot_cou
  */
 extern hidden const struct rseq_area *counters_area; /* NULL: not with rseq */
 
+/* Slots from here up were never installed to, and counted nothing. */
+extern hidden unsigned slot_top;
+void slot_raise_top(unsigned slot);
+
 static inline void count(unsigned slot, unsigned number, enum slot_counter which, uint64_t n)
 {
-    if (likely(counters_area != NULL))
-        rseq_add(counters_area, (uintptr_t)counter_at(0, number, which), n);
-    else
+    if (unlikely(!counters_area)) {
         __atomic_fetch_add(counter_at(slot, number, which), n, __ATOMIC_RELAXED);
+        return;
+    }
+    uint32_t here = rseq_add(counters_area, (uintptr_t)counter_at(0, number, which), n);
+    if (unlikely(here >= read_once(slot_top)))
+        slot_raise_top(here);
 }
 
 /* The sum over all slots. */

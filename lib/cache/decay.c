@@ -28,17 +28,24 @@ static void empty_barn(struct kmem_cache *cache, struct barn *barn, uint64_t obj
     }
 }
 
-void cache_drain(struct kmem_cache *cache)
+void cache_drain_locked(struct kmem_cache *cache)
 {
-    if (!cache_in_use(cache) || !lock_acquire(&takeover_lock))
-        return;
     takeover(cache, 0, read_once(slot_top), TAKEOVER_EMPTY);
-    lock_release(&takeover_lock);
     for (int i = 0; i < DOMAINS; i++)
         empty_barn(cache, &cache->barns[i], UINT64_MAX);
     slab_shrink(&cache->slab);
     if (cache_publish)
         cache_publish(cache);
+}
+
+/* takeover_lock is held all the time, so that no cache is destroyed under our hands. */
+void cache_drain(struct kmem_cache *cache)
+{
+    if (!lock_acquire(&takeover_lock))
+        return;
+    if (cache_in_use(cache))
+        cache_drain_locked(cache);
+    lock_release(&takeover_lock);
 }
 
 void cache_fold_all(void)
@@ -78,24 +85,42 @@ static void drain_idle(struct kmem_cache *cache, unsigned slot)
         write_once(*seen, now);
 }
 
-void cache_decay_force(void)
+/*
+ * How many objects a barn can spare. By age: those that nobody needed since the last step. When memory grows: all, where
+ * a cache has more objects in its barn than in use, because those of a class that went out of use keep slabs from the
+ * class that comes into use.
+ */
+static uint64_t can_spare(struct kmem_cache *cache, struct barn *barn, bool growing)
+{
+    uint64_t unneeded = barn_decay(barn, cache->barn_least);
+    uint64_t held = barn_objects(barn);
+    uint64_t out = (uint64_t)read_once(cache->slab.slabs) * cache->slab.objects - read_once(cache->slab.free);
+    return growing && out < 2 * held ? held : unneeded;
+}
+
+static void decay(bool growing)
 {
     if (!lock_acquire(&takeover_lock))
         return;
     for (unsigned i = CACHE_FIRST; i < cache_top; i++)
         for (unsigned slot = 0; cache_in_use(&caches[i]) && slot < read_once(slot_top); slot++)
             drain_idle(&caches[i], slot);
-    lock_release(&takeover_lock);
     for (unsigned i = CACHE_FIRST; i < cache_top; i++) {
         struct kmem_cache *cache = &caches[i];
         if (!cache_in_use(cache))
             continue;
         for (int d = 0; d < DOMAINS; d++)
             if (barn_objects(&cache->barns[d]))
-                empty_barn(cache, &cache->barns[d], barn_decay(&cache->barns[d], cache->barn_least));
+                empty_barn(cache, &cache->barns[d], can_spare(cache, &cache->barns[d], growing));
         slab_shrink(&cache->slab);
     }
+    lock_release(&takeover_lock);
     region_purge(false);
+}
+
+void cache_decay_force(void)
+{
+    decay(false);
 }
 
 static bool aged(void)
@@ -128,9 +153,10 @@ void cache_decay(unsigned slot)
     write_once(*calls, n);
     if (likely(n % LOOK_EVERY) || !sheaf_config.decay_ms)
         return;
-    if (!grown() && !aged())
+    bool growing = grown();
+    if (!growing && !aged())
         return;
-    cache_decay_force();
+    decay(growing);
     if (sheaf_config.helper)
         helper_arm();
 }

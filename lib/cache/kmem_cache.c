@@ -10,7 +10,7 @@
 #include <string.h>
 
 #define SHEAF_BYTES_MOST (128ul << 10) /* of objects in one sheaf */
-#define FOLD_SELDOM      4096          /* often enough to see which class is hot; 0.02 ns an operation */
+#define FOLD_SELDOM      4096          /* 0.02 ns an operation */
 #define FOLD_RECORDED    1024          /* a record is behind by at most so many operations for each slot and cache */
 
 struct kmem_cache caches[CACHE_MAX];
@@ -20,7 +20,7 @@ char *counters_base;
 struct sheaf_config sheaf_config = SHEAF_CONFIG_DEFAULT;
 void (*cache_publish)(const struct kmem_cache *cache);
 
-static struct lock setup_lock; /* protects the start, and which numbers are in use; taken before all others */
+struct lock cache_setup_lock; /* protects the start, and which numbers are in use; taken before all others */
 
 /* ---- start ---- */
 
@@ -57,13 +57,13 @@ bool cache_layer_init(void)
 {
     if (__atomic_load_n(&cache_layer_ready, __ATOMIC_ACQUIRE))
         return true;
-    if (!lock_acquire(&setup_lock))
+    if (!lock_acquire(&cache_setup_lock))
         return false; /* from within: a signal handler over the start */
     bool before = cache_layer_ready;
     bool done = before || init_locked();
     if (done)
         __atomic_store_n(&cache_layer_ready, true, __ATOMIC_RELEASE);
-    lock_release(&setup_lock);
+    lock_release(&cache_setup_lock);
     if (done && !before)
         sheaf_started();
     return done;
@@ -102,27 +102,28 @@ static bool capacity_by_option(const char *name, unsigned *capacity)
     return false;
 }
 
-static void capacity_setup(struct kmem_cache *cache, unsigned wanted)
+static void capacity_setup(struct kmem_cache *cache, uint32_t size, unsigned wanted)
 {
     unsigned fixed = wanted;
     unsigned most = sheaf_capacity_of(SHEAF_ORDER_MAX);
     bool is_fixed = capacity_by_option(cache->name, &fixed) || wanted;
-    unsigned capacity = is_fixed ? fixed : capacity_by_size(cache->slab.size);
+    unsigned capacity = is_fixed ? fixed : capacity_by_size(size);
     cache->capacity = (uint16_t)(capacity < most ? capacity : most);
     cache->capacity_fixed = is_fixed;
 }
 
-static void barn_setup(struct kmem_cache *cache)
+static void barn_setup(struct kmem_cache *cache, uint32_t size)
 {
     uint64_t cpus = cpu_allowed_count;
-    uint64_t least = sheaf_config.barn * (cpus > 2 ? cpus : 2) / 2 / cache->slab.size;
-    uint64_t most = sheaf_config.barn_max * (cpus > 2 ? cpus : 2) / 2 / cache->slab.size;
+    uint64_t least = sheaf_config.barn * (cpus > 2 ? cpus : 2) / 2 / size;
+    uint64_t most = sheaf_config.barn_max * (cpus > 2 ? cpus : 2) / 2 / size;
     if (!sheaf_config.barn)
         least = most = 0;
     else if (least < cache->capacity) /* a barn that cannot take one sheaf is none */
         least = cache->capacity;
-    cache->barn_least = (uint32_t)least;
-    cache->barn_most = (uint32_t)(most > least ? most : least);
+    cache->barn_least = (uint32_t)(least < UINT32_MAX ? least : UINT32_MAX);
+    most = most > least ? most : least;
+    cache->barn_most = (uint32_t)(most < UINT32_MAX ? most : UINT32_MAX);
     for (int i = 0; i < DOMAINS; i++)
         atomic_store_explicit(&cache->barns[i].limit, cache->barn_least, memory_order_relaxed);
 }
@@ -143,14 +144,13 @@ void cache_setup(unsigned number, const char *name, uint32_t object_size, uint32
     cache->align = align;
     cache->number = (uint16_t)number;
     cache->is_malloc = is_malloc;
-    cache->slab.size = size; /* barn and capacity need it; published again below for readers without the lock */
-    capacity_setup(cache, args ? args->sheaf_capacity : 0);
-    barn_setup(cache);
+    capacity_setup(cache, size, args ? args->sheaf_capacity : 0);
+    barn_setup(cache, size);
     unsigned top = read_once(cache_top);
     while (top <= number &&
            !__atomic_compare_exchange_n(&cache_top, &top, number + 1, false, __ATOMIC_RELEASE, __ATOMIC_RELAXED)) {
     }
-    __atomic_store_n(&cache->slab.size, size, __ATOMIC_RELEASE);
+    __atomic_store_n(&cache->slab.size, size, __ATOMIC_RELEASE); /* last: it tells that the rest is there */
 }
 
 /* ---- create and destroy ---- */
@@ -189,45 +189,79 @@ sheaf_export struct kmem_cache *kmem_cache_create(const char *name, unsigned siz
         errno = EINVAL;
         return NULL;
     }
-    if (!cache_layer_init() || !lock_acquire(&setup_lock)) {
+    if (!cache_layer_init() || !lock_acquire(&cache_setup_lock)) {
         errno = ENOMEM;
         return NULL;
     }
     unsigned number = find_number();
     if (number)
         cache_setup(number, name, size, (uint32_t)round_up(size, align), align, args, false);
-    lock_release(&setup_lock);
+    lock_release(&cache_setup_lock);
     if (!number)
         errno = ENOSPC;
     return number ? &caches[number] : NULL;
+}
+
+/* Everything but the lock, which a fork or a late look may hold: it must stay what its holder took. */
+static void forget_cache(struct kmem_cache *cache)
+{
+    unsigned number = cache->number;
+    for (unsigned slot = 0; slot < slot_top; slot++) {
+        if (!slot_writable(slot))
+            continue;
+        atomic_store(&slot_words(slot, SLOT_ID(number))->spare, 0);
+        memset(counter_at(slot, number, 0), 0, COUNTER_STRIDE);
+    }
+    char *start = (char *)cache, *lock = (char *)&cache->slab.lock;
+    memset(start, 0, (size_t)(lock - start));
+    memset(lock + sizeof(struct lock), 0, sizeof(*cache) - (size_t)(lock - start) - sizeof(struct lock));
+}
+
+static void report_left(const struct kmem_cache *cache, uint64_t left)
+{
+    struct message m = {.length = 0};
+    message_text(&m, "sheaf: cache ");
+    message_text(&m, cache->name);
+    message_text(&m, " not destroyed: ");
+    message_number(&m, left);
+    message_text(&m, " objects were not freed");
+    message_write(&m);
+}
+
+/* takeover_lock keeps out decay, trims and forks, which look at all caches. */
+static bool destroy_locked(struct kmem_cache *cache)
+{
+    cache_drain_locked(cache);
+    uint64_t left = slab_out(&cache->slab);
+    if (left || cache->slab.slabs) {
+        report_left(cache, left);
+        return false;
+    }
+    if (!lock_acquire(&cache->slab.lock))
+        return false;
+    forget_cache(cache);
+    lock_release(&cache->slab.lock);
+    return true;
 }
 
 sheaf_export int kmem_cache_destroy(struct kmem_cache *cache)
 {
     if (!cache)
         return 0;
-    cache_drain(cache);
-    uint64_t left = slab_out(&cache->slab);
-    if (left || cache->slab.slabs) {
-        struct message m = {.length = 0};
-        message_text(&m, "sheaf: cache ");
-        message_text(&m, cache->name);
-        message_text(&m, " not destroyed: ");
-        message_number(&m, left);
-        message_text(&m, " objects were not freed");
-        message_write(&m);
-        return -EBUSY;
+    if (cache->reserve.size) {
+        cache_drain(cache);
+        if (slab_out(&cache->slab) == reserve_objects(&cache->reserve)) /* nobody else has any */
+            kmem_cache_reserve(cache, 0);
     }
-    if (!lock_acquire(&setup_lock))
+    bool done = false;
+    if (!lock_acquire(&cache_setup_lock))
         return -EBUSY;
-    unsigned number = cache->number;
-    for (unsigned slot = 0; slot < slot_top; slot++) {
-        atomic_store(&slot_words(slot, SLOT_ID(number))->spare, 0);
-        memset(counter_at(slot, number, 0), 0, COUNTER_STRIDE);
+    if (lock_acquire(&takeover_lock)) {
+        done = destroy_locked(cache);
+        lock_release(&takeover_lock);
     }
-    memset(cache, 0, sizeof(*cache));
-    lock_release(&setup_lock);
-    return 0;
+    lock_release(&cache_setup_lock);
+    return done ? 0 : -EBUSY;
 }
 
 sheaf_export int kmem_cache_shrink(struct kmem_cache *cache)

@@ -2,13 +2,14 @@
  * Caches: numbers, names, and the slow paths between a slot's sheaves and the slabs.
  *
  * Conservation, at a quiet moment, for every cache (cache_check() asserts it):
- *     objects out of slabs = in use + in main and spare sheaves + in barns
+ *     objects out of slabs = in use + in main and spare sheaves + in barns + in prefilled sheaves + in the reserve
  */
 #ifndef SHEAF_CACHE_KMEM_CACHE_H
 #define SHEAF_CACHE_KMEM_CACHE_H
 
 #include "cache/barn.h"
 #include "cache/config.h"
+#include "cache/reserve.h"
 #include "cache/slot.h"
 #include "sheaf/kmem_cache.h"
 #include "slab/slab.h"
@@ -25,8 +26,10 @@ struct kmem_cache {
     uint16_t capacity_fixed;        /* sheaves do not grow to it but begin with it */
     uint16_t number;
     uint16_t is_malloc;
-    uint64_t inherited; /* in use when this process was forked off */
+    uint64_t inherited;           /* in use when this process was forked off */
+    uint64_t inherited_prefilled; /* in prefilled sheaves then, when the counters began anew */
     uint64_t alloc_fail;
+    struct reserve reserve;
     struct barn barns[DOMAINS];
 };
 
@@ -62,6 +65,13 @@ void cache_put_sheaf(struct kmem_cache *cache, unsigned slot, struct sheaf *shea
 /* Give the objects of a sheaf to their slabs. False: not now (a signal handler over the lock). */
 bool cache_flush_sheaf(struct kmem_cache *cache, unsigned slot, struct sheaf *sheaf);
 
+/* Its objects to the slabs, itself to the pool of empty ones; into the barn as it is where the slabs cannot be had
+ * now. */
+void cache_discard_sheaf(struct kmem_cache *cache, unsigned slot, struct sheaf *sheaf);
+
+/* Make it the slot's spare; false when there is one. */
+bool cache_put_spare(unsigned slot, uintptr_t id, struct sheaf *sheaf);
+
 /* Account for a main sheaf that was just removed, whose last word was `top`; afterwards its count is right. */
 struct sheaf *cache_fold(struct kmem_cache *cache, unsigned slot, uint64_t top);
 
@@ -70,8 +80,7 @@ struct sheaf *cache_take_spare(unsigned slot, uintptr_t id);
 
 /* Empty all sheaves and barns of the cache into its slabs, and give empty slabs back. */
 void cache_drain(struct kmem_cache *cache);
-
-/* Empty the sheaves that one slot holds of all caches. */
+void cache_drain_locked(struct kmem_cache *cache); /* takeover_lock is held */
 
 /* One step of giving memory back by age: idle slots, barns, slabs, region. Cheap when it is not time. No lock held.
  */
@@ -86,7 +95,7 @@ size_t cache_trim_all(void);
 
 /* Objects by where they are, exact when the cache is quiet. */
 struct cache_census {
-    uint64_t out, in_use, in_sheaves, in_barns, barn_sheaves, barn_limit;
+    uint64_t out, in_use, in_sheaves, in_barns, in_prefilled, in_reserve, barn_sheaves, barn_limit;
 };
 void cache_census(const struct kmem_cache *cache, struct cache_census *census);
 

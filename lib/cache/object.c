@@ -12,14 +12,23 @@ static void *alloc(struct kmem_cache *cache)
     return likely(object != NULL) ? object : cache_alloc_slow(cache);
 }
 
+static noinline_cold void *alloc_failed(struct kmem_cache *cache, gfp_t flags)
+{
+    void *object = flags & __GFP_MEMALLOC ? reserve_take(cache) : NULL;
+    if (object) {
+        count(slot_counting(), cache->number, COUNT_alloc_slowpath, 1);
+        return object;
+    }
+    __atomic_fetch_add(&cache->alloc_fail, 1, __ATOMIC_RELAXED);
+    errno = ENOMEM;
+    return NULL;
+}
+
 sheaf_export void *kmem_cache_alloc(struct kmem_cache *cache, gfp_t flags)
 {
     void *object = alloc(cache);
-    if (unlikely(!object)) {
-        __atomic_fetch_add(&cache->alloc_fail, 1, __ATOMIC_RELAXED);
-        errno = ENOMEM;
+    if (unlikely(!object) && !(object = alloc_failed(cache, flags)))
         return NULL;
-    }
     if (flags & __GFP_ZERO)
         memset(object, 0, cache->object_size);
     return object;

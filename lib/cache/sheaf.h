@@ -13,6 +13,8 @@
  * number that it was installed with, and the slot's word tells how many it holds now. The capacity stands in the
  * upper 16 bits of word 0: no pointer to an object looks like that (push compares them).
  *
+ * A prefilled sheaf that a user has (cache/prefill.c) says so in word 1, and names its cache there.
+ *
  * Empty sheaves serve every cache, and are never given back. Their memory is typed: a stale reader sees a sheaf.
  */
 #ifndef SHEAF_CACHE_SHEAF_H
@@ -25,10 +27,10 @@
 #define SHEAF_ORDER_MAX 9 /* 512 words, 509 objects */
 
 struct sheaf {
-    uint32_t link; /* in a stack: offset of the next, 0 for none */
+    uint32_t link; /* in a stack, and in what a user has: offset of the next, 0 for none */
     uint16_t count;
     uint16_t capacity;
-    uint64_t bottom; /* 0 */
+    uint64_t bottom; /* 0, but while a user has it */
     void *objects[];
 };
 

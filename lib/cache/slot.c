@@ -33,11 +33,18 @@ void slot_init(bool rseq, bool own, bool want_cid, bool cpu_id_only, uint32_t fo
     bool libc = slot_mode == SHEAF_MODE_RSEQ_MM_CID || slot_mode == SHEAF_MODE_RSEQ_CPU_ID;
     counters_area = libc && !vm_staged ? &head->area : NULL;
     slot_fold_start = (uint64_t)(uint32_t)(0u - fold_interval) << 32;
-    lock_slots = space.slots < 64 ? space.slots : 64;
+    /* more than run at once, so that a holder that was preempted is seldom met; each holds objects of each cache */
+    unsigned enough = 4 * cpu_allowed_count < 8 ? 8 : 4 * cpu_allowed_count > 64 ? 64 : 4 * cpu_allowed_count;
+    lock_slots = space.slots < enough ? space.slots : enough;
 }
 
 /* Staged: which slots are writable. Two threads may do the same work once. */
 static _Atomic uint64_t committed[8192 / 64];
+
+bool slot_writable(unsigned slot)
+{
+    return !vm_staged || atomic_load_explicit(&committed[slot / 64 % array_size(committed)], memory_order_relaxed) >> (slot % 64) & 1;
+}
 
 bool slot_commit(unsigned slot)
 {
@@ -47,7 +54,7 @@ bool slot_commit(unsigned slot)
     _Atomic uint64_t *word = &committed[slot / 64 % array_size(committed)];
     if (atomic_load_explicit(word, memory_order_relaxed) & bit)
         return true;
-    if (!space_commit(slot_head(slot), 1ul << SLOT_SHIFT) || !space_commit(counter_at(slot, 0, 0), COUNTER_BLOCK))
+    if (!space_commit(slot_head(slot), 1ul << SLOT_SHIFT) || !space_commit(space.counters + slot * COUNTER_BLOCK, COUNTER_BLOCK))
         return false;
     atomic_fetch_or(word, bit);
     return true;
@@ -76,9 +83,10 @@ static void slot_unlock(unsigned slot)
     atomic_store_explicit(&slot_head(slot)->lock, 0, memory_order_release);
 }
 
+#define SHUT_TRIES 50 /* a holder that was preempted comes back, or the slot is left for another time */
 bool slot_shut(unsigned slot)
 {
-    for (int i = 0; i < 1000; i++) {
+    for (int i = 0; i < SHUT_TRIES; i++) {
         if (slot_try_lock(slot))
             return true;
         sched_yield();
@@ -168,6 +176,16 @@ bool slot_install(unsigned slot, uintptr_t id, uint64_t old, uint64_t new)
     if (slot_mode == SHEAF_MODE_LOCK)
         return locked_install(slot, top, old, new);
     return ready() && rseq_install(&slot_head(0)->area, slot, top, old, new);
+}
+
+unsigned slot_counting(void)
+{
+    unsigned slot = slot_current();
+    if (unlikely(!slot_commit(slot)))
+        return 0;
+    if (unlikely(slot >= read_once(slot_top)))
+        slot_raise_top(slot);
+    return slot;
 }
 
 unsigned slot_top;

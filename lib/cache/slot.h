@@ -24,6 +24,7 @@
 #include "sheaf/record.h"
 
 #define TOP_HELD        (1ull << 32)
+#define TOP_FOLDING     (2ull << 32) /* held by its own slot: a taker must not think that it holds it */
 #define POP_STEP        (TOP_HELD - 8) /* one entry down, one pop more */
 #define CACHE_FIRST     8 /* numbers below have no words */
 #define SLOT_ID(number) ((uintptr_t)(number) << 4)
@@ -72,6 +73,9 @@ void slot_init(bool rseq, bool own, bool want_cid, bool cpu_id_only, uint32_t fo
 /* The slot to use now: a hint, the thread may move on. Always below space.slots. */
 unsigned slot_current(void);
 
+/* The slot to count in now: the current one, or 0 where the system grants it no memory. */
+unsigned slot_counting(void);
+
 /* The domain of the current CPU: those that share its last-level cache. */
 unsigned slot_domain(void);
 #define DOMAINS 8
@@ -81,16 +85,15 @@ void *slot_pop(uintptr_t id);
 bool slot_push(uintptr_t id, void *object);
 bool slot_install(unsigned slot, uintptr_t id, uint64_t old, uint64_t new);
 
-/* Slots from here up were never installed to. */
-extern hidden unsigned slot_top;
-void slot_raise_top(unsigned slot);
-
 /* Without rseq: shut the slot for a take-over; false when it stays busy. */
 bool slot_shut(unsigned slot);
 void slot_open(unsigned slot);
 
 /* Make the slot's words writable; free of cost when nothing is staged. */
 bool slot_commit(unsigned slot);
+
+/* Whether they are; those that are not hold nothing. */
+bool slot_writable(unsigned slot);
 
 static inline struct slot_head *slot_head(unsigned slot)
 {
@@ -107,6 +110,10 @@ static inline uint32_t *slot_seen(unsigned slot)
     return (uint32_t *)(space.base + ((uintptr_t)slot << SLOT_SHIFT) + SLOT_SEEN_AT);
 }
 
+static inline bool top_held(uint64_t top)
+{
+    return top && !(uint32_t)top;
+}
 static inline uint32_t top_offset(uint64_t top)
 {
     return (uint32_t)top;

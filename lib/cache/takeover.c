@@ -9,9 +9,9 @@
  * 1. compare-and-swap top to TOP_HELD;
  * 2. membarrier: sections that had read the old word are over, or will start again and see TOP_HELD;
  * 3. look again. TOP_HELD stands: the main sheaf is ours, in the state that the old word tells. Otherwise such a
- * section committed after our swap; that was a legal operation, as if we had not come, and we try again. Between 1
- * and 2 nobody but those sections writes the word: installs compare it, and their old word is not TOP_HELD. One at a
- * time, under takeover_lock: so two takers never wait for each other's words.
+ * section committed after our swap; that was a legal operation, as if we had not come, and we try again. After such a
+ * section the slot itself may have replaced main or be folding; it then puts TOP_FOLDING there, never TOP_HELD, or we
+ * would take for ours what it holds. One at a time, under takeover_lock: so two takers never wait for each other's words.
  *
  * Preempted or interrupted anywhere here: the slot's users see TOP_HELD and go around. Fork: the lock is taken before
  * it.
@@ -39,6 +39,8 @@ static void dispose(struct kmem_cache *cache, unsigned slot, struct sheaf *sheaf
 
 static void take_spare(struct kmem_cache *cache, unsigned slot)
 {
+    if (!slot_writable(slot))
+        return;
     struct sheaf *spare = cache_take_spare(slot, SLOT_ID(cache->number));
     if (spare)
         dispose(cache, slot, spare);
@@ -48,18 +50,24 @@ static void take_spare(struct kmem_cache *cache, unsigned slot)
                               2 * (int64_t)spare_capacity(seen) * (int64_t)cache->slab.size, memory_order_relaxed);
 }
 
-/* The word is TOP_HELD by us; it is free again afterwards. */
-static void taken(struct kmem_cache *cache, unsigned slot, uint64_t old, enum takeover_aim aim)
+/* The word is TOP_HELD by us; it is free again afterwards. What main was, when it is to be emptied. */
+static struct sheaf *taken(struct kmem_cache *cache, unsigned slot, uint64_t old, enum takeover_aim aim)
 {
     uint64_t *top = &slot_words(slot, SLOT_ID(cache->number))->top;
     struct sheaf *sheaf = cache_fold(cache, slot, old);
     if (aim == TAKEOVER_COUNT) {
         __atomic_store_n(top, top_of(sheaf), __ATOMIC_RELEASE);
-        return;
+        return NULL;
     }
     __atomic_store_n(top, 0, __ATOMIC_RELEASE);
     atomic_fetch_add_explicit(&takeovers, 1, memory_order_relaxed);
-    dispose(cache, slot, sheaf);
+    return sheaf;
+}
+
+static void dispose_some(struct kmem_cache *cache, unsigned slot, struct sheaf *sheaf)
+{
+    if (sheaf)
+        dispose(cache, slot, sheaf);
 }
 
 /* Under the fallback the slot's lock keeps everybody else out. */
@@ -74,7 +82,7 @@ static bool take_locked(struct kmem_cache *cache, unsigned slot, enum takeover_a
         *top = TOP_HELD;
     slot_open(slot);
     if (some)
-        taken(cache, slot, old, aim);
+        dispose_some(cache, slot, taken(cache, slot, old, aim));
     return true;
 }
 
@@ -85,7 +93,7 @@ static void take_own(struct kmem_cache *cache, enum takeover_aim aim)
     uintptr_t id = SLOT_ID(cache->number);
     uint64_t old = read_once(slot_words(slot, id)->top);
     if (top_offset(old) && slot_install(slot, id, old, TOP_HELD))
-        taken(cache, slot, old, aim);
+        dispose_some(cache, slot, taken(cache, slot, old, aim));
 }
 
 /* Main sheaves of the slots [from, to), at most BATCH; false when some must be tried again. */
@@ -122,14 +130,19 @@ static bool take_batch(struct kmem_cache *cache, unsigned from, unsigned to, enu
         take_own(cache, aim);
         return true;
     }
+    /* all are let go before any is emptied, which takes locks and may call the system */
+    struct sheaf *sheaves[BATCH];
     for (unsigned slot = from; slot < to; slot++) {
+        sheaves[slot - from] = NULL;
         if (!old[slot - from])
             continue;
         if (__atomic_load_n(&slot_words(slot, SLOT_ID(cache->number))->top, __ATOMIC_ACQUIRE) == TOP_HELD)
-            taken(cache, slot, old[slot - from], aim);
+            sheaves[slot - from] = taken(cache, slot, old[slot - from], aim);
         else
             all = false;
     }
+    for (unsigned slot = from; slot < to; slot++)
+        dispose_some(cache, slot, sheaves[slot - from]);
     return all;
 }
 

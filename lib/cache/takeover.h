@@ -5,6 +5,7 @@
 #include "cache/kmem_cache.h"
 
 extern hidden struct lock takeover_lock;
+extern hidden struct lock cache_setup_lock;
 
 enum takeover_aim {
     TAKEOVER_EMPTY, /* flush main and spare to the slabs */

@@ -16,9 +16,9 @@
 
 bool malloc_init(void)
 {
-    if (likely(__atomic_load_n(&cache_layer_ready, __ATOMIC_ACQUIRE)))
+    if (likely(fast_head(any_base)->limit))
         return true;
-    if (!cache_layer_init())
+    if (!cache_layer_init()) /* which kmem_cache_create() may have called before us */
         return false;
     if (slot_mode == SHEAF_MODE_RSEQ_MM_CID || slot_mode == SHEAF_MODE_RSEQ_CPU_ID)
         fast_enable();

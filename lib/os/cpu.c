@@ -18,7 +18,7 @@ void cpu_count(unsigned *possible, unsigned *allowed)
     unsigned long mask[CPU_BITS / (8 * sizeof(long))];
     long bytes = sys_call3(SYS_sched_getaffinity, 0, sizeof(mask), (long)mask);
     *allowed = 0;
-    *possible = 64; /* when a sandbox hides it */
+    *possible = CPU_BITS; /* when a sandbox hides it: a section takes whatever number the kernel gives */
     if (bytes > 0) {
         *possible = (unsigned)bytes * 8;
         for (size_t i = 0; i < (size_t)bytes / sizeof(long); i++)

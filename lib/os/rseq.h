@@ -12,7 +12,7 @@
  *                   if [zero + low32(w)] == base fail                    full
  *                   [zero + low32(w)] = p; words[id] = w + 8             commit
  *   install(s, id, old, new)    if slot != s or words[id] != old fail; words[id] = new    commit
- *   add(first, n)   [first + slot * 128 KiB] += n                          commit
+ *   add(first, n)   [first + slot * 256 KiB] += n                          commit
  *
  * pop_cid and push_cid are the same for where the slot is mm_cid. The store of p by a push that is then restarted is harmless: it lies above the top.
  * Only rseq_cs is ever written to the kernel's area (google/tcmalloc#292).
@@ -77,9 +77,10 @@ static inline bool rseq_install(const struct rseq_area *area, uint32_t slot, uin
     (void)area, (void)slot, (void)word, (void)old, (void)new;
     return false;
 }
-static inline void rseq_add(const struct rseq_area *area, uintptr_t first, uint64_t n)
+static inline uint32_t rseq_add(const struct rseq_area *area, uintptr_t first, uint64_t n)
 {
     (void)area, (void)first, (void)n;
+    return 0;
 }
 static inline uint32_t rseq_slot(const struct rseq_area *area)
 {

@@ -98,20 +98,21 @@ fail:
 #define rseq_pop_cid  rseq_pop
 #define rseq_push_cid rseq_push
 
-/* Add to the word at `first` + slot * 128 KiB. */
-static always_inline void rseq_add(const struct rseq_area *area, uintptr_t first, uint64_t n)
+/* Add to the word at `first` + slot * 256 KiB; which slot it was. */
+static always_inline uint32_t rseq_add(const struct rseq_area *area, uintptr_t first, uint64_t n)
 {
-    uintptr_t t, w, u;
-    __asm__ volatile(RSEQ_DESCRIPTOR RSEQ_ENTER "ldr %w[t], [%[tp], %[slot]]\n\t"
-                                                "add %[t], %[first], %[t], lsl #17\n\t"
+    uintptr_t t, w, u, at;
+    __asm__ volatile(RSEQ_DESCRIPTOR RSEQ_ENTER "ldr %w[at], [%[tp], %[slot]]\n\t"
+                                                "add %[t], %[first], %[at], lsl #18\n\t"
                                                 "ldr %[w], [%[t]]\n\t"
                                                 "add %[w], %[w], %[n]\n\t"
                                                 "str %[w], [%[t]]\n"
                                                 "2:\n" RSEQ_ABORT
-                     : [t] "=&r"(t), [w] "=&r"(w), [u] "=&r"(u)
+                     : [t] "=&r"(t), [w] "=&r"(w), [u] "=&r"(u), [at] "=&r"(at)
                      : [tp] "r"(__builtin_thread_pointer()), [cs] "r"(area->cs), [slot] "r"(area->slot),
                        [first] "r"(first), [n] "r"(n)
                      : "memory", "cc");
+    return (uint32_t)at;
 }
 
 /* False: this thread is not on that slot, or the word is another one. */

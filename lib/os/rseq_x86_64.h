@@ -123,18 +123,20 @@ fail:
     return false;
 }
 
-/* Add to the word at `first` + slot * 128 KiB. */
-static always_inline void rseq_add(const struct rseq_area *area, uintptr_t first, uint64_t n)
+/* Add to the word at `first` + slot * 256 KiB; which slot it was. */
+static always_inline uint32_t rseq_add(const struct rseq_area *area, uintptr_t first, uint64_t n)
 {
-    uintptr_t t;
+    uintptr_t t, at;
     __asm__ volatile(RSEQ_DESCRIPTOR RSEQ_ENTER "movl %%fs:(%[slot]), %k[t]\n\t"
-                                                "shlq $17, %[t]\n\t"
+                                                "movl %k[t], %k[at]\n\t"
+                                                "shlq $18, %[t]\n\t"
                                                 "addq %[first], %[t]\n\t"
                                                 "addq %[n], (%[t])\n"
                                                 "2:\n" RSEQ_ABORT
-                     : [t] "=&r"(t)
+                     : [t] "=&r"(t), [at] "=&r"(at)
                      : [cs] "r"(area->cs), [slot] "r"(area->slot), [first] "r"(first), [n] "r"(n)
                      : "memory", "cc");
+    return (uint32_t)at;
 }
 
 /* False: this thread is not on that slot, or the word is another one. */

@@ -277,6 +277,7 @@ static void refill_reserve(void)
         uint32_t unit = take_frontier(&region.arenas[ARENA_SLAB], 1, 1);
         if (unit == UNIT_NONE)
             return;
+        region_stats.warm_units -= dirty_count(unit, unit + 1);
         atomic_store(&region.reserve[i], unit + 1);
     }
 }
@@ -494,6 +495,11 @@ bool region_warm(void)
 }
 
 /* ---- life ---- */
+
+void region_keep(size_t bytes)
+{
+    write_once(region.keep_units, bytes >> UNIT_SHIFT);
+}
 
 void region_init(size_t keep_bytes, uint32_t decay_ms)
 {

@@ -47,6 +47,9 @@ bool region_unit_clean(uint32_t unit);
  */
 size_t region_purge(bool all);
 
+/* Bytes that stay resident though free, from now on. */
+void region_keep(size_t bytes);
+
 /* How many units the arena of slabs ever had; only grows. */
 uint32_t region_slab_frontier(void);
 

@@ -11,8 +11,11 @@
 #define IDS_SLACK       32 /* entries: 2 MiB of units, for the rounding up */
 #define REGION_LARGEST  (64ul << 40)
 
-/* The largest descriptor: a slab of 8-byte objects, 8192 bits, behind a header of 64 bytes. */
-#define SLAB_BYTES_PER_UNIT (64 + 1024)
+/*
+ * Descriptors of slabs, in lines of 64 bytes: 17 for a slab of 8-byte objects, 9, 5, 4, 3, 2 for larger ones. They are
+ * not cut anew for another size, so that units that change their classes may come to need the sum. Only address space.
+ */
+#define SLAB_BYTES_PER_UNIT ((17 + 9 + 5 + 4 + 3 + 2) * 64)
 
 struct space space;
 
@@ -67,7 +70,10 @@ static bool reserve(unsigned slots, size_t region_bytes)
     space.page_size = vm_page_size();
     space.total = total;
     space.base = (uintptr_t)at;
-    return space_commit(space.ids, (end >> UNIT_SHIFT) * sizeof(uint16_t));
+    if (space_commit(space.ids, (end >> UNIT_SHIFT) * sizeof(uint16_t)))
+        return true;
+    vm_unmap(start, total);
+    return false;
 }
 
 /*
@@ -84,7 +90,7 @@ bool space_init(unsigned slots, size_t region_bytes)
         while (want < 2 * memory && want < REGION_LARGEST)
             want *= 2;
     }
-    want = round_up(want, REGION_ALIGN);
+    want = want < REGION_SMALLEST ? REGION_SMALLEST : round_up(want, REGION_ALIGN);
     bool limited = false;
     unsigned all_slots = slots;
     for (; want >= REGION_SMALLEST; want = round_up(want / 2, REGION_ALIGN)) {

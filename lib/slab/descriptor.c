@@ -29,10 +29,12 @@ struct slab *descriptor_alloc(unsigned objects)
     unsigned lines = 1 + (words + 7) / 8;
     uint32_t reference = stack_pop(&stacks[lines]);
     if (!reference) {
-        reference = atomic_fetch_add(&next_line, lines);
-        if ((size_t)(reference + lines) * 64 > space.slabs_size ||
-            !space_commit(descriptor_of(reference), lines * 64ul))
-            return NULL;
+        reference = atomic_load(&next_line);
+        do { /* what cannot be had is not used up */
+            if (((size_t)reference + lines) * 64 > space.slabs_size ||
+                !space_commit(descriptor_of(reference), lines * 64ul))
+                return NULL;
+        } while (!atomic_compare_exchange_weak(&next_line, &reference, reference + lines));
     }
     struct slab *slab = descriptor_of(reference);
     memset(slab, 0, lines * 64ul);

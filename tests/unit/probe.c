@@ -17,10 +17,20 @@ void probe_take_census(const struct kmem_cache *cache, struct probe_census *into
         .in_use = c.in_use,
         .in_sheaves = c.in_sheaves,
         .in_barns = c.in_barns,
-        .allocs = counter_sum(n, COUNT_alloc_fastpath) + counter_sum(n, COUNT_alloc_slowpath),
+        .allocs = counter_sum(n, COUNT_alloc_fastpath) + counter_sum(n, COUNT_alloc_slowpath) +
+                  counter_sum(n, COUNT_alloc_prefilled),
         .frees = counter_sum(n, COUNT_free_fastpath) + counter_sum(n, COUNT_free_slowpath),
         .refilled = counter_sum(n, COUNT_sheaf_refill),
         .flushed = counter_sum(n, COUNT_sheaf_flush),
+        .in_prefilled = c.in_prefilled,
+        .in_reserve = c.in_reserve,
+        .allocs_fast = counter_sum(n, COUNT_alloc_fastpath),
+        .prefill_fast = counter_sum(n, COUNT_sheaf_prefill_fast),
+        .prefill_slow = counter_sum(n, COUNT_sheaf_prefill_slow),
+        .prefill_oversize = counter_sum(n, COUNT_sheaf_prefill_oversize),
+        .return_fast = counter_sum(n, COUNT_sheaf_return_fast),
+        .return_slow = counter_sum(n, COUNT_sheaf_return_slow),
+        .reserve_taken = counter_sum(n, COUNT_reserve_take),
     };
 }
 
@@ -73,6 +83,34 @@ unsigned probe_capacity_of(unsigned order)
     return sheaf_capacity_of(order);
 }
 
+uint64_t probe_sheaf_bytes(void)
+{
+    return sheaf_pool_bytes();
+}
+
+unsigned probe_slab_objects(const struct kmem_cache *cache)
+{
+    return cache->slab.objects;
+}
+
+void probe_set_capacity(struct kmem_cache *cache, unsigned capacity)
+{
+    cache->capacity = (uint16_t)capacity;
+}
+
+int64_t probe_budget_used(void)
+{
+    int64_t sum = 0;
+    for (unsigned slot = 0; slot < slot_top; slot++)
+        sum += slot_head(slot)->budget_used;
+    return sum;
+}
+
+unsigned probe_region_units(void)
+{
+    return space.unit_count;
+}
+
 unsigned probe_barn_accepts(unsigned limit, unsigned n, unsigned each)
 {
     struct barn barn = {.full = 0, .limit = limit};
@@ -100,10 +138,13 @@ unsigned probe_barn_accepts(unsigned limit, unsigned n, unsigned each)
     return accepted;
 }
 
-/* The option of the preloaded object, for running the same cases over the fallback. */
+/* Options of the preloaded object: for running the same cases over the fallback, and in little memory (bytes). */
 void sheaf_configure(struct sheaf_config *config)
 {
     const char *rseq = getenv("SHEAF_RSEQ");
     if (rseq && rseq[0] == 'o')
         config->rseq = RSEQ_OFF;
+    const char *region = getenv("SHEAF_REGION");
+    if (region)
+        config->region = strtoul(region, NULL, 10);
 }

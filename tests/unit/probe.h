@@ -15,6 +15,8 @@ extern "C" {
 struct probe_census {
     uint64_t out, in_use, in_sheaves, in_barns;
     uint64_t allocs, frees, refilled, flushed;
+    uint64_t in_prefilled, in_reserve, allocs_fast;
+    uint64_t prefill_fast, prefill_slow, prefill_oversize, return_fast, return_slow, reserve_taken;
 };
 
 void probe_take_census(const struct kmem_cache *cache, struct probe_census *census);
@@ -39,6 +41,17 @@ uint64_t probe_warm_bytes(void);
 /* Sheaves: order needed for a capacity, capacity of an order. */
 unsigned probe_order_for(unsigned capacity);
 unsigned probe_capacity_of(unsigned order);
+
+/* Bytes cut into sheaves so far, objects in a slab of the cache, and a cache without sheaves (0) from now on. */
+uint64_t probe_sheaf_bytes(void);
+unsigned probe_slab_objects(const struct kmem_cache *cache);
+void probe_set_capacity(struct kmem_cache *cache, unsigned capacity);
+
+/* Bytes that the sheaves of all slots are allowed to hold by now. */
+int64_t probe_budget_used(void);
+
+/* Units of the region, in use or not. */
+unsigned probe_region_units(void);
 
 /* A barn by itself: put `n` sheaves of `each` objects into one limited to `limit` objects; how many it accepted. */
 unsigned probe_barn_accepts(unsigned limit, unsigned n, unsigned each);

@@ -19,9 +19,10 @@ struct kmem_cache;
 
 /* Request flags. User space can always wait for memory, so there is only one question left to answer. */
 typedef unsigned int gfp_t;
-#define GFP_KERNEL 0u
-#define GFP_NOWAIT 0u
-#define __GFP_ZERO 1u /* the object is zeroed */
+#define GFP_KERNEL     0u
+#define GFP_NOWAIT     0u
+#define __GFP_ZERO     1u /* the object is zeroed */
+#define __GFP_MEMALLOC 2u /* when there is no other memory, take from the cache's reserve: kmem_cache_reserve() */
 
 /* Cache flags. */
 typedef unsigned int slab_flags_t;
@@ -63,6 +64,57 @@ bool kmem_cache_alloc_bulk(struct kmem_cache *cache, gfp_t flags, size_t n, void
 
 /* Give `n` objects back. With a NULL cache, objects of any caches may be mixed. */
 void kmem_cache_free_bulk(struct kmem_cache *cache, size_t n, void **objects);
+
+/*
+ * Prefilled sheaves: memory for a stretch of code that must not fail in the middle.
+ *
+ *     sheaf = kmem_cache_prefill_sheaf(cache, GFP_KERNEL, worst_case);     this may fail, and then nothing has
+ * happened
+ *     ... kmem_cache_alloc_from_sheaf(cache, 0, sheaf) ...                 these cannot, up to worst_case times
+ *     kmem_cache_return_sheaf(cache, GFP_KERNEL, sheaf);                   the rest goes back
+ *
+ * It pays where the worst case is large and little is needed as a rule: prefill and return then move one pointer,
+ * whatever the count. Objects taken are freed with kmem_cache_free(), before or after the sheaf is returned. A sheaf
+ * belongs to whom it was given: it may be handed to another thread, but two must not use it at once, nor a signal
+ * handler the one of the code that it interrupted (its own it may have). After fork() both processes have the sheaf,
+ * each its own copy. A cache with sheaves given out cannot be destroyed. A sheaf that is used after its return, or
+ * with another cache, is reported and ends the process where that can be seen.
+ */
+struct slab_sheaf;
+
+/*
+ * A sheaf of at least `size` objects (it may be more), or NULL with errno ENOMEM and nothing taken; EINVAL for a size
+ * of 0. Up to the cache's capacity that is cheap, beyond it ("oversize") each object is fetched from its slab; caches
+ * without sheaves always do that. Before it fails, the sheaves of all CPUs are emptied for it.
+ */
+struct slab_sheaf *kmem_cache_prefill_sheaf(struct kmem_cache *cache, gfp_t flags, unsigned int size);
+
+/*
+ * One object, as kmem_cache_alloc() gives it: of the flags only __GFP_ZERO matters. Never NULL while the sheaf holds
+ * something; then NULL with errno ENOMEM, whatever memory there is. Takes no lock, makes no system call.
+ */
+void *kmem_cache_alloc_from_sheaf(struct kmem_cache *cache, gfp_t flags, struct slab_sheaf *sheaf);
+
+/* Objects left in the sheaf. */
+unsigned int kmem_cache_sheaf_size(const struct slab_sheaf *sheaf);
+
+/*
+ * Top the sheaf up to at least `size` objects, which may be more than it was prefilled with. 0, or -ENOMEM: then it
+ * holds what it held. *sheaf may change.
+ */
+int kmem_cache_refill_sheaf(struct kmem_cache *cache, gfp_t flags, struct slab_sheaf **sheaf, unsigned int size);
+
+/* Give the sheaf back with what it still holds; NULL is allowed. */
+void kmem_cache_return_sheaf(struct kmem_cache *cache, gfp_t flags, struct slab_sheaf *sheaf);
+
+/*
+ * A standing reserve: `size` objects kept aside for allocations with __GFP_MEMALLOC (single, bulk or prefilled) that
+ * find no other memory. 0, or -ENOMEM: then the reserve is as it was. A size of 0 ends it. While it is not full,
+ * objects that are freed go there first, and the cache does without sheaves so that none is missed. An allocation
+ * that finds the reserve empty too fails at once; it does not wait for a free. Each object costs 64 bytes more. Not
+ * for two threads at once on one cache, and not for signal handlers.
+ */
+int kmem_cache_reserve(struct kmem_cache *cache, unsigned int size);
 
 /* Empty all sheaves of the cache and give its empty slabs back. Returns 1 if slabs remain, else 0. */
 int kmem_cache_shrink(struct kmem_cache *cache);

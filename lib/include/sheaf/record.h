@@ -22,8 +22,12 @@
  * `fold_interval` of them: so the file may be behind by up to that number per cache and slot, until the process ends.
  *
  * Per cache, from these values:
- *   in use     = inherited + sum over slots of (alloc_fastpath + alloc_slowpath - free_fastpath - free_slowpath)
- *   in sheaves = objects - free_in_slabs - barn_objects - in use
+ *   in use     = inherited + sum over slots of (alloc_fastpath + alloc_slowpath + alloc_prefilled
+ *                                               - free_fastpath - free_slowpath)
+ *   in sheaves = objects - free_in_slabs - barn_objects - in use; of these
+ *                reserve_objects lie in the standing reserve, and
+ *                sum over slots of (prefill_objects - prefill_returned - alloc_prefilled) in prefilled sheaves,
+ * unless the process was forked off with some
  */
 #ifndef SHEAF_RECORD_H
 #define SHEAF_RECORD_H

@@ -1,0 +1,100 @@
+// Caches for the tests of prefilled sheaves and of the reserve, and who takes their memory away.
+#pragma once
+#include "catch.hpp"
+#include "probe.h"
+
+#include <vector>
+
+namespace
+{
+struct Cache {
+    kmem_cache *cache;
+    explicit Cache(unsigned size, unsigned capacity = 0)
+    {
+        kmem_cache_args args{};
+        args.sheaf_capacity = capacity;
+        cache = kmem_cache_create("prefill", size, &args, 0);
+        REQUIRE(cache != nullptr);
+    }
+    ~Cache()
+    {
+        probe_check(cache);
+        CHECK(kmem_cache_destroy(cache) == 0);
+    }
+    Cache(const Cache &) = delete;
+    Cache &operator=(const Cache &) = delete;
+
+    probe_census census() const
+    {
+        probe_census c;
+        probe_take_census(cache, &c);
+        return c;
+    }
+    slab_sheaf *prefill(unsigned n) const
+    {
+        slab_sheaf *sheaf = kmem_cache_prefill_sheaf(cache, GFP_KERNEL, n);
+        REQUIRE(sheaf != nullptr);
+        REQUIRE(kmem_cache_sheaf_size(sheaf) >= n);
+        return sheaf;
+    }
+    void *from(slab_sheaf *sheaf, gfp_t flags = 0) const { return kmem_cache_alloc_from_sheaf(cache, flags, sheaf); }
+    void give_back(slab_sheaf *sheaf) const { kmem_cache_return_sheaf(cache, GFP_KERNEL, sheaf); }
+    void *alloc(gfp_t flags = 0) const { return kmem_cache_alloc(cache, flags); }
+    void free(void *object) const { kmem_cache_free(cache, object); }
+    // All that can be had, until none is left.
+    std::vector<void *> exhaust() const
+    {
+        std::vector<void *> all;
+        while (void *object = alloc())
+            all.push_back(object);
+        return all;
+    }
+    void free_all(const std::vector<void *> &objects) const
+    {
+        for (void *object : objects)
+            free(object);
+    }
+};
+
+// Takes all memory of the region but some units, each of which makes one slab of small objects.
+class Hog
+{
+    kmem_cache *cache_;
+    std::vector<void *> held_;
+
+  public:
+    explicit Hog(unsigned units) : cache_(kmem_cache_create("hog", 8192, nullptr, 0))
+    {
+        REQUIRE(cache_ != nullptr);
+        INFO("run with SHEAF_REGION=8388608");
+        REQUIRE(probe_region_units() <= 1024);
+        while (void *object = kmem_cache_alloc(cache_, GFP_KERNEL))
+            held_.push_back(object);
+        leave(units);
+    }
+    ~Hog()
+    {
+        for (void *object : held_)
+            kmem_cache_free(cache_, object);
+        CHECK(kmem_cache_destroy(cache_) == 0);
+    }
+    Hog(const Hog &) = delete;
+    Hog &operator=(const Hog &) = delete;
+
+    // Lets go of so many units more.
+    void leave(unsigned units)
+    {
+        while (units--) {
+            auto unit = reinterpret_cast<uintptr_t>(held_.back()) >> 16;
+            std::vector<void *> rest;
+            for (void *object : held_)
+                if (reinterpret_cast<uintptr_t>(object) >> 16 == unit)
+                    kmem_cache_free(cache_, object);
+                else
+                    rest.push_back(object);
+            held_ = rest;
+        }
+        kmem_cache_shrink(cache_);
+    }
+};
+} // namespace
