@@ -147,7 +147,7 @@ static void fill_header(struct sheaf_record_header *h, const char *program, uint
  * For the header and malloc's caches in as many slots as there are CPUs for us. File systems that cannot tell are
  * believed.
  */
-#define USED_OF_SLOT ((off_t)128 * COUNTER_STRIDE) /* numbers from 128 up are of kmem_cache_create() */
+#define USED_OF_SLOT ((off_t)128 * COUNTER_STRIDE) /* numbers from CACHE_USERS up are of kmem_cache_create() */
 
 static bool allocate(int fd, off_t from, off_t size)
 {
@@ -244,9 +244,9 @@ static void publish_cache(const struct kmem_cache *cache)
     uint64_t *gauges = entry_of(cache)->gauges;
     uint64_t in_barns = 0, barns_sheaves = 0, barns_limit = 0;
     for (int i = 0; i < DOMAINS; i++) {
-        in_barns += barn_objects(&cache->barns[i]);
-        barns_sheaves += barn_sheaves(&cache->barns[i]);
-        barns_limit += atomic_load_explicit(&cache->barns[i].limit, memory_order_relaxed);
+        in_barns += barn_objects(cache_barn(cache, i));
+        barns_sheaves += barn_sheaves(cache_barn(cache, i));
+        barns_limit += atomic_load_explicit(&cache_barn(cache, i)->limit, memory_order_relaxed);
     }
     write_once(gauges[GAUGE_slabs], cache->slab.slabs);
     write_once(gauges[GAUGE_objects], (uint64_t)cache->slab.slabs * cache->slab.objects);
@@ -318,7 +318,7 @@ static void fold_slots(void)
         for (unsigned i = CACHE_FIRST; i < cache_top; i++) {
             uint64_t *word = &slot_words(slot, SLOT_ID(i))->top;
             uint64_t top = read_once(*word);
-            if (!top_offset(top))
+            if (!cache_in_use(&caches[i]) || !top_offset(top))
                 continue;
             struct sheaf *sheaf = cache_fold(&caches[i], slot, top);
             write_once(*word, top_of(sheaf));

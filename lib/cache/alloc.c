@@ -117,7 +117,7 @@ bool cache_flush_sheaf(struct kmem_cache *cache, unsigned slot, struct sheaf *sh
 
 static struct barn *barn_of(struct kmem_cache *cache)
 {
-    return &cache->barns[slot_domain()];
+    return cache_barn(cache, slot_domain());
 }
 
 static bool put_in_barn(struct kmem_cache *cache, unsigned slot, struct sheaf *sheaf, bool force)

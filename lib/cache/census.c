@@ -40,9 +40,9 @@ void cache_census(const struct kmem_cache *cache, struct cache_census *census)
     census->in_reserve = reserve_objects(&cache->reserve);
     frees += counter_sum(number, COUNT_free_fastpath) + counter_sum(number, COUNT_free_slowpath);
     for (int i = 0; i < DOMAINS; i++) {
-        census->in_barns += barn_objects(&cache->barns[i]);
-        census->barn_sheaves += barn_sheaves(&cache->barns[i]);
-        census->barn_limit += atomic_load_explicit(&cache->barns[i].limit, memory_order_relaxed);
+        census->in_barns += barn_objects(cache_barn(cache, i));
+        census->barn_sheaves += barn_sheaves(cache_barn(cache, i));
+        census->barn_limit += atomic_load_explicit(&cache_barn(cache, i)->limit, memory_order_relaxed);
     }
     uint64_t in = cache->inherited + allocs;
     census->in_use = in > frees ? in - frees : 0;

@@ -32,7 +32,7 @@ void cache_drain_locked(struct kmem_cache *cache)
 {
     takeover(cache, 0, read_once(slot_top), TAKEOVER_EMPTY);
     for (int i = 0; i < DOMAINS; i++)
-        empty_barn(cache, &cache->barns[i], UINT64_MAX);
+        empty_barn(cache, cache_barn(cache, i), UINT64_MAX);
     slab_shrink(&cache->slab);
     if (cache_publish)
         cache_publish(cache);
@@ -110,8 +110,8 @@ static void decay(bool growing)
         if (!cache_in_use(cache))
             continue;
         for (int d = 0; d < DOMAINS; d++)
-            if (barn_objects(&cache->barns[d]))
-                empty_barn(cache, &cache->barns[d], can_spare(cache, &cache->barns[d], growing));
+            if (barn_objects(cache_barn(cache, d)))
+                empty_barn(cache, cache_barn(cache, d), can_spare(cache, cache_barn(cache, d), growing));
         slab_shrink(&cache->slab);
     }
     lock_release(&takeover_lock);

@@ -89,7 +89,7 @@ static void free_held_slots(void)
             continue;
         atomic_store(&slot_head(slot)->lock, 0);
         for (unsigned i = CACHE_FIRST; i < cache_top; i++)
-            if (top_held(slot_words(slot, SLOT_ID(i))->top))
+            if (cache_in_use(&caches[i]) && top_held(slot_words(slot, SLOT_ID(i))->top))
                 slot_words(slot, SLOT_ID(i))->top = 0;
     }
 }

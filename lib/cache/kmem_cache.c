@@ -14,6 +14,7 @@
 #define FOLD_RECORDED    1024          /* a record is behind by at most so many operations for each slot and cache */
 
 struct kmem_cache caches[CACHE_MAX];
+struct barn cache_barns[DOMAINS][CACHE_MAX];
 unsigned cache_top = CACHE_FIRST;
 bool cache_layer_ready;
 char *counters_base;
@@ -125,7 +126,7 @@ static void barn_setup(struct kmem_cache *cache, uint32_t size)
     most = most > least ? most : least;
     cache->barn_most = (uint32_t)(most < UINT32_MAX ? most : UINT32_MAX);
     for (int i = 0; i < DOMAINS; i++)
-        atomic_store_explicit(&cache->barns[i].limit, cache->barn_least, memory_order_relaxed);
+        atomic_store_explicit(&cache_barn(cache, i)->limit, cache->barn_least, memory_order_relaxed);
 }
 
 void cache_setup(unsigned number, const char *name, uint32_t object_size, uint32_t size, uint32_t align,
@@ -154,8 +155,6 @@ void cache_setup(unsigned number, const char *name, uint32_t object_size, uint32
 }
 
 /* ---- create and destroy ---- */
-
-#define CACHE_USERS 128 /* numbers below belong to malloc */
 
 static uint32_t alignment_for(unsigned size, const struct kmem_cache_args *args, slab_flags_t flags)
 {
@@ -212,6 +211,8 @@ static void forget_cache(struct kmem_cache *cache)
         atomic_store(&slot_words(slot, SLOT_ID(number))->spare, 0);
         memset(counter_at(slot, number, 0), 0, COUNTER_STRIDE);
     }
+    for (unsigned i = 0; i < DOMAINS; i++)
+        memset(cache_barn(cache, i), 0, sizeof(struct barn));
     char *start = (char *)cache, *lock = (char *)&cache->slab.lock;
     memset(start, 0, (size_t)(lock - start));
     memset(lock + sizeof(struct lock), 0, sizeof(*cache) - (size_t)(lock - start) - sizeof(struct lock));

@@ -30,10 +30,17 @@ struct kmem_cache {
     uint64_t inherited_prefilled; /* in prefilled sheaves then, when the counters began anew */
     uint64_t alloc_fail;
     struct reserve reserve;
-    struct barn barns[DOMAINS];
-};
+} cache_aligned;
 
 extern hidden struct kmem_cache caches[CACHE_MAX];
+
+/* By domain first: a process that uses only one then touches two pages of them. */
+extern hidden struct barn cache_barns[DOMAINS][CACHE_MAX];
+
+static inline struct barn *cache_barn(const struct kmem_cache *cache, unsigned domain)
+{
+    return &cache_barns[domain][cache->number];
+}
 extern hidden unsigned cache_top; /* numbers from here up were never used */
 
 static inline bool cache_in_use(const struct kmem_cache *cache)

@@ -63,7 +63,7 @@ void cache_discard_sheaf(struct kmem_cache *cache, unsigned slot, struct sheaf *
     while (sheaf->count && reserve_short(&cache->reserve) && reserve_put(cache, sheaf->objects[sheaf->count - 1]))
         sheaf->count--;
     if (sheaf->count && !cache_flush_sheaf(cache, slot, sheaf))
-        barn_put(&cache->barns[slot_domain()], sheaf, true);
+        barn_put(cache_barn(cache, slot_domain()), sheaf, true);
     else
         empty_sheaf_free(sheaf);
 }
@@ -100,7 +100,7 @@ static bool put_back(struct kmem_cache *cache, unsigned slot, struct sheaf *shea
     if (fits && slot_allows(cache, slot, sheaf->capacity) && cache_put_spare(slot, SLOT_ID(cache->number), sheaf))
         return true;
     if (fits && sheaf->count) {
-        bool taken = barn_put(&cache->barns[slot_domain()], sheaf, false);
+        bool taken = barn_put(cache_barn(cache, slot_domain()), sheaf, false);
         count(slot, cache->number, taken ? COUNT_barn_put : COUNT_barn_put_fail, 1);
         if (taken)
             return false;
@@ -113,7 +113,7 @@ static bool put_back(struct kmem_cache *cache, unsigned slot, struct sheaf *shea
 
 static void fill_from_barn(struct kmem_cache *cache, unsigned slot, struct sheaf *sheaf, unsigned least)
 {
-    struct barn *barn = &cache->barns[slot_domain()];
+    struct barn *barn = cache_barn(cache, slot_domain());
     while (sheaf->count < least) {
         struct sheaf *full = barn_get(barn);
         count(slot, cache->number, full ? COUNT_barn_get : COUNT_barn_get_fail, 1);

@@ -27,6 +27,7 @@
 #define TOP_FOLDING     (2ull << 32) /* held by its own slot: a taker must not think that it holds it */
 #define POP_STEP        (TOP_HELD - 8) /* one entry down, one pop more */
 #define CACHE_FIRST     8 /* numbers below have no words */
+#define CACHE_USERS     256 /* from here up kmem_cache_create() gives them out; those of malloc are below, see malloc/classes.h */
 #define SLOT_ID(number) ((uintptr_t)(number) << 4)
 #define SLOT_SEEN_AT    32768 /* behind the words, and malloc's table in slot 0 */
 

@@ -27,8 +27,8 @@
 extern hidden uintptr_t cid_base, cpu_base, any_base;
 void fast_enable(void);
 
-/* In slot 0, behind the words: which words a request goes to. */
-#define CLASS_TABLE_AT 16384
+/* In slot 0, in one page with malloc's words: which of them a request goes to. */
+#define CLASS_TABLE_AT 1408
 struct class_table {
     uint16_t small[SMALL_MOST + 1];
     uint16_t large[CLASS_MOST / 128 + 1]; /* by (size + 127) / 128 */
