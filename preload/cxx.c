@@ -83,9 +83,10 @@ sheaf_export void _ZdlPvSt11align_val_t(void *p, size_t align)
 }
 
 /*
- * The same by their symbols: whatever the program or another library put there. What nothrow new gave may be deleted by
- * plain delete (std::stable_sort does so), so when a program replaces some, the others must follow, as libstdc++'s do.
- * Where nothing is replaced that costs a jump. The names keep the compiler from seeing that it knows the functions.
+ * The same by their symbols: whatever the program or another library put there. What nothrow new gave may be deleted
+ * by plain delete (std::stable_sort does so), so when a program replaces some, the others must follow, as libstdc++'s
+ * do. Where nothing is replaced that costs a jump. The names keep the compiler from seeing that it knows the
+ * functions.
  */
 void *plain_new(size_t size) __asm__("_Znwm");
 void *array_new(size_t size) __asm__("_Znam");
@@ -156,7 +157,7 @@ NOTHROW(_ZnamRKSt9nothrow_t, plain_new != own_new || array_new != own_array_new)
     {                                                                                                                \
         if (unlikely(replaced))                                                                                      \
             return next_nothrow(#name, size, align, tag);                                                            \
-        void *p = malloc_aligned_fast(align, size);                                                                       \
+        void *p = malloc_aligned_fast(align, size);                                                                  \
         return likely(p != NULL) ? p : nothrow_failed(#name, size, align, tag);                                      \
     }
 NOTHROW_ALIGNED(_ZnwmSt11align_val_tRKSt9nothrow_t, aligned_new != own_aligned_new)

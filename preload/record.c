@@ -143,15 +143,16 @@ static void fill_header(struct sheaf_record_header *h, const char *program, uint
 }
 
 /*
- * Blocks on disk for what is written: a page of a mapped file that finds none there is SIGBUS, which would end the program.
- * For the header and malloc's caches in as many slots as there are CPUs for us. File systems that cannot tell are
- * believed.
+ * Blocks on disk for what is written: a page of a mapped file that finds none there is SIGBUS, which would end the
+ * program. For the header and malloc's caches in as many slots as there are CPUs for us. File systems that cannot
+ * tell are believed.
  */
 #define USED_OF_SLOT ((off_t)128 * COUNTER_STRIDE) /* numbers from CACHE_USERS up are of kmem_cache_create() */
 
 static bool allocate(int fd, off_t from, off_t size)
 {
-    return fallocate(fd, FALLOC_FL_KEEP_SIZE, from, size) == 0 || (errno != ENOSPC && errno != EDQUOT && errno != EFBIG);
+    return fallocate(fd, FALLOC_FL_KEEP_SIZE, from, size) == 0 ||
+           (errno != ENOSPC && errno != EDQUOT && errno != EFBIG);
 }
 
 static bool has_room(int fd, uint64_t slots_at)
@@ -343,8 +344,7 @@ void record_fork_child(void)
         if (cache_in_use(&caches[i])) {
             cache_census(&caches[i], &census);
             caches[i].inherited_prefilled = census.in_prefilled;
-            in_use[i] =
-                census.out - census.in_sheaves - census.in_barns - census.in_prefilled - census.in_reserve;
+            in_use[i] = census.out - census.in_sheaves - census.in_barns - census.in_prefilled - census.in_reserve;
         }
     }
     header = NULL;

@@ -22,9 +22,9 @@ static void fork_child(void)
 }
 
 /*
- * fork() takes stdio's lock of all streams after the handlers, so after our locks; a thread in fflush(NULL) has it and
- * waits for a stream whose owner is in malloc and waits for us. glibc takes its own malloc's locks last, and so do we
- * by taking that one first (it is recursive). Weak: a libc without them has no such order to keep.
+ * fork() takes stdio's lock of all streams after the handlers, so after our locks; a thread in fflush(NULL) has it
+ * and waits for a stream whose owner is in malloc and waits for us. glibc takes its own malloc's locks last, and so
+ * do we by taking that one first (it is recursive). Weak: a libc without them has no such order to keep.
  */
 extern void _IO_list_lock(void) __attribute__((weak));
 extern void _IO_list_unlock(void) __attribute__((weak));

@@ -1,8 +1,8 @@
 /*
  * vfork(), so that its child may allocate. The kernel takes the registration of rseq away from a process that shares
- * its parent's memory: its sections would no longer be restarted, on a slot that by then belongs to another thread of the
- * parent. So the child registers the area of the thread that it stands in for, before it returns; that ends when it
- * executes or exits, and the kernel writes the parent's own values again before the parent runs.
+ * its parent's memory: its sections would no longer be restarted, on a slot that by then belongs to another thread of
+ * the parent. So the child registers the area of the thread that it stands in for, before it returns; that ends when
+ * it executes or exits, and the kernel writes the parent's own values again before the parent runs.
  *
  * Assembly, because parent and child return through the same stack frame.
  */

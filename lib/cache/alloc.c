@@ -300,8 +300,8 @@ void *cache_alloc_slow(struct kmem_cache *cache)
 /* ---- free: main is full ---- */
 
 /*
- * A sheaf with room: the spare, else an empty one, and main goes to the barn (or is flushed) when it is replaced. With
- * no memory for an empty one, the spare is exchanged with the barn or flushed.
+ * A sheaf with room: the spare, else an empty one, and main goes to the barn (or is flushed) when it is replaced.
+ * With no memory for an empty one, the spare is exchanged with the barn or flushed.
  */
 static struct sheaf *find_room(struct kmem_cache *cache, unsigned slot, uint64_t top)
 {
@@ -358,8 +358,8 @@ static bool looks_on_top(const uint64_t *word, uint64_t top, unsigned depth, con
 }
 
 /*
- * Where stores are not seen in order (aarch64), an entry may be read older than the word, even as a restarted push of our
- * own left it. So before anybody is accused, all CPUs come to rest and it is looked at once more.
+ * Where stores are not seen in order (aarch64), an entry may be read older than the word, even as a restarted push of
+ * our own left it. So before anybody is accused, all CPUs come to rest and it is looked at once more.
  */
 static bool on_top(const uint64_t *word, uint64_t top, unsigned depth, const void *object)
 {

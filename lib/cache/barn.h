@@ -11,10 +11,10 @@
 
 struct barn {
     sheaf_stack full;
-    _Atomic uint64_t held;    /* objects, and in the upper 24 bits sheaves: one addition for both */
-    _Atomic uint32_t limit;   /* objects; adapts, see barn_missed() */
-    _Atomic uint64_t low;     /* fewest objects since the last decay: nobody needed those */
-    _Atomic bool refused;     /* since the last refill */
+    _Atomic uint64_t held;  /* objects, and in the upper 24 bits sheaves: one addition for both */
+    _Atomic uint32_t limit; /* objects; adapts, see barn_missed() */
+    _Atomic uint64_t low;   /* fewest objects since the last decay: nobody needed those */
+    _Atomic bool refused;   /* since the last refill */
 } cache_aligned;
 
 #define BARN_SHEAF_SHIFT 40

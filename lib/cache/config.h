@@ -17,7 +17,7 @@ struct sheaf_config {
     size_t keep;       /* free bytes kept resident */
     uint32_t decay_ms; /* 0: never by age */
     bool helper;
-    bool huge; /* pages for slabs that grow large */
+    bool huge;          /* pages for slabs that grow large */
     char record[256];   /* directory, or empty */
     char capacity[256]; /* "N" or "CACHE=N,CACHE=N", checked */
     bool stats;
@@ -25,7 +25,7 @@ struct sheaf_config {
 
 #define SHEAF_CONFIG_DEFAULT                                                                                         \
     {                                                                                                                \
-        .barn = 512ul << 10, .barn_max = 2ul << 20, .keep = 64ul << 20, .decay_ms = 1000, .huge = true                             \
+        .barn = 512ul << 10, .barn_max = 2ul << 20, .keep = 64ul << 20, .decay_ms = 1000, .huge = true               \
     }
 
 extern hidden struct sheaf_config sheaf_config;

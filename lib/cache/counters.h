@@ -36,9 +36,9 @@ static inline uint64_t *counter_at(unsigned slot, unsigned number, enum slot_cou
 }
 
 /*
- * Slow paths only. With rseq it is the slot that the thread is on now which counts (whatever `slot` was meant), because
- * only there an addition needs no lock: a swap of sheaves counts four things, and locked that was half of its time. Else
- * atomic, because the thread may have left the slot. One process never does both.
+ * Slow paths only. With rseq it is the slot that the thread is on now which counts (whatever `slot` was meant),
+ * because only there an addition needs no lock: a swap of sheaves counts four things, and locked that was half of its
+ * time. Else atomic, because the thread may have left the slot. One process never does both.
  */
 extern hidden const struct rseq_area *counters_area; /* NULL: not with rseq */
 

@@ -67,8 +67,8 @@ size_t cache_trim_all(void)
 }
 
 /*
- * What lies in a slot's sheaves of one cache was not needed when the word is what it was at the last step: the count of
- * pops is in it. (Each class by itself: a slot is seldom idle, but a program that changes the sizes it uses leaves
+ * What lies in a slot's sheaves of one cache was not needed when the word is what it was at the last step: the count
+ * of pops is in it. (Each class by itself: a slot is seldom idle, but a program that changes the sizes it uses leaves
  * sheaves behind whose objects keep slabs from going back.)
  */
 static void drain_idle(struct kmem_cache *cache, unsigned slot)
@@ -86,9 +86,9 @@ static void drain_idle(struct kmem_cache *cache, unsigned slot)
 }
 
 /*
- * How many objects a barn can spare. By age: those that nobody needed since the last step. When memory grows: all, where
- * a cache has more objects in its barn than in use, because those of a class that went out of use keep slabs from the
- * class that comes into use.
+ * How many objects a barn can spare. By age: those that nobody needed since the last step. When memory grows: all,
+ * where a cache has more objects in its barn than in use, because those of a class that went out of use keep slabs
+ * from the class that comes into use.
  */
 static uint64_t can_spare(struct kmem_cache *cache, struct barn *barn, bool growing)
 {

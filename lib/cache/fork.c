@@ -3,10 +3,10 @@
 #include "cache/takeover.h"
 
 /*
- * Fork at any moment. Lock order: setup_lock, takeover_lock, the region's, those of the caches by number. All are taken before,
- * so that no other thread is inside; afterwards the parent releases them and the child forgets them. A lock that the
- * forking thread holds already (it forks in a signal handler over the holder) is left alone: the holder goes on in
- * both.
+ * Fork at any moment. Lock order: setup_lock, takeover_lock, the region's, those of the caches by number. All are
+ * taken before, so that no other thread is inside; afterwards the parent releases them and the child forgets them. A
+ * lock that the forking thread holds already (it forks in a signal handler over the holder) is left alone: the holder
+ * goes on in both.
  *
  * What the other threads had in hand outside any lock (a sheaf between two places) is lost to the child. A slot that
  * one of them was folding has TOP_HELD: the child frees it. Slots, barns and pool are changed by single words only.
@@ -16,8 +16,8 @@ static bool took_setup, took_takeover, took_region;
 static uint64_t took[CACHE_MAX / 64];
 
 /*
- * Who has taken them, and how many forks of the same thread lie between: _Fork in a signal handler over fork() finds all
- * locks held by itself, and leaves them to the fork below.
+ * Who has taken them, and how many forks of the same thread lie between: _Fork in a signal handler over fork() finds
+ * all locks held by itself, and leaves them to the fork below.
  */
 static _Atomic uint64_t forker;
 static unsigned depth;

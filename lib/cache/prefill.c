@@ -56,6 +56,13 @@ static void pour(struct sheaf *into, struct sheaf *from)
     from->count = (uint16_t)(from->count - n);
 }
 
+/* Whoever keeps a record of the counters learns of what went beyond the slot. */
+static void publish(const struct kmem_cache *cache)
+{
+    if (unlikely(cache_publish != NULL))
+        cache_publish(cache);
+}
+
 /* ---- giving sheaves back that are private ---- */
 
 void cache_discard_sheaf(struct kmem_cache *cache, unsigned slot, struct sheaf *sheaf)
@@ -230,7 +237,9 @@ static struct sheaf *prefill(struct kmem_cache *cache, unsigned slot, unsigned s
         }
         sheaf = larger;
     }
-    if (fill(cache, slot, sheaf, size, flags))
+    bool filled = fill(cache, slot, sheaf, size, flags);
+    publish(cache);
+    if (filled)
         return sheaf;
     put_back(cache, slot, sheaf);
     return NULL;
@@ -258,6 +267,7 @@ sheaf_export struct slab_sheaf *kmem_cache_prefill_sheaf(struct kmem_cache *cach
     } else {
         count(slot, cache->number, COUNT_sheaf_prefill_oversize, 1);
         sheaf = collect(cache, slot, size, 0, flags);
+        publish(cache);
     }
     if (unlikely(!sheaf))
         return no_memory(cache);
@@ -351,6 +361,6 @@ sheaf_export void kmem_cache_return_sheaf(struct kmem_cache *cache, gfp_t flags,
     discard_all(cache, slot, more);
     bool fast = put_back(cache, slot, sheaf);
     count(slot, cache->number, fast ? COUNT_sheaf_return_fast : COUNT_sheaf_return_slow, 1);
-    if (unlikely(!fast) && unlikely(cache_publish != NULL))
-        cache_publish(cache);
+    if (unlikely(!fast))
+        publish(cache);
 }

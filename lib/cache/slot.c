@@ -43,7 +43,9 @@ static _Atomic uint64_t committed[8192 / 64];
 
 bool slot_writable(unsigned slot)
 {
-    return !vm_staged || atomic_load_explicit(&committed[slot / 64 % array_size(committed)], memory_order_relaxed) >> (slot % 64) & 1;
+    return !vm_staged ||
+           atomic_load_explicit(&committed[slot / 64 % array_size(committed)], memory_order_relaxed) >> (slot % 64) &
+               1;
 }
 
 bool slot_commit(unsigned slot)
@@ -54,7 +56,8 @@ bool slot_commit(unsigned slot)
     _Atomic uint64_t *word = &committed[slot / 64 % array_size(committed)];
     if (atomic_load_explicit(word, memory_order_relaxed) & bit)
         return true;
-    if (!space_commit(slot_head(slot), 1ul << SLOT_SHIFT) || !space_commit(space.counters + slot * COUNTER_BLOCK, COUNTER_BLOCK))
+    if (!space_commit(slot_head(slot), 1ul << SLOT_SHIFT) ||
+        !space_commit(space.counters + slot * COUNTER_BLOCK, COUNTER_BLOCK))
         return false;
     atomic_fetch_or(word, bit);
     return true;

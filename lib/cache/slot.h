@@ -1,9 +1,9 @@
 /*
  * Slots: for each CPU (or concurrency id), two words for each cache.
  *
- * `top` holds, in its low half, the offset from the constant sheaf of the first unused entry of the main sheaf, and in
- * its high half the number of objects popped, counted up from fold_start so that it overflows (and so reaches the slow path)
- * after fold_interval of them. It is changed only
+ * `top` holds, in its low half, the offset from the constant sheaf of the first unused entry of the main sheaf, and
+ * in its high half the number of objects popped, counted up from fold_start so that it overflows (and so reaches the
+ * slow path) after fold_interval of them. It is changed only
  *   - by the sections of os/rseq.h on the slot itself (or under the slot's lock, where there is no rseq), and
  *   - by a take-over (cache/takeover.c), which puts TOP_HELD there by compare-and-swap.
  * An offset of 0 is the constant sheaf, {0, the mark of a full one}: empty and full at once, so that every operation
@@ -23,20 +23,21 @@
 #include "os/rseq.h"
 #include "sheaf/record.h"
 
-#define TOP_HELD        (1ull << 32)
-#define TOP_FOLDING     (2ull << 32) /* held by its own slot: a taker must not think that it holds it */
-#define POP_STEP        (TOP_HELD - 8) /* one entry down, one pop more */
-#define CACHE_FIRST     8 /* numbers below have no words */
-#define CACHE_USERS     256 /* from here up kmem_cache_create() gives them out; those of malloc are below, see malloc/classes.h */
+#define TOP_HELD    (1ull << 32)
+#define TOP_FOLDING (2ull << 32)   /* held by its own slot: a taker must not think that it holds it */
+#define POP_STEP    (TOP_HELD - 8) /* one entry down, one pop more */
+#define CACHE_FIRST 8              /* numbers below have no words */
+#define CACHE_USERS                                                                                                  \
+    256 /* from here up kmem_cache_create() gives them out; those of malloc are below, see malloc/classes.h */
 #define SLOT_ID(number) ((uintptr_t)(number) << 4)
 #define SLOT_SEEN_AT    32768 /* behind the words, and malloc's table in slot 0 */
 
-struct slot_head { /* words 0 to 15 */
-    uint64_t none[2]; /* of cache number 0 */
+struct slot_head {               /* words 0 to 15 */
+    uint64_t none[2];            /* of cache number 0 */
     _Atomic uint64_t lock;       /* without rseq: 1 while an operation is under way */
     _Atomic int64_t budget_used; /* bytes of objects that its sheaves may hold */
     uint64_t unused;
-    uint64_t slow_calls; /* decay: looks at the clock now and then */
+    uint64_t slow_calls;  /* decay: looks at the clock now and then */
     uint64_t constant[3]; /* [6] .. [8] in slot 0 */
 
     /* Of slot 0 alone, one cache line with the mark: what the fast paths read. */
@@ -47,9 +48,9 @@ struct slot_head { /* words 0 to 15 */
     uintptr_t lowest; /* indices at or below it, unsigned, are not ours */
 };
 _Static_assert(offsetof(struct slot_head, area) == AREA_AT && offsetof(struct slot_head, step) == STEP_AT,
-              "as os/rseq.h says");
+               "as os/rseq.h says");
 _Static_assert(offsetof(struct slot_head, constant[2]) == CONSTANT_AT && sizeof(struct slot_head) <= CACHE_FIRST * 16,
-              "as os/rseq.h says");
+               "as os/rseq.h says");
 
 struct slot_words {
     uint64_t top;

@@ -20,9 +20,9 @@
                   : 9 + (CLASS_LOG(n) - 7) * 8 + ((((int)(n)-1) >> (CLASS_LOG(n) - 3)) & 7))
 
 /*
- * Where base is, for the fast paths: they find all they need from there (struct slot_head, the table). Where the slot is
- * mm_cid, cid_base is set, where it is cpu_id, cpu_base is; any_base is in both. Until the first initialisation, and for
- * ever without libc's rseq, they point to a head whose limits make every call go slow.
+ * Where base is, for the fast paths: they find all they need from there (struct slot_head, the table). Where the slot
+ * is mm_cid, cid_base is set, where it is cpu_id, cpu_base is; any_base is in both. Until the first initialisation,
+ * and for ever without libc's rseq, they point to a head whose limits make every call go slow.
  */
 extern hidden uintptr_t cid_base, cpu_base, any_base;
 void fast_enable(void);

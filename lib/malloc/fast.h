@@ -1,6 +1,6 @@
 /*
- * The fast paths, to be inlined into malloc() and free(). No atomic, no lock, no access to the object or its slab. Each
- * instruction counts: docs/design.md has their numbers and what was tried.
+ * The fast paths, to be inlined into malloc() and free(). No atomic, no lock, no access to the object or its slab.
+ * Each instruction counts: docs/design.md has their numbers and what was tried.
  */
 #ifndef SHEAF_MALLOC_FAST_H
 #define SHEAF_MALLOC_FAST_H
@@ -22,9 +22,9 @@ static always_inline void *malloc_fast(size_t n)
 }
 
 /*
- * The size to ask for so that the object is aligned (a power of two): the next multiple. Up to CLASS_MOST the class of
- * a multiple has a size that is one too, because classes are spaced by powers of two, and objects lie at multiples of
- * their size from a multiple of 64 KiB. SIZE_MAX: not so simple.
+ * The size to ask for so that the object is aligned (a power of two): the next multiple. Up to CLASS_MOST the class
+ * of a multiple has a size that is one too, because classes are spaced by powers of two, and objects lie at multiples
+ * of their size from a multiple of 64 KiB. SIZE_MAX: not so simple.
  */
 static always_inline size_t size_for_aligned(size_t align, size_t n)
 {

@@ -40,8 +40,8 @@ void message_pointer(struct message *m, const void *p)
 }
 
 /*
- * A word of ours must not end the program because standard error is a closed pipe or a file at its limit: the signal that
- * the write raises in this thread is held back and taken away, unless one was waiting before.
+ * A word of ours must not end the program because standard error is a closed pipe or a file at its limit: the signal
+ * that the write raises in this thread is held back and taken away, unless one was waiting before.
  */
 void message_write(struct message *m)
 {

@@ -14,8 +14,8 @@
  *   install(s, id, old, new)    if slot != s or words[id] != old fail; words[id] = new    commit
  *   add(first, n)   [first + slot * 256 KiB] += n                          commit
  *
- * pop_cid and push_cid are the same for where the slot is mm_cid. The store of p by a push that is then restarted is harmless: it lies above the top.
- * Only rseq_cs is ever written to the kernel's area (google/tcmalloc#292).
+ * pop_cid and push_cid are the same for where the slot is mm_cid. The store of p by a push that is then restarted is
+ * harmless: it lies above the top. Only rseq_cs is ever written to the kernel's area (google/tcmalloc#292).
  */
 #ifndef SHEAF_OS_RSEQ_H
 #define SHEAF_OS_RSEQ_H

@@ -2,10 +2,11 @@
 #include "region/region.h"
 #include "os/vm.h"
 
-#define WINDOW     32u   /* units: 2 MiB */
-#define HUGE_AFTER 256   /* units: 16 MiB */
-#define PLAIN_MOST 1024u /* windows advised against one by one: each may split a mapping, of which there are 65530   \
-                          */
+#define WINDOW     32u /* units: 2 MiB */
+#define HUGE_AFTER 256 /* units: 16 MiB */
+#define PLAIN_MOST                                                                                                   \
+    1024u /* windows advised against one by one: each may split a mapping, of which there are 65530                  \
+           */
 #define NOT_STARTED UNIT_NONE
 
 static _Atomic uint32_t start; /* one more than the first unit that may be huge; 0: not yet, NOT_STARTED: never */

@@ -1,7 +1,8 @@
 /*
  * Huge pages for slabs. The reservation as a whole is told to have none, because a table's or a small program's first
- * byte must not cost 2 MiB. Once slabs fill HUGE_AFTER, all that they grow into afterwards is advised to be huge: it is
- * filled from its start to its end, so that at most one huge page at a time is partly used, an eighth of what there is.
+ * byte must not cost 2 MiB. Once slabs fill HUGE_AFTER, all that they grow into afterwards is advised to be huge: it
+ * is filled from its start to its end, so that at most one huge page at a time is partly used, an eighth of what
+ * there is.
  *
  * khugepaged would make a huge page again of one that was given back in part, and bring back what went. So a window
  * (2 MiB) that is given back in part is advised against, by itself; where that would make too many mappings, all are.
@@ -14,7 +15,8 @@
 /* Whether to ask at all. Before the first call below. */
 void huge_init(bool wanted);
 
-/* Slabs have `in_use` units, those below `frontier` were used so far, and they may grow up to `end`. No lock is held. */
+/* Slabs have `in_use` units, those below `frontier` were used so far, and they may grow up to `end`. No lock is held.
+ */
 void huge_grown(uint64_t in_use, uint32_t frontier, uint32_t end);
 
 /* [unit, unit + length), which is out of the bins, is about to be given back. */

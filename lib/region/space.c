@@ -12,8 +12,9 @@
 #define REGION_LARGEST  (64ul << 40)
 
 /*
- * Descriptors of slabs, in lines of 64 bytes: 17 for a slab of 8-byte objects, 9, 5, 4, 3, 2 for larger ones. They are
- * not cut anew for another size, so that units that change their classes may come to need the sum. Only address space.
+ * Descriptors of slabs, in lines of 64 bytes: 17 for a slab of 8-byte objects, 9, 5, 4, 3, 2 for larger ones. They
+ * are not cut anew for another size, so that units that change their classes may come to need the sum. Only address
+ * space.
  */
 #define SLAB_BYTES_PER_UNIT ((17 + 9 + 5 + 4 + 3 + 2) * 64)
 
@@ -49,7 +50,8 @@ static bool reserve(unsigned slots, size_t region_bytes)
     char *start = vm_reserve(total, REGION_ALIGN);
     if (!start)
         return false;
-    /* A huge page for the first byte of each table would cost more than all of them hold, and so in small programs. */
+    /* A huge page for the first byte of each table would cost more than all of them hold, and so in small programs.
+     */
     size_t plain = ids + end + ((units / 2 + LARGE_PLAIN) << UNIT_SHIFT);
     vm_advise_huge(start, plain < total ? plain : total, false);
     char *at = start + ids;

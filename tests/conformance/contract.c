@@ -302,7 +302,7 @@ static void *burst(void *unused)
 static void many_threads(void)
 {
     long after_first = 0;
-    for (int round = 0; round < 200; round++) {
+    for (int round = 0; round < 480; round++) {
         pthread_t t[50];
         for (int i = 0; i < 50; i++)
             must(!pthread_create(&t[i], NULL, burst, NULL));
@@ -311,7 +311,8 @@ static void many_threads(void)
         if (round == 80) /* sheaves have grown to what the traffic wants */
             after_first = resident();
     }
-    must(resident() < after_first + (3 << 20)); /* a KiB for each thread would be 6 MiB */
+    /* sheaves may still grow, within the slots' budgets; a KiB for each thread would be 20 MiB */
+    must(resident() < after_first + (12 << 20));
 }
 
 static pthread_key_t key;
