@@ -57,8 +57,10 @@ sheaf_export int mallopt(int parameter, int value)
 {
     switch (parameter) {
     case M_TRIM_THRESHOLD:
-        if (value >= 0)
+        if (value >= 0) {
+            sheaf_config.keep = (size_t)value;
             region_keep((size_t)value);
+        }
         return 1;
     case M_MXFAST:
         return value >= 0 && value <= 160;

@@ -232,14 +232,12 @@ static void report_left(const struct kmem_cache *cache, uint64_t left)
 }
 
 /* takeover_lock keeps out decay, trims and forks, which look at all caches. */
-static bool destroy_locked(struct kmem_cache *cache)
+static bool destroy_locked(struct kmem_cache *cache, uint64_t *left)
 {
     cache_drain_locked(cache);
-    uint64_t left = slab_out(&cache->slab);
-    if (left || cache->slab.slabs) {
-        report_left(cache, left);
+    *left = slab_out(&cache->slab);
+    if (*left || cache->slab.slabs)
         return false;
-    }
     if (!lock_acquire(&cache->slab.lock))
         return false;
     forget_cache(cache);
@@ -257,13 +255,16 @@ sheaf_export int kmem_cache_destroy(struct kmem_cache *cache)
             kmem_cache_reserve(cache, 0);
     }
     bool done = false;
+    uint64_t left = 0;
     if (!lock_acquire(&cache_setup_lock))
         return -EBUSY;
     if (lock_acquire(&takeover_lock)) {
-        done = destroy_locked(cache);
+        done = destroy_locked(cache, &left);
         lock_release(&takeover_lock);
     }
     lock_release(&cache_setup_lock);
+    if (left)
+        report_left(cache, left);
     return done ? 0 : -EBUSY;
 }
 

@@ -154,7 +154,7 @@ struct ballast {
     size_t count;
 };
 
-/* Until ordinary allocation fails. */
+/* Until ordinary allocation fails on this CPU. */
 static void take_all(struct ballast *b)
 {
     void **object;
@@ -164,6 +164,17 @@ static void take_all(struct ballast *b)
         b->count++;
     }
     must(errno == ENOMEM);
+}
+
+/* Also what lies in the sheaves of other CPUs, if we have been there. */
+static void take_everything(struct ballast *b)
+{
+    size_t before;
+    do {
+        kmem_cache_shrink(b->nodes);
+        before = b->count;
+        take_all(b);
+    } while (b->count > before);
 }
 
 static void let_go(struct ballast *b, unsigned n)
@@ -177,12 +188,6 @@ static void let_go(struct ballast *b, unsigned n)
     }
 }
 
-static void must_be_starved(struct kmem_cache *nodes)
-{
-    errno = 0;
-    must(!kmem_cache_alloc(nodes, GFP_KERNEL) && errno == ENOMEM);
-}
-
 static void finish(struct pair *p, struct ballast *b)
 {
     compare(p);
@@ -194,19 +199,22 @@ static void finish(struct pair *p, struct ballast *b)
 
 /* ---- cases ---- */
 
-/* Prefill exactly the worst case, see that nothing else is to be had, update, return. */
+/* Prefill what was let go of, the worst case; take what is left until ordinary allocation fails; update; return. */
 static void starved(struct kmem_cache *nodes, unsigned updates)
 {
     struct pair *p = new_pair(nodes);
     struct ballast ballast = {.nodes = nodes};
     grow_pair(p);
-    take_all(&ballast);
+    take_everything(&ballast);
     for (unsigned i = 0; i < updates; i++) {
         struct slab_sheaf *sheaf = NULL;
-        must(!tree_prepare(&p->tree, 0, &sheaf) && !sheaf);
+        if (i % 100 == 0) {
+            take_everything(&ballast);
+            must(!tree_prepare(&p->tree, 0, &sheaf) && !sheaf);
+        }
         let_go(&ballast, tree_worst(&p->tree));
         must(tree_prepare(&p->tree, 0, &sheaf));
-        must_be_starved(nodes);
+        take_all(&ballast);
         update(p, sheaf, i / 3000 % 2);
         kmem_cache_return_sheaf(nodes, 0, sheaf);
         take_all(&ballast);
@@ -285,10 +293,10 @@ static void case_reserve(void)
     grow_pair(p);
     unsigned worst = tree_worst(&p->tree);
     must(!kmem_cache_reserve(nodes, worst));
-    take_all(&ballast);
+    take_everything(&ballast);
     for (unsigned i = 0; i < 5000; i++) {
         struct slab_sheaf *sheaf = NULL;
-        must_be_starved(nodes);
+        must(!kmem_cache_alloc(nodes, GFP_KERNEL) && errno == ENOMEM);
         must(!tree_prepare(&p->tree, 0, &sheaf));
         must(tree_prepare(&p->tree, __GFP_MEMALLOC, &sheaf));
         /* the value of a key that is there: as many nodes come back as are taken */
@@ -317,7 +325,7 @@ static void case_fork(void)
     must(pid >= 0);
     p->random += !pid;
     for (unsigned i = 0; i < 500; i++) { /* both on their own copy of the sheaf */
-        must_be_starved(nodes);
+        take_all(&ballast);
         update(p, sheaf, i % 2);
         kmem_cache_return_sheaf(nodes, 0, sheaf);
         sheaf = NULL;
@@ -376,9 +384,11 @@ static void case_threads(void)
         pairs[i].tree.nodes = nodes;
         pairs[i].random = (uint64_t)i + 1;
     }
-    take_all(&ballast);
+    take_everything(&ballast);
     for (int i = 0; i < WRITERS; i++)
         must(!pthread_create(&threads[i], NULL, writer, &pairs[i]));
+    while (refusals < WRITERS) /* nothing is left: they cannot but be refused */
+        usleep(200);
     while (writers_left) {
         take_all(&ballast);
         usleep(200);
@@ -387,7 +397,6 @@ static void case_threads(void)
     }
     for (int i = 0; i < WRITERS; i++)
         must(!pthread_join(threads[i], NULL));
-    must(refusals > 0);
     probe_check(nodes);
     for (int i = 1; i < WRITERS; i++)
         tree_clear(&pairs[i].tree);

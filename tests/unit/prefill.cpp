@@ -154,7 +154,7 @@ TEST_CASE("at least as many as asked, or nothing", "[prefill]")
         Cache c(64, capacity);
         Hog hog(2);
         unsigned most = 2 * probe_slab_objects(c.cache);
-        auto all = c.exhaust();
+        auto all = exhaust(c.cache);
         CHECK(all.size() == most);
         for (unsigned n : {1u, 10u, 1000u}) {
             errno = 0;
@@ -189,7 +189,7 @@ TEST_CASE("a refill that fails leaves the sheaf as it was", "[prefill]")
     slab_sheaf *sheaf = c.prefill(20);
     slab_sheaf *big = c.prefill(700);
     unsigned held = kmem_cache_sheaf_size(sheaf);
-    auto all = c.exhaust();
+    auto all = exhaust(c.cache);
     for (int i = 0; i < 5; i++) {
         c.free(all.back());
         all.pop_back();

@@ -7,6 +7,20 @@
 
 namespace
 {
+// All that can be had of the cache until none is left, also in the sheaves of CPUs that we have been on.
+inline std::vector<void *> exhaust(kmem_cache *cache)
+{
+    std::vector<void *> all;
+    size_t before;
+    do {
+        before = all.size();
+        kmem_cache_shrink(cache);
+        while (void *object = kmem_cache_alloc(cache, GFP_KERNEL))
+            all.push_back(object);
+    } while (all.size() > before);
+    return all;
+}
+
 struct Cache {
     kmem_cache *cache;
     explicit Cache(unsigned size, unsigned capacity = 0)
@@ -41,14 +55,6 @@ struct Cache {
     void give_back(slab_sheaf *sheaf) const { kmem_cache_return_sheaf(cache, GFP_KERNEL, sheaf); }
     void *alloc(gfp_t flags = 0) const { return kmem_cache_alloc(cache, flags); }
     void free(void *object) const { kmem_cache_free(cache, object); }
-    // All that can be had, until none is left.
-    std::vector<void *> exhaust() const
-    {
-        std::vector<void *> all;
-        while (void *object = alloc())
-            all.push_back(object);
-        return all;
-    }
     void free_all(const std::vector<void *> &objects) const
     {
         for (void *object : objects)
@@ -68,8 +74,7 @@ class Hog
         REQUIRE(cache_ != nullptr);
         INFO("run with SHEAF_REGION=8388608");
         REQUIRE(probe_region_units() <= 1024);
-        while (void *object = kmem_cache_alloc(cache_, GFP_KERNEL))
-            held_.push_back(object);
+        held_ = exhaust(cache_);
         leave(units);
     }
     ~Hog()

@@ -1,0 +1,123 @@
+/*
+ * kmem_cache_destroy() while another thread, which empties the cache's barn, has just taken a sheaf from it: those
+ * objects are in nobody's use. The thread is stopped at that very instruction: it meets a page that it may not read
+ * and goes on step by step until the barn has changed. It sees the internal headers.
+ */
+#define _GNU_SOURCE
+#include "asleep.h"
+#include "cache/config.h"
+#include "cache/kmem_cache.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <ucontext.h>
+
+enum { HANG_SECONDS = 30, OBJECTS = 5000, CAPACITY = 509, PAGE = 4096 };
+
+/* Nothing is given back on its own. */
+void sheaf_configure(struct sheaf_config *config)
+{
+    config->decay_ms = 0;
+}
+
+#if defined(__x86_64__)
+
+static struct kmem_cache *cache;
+static struct barn *barn;
+static uint64_t before;
+static char *page;
+static volatile int taken, destroyed;
+static pid_t destroyer;
+
+static void single_step(void *context, bool on)
+{
+    enum { TRAP_FLAG = 0x100 };
+    greg_t *flags = &((ucontext_t *)context)->uc_mcontext.gregs[REG_EFL];
+    *flags = on ? *flags | TRAP_FLAG : *flags & ~TRAP_FLAG;
+}
+
+static void at_page(int signal, siginfo_t *info, void *context)
+{
+    (void)signal;
+    must((char *)info->si_addr >= page && (char *)info->si_addr < page + PAGE);
+    must(mprotect(page, PAGE, PROT_READ | PROT_WRITE) == 0);
+    single_step(context, true);
+}
+
+static void at_step(int signal, siginfo_t *info, void *context)
+{
+    (void)signal, (void)info;
+    if (atomic_load(&barn->full) == before)
+        return;
+    taken = 1;
+    while (!destroyed && !asleep(destroyer)) /* who waits for us must be let go on */
+        sched_yield();
+    single_step(context, false);
+}
+
+static void *empty_barn(void *unused)
+{
+    kmem_cache_shrink(cache);
+    return unused;
+}
+
+/* A barn with sheaves in it, each of a page of its own. */
+static void fill_barn(void)
+{
+    static void *objects[OBJECTS];
+    struct kmem_cache_args args = {.sheaf_capacity = CAPACITY};
+    cache = kmem_cache_create("short", 64, &args, 0);
+    must(cache);
+    for (int i = 0; i < OBJECTS; i++)
+        must((objects[i] = kmem_cache_alloc(cache, 0)));
+    for (int i = 0; i < OBJECTS; i++)
+        kmem_cache_free(cache, objects[i]);
+    unsigned domain = 0;
+    while (!(uint32_t)atomic_load(&cache_barn(cache, domain)->full))
+        must(++domain < DOMAINS);
+    barn = cache_barn(cache, domain);
+    before = atomic_load(&barn->full);
+    page = (char *)sheaf_at((uint32_t)before);
+    must((uintptr_t)page % PAGE == 0);
+}
+
+static void destroy_while_emptied(void)
+{
+    alarm(HANG_SECONDS);
+    if (sysconf(_SC_PAGESIZE) != PAGE)
+        _exit(CASE_SKIPPED);
+    fill_barn();
+    destroyer = getpid();
+    struct sigaction action = {.sa_sigaction = at_page, .sa_flags = SA_SIGINFO};
+    must(sigaction(SIGSEGV, &action, NULL) == 0);
+    action.sa_sigaction = at_step;
+    must(sigaction(SIGTRAP, &action, NULL) == 0);
+    pthread_t thread;
+    must(mprotect(page, PAGE, PROT_NONE) == 0);
+    must(pthread_create(&thread, NULL, empty_barn, NULL) == 0);
+    while (!taken)
+        sched_yield();
+    must(kmem_cache_destroy(cache) == 0);
+    destroyed = 1;
+    must(pthread_join(thread, NULL) == 0);
+}
+
+#else
+
+static void destroy_while_emptied(void)
+{
+    _exit(CASE_SKIPPED);
+}
+
+#endif
+
+static const struct test_case cases[] = {
+    {"kmem_cache_destroy-while-a-barn-is-emptied", destroy_while_emptied},
+};
+
+int main(int argc, char **argv)
+{
+    return run_cases(argc, argv, cases, sizeof(cases) / sizeof(cases[0]));
+}

@@ -1,0 +1,210 @@
+/* fork() in its worst moments: memory granted in steps, while recorded, from a handler below itself; and vfork(). */
+#define _GNU_SOURCE
+#include "again.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <malloc.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdint.h>
+
+#define DATA_LIMIT (64ul << 20)
+
+/* A child that allocates ends well. */
+static void fork_works(void)
+{
+    pid_t pid = fork();
+    must(pid >= 0);
+    if (pid == 0) {
+        void *volatile p = malloc(200);
+        _exit(p ? 7 : 8);
+    }
+    int status = 0;
+    must(waitpid(pid, &status, 0) == pid);
+    must(status == 7 << 8);
+}
+
+/* ---- staged: only the slots in use are writable, and most are not in use ---- */
+
+static void half_staged(void)
+{
+    void *volatile p = malloc(100);
+    must(p);
+    fork_works();
+    malloc_trim(0);
+    fork_works();
+    free(p);
+}
+
+static void staged(void)
+{
+    start_again("staged", DATA_LIMIT);
+}
+
+/* ---- staged and recorded: the child begins its counters anew, those of slots that nobody used too ---- */
+
+static volatile int allocated;
+
+static void *allocate_much(void *unused)
+{
+    for (size_t i = 0; i < 100000; i++) {
+        void *volatile p = malloc(i % 3000);
+        free(p);
+    }
+    allocated = 1;
+    return unused;
+}
+
+static void half_recorded(void)
+{
+    pthread_t thread;
+    must(pthread_create(&thread, NULL, allocate_much, NULL) == 0);
+    while (!allocated) {
+        void *volatile p = malloc(100);
+        free(p);
+    }
+    must(pthread_join(thread, NULL) == 0);
+    fork_works();
+}
+
+/* How many records were in it. */
+static int remove_directory(const char *path)
+{
+    int n = 0;
+    DIR *dir = opendir(path);
+    must(dir);
+    for (struct dirent *entry; (entry = readdir(dir));)
+        if (entry->d_name[0] != '.')
+            n += unlinkat(dirfd(dir), entry->d_name, 0) == 0;
+    closedir(dir);
+    must(rmdir(path) == 0);
+    return n;
+}
+
+static void recorded(void)
+{
+    char records[] = "/tmp/sheaf-regress-XXXXXX";
+    must(mkdtemp(records));
+    pid_t pid = fork();
+    if (pid == 0) {
+        must(setenv("SHEAF_RECORD", records, 1) == 0);
+        start_again("recorded", DATA_LIMIT);
+    }
+    int status = -1;
+    must(waitpid(pid, &status, 0) == pid);
+    must(remove_directory(records) > 0);
+    must(status == 0);
+}
+
+/* ---- _Fork in a signal handler that comes between fork's handlers, when all locks are taken ---- */
+
+static volatile sig_atomic_t nested;
+
+static void fork_within(int signal)
+{
+    (void)signal;
+    pid_t pid = _Fork();
+    if (pid == 0)
+        _exit(0);
+    int status = -1;
+    if (pid > 0 && waitpid(pid, &status, 0) == pid && status == 0)
+        nested++;
+}
+
+static int interrupted;
+static void interrupt_once(void)
+{
+    if (!interrupted++)
+        raise(SIGUSR1);
+}
+
+static void *allocate_slowly(void *unused)
+{
+    for (int i = 0; i < 3000; i++)
+        must(malloc(5000));
+    return unused;
+}
+
+/* Handlers run in reverse order before a fork: ours comes after the allocator's if it is there first. */
+static void half_nest(void)
+{
+    must(pthread_atfork(interrupt_once, NULL, NULL) == 0);
+    signal(SIGUSR1, fork_within);
+    must(malloc(10));
+    fork_works();
+    must(nested == 1);
+    pthread_t thread;
+    must(pthread_create(&thread, NULL, allocate_slowly, NULL) == 0);
+    must(pthread_join(thread, NULL) == 0);
+    fork_works();
+}
+
+static void nest(void)
+{
+    start_again("nest", 0);
+}
+
+/* ---- vfork: the child allocates in the memory of a program with threads ---- */
+
+enum { HELD = 64, VFORKS = 300, THREADS = 3 };
+static volatile int stop;
+
+/* All blocks are ours as long as we hold them. */
+static void hold_blocks(uintptr_t tag, int rounds)
+{
+    uintptr_t *blocks[HELD] = {NULL};
+    for (int i = 0; i < rounds && !stop; i++) {
+        uintptr_t **block = &blocks[i % HELD];
+        must(!*block || **block == tag);
+        free(*block);
+        *block = malloc(64);
+        must(*block);
+        **block = tag;
+    }
+    for (int i = 0; i < HELD; i++)
+        free(blocks[i]);
+}
+
+static void *hold_on(void *tag)
+{
+    hold_blocks((uintptr_t)tag, INT32_MAX);
+    return NULL;
+}
+
+static void vforked(void)
+{
+    alarm(HANG_SECONDS);
+    pthread_t threads[THREADS];
+    for (uintptr_t i = 0; i < THREADS; i++)
+        must(pthread_create(&threads[i], NULL, hold_on, (void *)(i + 1)) == 0);
+    for (int i = 0; i < VFORKS; i++) {
+        pid_t pid = vfork();
+        if (pid == 0) {
+            hold_blocks(99, 20000);
+            _exit(0);
+        }
+        int status = -1;
+        must(waitpid(pid, &status, 0) == pid);
+        must(status == 0);
+    }
+    stop = 1;
+    for (int i = 0; i < THREADS; i++)
+        must(pthread_join(threads[i], NULL) == 0);
+}
+
+static const struct test_case halves[] = {{"staged", half_staged}, {"recorded", half_recorded}, {"nest", half_nest}};
+
+static const struct test_case cases[] = {
+    {"forks-with-memory-granted-in-steps", staged},
+    {"forks-with-memory-granted-in-steps-recorded", recorded},
+    {"_Fork-in-a-handler-between-the-handlers-of-fork", nest},
+    {"children-of-vfork-allocate-among-threads", vforked},
+};
+
+int main(int argc, char **argv)
+{
+    if (ran_half(argc, argv, halves, sizeof(halves) / sizeof(halves[0])))
+        return 0;
+    return run_cases(argc, argv, cases, sizeof(cases) / sizeof(cases[0]));
+}

@@ -1,0 +1,248 @@
+/* What memory is in use, kept or to be had: at the limit, when the sizes in use change, as mallopt() says. */
+#define _GNU_SOURCE
+#include "again.h"
+
+#include <malloc.h>
+#include <pthread.h>
+#include <stdint.h>
+
+/* ---- slots are CPUs: the first is used from the start, the last by nobody before a thread goes there ---- */
+
+static int first_cpu, last_cpu;
+
+static void find_cpus(void)
+{
+    cpu_set_t set;
+    must(sched_getaffinity(0, sizeof(set), &set) == 0);
+    for (first_cpu = 0; !CPU_ISSET(first_cpu, &set);)
+        first_cpu++;
+    for (last_cpu = CPU_SETSIZE - 1; !CPU_ISSET(last_cpu, &set);)
+        last_cpu--;
+}
+
+static void pin(int cpu)
+{
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    CPU_SET(cpu, &set);
+    must(sched_setaffinity(0, sizeof(set), &set) == 0);
+}
+
+static void start_on_first_cpu(const char *half, rlim_t data)
+{
+    char text[16];
+    find_cpus();
+    snprintf(text, sizeof(text), "%d", last_cpu);
+    must(setenv("LAST_CPU", text, 1) == 0 && setenv("SHEAF_SLOTS", "cpu_id", 1) == 0);
+    pin(first_cpu);
+    start_again(half, data);
+}
+
+static void go_to_last_cpu(void)
+{
+    pin(atoi(getenv("LAST_CPU")));
+}
+
+/* ---- the limit is reached when a thread comes to a slot that was never used ---- */
+
+enum { BLOCKS = 20000, LEFT = 2000, LATE_THREADS = 16, STACK = 256 << 10 };
+static void *blocks[BLOCKS];
+
+/* There is free memory: what others freed. */
+static void *allocate_late(void *number)
+{
+    go_to_last_cpu();
+    uintptr_t part = LEFT / LATE_THREADS;
+    for (uintptr_t i = 0; i < part; i++)
+        free(blocks[(uintptr_t)number * part + i]);
+    void *p = malloc(100);
+    must(p);
+    memset(p, 1, 100);
+    free(p);
+    return NULL;
+}
+
+static void half_limit(void)
+{
+    static char stacks[LATE_THREADS][STACK] __attribute__((aligned(4096)));
+    for (int i = 0; i < BLOCKS; i++)
+        must((blocks[i] = malloc(100)));
+    for (int i = LEFT; i < BLOCKS; i++)
+        free(blocks[i]);
+    struct rlimit none = {1, 1};
+    must(setrlimit(RLIMIT_DATA, &none) == 0);
+    for (uintptr_t i = 0; i < LATE_THREADS; i++) {
+        pthread_t thread;
+        pthread_attr_t attr;
+        pthread_attr_init(&attr);
+        must(pthread_attr_setstack(&attr, stacks[i], STACK) == 0);
+        must(pthread_create(&thread, &attr, allocate_late, (void *)i) == 0);
+        must(pthread_join(thread, NULL) == 0);
+    }
+}
+
+static void limit(void)
+{
+    start_on_first_cpu("limit", 64ul << 20);
+}
+
+/* ---- a program that fills all its memory with one size, then with another ---- */
+
+struct node {
+    struct node *next;
+};
+
+static size_t fill(size_t size, struct node **list)
+{
+    size_t n = 0;
+    *list = NULL;
+    for (struct node *node; (node = malloc(size)); n++) {
+        node->next = *list;
+        *list = node;
+    }
+    return n;
+}
+
+static void empty(struct node *list)
+{
+    while (list) {
+        struct node *next = list->next;
+        free(list);
+        list = next;
+    }
+}
+
+#define REGION (64ul << 20)
+
+static void half_phases(void)
+{
+    static const size_t sizes[] = {8, 16, 32, 48, 64, 96, 128, 8, 16};
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+        struct node *list;
+        size_t n = fill(sizes[i], &list);
+        if (n * sizes[i] < REGION / 8 * 7)
+            dprintf(2, "size %zu: no more than %zu objects\n", sizes[i], n);
+        must(n * sizes[i] >= REGION / 8 * 7);
+        empty(list);
+        malloc_trim(0);
+    }
+}
+
+static void phases(void)
+{
+    must(setenv("SHEAF_REGION", "64M", 1) == 0);
+    start_again("phases", 0);
+}
+
+/* ---- mallopt ---- */
+
+enum { LARGE = 300, LARGE_BYTES = 200000 };
+
+/* 60 MB written and freed; what is kept of it. */
+static size_t kept(void)
+{
+    static char *large[LARGE];
+    for (int i = 0; i < LARGE; i++) {
+        must((large[i] = malloc(LARGE_BYTES)));
+        memset(large[i], 1, LARGE_BYTES);
+    }
+    for (int i = 0; i < LARGE; i++)
+        free(large[i]);
+    return mallinfo2().keepcost;
+}
+
+static void half_threshold(void)
+{
+    free(malloc(10));
+    must(kept() > 0); /* the default keeps some: so the next line tells something */
+    must(mallopt(M_TRIM_THRESHOLD, 0) == 1);
+    must(kept() < LARGE_BYTES);
+    must(mallopt(M_TRIM_THRESHOLD, 1 << 30) == 1);
+    must(kept() >= (size_t)LARGE * LARGE_BYTES);
+}
+
+static void without_age(const char *half)
+{
+    must(setenv("SHEAF_DECAY", "0", 1) == 0); /* what is kept depends on its amount alone */
+    start_again(half, 0);
+}
+
+static void threshold(void)
+{
+    without_age("threshold");
+}
+
+static void half_threshold_first(void)
+{
+    must(mallopt(M_TRIM_THRESHOLD, 0) == 1);
+    must(kept() < LARGE_BYTES);
+}
+
+static void threshold_first(void)
+{
+    without_age("threshold-first");
+}
+
+/* ---- what is in use is counted, whichever CPU counts it ---- */
+
+static volatile int trim_now, trimmed;
+
+/* On a CPU where nothing was allocated yet, this counts what the sheaves of the other one had not told. */
+static void *trim_there(void *unused)
+{
+    go_to_last_cpu();
+    while (!trim_now)
+        sched_yield();
+    malloc_trim(0);
+    trimmed = 1;
+    return unused;
+}
+
+static void half_count(void)
+{
+    static void *some[5000];
+    pthread_t thread;
+    must(pthread_create(&thread, NULL, trim_there, NULL) == 0);
+    for (size_t i = 0; i < 5000; i++)
+        must((some[i] = malloc(100)));
+    for (size_t i = 0; i < 120; i++)
+        free(some[i]);
+    size_t before = mallinfo2().uordblks;
+    trim_now = 1;
+    while (!trimmed)
+        sched_yield();
+    size_t after = mallinfo2().uordblks;
+    if (before != after)
+        dprintf(2, "in use: %zu bytes before the trim, %zu after\n", before, after);
+    must(before == after);
+    must(pthread_join(thread, NULL) == 0);
+}
+
+static void count(void)
+{
+    find_cpus();
+    if (first_cpu == last_cpu)
+        _exit(CASE_SKIPPED);
+    start_on_first_cpu("count", 0);
+}
+
+static const struct test_case halves[] = {
+    {"limit", half_limit},         {"phases", half_phases},
+    {"threshold", half_threshold}, {"threshold-first", half_threshold_first},
+    {"count", half_count},
+};
+
+static const struct test_case cases[] = {
+    {"threads-come-when-the-limit-of-data-is-reached", limit},
+    {"each-size-in-turn-gets-all-of-a-small-region", phases},
+    {"M_TRIM_THRESHOLD-decides-what-is-kept", threshold},
+    {"M_TRIM_THRESHOLD-before-the-first-malloc", threshold_first},
+    {"a-trim-on-another-CPU-changes-no-count-of-what-is-in-use", count},
+};
+
+int main(int argc, char **argv)
+{
+    if (ran_half(argc, argv, halves, sizeof(halves) / sizeof(halves[0])))
+        return 0;
+    return run_cases(argc, argv, cases, sizeof(cases) / sizeof(cases[0]));
+}
