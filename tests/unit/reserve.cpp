@@ -16,6 +16,16 @@ TEST_CASE("the reserve serves when nothing else does, and only who asks for it",
         auto all = exhaust(c.cache);
         CHECK(all.size() == most - 50);
         CHECK(c.alloc() == nullptr);
+        // a main sheaf is installed, with room: frees must not end there
+        for (void *again = nullptr; !again;) {
+            c.free(all.back());
+            all.pop_back();
+            again = c.alloc();
+            auto rest = again ? std::vector<void *>() : exhaust(c.cache); // we have been moved in between
+            all.insert(all.end(), rest.begin(), rest.end());
+            if (again)
+                all.push_back(again);
+        }
         std::vector<void *> emergency;
         for (int i = 0; i < 50; i++) {
             CHECK(c.alloc() == nullptr);

@@ -20,8 +20,9 @@
  * What is exact: every slow-path event at once. Fast-path allocations and frees are counted exactly, in the word that
  * the fast path commits, and are brought into the file at each slow path of their cache and slot, at the latest after
  * `fold_interval` of them: so the file may be behind by up to that number per cache and slot, until the process ends.
- * A restarted section counts once, because the count is part of what it commits. Sums over slots are exact; which slot an event
- * of a slow path is counted in is where the thread ran when it counted, which may be the next one when it was migrated.
+ * A restarted section counts once, because the count is part of what it commits. Sums over slots are exact; which
+ * slot an event of a slow path is counted in is where the thread ran when it counted, which may be the next one when
+ * it was migrated.
  *
  * Per cache, from these values:
  *   in use     = inherited + sum over slots of (alloc_fastpath + alloc_slowpath + alloc_prefilled
