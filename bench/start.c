@@ -1,6 +1,6 @@
 /*
- * bench-start: starts a program many times, each contestant in every round, the order rotated by one each time, and
- * prints all samples as JSON. posix_spawn and wait4 alone are timed.
+ * bench-start: starts a program many times, each contestant in every round, in a new order each time, and prints all
+ * samples as JSON. posix_spawn and wait4 alone are timed.
  *
  * It is linked statically to be small itself: through vfork a child inherits its parent's peak resident size as the
  * least that wait4 can report. `launcher_kib` tells that floor.
@@ -74,17 +74,36 @@ static struct sample start_once(const struct contestant *c, char **command)
     };
 }
 
+/*
+ * At random: in a rotated order each contestant has the same one before it, and after one that takes 2 ms and leaves
+ * the caches cold, the next took 50 us more.
+ */
+static void shuffle(unsigned *order, unsigned count)
+{
+    static uint64_t seed = 1;
+    for (unsigned i = count; i-- > 1;) {
+        unsigned other = (unsigned)(random_next(&seed) >> 32) % (i + 1), moved = order[i];
+        order[i] = order[other];
+        order[other] = moved;
+    }
+}
+
 static void run_rounds(struct plan *plan)
 {
-    for (unsigned c = 0; c < plan->count; c++)
+    unsigned *order = scratch(plan->count * sizeof(*order));
+    for (unsigned c = 0; c < plan->count; c++) {
         plan->contestants[c].samples = scratch(plan->rounds * sizeof(struct sample));
-    for (unsigned round = 0; round < plan->warm_up + plan->rounds; round++)
+        order[c] = c;
+    }
+    for (unsigned round = 0; round < plan->warm_up + plan->rounds; round++) {
+        shuffle(order, plan->count);
         for (unsigned i = 0; i < plan->count; i++) {
-            struct contestant *c = &plan->contestants[(round + i) % plan->count];
+            struct contestant *c = &plan->contestants[order[i]];
             struct sample sample = start_once(c, plan->command);
             if (round >= plan->warm_up)
                 c->samples[round - plan->warm_up] = sample;
         }
+    }
 }
 
 static void print_field(const struct plan *plan, const struct contestant *c, const char *name, size_t offset)
