@@ -1,3 +1,4 @@
+#include "cache/detour.h"
 #include "cache/kmem_cache.h"
 #include "cache/misuse.h"
 #include "os/membarrier.h"
@@ -257,6 +258,15 @@ static void *alloc_around(struct kmem_cache *cache, unsigned slot)
     return object;
 }
 
+void *cache_alloc_raw(struct kmem_cache *cache)
+{
+    unsigned slot = slot_counting();
+    cache_decay(slot);
+    void *object = alloc_around(cache, slot);
+    publish(cache);
+    return object;
+}
+
 void *cache_alloc_slow(struct kmem_cache *cache)
 {
     uintptr_t id = SLOT_ID(cache->number);
@@ -294,6 +304,8 @@ void *cache_alloc_slow(struct kmem_cache *cache)
         publish(cache);
         return object;
     }
+    if (unlikely(cache->detour))
+        return detour_alloc(cache, cache->object_size, 1);
     return alloc_around(cache, slot);
 }
 
@@ -330,6 +342,8 @@ static struct sheaf *find_room(struct kmem_cache *cache, unsigned slot, uint64_t
 static void free_around(struct kmem_cache *cache, unsigned slot, void *object)
 {
     struct slab_report report;
+    if (unlikely(cache->detour) && !(object = detour_free(cache, object)))
+        return;
     count(slot, cache->number, COUNT_free_slowpath, 1);
     if (unlikely(reserve_short(&cache->reserve)) && reserve_put(cache, object))
         return;

@@ -1,4 +1,5 @@
 #include "cache/kmem_cache.h"
+#include "cache/detour.h"
 #include "cache/takeover.h"
 #include "os/cpu.h"
 #include "os/message.h"
@@ -111,7 +112,7 @@ static void capacity_setup(struct kmem_cache *cache, uint32_t size, unsigned wan
     unsigned most = sheaf_capacity_of(SHEAF_ORDER_MAX);
     bool is_fixed = capacity_by_option(cache->name, &fixed) || wanted;
     unsigned capacity = is_fixed ? fixed : capacity_by_size(size);
-    cache->capacity = (uint16_t)(capacity < most ? capacity : most);
+    cache->capacity = (uint16_t)(cache->detour ? 0 : capacity < most ? capacity : most);
     cache->capacity_fixed = is_fixed;
 }
 
@@ -132,21 +133,23 @@ static void barn_setup(struct kmem_cache *cache, uint32_t size)
 }
 
 void cache_setup(unsigned number, const char *name, uint32_t object_size, uint32_t size, uint32_t align,
-                 const struct kmem_cache_args *args, bool is_malloc)
+                 const struct kmem_cache_args *args, slab_flags_t flags, bool is_malloc)
 {
     struct kmem_cache *cache = &caches[number];
     struct slab_cache geometry = {.size = 0};
+    strncpy(cache->name, name, sizeof(cache->name) - 1);
+    cache->is_malloc = is_malloc;
+    cache->flags = flags;
+    cache->detour = detour_for(cache, flags);
     slab_cache_init(&geometry, number, size, args ? args->ctor : NULL);
     cache->slab.units = geometry.units;
     cache->slab.objects = geometry.objects;
     cache->slab.reciprocal = geometry.reciprocal;
     cache->slab.number = geometry.number;
     cache->slab.ctor = geometry.ctor;
-    strncpy(cache->name, name, sizeof(cache->name) - 1);
     cache->object_size = object_size;
     cache->align = align;
     cache->number = (uint16_t)number;
-    cache->is_malloc = is_malloc;
     capacity_setup(cache, size, args ? args->sheaf_capacity : 0);
     barn_setup(cache, size);
     unsigned top = read_once(cache_top);
@@ -196,7 +199,7 @@ sheaf_export struct kmem_cache *kmem_cache_create(const char *name, unsigned siz
     }
     unsigned number = find_number();
     if (number)
-        cache_setup(number, name, size, (uint32_t)round_up(size, align), align, args, false);
+        cache_setup(number, name, size, (uint32_t)round_up(size, align), align, args, flags, false);
     lock_release(&cache_setup_lock);
     if (!number)
         errno = ENOSPC;

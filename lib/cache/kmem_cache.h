@@ -26,6 +26,8 @@ struct kmem_cache {
     uint16_t capacity_fixed;        /* sheaves do not grow to it but begin with it */
     uint16_t number;
     uint16_t is_malloc;
+    uint16_t detour;              /* of enum detour (cache/detour.h); not 0 implies capacity 0 */
+    slab_flags_t flags;           /* as created */
     uint64_t inherited;           /* in use when this process was forked off */
     uint64_t inherited_prefilled; /* in prefilled sheaves then, when the counters began anew */
     uint64_t alloc_fail;
@@ -57,7 +59,7 @@ extern void (*cache_publish)(const struct kmem_cache *cache);
 
 /* Give number `number` its name and geometry. */
 void cache_setup(unsigned number, const char *name, uint32_t object_size, uint32_t size, uint32_t align,
-                 const struct kmem_cache_args *args, bool is_malloc);
+                 const struct kmem_cache_args *args, slab_flags_t flags, bool is_malloc);
 
 /* An object, after the fast path found nothing; NULL: no memory, or a signal handler over the lock (then errno is
  * untouched). */
@@ -65,6 +67,9 @@ void *cache_alloc_slow(struct kmem_cache *cache);
 
 /* Take an object back, after the fast path did not. */
 void cache_free_slow(struct kmem_cache *cache, void *object);
+
+/* A raw object past the sheaves, for detours; NULL as above. */
+void *cache_alloc_raw(struct kmem_cache *cache);
 
 /* Put a sheaf that belongs to nobody where it is most useful: spare, barn, slabs. */
 void cache_put_sheaf(struct kmem_cache *cache, unsigned slot, struct sheaf *sheaf);

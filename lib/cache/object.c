@@ -1,3 +1,4 @@
+#include "cache/detour.h"
 #include "cache/kmem_cache.h"
 #include "cache/misuse.h"
 
@@ -17,7 +18,7 @@ static noinline_cold void *alloc_failed(struct kmem_cache *cache, gfp_t flags)
     void *object = flags & __GFP_MEMALLOC ? reserve_take(cache) : NULL;
     if (object) {
         count(slot_counting(), cache->number, COUNT_alloc_slowpath, 1);
-        return object;
+        return unlikely(cache->detour) ? detour_present(cache, object, cache->object_size, 1) : object;
     }
     __atomic_fetch_add(&cache->alloc_fail, 1, __ATOMIC_RELAXED);
     errno = ENOMEM;

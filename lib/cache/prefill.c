@@ -1,3 +1,4 @@
+#include "cache/detour.h"
 #include "cache/kmem_cache.h"
 #include "cache/misuse.h"
 
@@ -337,6 +338,8 @@ sheaf_export void *kmem_cache_alloc_from_sheaf(struct kmem_cache *cache, gfp_t f
     }
     void *object = sheaf->objects[--sheaf->count];
     count(slot_counting(), cache->number, COUNT_alloc_prefilled, 1);
+    if (unlikely(cache->detour))
+        object = detour_present(cache, object, cache->object_size, 1);
     if (flags & __GFP_ZERO)
         memset(object, 0, cache->object_size);
     return object;

@@ -49,7 +49,7 @@ struct kmem_cache *class_cache(unsigned number)
         char name[32];
         uint32_t size = class_size(number);
         name_class(name, size);
-        cache_setup(number, name, size, size, size < 16 ? 8 : 16, NULL, true);
+        cache_setup(number, name, size, size, size < 16 ? 8 : 16, NULL, 0, true);
     }
     return cache;
 }

@@ -1,5 +1,6 @@
 #include "malloc/malloc.h"
 #include "malloc/fast.h"
+#include "cache/detour.h"
 #include "cache/misuse.h"
 #include "malloc/classes.h"
 #include "malloc/large.h"
@@ -27,35 +28,36 @@ bool malloc_init(void)
 
 /* ---- allocation ---- */
 
-static void *class_alloc(unsigned number)
+/* Of the class, for a request of n bytes. */
+static void *class_alloc(unsigned number, size_t n, size_t align)
 {
     void *object = slot_pop(SLOT_ID(number));
     if (object)
         return object;
     struct kmem_cache *cache = class_cache(number);
-    return cache_alloc_slow(cache);
+    return unlikely(cache->detour) ? detour_alloc(cache, n, align) : cache_alloc_slow(cache);
 }
 
 /* What lies unused elsewhere is given back first; then a run of its own: a handler's locks may all be out of reach.
  */
-static noinline_cold void *last_resort(unsigned number, size_t align)
+static noinline_cold void *last_resort(unsigned number, size_t n, size_t align)
 {
-    void *p = cache_trim_all() ? class_alloc(number) : NULL;
+    void *p = cache_trim_all() ? class_alloc(number, n, align) : NULL;
     if (!p)
-        p = large_alloc(class_size(number), align, false);
+        p = large_alloc(n, align, false);
     if (!p)
         __atomic_fetch_add(&caches[number].alloc_fail, 1, __ATOMIC_RELAXED);
     return p;
 }
 
-static noinline_cold void *small_around(unsigned number)
+static noinline_cold void *small_around(unsigned number, size_t n)
 {
     for (unsigned i = 1; i <= LARGER_CLASSES && number + i < CLASS_FIRST + CLASSES; i++) {
-        void *object = class_alloc(number + i);
+        void *object = class_alloc(number + i, n, 1);
         if (object)
             return object;
     }
-    return last_resort(number, 1);
+    return last_resort(number, n, 1);
 }
 
 static void *no_memory(void)
@@ -71,9 +73,9 @@ static void *alloc(size_t n, bool zero)
     void *p;
     if (likely(n <= CLASS_MOST)) {
         unsigned number = class_number(n);
-        p = class_alloc(number);
+        p = class_alloc(number, n, 1);
         if (unlikely(!p))
-            p = small_around(number);
+            p = small_around(number, n);
         if (zero && p)
             memset(p, 0, n);
     } else {
@@ -115,9 +117,9 @@ void *malloc_aligned(size_t align, size_t n)
     if (want <= CLASS_MOST) {
         unsigned number = class_number(want);
         sheaf_assert(!(class_size(number) & (align - 1)));
-        p = class_alloc(number);
+        p = class_alloc(number, n, align);
         if (unlikely(!p))
-            p = last_resort(number, align);
+            p = last_resort(number, n, align);
     } else {
         p = large_alloc(n, align, false);
     }
@@ -167,6 +169,8 @@ __attribute__((noinline)) void free_slow(void *p)
 
 static size_t slab_usable(const struct kmem_cache *cache, const void *p)
 {
+    if (unlikely(cache->detour))
+        return detour_size(cache, p);
     return cache->slab.size - ((uintptr_t)p - (uintptr_t)slab_object(&cache->slab, p));
 }
 
