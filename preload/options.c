@@ -2,7 +2,9 @@
  */
 #define _GNU_SOURCE
 #include "cache/config.h"
+#include "cache/fail.h"
 #include "os/message.h"
+#include "os/text.h"
 #include "cache/sheaf.h"
 
 #include <stdlib.h>
@@ -47,30 +49,6 @@ static void complain(const struct option *option, const char *value, const char 
     message_write(&m);
 }
 
-/* Digits and, for sizes, one of K M G T (with or without "iB" or "B"). */
-static bool parse_number(const char *at, bool suffix, uint64_t *value)
-{
-    uint64_t n = 0;
-    if (*at < '0' || *at > '9')
-        return false;
-    for (; *at >= '0' && *at <= '9'; at++)
-        if (__builtin_mul_overflow(n, 10u, &n) || __builtin_add_overflow(n, (uint64_t)(*at - '0'), &n))
-            return false;
-    static const char suffixes[] = "KMGT";
-    const char *s = suffix && *at ? strchr(suffixes, *at & ~0x20) : NULL;
-    if (s) {
-        unsigned shift = 10 * (unsigned)(s - suffixes + 1);
-        if (n >> (64 - shift))
-            return false;
-        n <<= shift;
-        at++;
-        if (!strcmp(at, "iB") || !strcmp(at, "B"))
-            at += strlen(at);
-    }
-    *value = n;
-    return !*at;
-}
-
 /* "N" or "CACHE=N,CACHE=N" */
 static bool valid_capacity(const char *at)
 {
@@ -108,6 +86,7 @@ static const char *set_text(struct sheaf_config *config, enum option_index which
 {
     static const char *const rseq_words[] = {"auto", "libc", "off", NULL};
     static const char *const slots_words[] = {"auto", "mm_cid", "cpu_id", NULL};
+    static const char *const mode_words[] = {"normal", "tiny", NULL};
     unsigned index;
     switch (which) {
     case OPTION_record:
@@ -120,6 +99,13 @@ static const char *set_text(struct sheaf_config *config, enum option_index which
             return "wants N or CACHE=N,CACHE=N with N up to 509";
         strcpy(config->capacity, value);
         return NULL;
+    case OPTION_mode:
+        if (!set_choice(value, mode_words, &index))
+            return "wants normal or tiny";
+        config->tiny = index;
+        return NULL;
+    case OPTION_fail:
+        return fail_configure(value);
     case OPTION_rseq:
         if (!set_choice(value, rseq_words, &index))
             return "wants auto, libc or off";
@@ -180,7 +166,8 @@ static void set(struct sheaf_config *config, enum option_index which, const char
         return;
     }
     uint64_t n;
-    if (!parse_number(value, option->kind == size, &n))
+    const char *at = value;
+    if (!text_number(&at, option->kind == size, &n) || *at)
         complain(option, value,
                  option->kind == size ? "wants a number of bytes such as 64K or 1G" : "wants a number");
     else if (n < option->least || n > option->most)

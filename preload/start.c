@@ -1,5 +1,6 @@
 /* What happens at the first allocation: the record, fork handlers. */
 #define _GNU_SOURCE
+#include "cache/fail.h"
 #include "cache/kmem_cache.h"
 #include "malloc/malloc.h"
 #include "preload/record.h"
@@ -82,11 +83,28 @@ sheaf_export pid_t _Fork(void)
 /* Some programs close standard error in their own atexit handlers, which run before. */
 static int stats_to = -1;
 
-static void print_stats(void)
+static void keep_error_output(void)
+{
+    if (stats_to < 0)
+        stats_to = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 3);
+}
+
+static void reopen_error_output(void)
 {
     if (fcntl(STDERR_FILENO, F_GETFD) < 0 && stats_to >= 0)
         dup2(stats_to, STDERR_FILENO);
+}
+
+static void print_stats(void)
+{
+    reopen_error_output();
     malloc_stats();
+}
+
+static void print_failures(void)
+{
+    reopen_error_output();
+    fail_tell();
 }
 
 /*
@@ -101,8 +119,12 @@ void sheaf_started(void)
         record_start();
         atexit(record_end);
     }
+    if (fail_is_on()) {
+        keep_error_output();
+        atexit(print_failures);
+    }
     if (sheaf_config.stats) {
-        stats_to = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 3);
+        keep_error_output();
         atexit(print_stats);
     }
 }

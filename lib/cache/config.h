@@ -17,6 +17,7 @@ struct sheaf_config {
     size_t keep;       /* free bytes kept resident */
     uint32_t decay_ms; /* 0: never by age */
     bool helper;
+    bool tiny;          /* no sheaves, no barns, least memory */
     bool huge;          /* pages for slabs that grow large */
     char record[256];   /* directory, or empty */
     char capacity[256]; /* "N" or "CACHE=N,CACHE=N", checked */

@@ -1,13 +1,17 @@
 #include "cache/detour.h"
+#include "cache/fail.h"
 
 uint16_t detour_for(const struct kmem_cache *cache, slab_flags_t flags)
 {
-    (void)cache, (void)flags;
-    return 0;
+    (void)flags;
+    return fail_concerns(cache->name, false) ? DETOUR_FAIL : 0;
 }
 
 void *detour_alloc(struct kmem_cache *cache, size_t size, size_t align)
 {
+    /* malloc asks before it tries anything, so that what it tries instead is no second call */
+    if (unlikely(cache->detour & DETOUR_FAIL) && !cache->is_malloc && fail_now(cache->name, size))
+        return NULL;
     void *raw = cache_alloc_raw(cache);
     return likely(raw != NULL) ? detour_present(cache, raw, size, align) : NULL;
 }

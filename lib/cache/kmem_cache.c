@@ -112,7 +112,7 @@ static void capacity_setup(struct kmem_cache *cache, uint32_t size, unsigned wan
     unsigned most = sheaf_capacity_of(SHEAF_ORDER_MAX);
     bool is_fixed = capacity_by_option(cache->name, &fixed) || wanted;
     unsigned capacity = is_fixed ? fixed : capacity_by_size(size);
-    cache->capacity = (uint16_t)(cache->detour ? 0 : capacity < most ? capacity : most);
+    cache->capacity = (uint16_t)(cache->detour || sheaf_config.tiny ? 0 : capacity < most ? capacity : most);
     cache->capacity_fixed = is_fixed;
 }
 
@@ -121,7 +121,7 @@ static void barn_setup(struct kmem_cache *cache, uint32_t size)
     uint64_t cpus = cpu_allowed_count;
     uint64_t least = sheaf_config.barn * (cpus > 2 ? cpus : 2) / 2 / size;
     uint64_t most = sheaf_config.barn_max * (cpus > 2 ? cpus : 2) / 2 / size;
-    if (!sheaf_config.barn)
+    if (!sheaf_config.barn || sheaf_config.tiny)
         least = most = 0;
     else if (least < cache->capacity) /* a barn that cannot take one sheaf is none */
         least = cache->capacity;

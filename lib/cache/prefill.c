@@ -1,4 +1,5 @@
 #include "cache/detour.h"
+#include "cache/fail.h"
 #include "cache/kmem_cache.h"
 #include "cache/misuse.h"
 
@@ -253,6 +254,12 @@ static void *no_memory(struct kmem_cache *cache)
     return NULL;
 }
 
+/* On purpose; all objects that are to be fetched count as one allocation. */
+static bool fails(const struct kmem_cache *cache, unsigned objects)
+{
+    return unlikely(cache->detour & DETOUR_FAIL) && fail_now(cache->name, (size_t)objects * cache->object_size);
+}
+
 sheaf_export struct slab_sheaf *kmem_cache_prefill_sheaf(struct kmem_cache *cache, gfp_t flags, unsigned size)
 {
     if (!size) {
@@ -267,7 +274,7 @@ sheaf_export struct slab_sheaf *kmem_cache_prefill_sheaf(struct kmem_cache *cach
             sheaf->link = 0;
     } else {
         count(slot, cache->number, COUNT_sheaf_prefill_oversize, 1);
-        sheaf = collect(cache, slot, size, 0, flags);
+        sheaf = fails(cache, size) ? NULL : collect(cache, slot, size, 0, flags);
         publish(cache);
     }
     if (unlikely(!sheaf))
@@ -302,7 +309,8 @@ sheaf_export int kmem_cache_refill_sheaf(struct kmem_cache *cache, gfp_t flags, 
     unsigned slot = slot_counting();
     unsigned room = (unsigned)(sheaf->capacity - sheaf->count);
     bool oversize = sheaf->capacity > cache->capacity;
-    struct sheaf *more = collect(cache, slot, size - has, oversize ? 0 : room, flags);
+    bool failed = fails(cache, size - has);
+    struct sheaf *more = failed ? NULL : collect(cache, slot, size - has, oversize ? 0 : room, flags);
     if (!more) {
         no_memory(cache);
         return -ENOMEM;

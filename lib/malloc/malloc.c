@@ -1,6 +1,7 @@
 #include "malloc/malloc.h"
 #include "malloc/fast.h"
 #include "cache/detour.h"
+#include "cache/fail.h"
 #include "cache/misuse.h"
 #include "malloc/classes.h"
 #include "malloc/large.h"
@@ -66,6 +67,18 @@ static void *no_memory(void)
     return NULL;
 }
 
+/* On purpose. */
+static bool class_fails(unsigned number, size_t n)
+{
+    const struct kmem_cache *cache = class_cache(number);
+    return unlikely(cache->detour & DETOUR_FAIL) && fail_now(cache->name, n);
+}
+
+static bool large_fails(size_t n)
+{
+    return unlikely(fail_large) && fail_now(FAIL_LARGE, n);
+}
+
 static void *alloc(size_t n, bool zero)
 {
     if (unlikely(!malloc_init()))
@@ -73,13 +86,15 @@ static void *alloc(size_t n, bool zero)
     void *p;
     if (likely(n <= CLASS_MOST)) {
         unsigned number = class_number(n);
+        if (class_fails(number, n))
+            return no_memory();
         p = class_alloc(number, n, 1);
         if (unlikely(!p))
             p = small_around(number, n);
         if (zero && p)
             memset(p, 0, n);
     } else {
-        p = large_alloc(n, 1, zero);
+        p = large_fails(n) ? NULL : large_alloc(n, 1, zero);
     }
     return likely(p != NULL) ? p : no_memory();
 }
@@ -117,11 +132,13 @@ void *malloc_aligned(size_t align, size_t n)
     if (want <= CLASS_MOST) {
         unsigned number = class_number(want);
         sheaf_assert(!(class_size(number) & (align - 1)));
+        if (class_fails(number, n))
+            return no_memory();
         p = class_alloc(number, n, align);
         if (unlikely(!p))
             p = last_resort(number, n, align);
     } else {
-        p = large_alloc(n, align, false);
+        p = large_fails(n) ? NULL : large_alloc(n, align, false);
     }
     return p ? p : no_memory();
 }
@@ -221,7 +238,7 @@ void *malloc_resize(void *p, size_t n)
         return n <= old && n > old / 2 ? p : move(p, old, n);
     if (n <= CLASS_MOST)
         return move(p, old, n);
-    void *to = large_resize(p, n);
+    void *to = n > old && large_fails(n) ? NULL : large_resize(p, n);
     return to ? to : no_memory();
 }
 

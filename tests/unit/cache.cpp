@@ -85,7 +85,7 @@ TEST_CASE("counts are exact on every path")
     probe_check(c.cache);
 }
 
-TEST_CASE("a fixed capacity is kept")
+TEST_CASE("a fixed capacity is kept", "[sheaves]")
 {
     for (unsigned capacity : {1u, 5u, 32u, 64u, 128u, 256u, 509u}) {
         kmem_cache_args args{};

@@ -42,7 +42,7 @@ TEST_CASE("a prefilled sheaf gives as many objects as were asked, all distinct",
         }
 }
 
-TEST_CASE("what is returned is found again, without a visit to the slabs", "[prefill]")
+TEST_CASE("what is returned is found again, without a visit to the slabs", "[prefill][sheaves]")
 {
     Cache c(128, 32);
     c.give_back(c.prefill(20));
@@ -62,7 +62,7 @@ TEST_CASE("what is returned is found again, without a visit to the slabs", "[pre
     CHECK(census.prefill_oversize == 0);
 }
 
-TEST_CASE("a slot's sheaves grow to what is prefilled, and stay within the cache's capacity", "[prefill]")
+TEST_CASE("a slot's sheaves grow to what is prefilled, and stay within the cache's capacity", "[prefill][sheaves]")
 {
     Cache c(64);
     int64_t budget = probe_budget_used();

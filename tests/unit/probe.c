@@ -144,6 +144,8 @@ void sheaf_configure(struct sheaf_config *config)
     const char *rseq = getenv("SHEAF_RSEQ");
     if (rseq && rseq[0] == 'o')
         config->rseq = RSEQ_OFF;
+    const char *mode = getenv("SHEAF_MODE");
+    config->tiny = mode && mode[0] == 't';
     const char *region = getenv("SHEAF_REGION");
     if (region)
         config->region = strtoul(region, NULL, 10);

@@ -56,7 +56,7 @@ TEST_CASE("the reserve serves when nothing else does, and only who asks for it",
     }
 }
 
-TEST_CASE("sheaves are used again when the reserve is full again", "[reserve]")
+TEST_CASE("sheaves are used again when the reserve is full again", "[reserve][sheaves]")
 {
     Cache c(64, 32);
     Hog hog(1);

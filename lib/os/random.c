@@ -1,0 +1,31 @@
+#include "os/random.h"
+#include "os/syscall.h"
+
+#include <linux/random.h>
+#include <time.h>
+
+static _Atomic uint64_t state;
+static _Atomic uint64_t key; /* 0: not seeded yet */
+
+/* Early in the boot of a machine the system has none yet; then the address space's own randomness has to do. */
+uint64_t random_seed(void)
+{
+    uint64_t seed = 0;
+    if (sys_call3(SYS_getrandom, (long)&seed, sizeof(seed), GRND_NONBLOCK) == sizeof(seed))
+        return seed;
+    struct timespec now = {0};
+    sys_call3(SYS_clock_gettime, CLOCK_MONOTONIC, (long)&now, 0);
+    return random_mix((uintptr_t)&seed ^ random_mix((uintptr_t)&state) ^ (uint64_t)now.tv_nsec);
+}
+
+uint64_t random_next(void)
+{
+    uint64_t k = atomic_load_explicit(&key, memory_order_relaxed);
+    if (unlikely(!k)) {
+        uint64_t none = 0;
+        k = random_seed() | 1;
+        if (!atomic_compare_exchange_strong(&key, &none, k))
+            k = none;
+    }
+    return random_mix(random_mix(atomic_fetch_add_explicit(&state, 1, memory_order_relaxed) ^ k) + k);
+}

@@ -1,0 +1,214 @@
+/* SHEAF_FAIL: which allocations fail, with which errno, and what is said of it. The preloaded object is there. */
+#define _GNU_SOURCE
+#include "told.h"
+
+#include <malloc.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdint.h>
+#include <sys/wait.h>
+
+#define ODD 1234            /* a size that libc does not ask for by itself; the cases filter by it */
+static void *volatile kept; /* so that no allocation is optimised away */
+
+static int fails(size_t n)
+{
+    errno = 0;
+    kept = malloc(n);
+    must(kept || errno == ENOMEM);
+    int failed = !kept;
+    free(kept);
+    return failed;
+}
+
+static void nth(void)
+{
+    for (int i = 1; i <= 20; i++)
+        must(fails(ODD) == (i == 5));
+}
+
+static void every_entry(void)
+{
+    void *p = (void *)16, *old;
+    errno = 0;
+    must(!malloc(ODD) && errno == ENOMEM);
+    errno = 0;
+    must(!calloc(1, ODD) && errno == ENOMEM);
+    errno = 0;
+    must(!aligned_alloc(64, ODD) && errno == ENOMEM);
+    errno = 0;
+    must(!memalign(64, ODD) && errno == ENOMEM);
+    errno = 0;
+    must(!valloc(ODD) && errno == ENOMEM);
+    errno = 0;
+    must(posix_memalign(&p, 64, ODD) == ENOMEM && p == (void *)16 && errno == 0);
+    must((old = malloc(100)));
+    memset(old, 7, 100);
+    errno = 0;
+    must(!realloc(old, ODD) && errno == ENOMEM);
+    must(((char *)old)[99] == 7); /* the block stands */
+    errno = 0;
+    must(!reallocarray(old, 1, ODD) && errno == ENOMEM);
+    must(realloc(old, 50)); /* shrinking is no allocation of that size */
+    must(malloc(ODD + 1) && malloc(ODD - 1));
+}
+
+static void large(void)
+{
+    void *p = malloc(100000), *q;
+    must(p);
+    errno = 0;
+    must(!malloc(3 << 20) && errno == ENOMEM);
+    must(!calloc(3, 1 << 20) && !aligned_alloc(1 << 20, 3 << 20));
+    must(posix_memalign(&q, 4096, 3 << 20) == ENOMEM);
+    must(!realloc(p, 3 << 20));
+    must((p = realloc(p, 200000)));
+    free(p);
+}
+
+static void probability(void)
+{
+    unsigned failed = 0;
+    uint64_t pattern = 0;
+    for (int i = 0; i < 10000; i++) {
+        int f = fails(ODD);
+        failed += (unsigned)f;
+        if (i < 64)
+            pattern |= (uint64_t)f << i;
+    }
+    /* by this seed these and no others, on every machine */
+    dprintf(2, "failed %u, pattern %016llx\n", failed, (unsigned long long)pattern);
+    must(failed > 2300 && failed < 2700);
+}
+
+static void interval_and_times(void)
+{
+    for (int i = 1; i <= 30; i++)
+        must(fails(ODD) == (i == 10 || i == 20));
+}
+
+static void after(void)
+{
+    for (int i = 1; i <= 30; i++)
+        must(fails(ODD) == (i > 10));
+}
+
+static void space(void)
+{
+    for (int i = 1; i <= 30; i++)
+        must(fails(1024) == (i > 10));
+}
+
+static void one_cache(void)
+{
+    for (int i = 0; i < 1000; i++)
+        must(fails(i % 320) == (i % 320 > 256));
+    must(!fails(ODD) && !fails(1 << 20));
+}
+
+static void by_glob(void)
+{
+    must(fails(512) && fails(576) && !fails(200) && fails(1 << 20));
+}
+
+static void *in_thread(void *counter)
+{
+    for (int i = 0; i < 5000; i++)
+        __atomic_fetch_add((int *)counter, fails(ODD), __ATOMIC_RELAXED);
+    return NULL;
+}
+
+static void threads(void)
+{
+    pthread_t t[4];
+    int failed = 0;
+    for (int i = 0; i < 4; i++)
+        must(pthread_create(&t[i], NULL, in_thread, &failed) == 0);
+    for (int i = 0; i < 4; i++)
+        pthread_join(t[i], NULL);
+    must(failed == 20000 / 100);
+}
+
+/* The child goes on counting where its parent stood. */
+static void forks(void)
+{
+    int status;
+    must(!fails(ODD) && !fails(ODD));
+    pid_t pid = fork();
+    if (pid == 0)
+        _exit(fails(ODD) && !fails(ODD) ? 0 : 1);
+    must(waitpid(pid, &status, 0) == pid && status == 0);
+    must(fails(ODD));
+}
+
+static volatile int handled;
+static void handler(int signal)
+{
+    (void)signal;
+    handled += fails(ODD);
+}
+
+static void in_handler(void)
+{
+    signal(SIGUSR1, handler);
+    for (int i = 0; i < 100; i++) {
+        raise(SIGUSR1);
+        kept = malloc(64);
+        free(kept);
+    }
+    must(handled == 50);
+}
+
+static void nothing_fails(void)
+{
+    for (int i = 0; i < 1000; i++)
+        must(!fails(ODD));
+}
+
+#define FAIL(list) "SHEAF_FAIL=" list
+#define WRONG(name, list, why)                                                                                       \
+    {                                                                                                                \
+        name, FAIL(list), nothing_fails, 0,                                                                          \
+        {                                                                                                            \
+            "sheaf: SHEAF_FAIL=" list ": ", why, "the default is used\n"                                             \
+        }                                                                                                            \
+    }
+
+static const struct told_case cases[] = {
+    {"nth",
+     FAIL("size=1234,nth=5"),
+     nth,
+     0,
+     {"allocation 5 fails (1234 bytes of malloc-1280); nth=5 repeats it\n", ": 1 of 20 allocations"}},
+    {"every-entry", FAIL("size=1234"), every_entry, 0, {": 8 of 8 allocations"}},
+    {"large", FAIL("cache=malloc-large,size=1M-"), large, 0, {"3145728 bytes of malloc-large", ": 5 of 5"}},
+    {"probability",
+     FAIL("size=1234,probability=25,seed=7,verbose=0"),
+     probability,
+     0,
+     {"failed 2594, pattern 811207c046c9480c\n", ": 2594 of 10000 allocations", "; seed=7 repeats them"}},
+    {"interval-and-times", FAIL("size=1234,interval=10,times=2"), interval_and_times, 0, {": 2 of 30"}},
+    {"after", FAIL("size=1234,after=10"), after, 0, {": 20 of 30"}},
+    {"space", FAIL("size=1024,space=10K"), space, 0, {": 20 of 30"}},
+    {"one-cache", FAIL("cache=malloc-288,cache=malloc-320,verbose=0"), one_cache, 0, {" of 189 allocations"}},
+    {"by-glob", FAIL("cache=malloc-5*,cache=malloc-l?rge"), by_glob, 0, {": 3 of 3"}},
+    {"threads", FAIL("size=1234,interval=100,verbose=0"), threads, 0, {": 200 of 20000"}},
+    {"fork", FAIL("size=1234,nth=3"), forks, 0, {"allocation 3 fails", "allocation 3 fails", ": 1 of 3"}},
+    {"signal-handler", FAIL("size=1234,interval=2,verbose=0"), in_handler, 0, {": 50 of 100"}},
+    {"another-program", FAIL("program=someone,probability=100"), nothing_fails, 0, {NULL}},
+    {"this-program", FAIL("program=e?e,size=1234,nth=5"), nth, 0, {": 1 of 20"}},
+    {"probability-0", FAIL("probability=0,size=1234"), nothing_fails, 0, {": 0 of 1000"}},
+    WRONG("no-list", "", "wants NAME=VALUE"),
+    WRONG("no-such-name", "often=1", "wants NAME=VALUE,... of probability"),
+    WRONG("no-number", "nth=x", "wants a number"),
+    WRONG("too-probable", "probability=101", "PERCENT"),
+    WRONG("behind", "nth=5x", "behind a value"),
+    WRONG("comma", "nth=5,", "behind a value"),
+    WRONG("range", "size=9-3", "size=N"),
+    WRONG("interval-0", "interval=0", "interval of 1"),
+};
+
+int main(int argc, char **argv)
+{
+    return told_cases(argc, argv, cases, sizeof(cases) / sizeof(*cases));
+}
