@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include "cache/config.h"
 #include "cache/fail.h"
+#include "cache/harden.h"
 #include "os/message.h"
 #include "os/text.h"
 #include "cache/sheaf.h"
@@ -106,6 +107,8 @@ static const char *set_text(struct sheaf_config *config, enum option_index which
         return NULL;
     case OPTION_fail:
         return fail_configure(value);
+    case OPTION_harden:
+        return harden_configure(value, &config->harden);
     case OPTION_rseq:
         if (!set_choice(value, rseq_words, &index))
             return "wants auto, libc or off";

@@ -1,5 +1,6 @@
 #define _GNU_SOURCE
 #include "preload/record.h"
+#include "malloc/large.h"
 #include "cache/decay.h"
 #include "cache/kmem_cache.h"
 #include "cache/takeover.h"
@@ -203,8 +204,10 @@ static void publish_process(void)
     uint64_t *values = (uint64_t *)(void *)at(PROCESS_AT);
     write_once(values[VALUE_region_bytes], (uint64_t)space.unit_count << UNIT_SHIFT);
     write_once(values[VALUE_slab_bytes], region_stats.slab_units << UNIT_SHIFT);
-    write_once(values[VALUE_large_bytes], region_stats.large_units << UNIT_SHIFT);
-    write_once(values[VALUE_large_blocks], region_stats.large_blocks);
+    uint64_t large_bytes, large_blocks;
+    large_totals(&large_bytes, &large_blocks);
+    write_once(values[VALUE_large_bytes], large_bytes);
+    write_once(values[VALUE_large_blocks], large_blocks);
     write_once(values[VALUE_large_alloc], region_stats.large_alloc);
     write_once(values[VALUE_large_free], region_stats.large_free);
     write_once(values[VALUE_large_remap], region_stats.large_remap);

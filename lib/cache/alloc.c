@@ -339,12 +339,9 @@ static struct sheaf *find_room(struct kmem_cache *cache, unsigned slot, uint64_t
  * One object, past the sheaves. In a signal handler over the cache's lock it waits in the barn, in a sheaf of its
  * own. When there is no memory even for that, it is lost rather than the process.
  */
-static void free_around(struct kmem_cache *cache, unsigned slot, void *object)
+void cache_free_raw(struct kmem_cache *cache, void *object)
 {
     struct slab_report report;
-    if (unlikely(cache->detour) && !(object = detour_free(cache, object)))
-        return;
-    count(slot, cache->number, COUNT_free_slowpath, 1);
     if (unlikely(reserve_short(&cache->reserve)) && reserve_put(cache, object))
         return;
     if (slab_give(&cache->slab, &object, 1, &report)) {
@@ -357,6 +354,14 @@ static void free_around(struct kmem_cache *cache, unsigned slot, void *object)
         return;
     sheaf->objects[sheaf->count++] = object;
     barn_put(barn_of(cache), sheaf, true);
+}
+
+static void free_around(struct kmem_cache *cache, unsigned slot, void *object)
+{
+    if (unlikely(cache->detour) && !(object = detour_free(cache, object)))
+        return;
+    count(slot, cache->number, COUNT_free_slowpath, 1);
+    cache_free_raw(cache, object);
 }
 
 /*

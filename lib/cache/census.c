@@ -37,6 +37,7 @@ void cache_census(const struct kmem_cache *cache, struct cache_census *census)
     allocs += from_prefilled;
     census->in_prefilled = cache->inherited_prefilled + counter_sum(number, COUNT_prefill_objects) -
                            counter_sum(number, COUNT_prefill_returned) - from_prefilled;
+    census->waiting = read_once(cache->waiting);
     census->in_reserve = reserve_objects(&cache->reserve);
     frees += counter_sum(number, COUNT_free_fastpath) + counter_sum(number, COUNT_free_slowpath);
     for (int i = 0; i < DOMAINS; i++) {
@@ -53,7 +54,8 @@ void cache_check(struct kmem_cache *cache)
     struct cache_census census;
     slab_check(&cache->slab);
     cache_census(cache, &census);
-    if (census.out != census.in_use + census.in_sheaves + census.in_barns + census.in_prefilled + census.in_reserve)
-        sheaf_assert_failed("objects out = in use + in sheaves, barns, prefilled sheaves, reserve", __FILE__,
-                            __LINE__);
+    if (census.out != census.in_use + census.in_sheaves + census.in_barns + census.in_prefilled + census.in_reserve +
+                          census.waiting)
+        sheaf_assert_failed("objects out = in use + in sheaves, barns, prefilled sheaves, reserve, quarantine",
+                            __FILE__, __LINE__);
 }

@@ -7,6 +7,14 @@
 enum rseq_choice { RSEQ_AUTO, RSEQ_LIBC_ONLY, RSEQ_OFF };
 enum slots_choice { SLOTS_AUTO, SLOTS_MM_CID, SLOTS_CPU_ID };
 
+/* See cache/harden.h. */
+struct harden_config {
+    bool random, check, zero_free, zero_alloc, guard;
+    bool large;        /* any of those that concern large blocks */
+    uint32_t sample;   /* one allocation of so many; 0: none */
+    size_t quarantine; /* bytes of freed memory that wait; 0: none */
+};
+
 struct sheaf_config {
     enum rseq_choice rseq;
     enum slots_choice slots;
@@ -22,6 +30,7 @@ struct sheaf_config {
     char record[256];   /* directory, or empty */
     char capacity[256]; /* "N" or "CACHE=N,CACHE=N", checked */
     bool stats;
+    struct harden_config harden;
 };
 
 #define SHEAF_CONFIG_DEFAULT                                                                                         \

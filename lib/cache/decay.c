@@ -1,5 +1,6 @@
 #include "cache/decay.h"
 #include "cache/kmem_cache.h"
+#include "cache/quarantine.h"
 #include "cache/takeover.h"
 #include "os/clock.h"
 
@@ -31,6 +32,7 @@ static void empty_barn(struct kmem_cache *cache, struct barn *barn, uint64_t obj
 void cache_drain_locked(struct kmem_cache *cache)
 {
     takeover(cache, 0, read_once(slot_top), TAKEOVER_EMPTY);
+    quarantine_drain(cache);
     for (int i = 0; i < DOMAINS; i++)
         empty_barn(cache, cache_barn(cache, i), UINT64_MAX);
     slab_shrink(&cache->slab);
@@ -61,6 +63,7 @@ void cache_fold_all(void)
 size_t cache_trim_all(void)
 {
     atomic_fetch_add_explicit(&trims, 1, memory_order_relaxed);
+    quarantine_drain(NULL);
     for (unsigned i = CACHE_FIRST; i < cache_top; i++)
         cache_drain(&caches[i]);
     return region_purge(true);

@@ -1,10 +1,14 @@
 #include "cache/detour.h"
 #include "cache/fail.h"
+#include "cache/harden.h"
 
 uint16_t detour_for(const struct kmem_cache *cache, slab_flags_t flags)
 {
     (void)flags;
-    return fail_concerns(cache->name, false) ? DETOUR_FAIL : 0;
+    uint16_t detour = fail_concerns(cache->name, false) ? DETOUR_FAIL : 0;
+    if (harden_objects())
+        detour |= DETOUR_HARDEN;
+    return detour;
 }
 
 void *detour_alloc(struct kmem_cache *cache, size_t size, size_t align)
@@ -18,14 +22,15 @@ void *detour_alloc(struct kmem_cache *cache, size_t size, size_t align)
 
 void *detour_present(struct kmem_cache *cache, void *raw, size_t size, size_t align)
 {
-    (void)cache, (void)size, (void)align;
+    (void)size, (void)align;
+    if (cache->detour & DETOUR_HARDEN)
+        harden_alloc(cache, raw);
     return raw;
 }
 
 void *detour_free(struct kmem_cache *cache, void *object)
 {
-    (void)cache;
-    return object;
+    return cache->detour & DETOUR_HARDEN ? harden_free(cache, object) : object;
 }
 
 size_t detour_size(const struct kmem_cache *cache, const void *p)

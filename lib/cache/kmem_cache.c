@@ -1,9 +1,11 @@
 #include "cache/kmem_cache.h"
 #include "cache/detour.h"
+#include "cache/quarantine.h"
 #include "cache/takeover.h"
 #include "os/cpu.h"
 #include "os/message.h"
 #include "os/vm.h"
+#include "region/guard.h"
 #include "region/huge.h"
 
 #include <errno.h>
@@ -53,7 +55,10 @@ static bool init_locked(void)
               sheaf_config.record[0] ? FOLD_RECORDED : FOLD_SELDOM);
     budget_init();
     region_init(sheaf_config.keep, sheaf_config.decay_ms);
-    huge_init(sheaf_config.huge);
+    huge_init(sheaf_config.huge && !sheaf_config.harden.guard);
+    guard_on = sheaf_config.harden.guard;
+    if (sheaf_config.harden.quarantine)
+        quarantine_init(sheaf_config.harden.quarantine);
     return true;
 }
 
@@ -112,7 +117,9 @@ static void capacity_setup(struct kmem_cache *cache, uint32_t size, unsigned wan
     unsigned most = sheaf_capacity_of(SHEAF_ORDER_MAX);
     bool is_fixed = capacity_by_option(cache->name, &fixed) || wanted;
     unsigned capacity = is_fixed ? fixed : capacity_by_size(size);
-    cache->capacity = (uint16_t)(cache->detour || sheaf_config.tiny ? 0 : capacity < most ? capacity : most);
+    cache->capacity = (uint16_t)(cache->detour || sheaf_config.tiny || sheaf_config.harden.check ? 0
+                                 : capacity < most                                               ? capacity
+                                                                                                 : most);
     cache->capacity_fixed = is_fixed;
 }
 
@@ -147,6 +154,8 @@ void cache_setup(unsigned number, const char *name, uint32_t object_size, uint32
     cache->slab.reciprocal = geometry.reciprocal;
     cache->slab.number = geometry.number;
     cache->slab.ctor = geometry.ctor;
+    if (unlikely(sheaf_config.harden.random))
+        slab_cache_shuffle(&cache->slab, geometry.objects, size);
     cache->object_size = object_size;
     cache->align = align;
     cache->number = (uint16_t)number;
@@ -216,6 +225,7 @@ static void forget_cache(struct kmem_cache *cache)
         atomic_store(&slot_words(slot, SLOT_ID(number))->spare, 0);
         memset(counter_at(slot, number, 0), 0, COUNTER_STRIDE);
     }
+    slab_cache_forget(&cache->slab);
     for (unsigned i = 0; i < DOMAINS; i++)
         memset(cache_barn(cache, i), 0, sizeof(struct barn));
     char *start = (char *)cache, *lock = (char *)&cache->slab.lock;

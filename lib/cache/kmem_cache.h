@@ -3,6 +3,7 @@
  *
  * Conservation, at a quiet moment, for every cache (cache_check() asserts it):
  *     objects out of slabs = in use + in main and spare sheaves + in barns + in prefilled sheaves + in the reserve
+ *                            + waiting in quarantine
  */
 #ifndef SHEAF_CACHE_KMEM_CACHE_H
 #define SHEAF_CACHE_KMEM_CACHE_H
@@ -31,6 +32,7 @@ struct kmem_cache {
     uint64_t inherited;           /* in use when this process was forked off */
     uint64_t inherited_prefilled; /* in prefilled sheaves then, when the counters began anew */
     uint64_t alloc_fail;
+    uint64_t waiting; /* objects in quarantine */
     struct reserve reserve;
 } cache_aligned;
 
@@ -71,6 +73,9 @@ void cache_free_slow(struct kmem_cache *cache, void *object);
 /* A raw object past the sheaves, for detours; NULL as above. */
 void *cache_alloc_raw(struct kmem_cache *cache);
 
+/* A raw object that was counted as freed before, to where it is most useful. */
+void cache_free_raw(struct kmem_cache *cache, void *object);
+
 /* Put a sheaf that belongs to nobody where it is most useful: spare, barn, slabs. */
 void cache_put_sheaf(struct kmem_cache *cache, unsigned slot, struct sheaf *sheaf);
 
@@ -107,7 +112,7 @@ size_t cache_trim_all(void);
 
 /* Objects by where they are, exact when the cache is quiet. */
 struct cache_census {
-    uint64_t out, in_use, in_sheaves, in_barns, in_prefilled, in_reserve, barn_sheaves, barn_limit;
+    uint64_t out, in_use, in_sheaves, in_barns, in_prefilled, in_reserve, waiting, barn_sheaves, barn_limit;
 };
 void cache_census(const struct kmem_cache *cache, struct cache_census *census);
 

@@ -1,6 +1,8 @@
 #include "malloc/large.h"
 #include "cache/kmem_cache.h"
 #include "cache/misuse.h"
+#include "cache/quarantine.h"
+#include "malloc/guarded.h"
 #include "os/vm.h"
 #include "region/outside.h"
 
@@ -21,6 +23,8 @@ static bool units_for(size_t n, uint32_t *units)
 static void zero_dirty(uint32_t unit, size_t n)
 {
     char *at = unit_address(unit);
+    if (sheaf_config.harden.zero_alloc) /* what the last page or unit has beyond n, too */
+        n = large_size(at);
     for (size_t done = 0; done < n; done += UNIT_SIZE, unit++) {
         size_t part = n - done < UNIT_SIZE ? n - done : UNIT_SIZE;
         if (!region_unit_clean(unit))
@@ -44,7 +48,14 @@ void *large_alloc(size_t n, size_t align, bool zero)
     if (n > PTRDIFF_MAX || align > PTRDIFF_MAX)
         return NULL;
     n += !n; /* a block of its own all the same */
+    zero |= sheaf_config.harden.zero_alloc;
     cache_decay(slot_current());
+    void *guarded = sheaf_config.harden.guard ? guarded_alloc(n, align, &zeroed) : NULL;
+    if (guarded) {
+        if (zero && !zeroed)
+            zero_dirty((uint32_t)unit_of(guarded), n);
+        return guarded;
+    }
     if (units_for(n, &units)) {
         uint32_t unit = run_alloc(units, align, &zeroed);
         if (unit != UNIT_NONE) {
@@ -64,6 +75,38 @@ void *large_alloc(size_t n, size_t align, bool zero)
     return unit_address(unit);
 }
 
+/* What a block that waits in quarantine comes to in the end, and others at once. */
+static void release(void *p)
+{
+    uint32_t unit = (uint32_t)unit_of(p);
+    if (space.units[unit].guarded)
+        unit = guarded_open(unit);
+    else if (sheaf_config.harden.quarantine && !vm_open(p, (size_t)space.units[unit].length << UNIT_SHIFT))
+        unit = UNIT_NONE;
+    if (unit != UNIT_NONE) /* else it stays closed, and out of use */
+        region_free(unit);
+}
+
+/* Contents, before anybody else can get the block; pages that go back are cheaper than pages that are zeroed. */
+static void forget_contents(char *p, size_t from, size_t to)
+{
+    if (to > from && !vm_discard(p + from, to - from))
+        memset(p + from, 0, to - from);
+}
+
+static noinline_cold void free_hardened(void *p)
+{
+    size_t open = space.units[unit_of(p)].guarded ? guarded_size(&space.units[unit_of(p)])
+                                                  : (size_t)space.units[unit_of(p)].length << UNIT_SHIFT;
+    bool waits = quarantine_takes(open);
+    if (waits || sheaf_config.harden.zero_free)
+        forget_contents(p, 0, open);
+    if (waits && vm_close(p, open))
+        quarantine_large(p, (size_t)space.units[unit_of(p)].length << UNIT_SHIFT, release);
+    else
+        release(p);
+}
+
 /* The exchange decides between two threads that free the same block. */
 void large_free(void *p)
 {
@@ -74,7 +117,10 @@ void large_free(void *p)
                                               __ATOMIC_RELAXED)))
         large_report("free of", p);
     cache_decay(slot_current());
-    region_free((uint32_t)unit);
+    if (unlikely(sheaf_config.harden.large))
+        free_hardened(p);
+    else
+        region_free((uint32_t)unit);
 }
 
 size_t large_size(const void *p)
@@ -82,7 +128,16 @@ size_t large_size(const void *p)
     uintptr_t unit = unit_of(p);
     if (((uintptr_t)p & (UNIT_SIZE - 1)) || read_once(space.units[unit].kind) != UNIT_LARGE)
         return 0;
+    if (unlikely(space.units[unit].guarded))
+        return guarded_size(&space.units[unit]);
     return (size_t)space.units[unit].length << UNIT_SHIFT;
+}
+
+void large_totals(uint64_t *bytes, uint64_t *blocks)
+{
+    uint64_t aside = atomic_load(&guarded_units) << UNIT_SHIFT;
+    *bytes = (read_once(region_stats.large_units) << UNIT_SHIFT) - aside - atomic_load(&quarantine_large_bytes);
+    *blocks = read_once(region_stats.large_blocks) - atomic_load(&quarantine_large_blocks);
 }
 
 /* A block that grows will often grow again: leave it a quarter of room, which costs no memory until it is touched. */
@@ -103,10 +158,34 @@ static void *grow_moving(void *p, size_t old, size_t n)
     return to;
 }
 
+/* Guards, and contents that are to be zero, are kept by moving rather than by growing into a neighbour. */
+static noinline_cold void *resize_hardened(char *p, size_t old, size_t n)
+{
+    const struct unit *block = &space.units[unit_of(p)];
+    bool zero = sheaf_config.harden.zero_alloc || sheaf_config.harden.zero_free;
+    if (!block->guarded && n <= old && n > old / 2)
+        return p;
+    if (block->guarded && n < old && zero)
+        forget_contents(p, round_up(n, space.page_size), old);
+    if (block->guarded && guarded_resize((uint32_t)unit_of(p), n)) {
+        if (n > old && zero)
+            memset(p + old, 0, guarded_size(block) - old);
+        return p;
+    }
+    void *to = large_alloc(n, 1, false);
+    if (to) {
+        memcpy(to, p, old < n ? old : n);
+        large_free(p);
+    }
+    return to;
+}
+
 void *large_resize(void *p, size_t n)
 {
     uint32_t units;
     size_t old = large_size(p);
+    if (unlikely(sheaf_config.harden.large))
+        return resize_hardened(p, old, n);
     if (!units_for(n, &units))
         return n > PTRDIFF_MAX ? NULL : grow_moving(p, old, n);
     if (!units)
@@ -137,7 +216,8 @@ noinline_cold void large_report(const char *call, const void *p)
     if (within && run->kind == UNIT_LARGE)
         kind = "interior pointer";
     else if (within && (run->kind == UNIT_FREE || run->kind == UNIT_CLOSED || run->kind == UNIT_BUSY))
-        misuse_report("double free of", p, "large block");
+        misuse_report("double free of", p,
+                      space.units[unit].slab ? "memory of a slab that went back" : "large block");
     strcpy(text, call);
     strcat(text, " ");
     strcat(text, kind);

@@ -17,6 +17,9 @@ void *large_resize(void *p, size_t n);
 /* Bytes of a live block; 0 when p is not the start of one. */
 size_t large_size(const void *p);
 
+/* Bytes and number of the blocks in use, without guards and what waits in quarantine. */
+void large_totals(uint64_t *bytes, uint64_t *blocks);
+
 /* What is wrong with a pointer to a unit of the region that is no live block's start. */
 _Noreturn void large_report(const char *call, const void *p);
 

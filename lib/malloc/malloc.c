@@ -261,8 +261,7 @@ void malloc_totals(struct malloc_totals *totals)
         totals->free_in_slabs += read_once(cache->slab.free) * cache->slab.size;
     }
     totals->slab_bytes = read_once(region_stats.slab_units) << UNIT_SHIFT;
-    totals->large_bytes = read_once(region_stats.large_units) << UNIT_SHIFT;
-    totals->large_count = read_once(region_stats.large_blocks);
+    large_totals(&totals->large_bytes, &totals->large_count);
     totals->warm_bytes = read_once(region_stats.warm_units) << UNIT_SHIFT;
     totals->outside_bytes = outside_bytes();
 }

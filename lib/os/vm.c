@@ -94,6 +94,16 @@ bool vm_discard(void *addr, size_t size)
     return survived(sys_call3(SYS_madvise, (long)addr, (long)size, MADV_DONTNEED));
 }
 
+bool vm_close(void *addr, size_t size)
+{
+    return survived(sys_call3(SYS_mprotect, (long)addr, (long)size, PROT_NONE));
+}
+
+bool vm_open(void *addr, size_t size)
+{
+    return survived(sys_call3(SYS_mprotect, (long)addr, (long)size, PROT_READ | PROT_WRITE));
+}
+
 void vm_advise_huge(void *addr, size_t size, bool huge)
 {
     sys_call3(SYS_madvise, (long)addr, (long)size, huge ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);

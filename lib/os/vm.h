@@ -32,6 +32,10 @@ bool vm_unmap(void *addr, size_t size);
 /* Give the pages back; they read as zero afterwards. False: the system refused, the contents still stand. */
 bool vm_discard(void *addr, size_t size);
 
+/* Let no access to a range through, and let all again. False: the system refused, some of it may be done. */
+bool vm_close(void *addr, size_t size);
+bool vm_open(void *addr, size_t size);
+
 /* Ask for huge pages in a range of the reservation, or for none: advice, which a system without them ignores. */
 void vm_advise_huge(void *addr, size_t size, bool huge);
 

@@ -1,5 +1,6 @@
 #include "region/region.h"
 #include "region/bins.h"
+#include "region/guard.h"
 #include "region/huge.h"
 #include "os/clock.h"
 #include "os/lock.h"
@@ -179,9 +180,32 @@ static bool commit_to(struct arena *arena, uint32_t frontier)
     }
 }
 
+/*
+ * Where groups of slabs are guarded, no run crosses a guard: what is left before it is freed, and the frontier goes
+ * behind it. False: so long a run never fits.
+ */
+static bool pass_guard(struct arena *arena, uint32_t units, uint32_t align)
+{
+    uint32_t start = arena->frontier, guard = guard_from(start);
+    if (units >= GUARD_GROUP || align > 1 || guard + GUARD_GROUP >= arena->end)
+        return false;
+    if (start + units <= guard)
+        return true;
+    if (!commit_to(arena, guard + 1))
+        return false;
+    arena->frontier = guard + 1;
+    space.units[guard].length = 1;
+    space.units[guard].kind = UNIT_GUARD;
+    if (guard > start)
+        run_insert(start, guard - start, clock_ms());
+    return true;
+}
+
 /* Take from the frontier, together with a free run that ends there. */
 static uint32_t take_frontier(struct arena *arena, uint32_t units, uint32_t align)
 {
+    if (unlikely(guard_on) && arena == &region.arenas[ARENA_SLAB] && !pass_guard(arena, units, align))
+        return UNIT_NONE;
     uint32_t start = arena->frontier;
     uint32_t below = 0;
     if (start > arena->start) {
@@ -320,6 +344,8 @@ uint32_t region_alloc(enum arena_kind kind, uint32_t units, uint32_t align, bool
     uint64_t in_use = region_stats.slab_units;
     lock_release(&region.lock);
     huge_grown(in_use, frontier, end);
+    if (unlikely(guard_on))
+        guard_close(frontier);
     return unit;
 }
 

@@ -21,21 +21,29 @@ enum unit_kind {
     UNIT_SLAB,       /* head of a slab; all its units have `slab` */
     UNIT_LARGE,      /* head of a large block in use */
     UNIT_CLOSED,     /* head of a large block that is being freed: a second free sees it */
+    UNIT_GUARD,      /* a guard between slabs, or head of a run whose block lies behind a guard (malloc/large.c) */
     UNIT_BUSY,       /* head of a run that is being given back to the system: neither free nor used */
 };
 
 #define UNIT_NONE UINT32_MAX
 
 struct unit {
-    uint32_t length; /* units in the run */
-    uint8_t kind;    /* enum unit_kind */
-    uint8_t listed;  /* free: in the list by age */
-    uint8_t plain;   /* first of a window of 2 MiB: no huge page there; stays (region/huge.c) */
-    uint8_t pad;
+    uint32_t length;             /* units in the run */
+    uint8_t kind;                /* enum unit_kind */
+    uint8_t listed;              /* free: in the list by age */
+    uint8_t plain;               /* first of a window of 2 MiB: no huge page there; stays (region/huge.c) */
+    uint8_t guarded;             /* large: has guards; `lead` units of them before it, and `pages` of it are open */
     uint32_t bin_next, bin_prev; /* free: the neighbours in the bin, UNIT_NONE at the ends */
-    uint32_t age_next, age_prev; /* free and dirty: the neighbours by age */
-    uint32_t stamp;              /* free: clock_ms() when it was freed */
-    uint32_t slab;               /* of a slab: its descriptor (slab/slab.h); stays in every unit of it */
+    union {
+        struct {
+            uint32_t age_next, age_prev; /* free and dirty: the neighbours by age */
+        };
+        struct {
+            uint32_t lead, pages; /* large and guarded */
+        };
+    };
+    uint32_t stamp; /* free: clock_ms() when it was freed */
+    uint32_t slab;  /* of a slab: its descriptor (slab/slab.h); stays in every unit of it */
 };
 
 _Static_assert(sizeof(struct unit) == 32, "the table is sized for it");

@@ -1,5 +1,6 @@
 #include "slab/slab.h"
 #include "slab/descriptor.h"
+#include "os/random.h"
 
 #define SMALL_SLAB_OBJECT 8192 /* larger ones live in slabs of four units */
 #define EMPTY_KEPT        1
@@ -12,6 +13,21 @@ void slab_cache_init(struct slab_cache *cache, unsigned number, uint32_t size, v
     cache->reciprocal = (1ull << 40) / size + 1;
     cache->number = (uint16_t)number;
     cache->ctor = ctor;
+}
+
+/* Without memory for a permutation, by address. The exchange decides whose is kept. */
+void slab_cache_shuffle(struct slab_cache *cache, uint32_t objects, uint32_t size)
+{
+    struct shuffle *none = NULL, *made = shuffle_create(objects, size);
+    if (made && !__atomic_compare_exchange_n(&cache->shuffle, &none, made, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
+        shuffle_destroy(made);
+}
+
+void slab_cache_forget(struct slab_cache *cache)
+{
+    if (cache->shuffle)
+        shuffle_destroy(cache->shuffle);
+    cache->shuffle = NULL;
 }
 
 static uint32_t slab_free_objects(const struct slab_cache *cache, const struct slab *slab)
@@ -27,6 +43,14 @@ static char *slab_start(const struct slab *slab)
 static uint32_t slab_index(const struct slab_cache *cache, uintptr_t offset)
 {
     return (uint32_t)((offset * cache->reciprocal) >> 40);
+}
+
+/* Whether the object was handed out since the slab came to be. */
+static bool handed_out(const struct slab_cache *cache, const struct slab *slab, uint32_t index)
+{
+    if (unlikely(cache->shuffle)) /* an index behind the last object has no position */
+        return index < cache->objects && shuffle_position(cache->shuffle, slab->start, index) < slab->mark;
+    return index < slab->mark;
 }
 
 /* ---- lists; the lock is held ---- */
@@ -81,7 +105,15 @@ static struct slab *list_fullest(const struct slab_cache *cache)
 
 /* ---- taking objects out; the lock is held ---- */
 
-/* Returned objects first, in address order, by whole words where all of a word is wanted. */
+static uint64_t rotate(uint64_t bits, unsigned right)
+{
+    return bits >> (right & 63) | bits << (-right & 63);
+}
+
+/*
+ * Returned objects first, in address order, by whole words where all of a word is wanted. Where order is to be
+ * random, each word is begun somewhere.
+ */
 static unsigned take_returned(const struct slab_cache *cache, struct slab *slab, void **objects, unsigned want)
 {
     unsigned n = 0;
@@ -94,12 +126,14 @@ static unsigned take_returned(const struct slab_cache *cache, struct slab *slab,
             continue;
         }
         char *first = start + (size_t)w * 64 * cache->size;
+        unsigned turn = unlikely(cache->shuffle) ? (unsigned)random_next() & 63 : 0;
+        bits = rotate(bits, turn);
         do {
-            objects[n++] = first + (size_t)(unsigned)__builtin_ctzll(bits) * cache->size;
+            objects[n++] = first + (size_t)(((unsigned)__builtin_ctzll(bits) + turn) & 63) * cache->size;
             bits &= bits - 1;
             slab->returned--;
         } while (bits && n < want);
-        slab->bits[w] = bits;
+        slab->bits[w] = rotate(bits, -turn);
     }
     slab->first_word = w;
     return n;
@@ -109,9 +143,13 @@ static unsigned take_fresh(const struct slab_cache *cache, struct slab *slab, vo
 {
     unsigned left = cache->objects - slab->mark;
     unsigned n = want < left ? want : left;
-    char *at = slab_start(slab) + (size_t)slab->mark * cache->size;
-    for (unsigned i = 0; i < n; i++, at += cache->size)
-        objects[i] = at;
+    if (unlikely(cache->shuffle)) {
+        shuffle_emit(cache->shuffle, slab->start, slab->mark, slab_start(slab), objects, n);
+    } else {
+        char *at = slab_start(slab) + (size_t)slab->mark * cache->size;
+        for (unsigned i = 0; i < n; i++, at += cache->size)
+            objects[i] = at;
+    }
     slab->mark += n;
     return n;
 }
@@ -171,6 +209,8 @@ static struct slab *slab_create(const struct slab_cache *cache)
     slab->unit = unit;
     slab->cache = cache->number;
     slab->list = SLAB_UNLISTED;
+    if (unlikely(cache->shuffle))
+        slab->start = shuffle_start(cache->shuffle);
     for (uint32_t i = 0; i < cache->units; i++) {
         space.units[unit + i].slab = slab->reference;
         write_once(*unit_id(unit + i), (uint16_t)(cache->number << 4));
@@ -226,7 +266,7 @@ static enum slab_fault give_one(struct slab_cache *cache, void *object, struct s
         return SLAB_INTERIOR;
     uint64_t *word = &slab->bits[index / 64];
     uint64_t bit = 1ull << (index % 64);
-    if (unlikely(index >= slab->mark || (*word & bit)))
+    if (unlikely(!handed_out(cache, slab, index) || (*word & bit)))
         return SLAB_DOUBLE_FREE;
     *word |= bit;
     if (!slab->returned++ || index / 64 < slab->first_word)
@@ -327,7 +367,7 @@ bool slab_is_free(const struct slab_cache *cache, const void *p)
 {
     struct slab *slab = descriptor_of_unit(unit_of(p));
     uint32_t index = slab_index(cache, (uintptr_t)p - (uintptr_t)slab_start(slab));
-    return index >= slab->mark || (read_once(slab->bits[index / 64]) >> (index % 64) & 1);
+    return !handed_out(cache, slab, index) || (read_once(slab->bits[index / 64]) >> (index % 64) & 1);
 }
 
 uint64_t slab_out(const struct slab_cache *cache)

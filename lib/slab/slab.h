@@ -1,7 +1,8 @@
 /*
  * Slabs: runs of units cut into objects of one cache, described beside the memory.
  *
- * A descriptor has a bit for each object that was given back; objects from `mark` up were never handed out. So
+ * A descriptor has a bit for each object that was given back; objects from `mark` up were never handed out (in order
+ * of address, or in that of the cache's permutation: slab/shuffle.h). So
  *     free = set bits + (objects - mark)
  * and nothing is ever written into a free object. Slabs with something free are on one of SLAB_LISTS lists of their
  * cache by how full they are; a full slab is on none. Refill takes from the fullest, so that nearly empty ones drain.
@@ -14,6 +15,7 @@
 
 #include "os/lock.h"
 #include "region/region.h"
+#include "slab/shuffle.h"
 
 #define SLAB_LISTS    4 /* quarters: list 0 holds the fullest */
 #define SLAB_UNLISTED 0xff
@@ -23,7 +25,7 @@ struct slab {
     uint32_t next, prev; /* neighbours in the list; references, 0 for none */
     uint32_t unit;       /* the first */
     uint32_t returned;   /* set bits */
-    uint32_t mark;       /* objects from here up were never handed out */
+    uint32_t mark;       /* positions from here up were never handed out */
     uint32_t reference;  /* of this descriptor */
     uint16_t cache;      /* number of the cache */
     uint16_t words;      /* of bits */
@@ -32,7 +34,8 @@ struct slab {
     uint8_t pad[2];
     uint32_t first_word; /* no bit is set in words below */
     uint32_t chain;      /* during a flush: the next slab that was touched, or that goes back */
-    uint32_t unused[5];
+    uint32_t start;      /* in the cache's permutation, where it has one */
+    uint32_t unused[4];
     uint64_t bits[];
 };
 _Static_assert(sizeof(struct slab) == 64, "descriptors are cut in multiples of 64 bytes");
@@ -52,6 +55,7 @@ struct slab_cache {
     uint64_t free;  /* objects free in all slabs */
     uint64_t alloc_slab, free_slab, add_partial, remove_partial;
     void (*ctor)(void *);
+    struct shuffle *shuffle; /* the order of fresh objects; NULL: by address. Set before `size`, stays */
 };
 
 enum slab_fault { SLAB_OK, SLAB_DOUBLE_FREE, SLAB_INTERIOR };
@@ -64,6 +68,12 @@ struct slab_report {
 
 /* `size` is a multiple of the alignment; slabs are of 64 KiB up to 8 KiB objects, of 256 KiB above. */
 void slab_cache_init(struct slab_cache *cache, unsigned number, uint32_t size, void (*ctor)(void *));
+
+/* From now on fresh objects come in random order; before the cache has a slab. Two threads may do it at once. */
+void slab_cache_shuffle(struct slab_cache *cache, uint32_t objects, uint32_t size);
+
+/* Give back what that took; no slab is left. */
+void slab_cache_forget(struct slab_cache *cache);
 
 /*
  * Take up to `want` (at most SLAB_BATCH) objects out, the lowest address last, so that a LIFO hands them out in

@@ -1,0 +1,78 @@
+#include "malloc/guarded.h"
+#include "os/vm.h"
+
+#define LEAD_MOST 64 /* units; beyond, an alignment would cost too much address space */
+
+_Atomic uint64_t guarded_units;
+
+static uint32_t whole_units(size_t n)
+{
+    return (uint32_t)((n + UNIT_SIZE - 1) >> UNIT_SHIFT);
+}
+
+static size_t whole_pages(size_t n)
+{
+    return round_up(n, space.page_size);
+}
+
+/* From the end of what is open to the end of the run. */
+static bool close_tail(uint32_t unit, size_t open, uint32_t end)
+{
+    return vm_close((char *)unit_address(unit) + open, ((size_t)(end - unit) << UNIT_SHIFT) - open);
+}
+
+static void fill_in(uint32_t head, uint32_t lead, size_t n)
+{
+    struct unit *block = &space.units[head + lead];
+    block->length = whole_units(n);
+    block->guarded = 1;
+    block->lead = lead;
+    block->pages = (uint32_t)(whole_pages(n) / space.page_size);
+    space.units[head].kind = UNIT_GUARD;
+    __atomic_store_n(&block->kind, UNIT_LARGE, __ATOMIC_RELEASE);
+    atomic_fetch_add(&guarded_units, space.units[head].length - block->length);
+}
+
+void *guarded_alloc(size_t n, size_t align, bool *zeroed)
+{
+    uint32_t lead = align > UNIT_SIZE ? (uint32_t)(align >> UNIT_SHIFT) : 1;
+    if (n > PTRDIFF_MAX || align > LEAD_MOST * UNIT_SIZE || whole_units(n) >= space.unit_count)
+        return NULL;
+    uint32_t units = lead + whole_units(n) + 1;
+    uint32_t head = region_alloc(ARENA_LARGE, units, lead, zeroed);
+    if (head == UNIT_NONE)
+        return NULL;
+    char *start = unit_address(head);
+    if (!vm_close(start, (size_t)lead << UNIT_SHIFT) || !close_tail(head + lead, whole_pages(n), head + units)) {
+        if (vm_open(start, (size_t)units << UNIT_SHIFT))
+            region_free(head);
+        return NULL;
+    }
+    fill_in(head, lead, n);
+    return unit_address(head + lead);
+}
+
+bool guarded_resize(uint32_t unit, size_t n)
+{
+    struct unit *block = &space.units[unit];
+    size_t had = guarded_size(block), pages = whole_pages(n);
+    char *start = unit_address(unit);
+    if (whole_units(n) != block->length)
+        return false;
+    if (pages > had ? !vm_open(start + had, pages - had) : pages < had && !vm_close(start + pages, had - pages))
+        return false;
+    block->pages = (uint32_t)(pages / space.page_size);
+    return true;
+}
+
+uint32_t guarded_open(uint32_t unit)
+{
+    struct unit *block = &space.units[unit];
+    uint32_t head = unit - block->lead, units = space.units[head].length;
+    if (!vm_open(unit_address(head), (size_t)units << UNIT_SHIFT))
+        return UNIT_NONE;
+    atomic_fetch_sub(&guarded_units, units - block->length);
+    block->guarded = 0;
+    block->kind = UNIT_INSIDE;
+    return head;
+}

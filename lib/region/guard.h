@@ -1,0 +1,26 @@
+/*
+ * Guards: units without access, where SHEAF_HARDEN=guard asks for them.
+ *
+ * Between groups of slabs: the last of each GUARD_GROUP units of the slabs' arena is never handed out, so that a
+ * write that runs on through slabs ends there. Such units are set aside when the frontier passes them, under the
+ * region's lock, and closed afterwards without it: who finds one open for that moment could as well have come before.
+ */
+#ifndef SHEAF_REGION_GUARD_H
+#define SHEAF_REGION_GUARD_H
+
+#include "os/compiler.h"
+
+#define GUARD_GROUP 16u /* units: 1 MiB, a sixteenth of the address space */
+
+extern hidden bool guard_on;
+
+/* The first unit from `unit` up that is a guard; units count from the arena's start. */
+static inline uint32_t guard_from(uint32_t unit)
+{
+    return unit | (GUARD_GROUP - 1);
+}
+
+/* Close the guards that lie below the frontier. No lock held; safe in signal handlers. */
+void guard_close(uint32_t frontier);
+
+#endif
