@@ -250,7 +250,7 @@ static void publish_cache(const struct kmem_cache *cache)
     for (int i = 0; i < DOMAINS; i++) {
         in_barns += barn_objects(cache_barn(cache, i));
         barns_sheaves += barn_sheaves(cache_barn(cache, i));
-        barns_limit += atomic_load_explicit(&cache_barn(cache, i)->limit, memory_order_relaxed);
+        barns_limit += barn_limit(cache_barn(cache, i), cache->barn_least);
     }
     write_once(gauges[GAUGE_slabs], cache->slab.slabs);
     write_once(gauges[GAUGE_objects], (uint64_t)cache->slab.slabs * cache->slab.objects);

@@ -54,13 +54,6 @@ static bool slot_enter(unsigned slot)
     return true;
 }
 
-/* Whoever keeps a record of the counters elsewhere learns of each slow path. */
-static void publish(const struct kmem_cache *cache)
-{
-    if (unlikely(cache_publish))
-        cache_publish(cache);
-}
-
 /* ---- capacity ---- */
 
 static unsigned step_up(const struct kmem_cache *cache, unsigned capacity)
@@ -71,24 +64,28 @@ static unsigned step_up(const struct kmem_cache *cache, unsigned capacity)
     return larger < cache->capacity ? larger : cache->capacity;
 }
 
+bool cache_grow_sheaves(const struct kmem_cache *cache, unsigned slot, unsigned capacity, bool force)
+{
+    _Atomic uint64_t *spare = &slot_words(slot, SLOT_ID(cache->number))->spare;
+    _Atomic int64_t *used = &slot_head(slot)->budget_used;
+    uint64_t seen = atomic_load_explicit(spare, memory_order_relaxed);
+    while (spare_capacity(seen) < capacity) {
+        int64_t bytes = 2 * (int64_t)(capacity - spare_capacity(seen)) * cache->slab.size;
+        int64_t most = (int64_t)sheaf_config.slot_budget;
+        if (!force && atomic_load_explicit(used, memory_order_relaxed) + bytes > most)
+            return false;
+        if (atomic_compare_exchange_weak(spare, &seen, (seen & ~SPARE_CAPACITY) | (uint64_t)capacity << 32))
+            atomic_fetch_add_explicit(used, bytes, memory_order_relaxed);
+    }
+    return true;
+}
+
 /* The capacity for the next sheaf of this slot: one step larger each time one is needed, within the slot's budget. */
 static unsigned next_capacity(const struct kmem_cache *cache, unsigned slot)
 {
-    _Atomic uint64_t *spare = &slot_words(slot, SLOT_ID(cache->number))->spare;
-    uint64_t seen = atomic_load_explicit(spare, memory_order_relaxed);
-    unsigned capacity = spare_capacity(seen);
+    unsigned capacity = spare_capacity(slot_words(slot, SLOT_ID(cache->number))->spare);
     unsigned larger = step_up(cache, capacity);
-    if (likely(larger == capacity))
-        return capacity;
-    _Atomic int64_t *used = &slot_head(slot)->budget_used;
-    int64_t bytes = 2 * (int64_t)(larger - capacity) * cache->slab.size;
-    bool fits = atomic_load_explicit(used, memory_order_relaxed) + bytes <= (int64_t)sheaf_config.slot_budget;
-    if (!fits && capacity)
-        return capacity;
-    uint64_t wanted = (seen & ~SPARE_CAPACITY) | (uint64_t)larger << 32;
-    if (atomic_compare_exchange_strong(spare, &seen, wanted))
-        atomic_fetch_add_explicit(used, bytes, memory_order_relaxed);
-    return larger;
+    return likely(larger == capacity) || !cache_grow_sheaves(cache, slot, larger, !capacity) ? capacity : larger;
 }
 
 /* ---- moving sheaves ---- */
@@ -121,9 +118,10 @@ static struct barn *barn_of(struct kmem_cache *cache)
     return cache_barn(cache, slot_domain());
 }
 
-static bool put_in_barn(struct kmem_cache *cache, unsigned slot, struct sheaf *sheaf, bool force)
+bool cache_barn_put(struct kmem_cache *cache, unsigned slot, struct sheaf *sheaf, bool force)
 {
-    bool done = barn_put(barn_of(cache), sheaf, force);
+    struct barn *barn = barn_of(cache);
+    bool done = barn_put(barn, sheaf, force ? BARN_FORCE : barn_limit(barn, cache->barn_least));
     count(slot, cache->number, done ? COUNT_barn_put : COUNT_barn_put_fail, 1);
     return done;
 }
@@ -133,10 +131,10 @@ void cache_put_sheaf(struct kmem_cache *cache, unsigned slot, struct sheaf *shea
     if (cache_put_spare(slot, SLOT_ID(cache->number), sheaf))
         return;
     if (sheaf->count) {
-        if (put_in_barn(cache, slot, sheaf, false))
+        if (cache_barn_put(cache, slot, sheaf, false))
             return;
         if (!cache_flush_sheaf(cache, slot, sheaf)) {
-            put_in_barn(cache, slot, sheaf, true);
+            cache_barn_put(cache, slot, sheaf, true);
             return;
         }
     }
@@ -233,7 +231,7 @@ static struct sheaf *find_filled(struct kmem_cache *cache, unsigned slot, uint64
     if (unlikely(spare && spare->count))
         return swap_spare(cache, slot, top, spare);
     count(slot, cache->number, COUNT_barn_get_fail, 1);
-    barn_missed(barn_of(cache), cache->barn_most);
+    barn_missed(barn_of(cache), cache->barn_least, cache->barn_most);
     return refill(cache, slot, spare);
 }
 
@@ -245,7 +243,7 @@ static void *alloc_around(struct kmem_cache *cache, unsigned slot)
     if (full) {
         object = full->objects[--full->count];
         if (full->count)
-            barn_put(barn_of(cache), full, true);
+            barn_put(barn_of(cache), full, BARN_FORCE);
         else
             empty_sheaf_free(full);
     } else {
@@ -286,7 +284,7 @@ void *cache_alloc_slow(struct kmem_cache *cache)
         if (top_offset(top) && top_depth(top)) {
             if (top_full_count(top)) {
                 fold_in_place(cache, slot, top);
-                publish(cache);
+                cache_went_slow(cache);
             }
             void *object = slot_pop(id);
             if (object)
@@ -301,7 +299,7 @@ void *cache_alloc_slow(struct kmem_cache *cache)
         void *object = sheaf->objects[--sheaf->count];
         count(slot, cache->number, COUNT_alloc_slowpath, 1);
         replace_main(cache, slot, top, sheaf);
-        publish(cache);
+        cache_went_slow(cache);
         return object;
     }
     if (unlikely(cache->detour))
@@ -327,10 +325,10 @@ static struct sheaf *find_room(struct kmem_cache *cache, unsigned slot, uint64_t
     struct sheaf *spare = cache_take_spare(slot, id);
     if (spare && spare->count < spare->capacity)
         return swap_spare(cache, slot, top, spare);
-    if (spare && !put_in_barn(cache, slot, spare, false)) {
+    if (spare && !cache_barn_put(cache, slot, spare, false)) {
         if (cache_flush_sheaf(cache, slot, spare))
             return spare;
-        put_in_barn(cache, slot, spare, true);
+        cache_barn_put(cache, slot, spare, true);
     }
     return empty_sheaf_alloc(next_capacity(cache, slot));
 }
@@ -353,7 +351,7 @@ void cache_free_raw(struct kmem_cache *cache, void *object)
     if (!sheaf)
         return;
     sheaf->objects[sheaf->count++] = object;
-    barn_put(barn_of(cache), sheaf, true);
+    barn_put(barn_of(cache), sheaf, BARN_FORCE);
 }
 
 static void free_around(struct kmem_cache *cache, unsigned slot, void *object)
@@ -423,7 +421,7 @@ void cache_free_slow(struct kmem_cache *cache, void *object)
         sheaf->objects[sheaf->count++] = object;
         count(slot, cache->number, COUNT_free_slowpath, 1);
         replace_main(cache, slot, top, sheaf);
-        publish(cache);
+        cache_went_slow(cache);
         return;
     }
     free_around(cache, slot, object);

@@ -3,13 +3,12 @@
 #define ONE_SHEAF (1ull << BARN_SHEAF_SHIFT)
 #define OBJECTS   (ONE_SHEAF - 1)
 
-bool barn_put(struct barn *barn, struct sheaf *sheaf, bool force)
+bool barn_put(struct barn *barn, struct sheaf *sheaf, uint64_t limit)
 {
-    uint64_t limit = atomic_load_explicit(&barn->limit, memory_order_relaxed);
     uint64_t n = sheaf->count, add = ONE_SHEAF + n;
-    if (!force && barn_objects(barn) + n > limit)
+    if (barn_objects(barn) + n > limit)
         goto refused;
-    if ((atomic_fetch_add_explicit(&barn->held, add, memory_order_relaxed) & OBJECTS) + n > limit && !force) {
+    if ((atomic_fetch_add_explicit(&barn->held, add, memory_order_relaxed) & OBJECTS) + n > limit) {
         atomic_fetch_sub_explicit(&barn->held, add, memory_order_relaxed);
         goto refused;
     }
@@ -36,22 +35,22 @@ struct sheaf *barn_get(struct barn *barn)
     return sheaf;
 }
 
-void barn_missed(struct barn *barn, uint32_t most)
+void barn_missed(struct barn *barn, uint32_t least, uint32_t most)
 {
     if (!atomic_load_explicit(&barn->refused, memory_order_relaxed))
         return;
     atomic_store_explicit(&barn->refused, false, memory_order_relaxed);
-    uint32_t limit = atomic_load_explicit(&barn->limit, memory_order_relaxed);
-    uint64_t larger = (uint64_t)limit + limit / 2;
-    atomic_store_explicit(&barn->limit, (uint32_t)(larger < most ? larger : most), memory_order_relaxed);
+    uint64_t limit = barn_limit(barn, least);
+    uint64_t larger = limit + limit / 2 < most ? limit + limit / 2 : most;
+    atomic_store_explicit(&barn->grown, (uint32_t)(larger - least), memory_order_relaxed);
 }
 
-uint64_t barn_decay(struct barn *barn, uint32_t least)
+uint64_t barn_decay(struct barn *barn)
 {
-    uint32_t limit = atomic_load_explicit(&barn->limit, memory_order_relaxed);
+    uint32_t grown = atomic_load_explicit(&barn->grown, memory_order_relaxed);
     uint64_t now = barn_objects(barn);
     uint64_t low = atomic_exchange_explicit(&barn->low, now, memory_order_relaxed);
-    if (limit > least)
-        atomic_store_explicit(&barn->limit, limit - (limit - least) / 4, memory_order_relaxed);
+    if (grown)
+        atomic_store_explicit(&barn->grown, grown - grown / 4, memory_order_relaxed);
     return low < now ? low : now;
 }

@@ -12,7 +12,8 @@
 struct barn {
     sheaf_stack full;
     _Atomic uint64_t held;  /* objects, and in the upper 24 bits sheaves: one addition for both */
-    _Atomic uint32_t limit; /* objects; adapts, see barn_missed() */
+    _Atomic uint32_t grown; /* objects, added to the cache's least limit; adapts, see barn_missed(). Zeroed memory is
+                               a barn at its least: those of domains that nobody uses are never touched */
     _Atomic uint64_t low;   /* fewest objects since the last decay: nobody needed those */
     _Atomic bool refused;   /* since the last refill */
 } cache_aligned;
@@ -27,14 +28,21 @@ static inline uint64_t barn_sheaves(const struct barn *barn)
     return atomic_load_explicit(&barn->held, memory_order_relaxed) >> BARN_SHEAF_SHIFT;
 }
 
-/* Put it; false when it would exceed the limit. `force` is for signal handlers that have nowhere else to go. */
-bool barn_put(struct barn *barn, struct sheaf *sheaf, bool force);
+/* Objects that it may hold, in a cache whose barns begin with `least`. */
+static inline uint64_t barn_limit(const struct barn *barn, uint32_t least)
+{
+    return (uint64_t)least + atomic_load_explicit(&barn->grown, memory_order_relaxed);
+}
+
+/* Put it; false when the barn would then hold more than `limit` objects. BARN_FORCE is for who has nowhere else to go. */
+#define BARN_FORCE UINT64_MAX
+bool barn_put(struct barn *barn, struct sheaf *sheaf, uint64_t limit);
 struct sheaf *barn_get(struct barn *barn);
 
 /* A refill from slabs follows a refusal: the barn was too small for the traffic. Grow towards `most`. */
-void barn_missed(struct barn *barn, uint32_t most);
+void barn_missed(struct barn *barn, uint32_t least, uint32_t most);
 
-/* One step of decay: how many objects were not needed since the last one; the limit shrinks towards `least`. */
-uint64_t barn_decay(struct barn *barn, uint32_t least);
+/* One step of decay: how many objects were not needed since the last one; the limit shrinks towards the least. */
+uint64_t barn_decay(struct barn *barn);
 
 #endif

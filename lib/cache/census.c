@@ -43,7 +43,7 @@ void cache_census(const struct kmem_cache *cache, struct cache_census *census)
     for (int i = 0; i < DOMAINS; i++) {
         census->in_barns += barn_objects(cache_barn(cache, i));
         census->barn_sheaves += barn_sheaves(cache_barn(cache, i));
-        census->barn_limit += atomic_load_explicit(&cache_barn(cache, i)->limit, memory_order_relaxed);
+        census->barn_limit += barn_limit(cache_barn(cache, i), cache->barn_least);
     }
     uint64_t in = cache->inherited + allocs;
     census->in_use = in > frees ? in - frees : 0;

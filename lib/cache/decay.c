@@ -22,7 +22,7 @@ static void empty_barn(struct kmem_cache *cache, struct barn *barn, uint64_t obj
     while (objects > 0 && (sheaf = barn_get(barn))) {
         objects -= objects < sheaf->count ? objects : sheaf->count;
         if (!cache_flush_sheaf(cache, 0, sheaf)) {
-            barn_put(barn, sheaf, true);
+            barn_put(barn, sheaf, BARN_FORCE);
             return;
         }
         empty_sheaf_free(sheaf);
@@ -95,7 +95,7 @@ static void drain_idle(struct kmem_cache *cache, unsigned slot)
  */
 static uint64_t can_spare(struct kmem_cache *cache, struct barn *barn, bool growing)
 {
-    uint64_t unneeded = barn_decay(barn, cache->barn_least);
+    uint64_t unneeded = barn_decay(barn);
     uint64_t held = barn_objects(barn);
     uint64_t out = (uint64_t)read_once(cache->slab.slabs) * cache->slab.objects - read_once(cache->slab.free);
     return growing && out < 2 * held ? held : unneeded;

@@ -135,8 +135,6 @@ static void barn_setup(struct kmem_cache *cache, uint32_t size)
     cache->barn_least = (uint32_t)(least < UINT32_MAX ? least : UINT32_MAX);
     most = most > least ? most : least;
     cache->barn_most = (uint32_t)(most < UINT32_MAX ? most : UINT32_MAX);
-    for (int i = 0; i < DOMAINS; i++)
-        atomic_store_explicit(&cache_barn(cache, i)->limit, cache->barn_least, memory_order_relaxed);
 }
 
 void cache_setup(unsigned number, const char *name, uint32_t object_size, uint32_t size, uint32_t align,

@@ -58,6 +58,11 @@ extern hidden bool cache_layer_ready;
 
 /* Called after each slow path when somebody keeps a record (the preloaded object does); NULL otherwise. */
 extern void (*cache_publish)(const struct kmem_cache *cache);
+static inline void cache_went_slow(const struct kmem_cache *cache)
+{
+    if (unlikely(cache_publish != NULL))
+        cache_publish(cache);
+}
 
 /* Give number `number` its name and geometry. */
 void cache_setup(unsigned number, const char *name, uint32_t object_size, uint32_t size, uint32_t align,
@@ -85,6 +90,15 @@ bool cache_flush_sheaf(struct kmem_cache *cache, unsigned slot, struct sheaf *sh
 /* Its objects to the slabs, itself to the pool of empty ones; into the barn as it is where the slabs cannot be had
  * now. */
 void cache_discard_sheaf(struct kmem_cache *cache, unsigned slot, struct sheaf *sheaf);
+
+/* Give it to the current domain's barn; false: that is full, unless `force`. */
+bool cache_barn_put(struct kmem_cache *cache, unsigned slot, struct sheaf *sheaf, bool force);
+
+/* Let the slot's sheaves hold so many; false when its budget does not allow that, unless `force`. */
+bool cache_grow_sheaves(const struct kmem_cache *cache, unsigned slot, unsigned capacity, bool force);
+
+/* There is no memory: count it. NULL, with errno set. */
+void *cache_alloc_failed(struct kmem_cache *cache);
 
 /* Make it the slot's spare; false when there is one. */
 bool cache_put_spare(unsigned slot, uintptr_t id, struct sheaf *sheaf);

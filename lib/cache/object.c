@@ -13,22 +13,27 @@ static void *alloc(struct kmem_cache *cache)
     return likely(object != NULL) ? object : cache_alloc_slow(cache);
 }
 
-static noinline_cold void *alloc_failed(struct kmem_cache *cache, gfp_t flags)
+void *cache_alloc_failed(struct kmem_cache *cache)
+{
+    __atomic_fetch_add(&cache->alloc_fail, 1, __ATOMIC_RELAXED);
+    errno = ENOMEM;
+    return NULL;
+}
+
+static noinline_cold void *alloc_reserved(struct kmem_cache *cache, gfp_t flags)
 {
     void *object = flags & __GFP_MEMALLOC ? reserve_take(cache) : NULL;
     if (object) {
         count(slot_counting(), cache->number, COUNT_alloc_slowpath, 1);
         return unlikely(cache->detour) ? detour_present(cache, object, cache->object_size, 1) : object;
     }
-    __atomic_fetch_add(&cache->alloc_fail, 1, __ATOMIC_RELAXED);
-    errno = ENOMEM;
-    return NULL;
+    return cache_alloc_failed(cache);
 }
 
 sheaf_export void *kmem_cache_alloc(struct kmem_cache *cache, gfp_t flags)
 {
     void *object = alloc(cache);
-    if (unlikely(!object) && !(object = alloc_failed(cache, flags)))
+    if (unlikely(!object) && !(object = alloc_reserved(cache, flags)))
         return NULL;
     if (flags & __GFP_ZERO)
         memset(object, 0, cache->object_size);

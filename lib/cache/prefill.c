@@ -58,13 +58,6 @@ static void pour(struct sheaf *into, struct sheaf *from)
     from->count = (uint16_t)(from->count - n);
 }
 
-/* Whoever keeps a record of the counters learns of what went beyond the slot. */
-static void publish(const struct kmem_cache *cache)
-{
-    if (unlikely(cache_publish != NULL))
-        cache_publish(cache);
-}
-
 /* ---- giving sheaves back that are private ---- */
 
 void cache_discard_sheaf(struct kmem_cache *cache, unsigned slot, struct sheaf *sheaf)
@@ -72,7 +65,7 @@ void cache_discard_sheaf(struct kmem_cache *cache, unsigned slot, struct sheaf *
     while (sheaf->count && reserve_short(&cache->reserve) && reserve_put(cache, sheaf->objects[sheaf->count - 1]))
         sheaf->count--;
     if (sheaf->count && !cache_flush_sheaf(cache, slot, sheaf))
-        barn_put(cache_barn(cache, slot_domain()), sheaf, true);
+        barn_put(cache_barn(cache, slot_domain()), sheaf, BARN_FORCE);
     else
         empty_sheaf_free(sheaf);
 }
@@ -86,34 +79,15 @@ static void discard_all(struct kmem_cache *cache, unsigned slot, struct sheaf *s
     }
 }
 
-/* Sheaves of the slot may hold that many from now on; false when its budget does not allow that. */
-static bool slot_allows(const struct kmem_cache *cache, unsigned slot, unsigned capacity)
-{
-    _Atomic uint64_t *spare = &slot_words(slot, SLOT_ID(cache->number))->spare;
-    uint64_t seen = atomic_load_explicit(spare, memory_order_relaxed);
-    while (spare_capacity(seen) < capacity) {
-        _Atomic int64_t *used = &slot_head(slot)->budget_used;
-        int64_t bytes = 2 * (int64_t)(capacity - spare_capacity(seen)) * cache->slab.size;
-        if (atomic_load_explicit(used, memory_order_relaxed) + bytes > (int64_t)sheaf_config.slot_budget)
-            return false;
-        if (atomic_compare_exchange_weak(spare, &seen, (seen & ~SPARE_CAPACITY) | (uint64_t)capacity << 32))
-            atomic_fetch_add_explicit(used, bytes, memory_order_relaxed);
-    }
-    return true;
-}
-
 /* The spare's place, else the barn, else the slabs. True for the first. */
 static bool put_back(struct kmem_cache *cache, unsigned slot, struct sheaf *sheaf)
 {
     bool fits = sheaf->capacity <= cache->capacity && !reserve_short(&cache->reserve);
-    if (fits && slot_allows(cache, slot, sheaf->capacity) && cache_put_spare(slot, SLOT_ID(cache->number), sheaf))
+    if (fits && cache_grow_sheaves(cache, slot, sheaf->capacity, false) &&
+        cache_put_spare(slot, SLOT_ID(cache->number), sheaf))
         return true;
-    if (fits && sheaf->count) {
-        bool taken = barn_put(cache_barn(cache, slot_domain()), sheaf, false);
-        count(slot, cache->number, taken ? COUNT_barn_put : COUNT_barn_put_fail, 1);
-        if (taken)
-            return false;
-    }
+    if (fits && sheaf->count && cache_barn_put(cache, slot, sheaf, false))
+        return false;
     cache_discard_sheaf(cache, slot, sheaf);
     return false;
 }
@@ -130,7 +104,7 @@ static void fill_from_barn(struct kmem_cache *cache, unsigned slot, struct sheaf
             return;
         pour(sheaf, full);
         if (full->count)
-            barn_put(barn, full, true); /* it was within the limit before */
+            barn_put(barn, full, BARN_FORCE); /* it was within the limit before */
         else
             empty_sheaf_free(full);
     }
@@ -240,17 +214,10 @@ static struct sheaf *prefill(struct kmem_cache *cache, unsigned slot, unsigned s
         sheaf = larger;
     }
     bool filled = fill(cache, slot, sheaf, size, flags);
-    publish(cache);
+    cache_went_slow(cache);
     if (filled)
         return sheaf;
     put_back(cache, slot, sheaf);
-    return NULL;
-}
-
-static void *no_memory(struct kmem_cache *cache)
-{
-    __atomic_fetch_add(&cache->alloc_fail, 1, __ATOMIC_RELAXED);
-    errno = ENOMEM;
     return NULL;
 }
 
@@ -275,10 +242,10 @@ sheaf_export struct slab_sheaf *kmem_cache_prefill_sheaf(struct kmem_cache *cach
     } else {
         count(slot, cache->number, COUNT_sheaf_prefill_oversize, 1);
         sheaf = fails(cache, size) ? NULL : collect(cache, slot, size, 0, flags);
-        publish(cache);
+        cache_went_slow(cache);
     }
     if (unlikely(!sheaf))
-        return no_memory(cache);
+        return cache_alloc_failed(cache);
     sheaf->bottom = lent_mark(cache);
     count(slot, cache->number, COUNT_prefill_objects, total(sheaf));
     return (struct slab_sheaf *)sheaf;
@@ -312,7 +279,7 @@ sheaf_export int kmem_cache_refill_sheaf(struct kmem_cache *cache, gfp_t flags, 
     bool failed = fails(cache, size - has);
     struct sheaf *more = failed ? NULL : collect(cache, slot, size - has, oversize ? 0 : room, flags);
     if (!more) {
-        no_memory(cache);
+        cache_alloc_failed(cache);
         return -ENOMEM;
     }
     count(slot, cache->number, COUNT_prefill_objects, total(more));
@@ -373,5 +340,5 @@ sheaf_export void kmem_cache_return_sheaf(struct kmem_cache *cache, gfp_t flags,
     bool fast = put_back(cache, slot, sheaf);
     count(slot, cache->number, fast ? COUNT_sheaf_return_fast : COUNT_sheaf_return_slow, 1);
     if (unlikely(!fast))
-        publish(cache);
+        cache_went_slow(cache);
 }

@@ -32,7 +32,7 @@ uint64_t takeover_count(void)
 static void dispose(struct kmem_cache *cache, unsigned slot, struct sheaf *sheaf)
 {
     if (sheaf->count && !cache_flush_sheaf(cache, slot, sheaf)) {
-        barn_put(cache_barn(cache, 0), sheaf, true);
+        barn_put(cache_barn(cache, 0), sheaf, BARN_FORCE);
         return;
     }
     empty_sheaf_free(sheaf);

@@ -113,13 +113,13 @@ unsigned probe_region_units(void)
 
 unsigned probe_barn_accepts(unsigned limit, unsigned n, unsigned each)
 {
-    struct barn barn = {.full = 0, .limit = limit};
+    struct barn barn = {.full = 0};
     unsigned accepted = 0;
     malloc_init();
     for (unsigned i = 0; i < n; i++) {
         struct sheaf *sheaf = empty_sheaf_alloc(61);
         sheaf->count = (uint16_t)each;
-        if (barn_put(&barn, sheaf, false)) {
+        if (barn_put(&barn, sheaf, limit)) {
             accepted++;
         } else {
             sheaf->count = 0;
