@@ -123,6 +123,8 @@ bool cache_barn_put(struct kmem_cache *cache, unsigned slot, struct sheaf *sheaf
     struct barn *barn = barn_of(cache);
     bool done = barn_put(barn, sheaf, force ? BARN_FORCE : barn_limit(barn, cache->barn_least));
     count(slot, cache->number, done ? COUNT_barn_put : COUNT_barn_put_fail, 1);
+    uint64_t *traffic = &slot_head(slot)->barn_traffic; /* racy on purpose, as slow_calls */
+    write_once(*traffic, read_once(*traffic) + (uint64_t)sheaf->count * cache->slab.size);
     return done;
 }
 

@@ -45,12 +45,12 @@ void barn_missed(struct barn *barn, uint32_t least, uint32_t most)
     atomic_store_explicit(&barn->grown, (uint32_t)(larger - least), memory_order_relaxed);
 }
 
-uint64_t barn_decay(struct barn *barn)
+uint64_t barn_decay(struct barn *barn, bool shrink)
 {
     uint32_t grown = atomic_load_explicit(&barn->grown, memory_order_relaxed);
     uint64_t now = barn_objects(barn);
     uint64_t low = atomic_exchange_explicit(&barn->low, now, memory_order_relaxed);
-    if (grown)
+    if (shrink && grown)
         atomic_store_explicit(&barn->grown, grown - grown / 4, memory_order_relaxed);
     return low < now ? low : now;
 }

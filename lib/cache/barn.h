@@ -42,7 +42,8 @@ struct sheaf *barn_get(struct barn *barn);
 /* A refill from slabs follows a refusal: the barn was too small for the traffic. Grow towards `most`. */
 void barn_missed(struct barn *barn, uint32_t least, uint32_t most);
 
-/* One step of decay: how many objects were not needed since the last one; the limit shrinks towards the least. */
-uint64_t barn_decay(struct barn *barn);
+/* One step of decay: how many objects were not needed since the last one; with `shrink`, the limit
+ * goes towards the least. */
+uint64_t barn_decay(struct barn *barn, bool shrink);
 
 #endif

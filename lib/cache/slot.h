@@ -36,8 +36,8 @@ struct slot_head {               /* words 0 to 15 */
     uint64_t none[2];            /* of cache number 0 */
     _Atomic uint64_t lock;       /* without rseq: 1 while an operation is under way */
     _Atomic int64_t budget_used; /* bytes of objects that its sheaves may hold */
-    uint64_t unused;
-    uint64_t slow_calls;  /* decay: looks at the clock now and then */
+    uint64_t barn_traffic; /* decay: bytes of objects that went to barns from here, since its last step */
+    uint64_t slow_calls;   /* decay: looks at the clock now and then */
     uint64_t constant[3]; /* [6] .. [8] in slot 0 */
 
     /* Of slot 0 alone, one cache line with the mark: what the fast paths read. */
