@@ -104,17 +104,20 @@ static __attribute__((noinline)) void *malloc_slowest(size_t n)
     return alloc(n, false);
 }
 
-/*
- * What malloc_fast() leaves: classes that its table does not hold, and all where the slot is not mm_cid. A function
- * without a frame; the rest is out of line.
- */
+/* What malloc_try() leaves: classes that its table does not hold, and all where the slot is not mm_cid. */
+static always_inline void *try_rest(size_t n)
+{
+    if (n < fast_head(cpu_base)->limit)
+        return rseq_pop(cpu_base, class_table(cpu_base)->small[n]);
+    if (likely(n - SMALL_MOST - 1 < CLASS_MOST - SMALL_MOST) && likely(fast_head(any_base)->limit))
+        return rseq_pop(any_base, class_table(any_base)->large[(n + 127) >> 7]);
+    return NULL;
+}
+
+/* A function without a frame; the rest is out of line. */
 __attribute__((noinline)) void *malloc_slow(size_t n)
 {
-    void *object = NULL;
-    if (n < fast_head(cpu_base)->limit)
-        object = rseq_pop(cpu_base, class_table(cpu_base)->small[n]);
-    else if (likely(n - SMALL_MOST - 1 < CLASS_MOST - SMALL_MOST) && likely(fast_head(any_base)->limit))
-        object = rseq_pop(any_base, class_table(any_base)->large[(n + 127) >> 7]);
+    void *object = try_rest(n);
     return likely(object != NULL) ? object : malloc_slowest(n);
 }
 
@@ -123,7 +126,7 @@ void *malloc_zeroed(size_t n)
     return alloc(n, true);
 }
 
-void *malloc_aligned(size_t align, size_t n)
+static __attribute__((noinline)) void *aligned_slowest(size_t align, size_t n)
 {
     if (unlikely(!malloc_init()))
         return no_memory();
@@ -141,6 +144,12 @@ void *malloc_aligned(size_t align, size_t n)
         p = large_fails(n) ? NULL : large_alloc(n, align, false);
     }
     return p ? p : no_memory();
+}
+
+void *malloc_aligned(size_t align, size_t n)
+{
+    void *object = try_rest(size_for_aligned(align, n));
+    return likely(object != NULL) ? object : aligned_slowest(align, n);
 }
 
 /* ---- free ---- */

@@ -1,5 +1,6 @@
 #include "region/huge.h"
 #include "region/region.h"
+#include "os/clock.h"
 #include "os/vm.h"
 
 #define WINDOW     32u /* units: 2 MiB */
@@ -8,6 +9,9 @@
     1024u /* windows advised against one by one: each may split a mapping, of which there are 65530                  \
            */
 #define NOT_STARTED UNIT_NONE
+#define SMALL_PAGES 768u /* dear: more than so many faults of small pages; half as many again as a window has */
+#define SMALL_NS    1000u /* what a fault of a small page costs at least: 1000 to 1600 here */
+#define SKIP_MOST   64u  /* windows */
 
 static _Atomic uint32_t start; /* one more than the first unit that may be huge; 0: not yet, NOT_STARTED: never */
 static uint32_t limit;
@@ -28,6 +32,51 @@ void huge_grown(uint64_t in_use, uint32_t frontier, uint32_t end)
         return;
     limit = end;
     vm_advise_huge(unit_address(first), (size_t)(end - first) << UNIT_SHIFT, true);
+}
+
+static uint64_t touch_ns(uint32_t unit)
+{
+    uint64_t begin = clock_thread_ns();
+    *(volatile char *)unit_address(unit) = 0;
+    return clock_thread_ns() - begin;
+}
+
+/* The windows [first, first + n) are to get small pages. */
+static void skip_windows(uint32_t first, uint32_t n)
+{
+    uint32_t end = limit - first < n * WINDOW ? limit : first + n * WINDOW;
+    for (uint32_t window = first; window < end; window += WINDOW)
+        if (!space.units[window].plain) {
+            space.units[window].plain = 1;
+            atomic_fetch_add(&plain, 1);
+        }
+    vm_advise_huge(unit_address(first), (size_t)(end - first) << UNIT_SHIFT, false);
+}
+
+/* Racy: two threads that enter windows at once may both skip, or take each other's cost for the usual one. */
+void huge_touch(uint32_t unit, uint32_t units)
+{
+    static _Atomic uint32_t small_ns = SMALL_NS, skip = 1;
+    uint32_t first = atomic_load_explicit(&start, memory_order_relaxed);
+    uint32_t window = (uint32_t)round_up(unit, WINDOW);
+    if (likely(window >= unit + units) || first - 1 >= NOT_STARTED - 1 || window < first - 1 || window >= limit)
+        return;
+    uint64_t ns = touch_ns(window);
+    if (space.units[window].plain) {
+        uint32_t usual = atomic_load_explicit(&small_ns, memory_order_relaxed);
+        uint32_t now = ns < 4ull * usual ? (uint32_t)ns : 4 * usual; /* not where it was preempted */
+        now = now > SMALL_NS ? now : SMALL_NS;
+        atomic_store_explicit(&small_ns, (3 * usual + now) / 4, memory_order_relaxed);
+        return;
+    }
+    if (ns <= (uint64_t)SMALL_PAGES * atomic_load_explicit(&small_ns, memory_order_relaxed)) {
+        atomic_store_explicit(&skip, 1, memory_order_relaxed);
+        return;
+    }
+    uint32_t n = atomic_load_explicit(&skip, memory_order_relaxed);
+    atomic_store_explicit(&skip, n < SKIP_MOST ? 2 * n : n, memory_order_relaxed);
+    if (limit - window > WINDOW && atomic_load_explicit(&plain, memory_order_relaxed) + n <= PLAIN_MOST)
+        skip_windows(window + WINDOW, n);
 }
 
 static void make_plain(uint32_t window)

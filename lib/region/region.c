@@ -374,6 +374,8 @@ uint32_t region_alloc(enum arena_kind kind, uint32_t units, uint32_t align, bool
     uint32_t debt = take_debt();
     lock_release(&region.lock);
     huge_grown(in_use, frontier, end);
+    if (*zeroed)
+        huge_touch(unit, units);
     if (unlikely(guard_on))
         guard_close(frontier);
     if (unlikely(debt))
