@@ -1,0 +1,59 @@
+// Memory goes back without being asked: by growth and by traffic. (By age: tests/conformance.)
+#include "catch.hpp"
+#include "probe.h"
+
+#include <chrono>
+#include <thread>
+#include <vector>
+
+static std::vector<void *> take(kmem_cache *cache, size_t n)
+{
+    std::vector<void *> objects(n);
+    for (auto &o : objects)
+        o = kmem_cache_alloc(cache, GFP_KERNEL);
+    return objects;
+}
+
+static void give(kmem_cache *cache, const std::vector<void *> &objects)
+{
+    for (void *o : objects)
+        kmem_cache_free(cache, o);
+}
+
+TEST_CASE("new memory is paid for with what has been free for a while")
+{
+    constexpr size_t mib = 1 << 20;
+    sheaf_malloc_trim();
+    void *block = sheaf_malloc(32 * mib);
+    REQUIRE(block);
+    sheaf_free(block);
+    uint64_t before = probe_warm_bytes();
+    REQUIRE(before >= 32 * mib);
+    std::this_thread::sleep_for(std::chrono::milliseconds(80));
+    kmem_cache *cache = kmem_cache_create("growing", 8192, nullptr, 0);
+    auto objects = take(cache, 16 * mib / 8192);
+    CHECK(probe_warm_bytes() <= before - 14 * mib); // what was not a MiB yet is still owed
+    give(cache, objects);
+    kmem_cache_destroy(cache);
+}
+
+TEST_CASE("what a cache left in its barn goes back when others make traffic")
+{
+    kmem_cache *old = kmem_cache_create("went-out-of-use", 1024, nullptr, 0);
+    kmem_cache *busy = kmem_cache_create("in-use", 1024, nullptr, 0);
+    give(old, take(old, 400));
+    probe_census census;
+    probe_take_census(old, &census);
+    REQUIRE(census.in_barns > 0);
+    for (int i = 0; i < 60; i++) // 60 MiB in all
+        give(busy, take(busy, 1024));
+    probe_take_census(old, &census);
+    CHECK(census.in_barns == 0);
+    CHECK(census.in_sheaves == 0);
+    probe_take_census(busy, &census);
+    CHECK(census.in_barns > 0); // it uses what it has there
+    probe_check(old);
+    probe_check(busy);
+    kmem_cache_destroy(old);
+    kmem_cache_destroy(busy);
+}
