@@ -263,7 +263,7 @@ void *cache_alloc_raw(struct kmem_cache *cache)
     unsigned slot = slot_counting();
     cache_decay(slot);
     void *object = alloc_around(cache, slot);
-    publish(cache);
+    cache_went_slow(cache);
     return object;
 }
 
