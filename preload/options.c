@@ -2,9 +2,11 @@
  */
 #define _GNU_SOURCE
 #include "cache/config.h"
+#include "cache/debug_spec.h"
 #include "cache/fail.h"
 #include "cache/harden.h"
 #include "os/message.h"
+#include "os/vm.h"
 #include "os/text.h"
 #include "cache/sheaf.h"
 
@@ -83,10 +85,26 @@ static bool set_choice(const char *value, const char *const *words, unsigned *in
     return false;
 }
 
+/* Programs write over their environment (setproctitle). NULL when there is no memory. */
+static const char *keep_text(const char *value)
+{
+    char *kept = vm_map(round_up(strlen(value) + 1, vm_page_size()), vm_page_size());
+    return kept ? strcpy(kept, value) : NULL;
+}
+
+static const char *set_debug(struct sheaf_config *config, const char *value)
+{
+    const char *wrong = debug_spec_wrong(value);
+    if (!wrong)
+        config->debug = *value ? keep_text(value) : NULL;
+    return wrong;
+}
+
 static const char *set_text(struct sheaf_config *config, enum option_index which, const char *value)
 {
     static const char *const rseq_words[] = {"auto", "libc", "off", NULL};
     static const char *const slots_words[] = {"auto", "mm_cid", "cpu_id", NULL};
+    static const char *const action_words[] = {"abort", "continue", NULL};
     static const char *const mode_words[] = {"normal", "tiny", NULL};
     unsigned index;
     switch (which) {
@@ -104,6 +122,16 @@ static const char *set_text(struct sheaf_config *config, enum option_index which
         if (!set_choice(value, mode_words, &index))
             return "wants normal or tiny";
         config->tiny = index;
+        return NULL;
+    case OPTION_debug:
+        return set_debug(config, value);
+    case OPTION_debug_log:
+        config->debug_log = *value ? keep_text(value) : NULL;
+        return NULL;
+    case OPTION_debug_action:
+        if (!set_choice(value, action_words, &index))
+            return "wants abort or continue";
+        config->debug_go_on = index;
         return NULL;
     case OPTION_fail:
         return fail_configure(value);
@@ -153,6 +181,12 @@ static void set_number(struct sheaf_config *config, enum option_index which, uin
         break;
     case OPTION_stats:
         config->stats = n;
+        break;
+    case OPTION_validate:
+        config->validate = n;
+        break;
+    case OPTION_leaks:
+        config->leaks = n;
         break;
     default:
         break;

@@ -1,6 +1,7 @@
 /* What happens at the first allocation: the record, fork handlers. */
 #define _GNU_SOURCE
 #include "cache/fail.h"
+#include "cache/debug.h"
 #include "cache/kmem_cache.h"
 #include "malloc/malloc.h"
 #include "preload/record.h"
@@ -101,6 +102,12 @@ static void print_stats(void)
     malloc_stats();
 }
 
+static void look_at_debugged(void)
+{
+    reopen_error_output();
+    debug_at_exit();
+}
+
 static void print_failures(void)
 {
     reopen_error_output();
@@ -122,6 +129,10 @@ void sheaf_started(void)
     if (fail_is_on()) {
         keep_error_output();
         atexit(print_failures);
+    }
+    if (sheaf_config.validate || sheaf_config.leaks) {
+        keep_error_output();
+        atexit(look_at_debugged);
     }
     if (sheaf_config.stats) {
         keep_error_output();

@@ -34,7 +34,8 @@ static inline uint64_t barn_limit(const struct barn *barn, uint32_t least)
     return (uint64_t)least + atomic_load_explicit(&barn->grown, memory_order_relaxed);
 }
 
-/* Put it; false when the barn would then hold more than `limit` objects. BARN_FORCE is for who has nowhere else to go. */
+/* Put it; false when the barn would then hold more than `limit` objects. BARN_FORCE is for who has nowhere else to
+ * go. */
 #define BARN_FORCE UINT64_MAX
 bool barn_put(struct barn *barn, struct sheaf *sheaf, uint64_t limit);
 struct sheaf *barn_get(struct barn *barn);

@@ -31,6 +31,11 @@ struct sheaf_config {
     char capacity[256]; /* "N" or "CACHE=N,CACHE=N", checked */
     bool stats;
     struct harden_config harden;
+    const char *debug;     /* what is debugged (cache/debug_spec.h), checked; NULL: nothing */
+    const char *debug_log; /* file for reports; NULL: standard error */
+    bool debug_go_on;      /* after a report: repair and go on, do not abort */
+    bool validate;         /* check all debugged objects at exit */
+    bool leaks;            /* tell at exit what is live */
 };
 
 #define SHEAF_CONFIG_DEFAULT                                                                                         \

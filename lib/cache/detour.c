@@ -1,14 +1,19 @@
 #include "cache/detour.h"
+#include "cache/debug.h"
+#include "cache/debug_spec.h"
 #include "cache/fail.h"
 #include "cache/harden.h"
 
-uint16_t detour_for(const struct kmem_cache *cache, slab_flags_t flags)
+uint16_t detour_for(const char *name, slab_flags_t flags)
 {
-    (void)flags;
-    uint16_t detour = fail_concerns(cache->name, false) ? DETOUR_FAIL : 0;
-    if (harden_objects())
+    unsigned detour = 0;
+    if (unlikely(flags & DEBUG_LOOKS) && debug_start())
+        detour |= DETOUR_DEBUG;
+    if (unlikely(fail_concerns(name, flags & SLAB_FAILSLAB)))
+        detour |= DETOUR_FAIL;
+    if (unlikely(harden_objects()))
         detour |= DETOUR_HARDEN;
-    return detour;
+    return (uint16_t)detour;
 }
 
 void *detour_alloc(struct kmem_cache *cache, size_t size, size_t align)
@@ -22,18 +27,21 @@ void *detour_alloc(struct kmem_cache *cache, size_t size, size_t align)
 
 void *detour_present(struct kmem_cache *cache, void *raw, size_t size, size_t align)
 {
-    (void)size, (void)align;
     if (cache->detour & DETOUR_HARDEN)
         harden_alloc(cache, raw);
-    return raw;
+    return cache->detour & DETOUR_DEBUG ? debug_present(cache, raw, size, align) : raw;
 }
 
 void *detour_free(struct kmem_cache *cache, void *object)
 {
-    return cache->detour & DETOUR_HARDEN ? harden_free(cache, object) : object;
+    if (cache->detour & DETOUR_DEBUG)
+        object = debug_free(cache, object);
+    return object && cache->detour & DETOUR_HARDEN ? harden_free(cache, object) : object;
 }
 
 size_t detour_size(const struct kmem_cache *cache, const void *p)
 {
+    if (cache->detour & DETOUR_DEBUG)
+        return debug_size(cache, p);
     return cache->slab.size - ((uintptr_t)p - (uintptr_t)slab_object(&cache->slab, p));
 }

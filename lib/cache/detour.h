@@ -20,8 +20,8 @@ enum detour {
     DETOUR_FAIL = 4,   /* allocations fail when that is asked for */
 };
 
-/* Which detours the cache takes, by the options and its create flags. Its name and is_malloc are set. */
-uint16_t detour_for(const struct kmem_cache *cache, slab_flags_t flags);
+/* Which detours a cache of that name takes, by its flags (debug_flags()) and the options. */
+uint16_t detour_for(const char *name, slab_flags_t flags);
 
 /* One object for a request of `size` bytes, at most the cache's object size, aligned to `align` (a power of two) or
  * as the cache's objects are, whatever is more. NULL: no memory. */

@@ -1,4 +1,5 @@
 #include "cache/harden.h"
+#include "cache/detour.h"
 #include "cache/kmem_cache.h"
 #include "cache/misuse.h"
 #include "cache/quarantine.h"
@@ -69,10 +70,10 @@ bool harden_objects(void)
     return on->zero_free || on->zero_alloc || on->quarantine;
 }
 
-/* What a constructor made survives free. */
+/* What a constructor made survives free, and so does what debugging put there to see it change. */
 bool harden_keeps(const struct kmem_cache *cache)
 {
-    return cache->slab.ctor != NULL;
+    return cache->slab.ctor || cache->detour & DETOUR_DEBUG;
 }
 
 void harden_alloc(const struct kmem_cache *cache, void *object)

@@ -1,7 +1,9 @@
 #include "cache/kmem_cache.h"
+#include "cache/debug.h"
 #include "cache/detour.h"
 #include "cache/quarantine.h"
 #include "cache/takeover.h"
+#include "cache/debug_spec.h"
 #include "os/cpu.h"
 #include "os/message.h"
 #include "os/vm.h"
@@ -144,17 +146,21 @@ void cache_setup(unsigned number, const char *name, uint32_t object_size, uint32
     struct slab_cache geometry = {.size = 0};
     strncpy(cache->name, name, sizeof(cache->name) - 1);
     cache->is_malloc = is_malloc;
+    if (unlikely(sheaf_config.debug != NULL))
+        flags |= debug_spec_flags(sheaf_config.debug, name);
     cache->flags = flags;
-    cache->detour = detour_for(cache, flags);
-    slab_cache_init(&geometry, number, size, args ? args->ctor : NULL);
+    cache->object_size = object_size;
+    cache->slab.ctor = args ? args->ctor : NULL;
+    cache->detour = detour_for(name, flags);
+    if (unlikely(cache->detour & DETOUR_DEBUG))
+        size = debug_layout(cache, object_size, align);
+    slab_cache_init(&geometry, number, size, NULL);
     cache->slab.units = geometry.units;
     cache->slab.objects = geometry.objects;
     cache->slab.reciprocal = geometry.reciprocal;
     cache->slab.number = geometry.number;
-    cache->slab.ctor = geometry.ctor;
     if (unlikely(sheaf_config.harden.random))
         slab_cache_shuffle(&cache->slab, geometry.objects, size);
-    cache->object_size = object_size;
     cache->align = align;
     cache->number = (uint16_t)number;
     capacity_setup(cache, size, args ? args->sheaf_capacity : 0);
@@ -194,8 +200,8 @@ sheaf_export struct kmem_cache *kmem_cache_create(const char *name, unsigned siz
                                                   slab_flags_t flags)
 {
     uint32_t align = alignment_for(size, args, flags);
-    if (!name || !size || size > 32768 || (flags & ~SLAB_HWCACHE_ALIGN) || !is_power_of_two(align) || align > 4096 ||
-        (args && args->align && !is_power_of_two(args->align)) ||
+    if (!name || !size || size > 32768 || (flags & ~(SLAB_HWCACHE_ALIGN | DEBUG_FLAGS)) || !is_power_of_two(align) ||
+        align > 4096 || (args && args->align && !is_power_of_two(args->align)) ||
         (args && args->sheaf_capacity > sheaf_capacity_of(SHEAF_ORDER_MAX))) {
         errno = EINVAL;
         return NULL;

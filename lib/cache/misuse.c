@@ -1,12 +1,23 @@
 #include "cache/misuse.h"
+#include "cache/debug_report.h"
 #include "cache/kmem_cache.h"
 #include "os/message.h"
 
 #include <stdlib.h>
 
+static void tell_debugging(const char *kind, const void *p, const char *what, const char *done)
+{
+    struct debug_report report = {.kind = kind, .pointer = p, .cache = what, .done = done};
+    debug_report_only(&report);
+}
+
 noinline_cold void misuse_report(const char *kind, const void *p, const char *what)
 {
     struct message m = {.length = 0};
+    if (debug_on()) {
+        tell_debugging(kind, p, what, NULL);
+        abort();
+    }
     message_text(&m, "sheaf: ");
     message_text(&m, kind);
     message_text(&m, " ");
@@ -16,6 +27,13 @@ noinline_cold void misuse_report(const char *kind, const void *p, const char *wh
     message_text(&m, ")");
     message_write(&m);
     abort();
+}
+
+noinline_cold void misuse_tell(const char *kind, const void *p, const char *what)
+{
+    if (!debug_on() || !sheaf_config.debug_go_on)
+        misuse_report(kind, p, what);
+    tell_debugging(kind, p, what, "ignored");
 }
 
 noinline_cold void misuse_slab(const struct kmem_cache *cache, const struct slab_report *report)

@@ -57,10 +57,14 @@ static struct kmem_cache *cache_of(const void *object)
 static void free_checked(struct kmem_cache *cache, void *object)
 {
     struct kmem_cache *owner = cache_of(object);
-    if (unlikely(!owner))
-        misuse_report("free of foreign pointer", object, cache->name);
-    if (unlikely(owner != cache))
-        misuse_report("free to the wrong cache of", object, owner->name);
+    if (unlikely(!owner)) {
+        misuse_tell("free of foreign pointer", object, cache->name);
+        return;
+    }
+    if (unlikely(owner != cache)) {
+        misuse_tell("free to the wrong cache of", object, owner->name);
+        cache = owner;
+    }
     if (unlikely(!slot_push(SLOT_ID(cache->number), object)))
         cache_free_slow(cache, object);
 }

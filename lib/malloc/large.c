@@ -1,4 +1,5 @@
 #include "malloc/large.h"
+#include "malloc/large_debug.h"
 #include "cache/kmem_cache.h"
 #include "cache/misuse.h"
 #include "cache/quarantine.h"
@@ -7,6 +8,7 @@
 #include "region/outside.h"
 
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define REMAP_UNITS 16 /* from 1 MiB up, moving pages is cheaper than copying them */
@@ -41,7 +43,7 @@ static uint32_t run_alloc(uint32_t units, size_t align, bool *zeroed)
     return region_alloc(ARENA_LARGE, units, align_units, zeroed);
 }
 
-void *large_alloc(size_t n, size_t align, bool zero)
+void *large_plain_alloc(size_t n, size_t align, bool zero)
 {
     uint32_t units;
     bool zeroed;
@@ -107,15 +109,22 @@ static noinline_cold void free_hardened(void *p)
         release(p);
 }
 
+void *large_alloc(size_t n, size_t align, bool zero)
+{
+    return unlikely(large_debug) ? large_debug_alloc(n, align, zero) : large_plain_alloc(n, align, zero);
+}
+
 /* The exchange decides between two threads that free the same block. */
-void large_free(void *p)
+void large_plain_free(void *p)
 {
     uintptr_t unit = unit_of(p);
     uint8_t live = UNIT_LARGE;
     if (unlikely((uintptr_t)p & (UNIT_SIZE - 1)) ||
         unlikely(!__atomic_compare_exchange_n(&space.units[unit].kind, &live, UNIT_CLOSED, false, __ATOMIC_ACQ_REL,
-                                              __ATOMIC_RELAXED)))
-        large_report("free of", p);
+                                              __ATOMIC_RELAXED))) {
+        large_tell("free of", p);
+        return;
+    }
     cache_decay(slot_current());
     if (unlikely(sheaf_config.harden.large))
         free_hardened(p);
@@ -123,7 +132,14 @@ void large_free(void *p)
         region_free((uint32_t)unit);
 }
 
-size_t large_size(const void *p)
+void large_free(void *p)
+{
+    if (unlikely(large_debug) && !large_debug_free(p))
+        return;
+    large_plain_free(p);
+}
+
+static size_t large_room(const void *p)
 {
     uintptr_t unit = unit_of(p);
     if (((uintptr_t)p & (UNIT_SIZE - 1)) || read_once(space.units[unit].kind) != UNIT_LARGE)
@@ -140,13 +156,19 @@ void large_totals(uint64_t *bytes, uint64_t *blocks)
     *blocks = read_once(region_stats.large_blocks) - atomic_load(&quarantine_large_blocks);
 }
 
+size_t large_size(const void *p)
+{
+    size_t room = large_room(p);
+    return unlikely(large_debug) && room ? large_debug_size(p, room) : room;
+}
+
 /* A block that grows will often grow again: leave it a quarter of room, which costs no memory until it is touched. */
 static void *grow_moving(void *p, size_t old, size_t n)
 {
     uint32_t have = (uint32_t)(old >> UNIT_SHIFT);
-    char *to = large_alloc(n + n / 4, 1, false);
+    char *to = large_plain_alloc(n + n / 4, 1, false);
     if (!to)
-        to = large_alloc(n, 1, false);
+        to = large_plain_alloc(n, 1, false);
     if (!to)
         return NULL;
     bool in_region = unit_of(to) < space.unit_count;
@@ -154,7 +176,7 @@ static void *grow_moving(void *p, size_t old, size_t n)
         __atomic_fetch_add(&region_stats.large_remap, 1, __ATOMIC_RELAXED);
     else
         memcpy(to, p, old);
-    large_free(p);
+    large_plain_free(p);
     return to;
 }
 
@@ -172,18 +194,18 @@ static noinline_cold void *resize_hardened(char *p, size_t old, size_t n)
             memset(p + old, 0, guarded_size(block) - old);
         return p;
     }
-    void *to = large_alloc(n, 1, false);
+    void *to = large_plain_alloc(n, 1, false);
     if (to) {
         memcpy(to, p, old < n ? old : n);
-        large_free(p);
+        large_plain_free(p);
     }
     return to;
 }
 
-void *large_resize(void *p, size_t n)
+void *large_plain_resize(void *p, size_t n)
 {
     uint32_t units;
-    size_t old = large_size(p);
+    size_t old = large_room(p);
     if (unlikely(sheaf_config.harden.large))
         return resize_hardened(p, old, n);
     if (!units_for(n, &units))
@@ -199,13 +221,17 @@ void *large_resize(void *p, size_t n)
     return units < have ? p : grow_moving(p, old, n);
 }
 
-/* Look for the run that the unit is part of; slow, and the last thing that the process does. */
-noinline_cold void large_report(const char *call, const void *p)
+void *large_resize(void *p, size_t n)
 {
-    static char text[64];
+    return unlikely(large_debug) ? large_debug_resize(p, n) : large_plain_resize(p, n);
+}
+
+/* Look for the run that the unit is part of; slow, and as a rule the last thing that the process does. NULL: it is a
+ * free one. */
+static const char *misuse_of(const void *p, const char **what)
+{
     uintptr_t unit = unit_of(p);
     uintptr_t head = unit;
-    const char *kind = "foreign pointer";
     while (space.units[head].kind == UNIT_INSIDE || space.units[head].kind == UNIT_TAIL) {
         if (!head)
             break;
@@ -213,13 +239,33 @@ noinline_cold void large_report(const char *call, const void *p)
     }
     const struct unit *run = &space.units[head];
     bool within = run->length > unit - head;
+    *what = within ? "large block" : "not from this allocator";
     if (within && run->kind == UNIT_LARGE)
-        kind = "interior pointer";
-    else if (within && (run->kind == UNIT_FREE || run->kind == UNIT_CLOSED || run->kind == UNIT_BUSY))
-        misuse_report("double free of", p,
-                      space.units[unit].slab ? "memory of a slab that went back" : "large block");
-    strcpy(text, call);
-    strcat(text, " ");
-    strcat(text, kind);
-    misuse_report(text, p, within ? "large block" : "not from this allocator");
+        return "interior pointer";
+    if (within && (run->kind == UNIT_FREE || run->kind == UNIT_CLOSED || run->kind == UNIT_BUSY)) {
+        *what = space.units[unit].slab ? "memory of a slab that went back" : "large block";
+        return NULL;
+    }
+    return "foreign pointer";
+}
+
+noinline_cold void large_tell(const char *call, const void *p)
+{
+    static char text[64];
+    const char *what;
+    const char *kind = misuse_of(p, &what);
+    if (kind) {
+        strcpy(text, call);
+        strcat(text, " ");
+        strcat(text, kind);
+    } else {
+        strcpy(text, "double free of");
+    }
+    misuse_tell(text, p, what);
+}
+
+noinline_cold void large_report(const char *call, const void *p)
+{
+    large_tell(call, p);
+    abort(); /* where debugging goes on: this call has nothing to go on with */
 }

@@ -20,7 +20,14 @@ size_t large_size(const void *p);
 /* Bytes and number of the blocks in use, without guards and what waits in quarantine. */
 void large_totals(uint64_t *bytes, uint64_t *blocks);
 
-/* What is wrong with a pointer to a unit of the region that is no live block's start. */
+/* The same without debugging, for malloc/large_debug.c. */
+void *large_plain_alloc(size_t n, size_t align, bool zero);
+void large_plain_free(void *p);
+void *large_plain_resize(void *p, size_t n);
+
+/* What is wrong with a pointer to a unit of the region that is no live block's start. The first returns when
+ * debugging is to go on. */
+void large_tell(const char *call, const void *p);
 _Noreturn void large_report(const char *call, const void *p);
 
 #endif

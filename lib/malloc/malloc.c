@@ -1,10 +1,12 @@
 #include "malloc/malloc.h"
 #include "malloc/fast.h"
+#include "cache/debug.h"
 #include "cache/detour.h"
 #include "cache/fail.h"
 #include "cache/misuse.h"
 #include "malloc/classes.h"
 #include "malloc/large.h"
+#include "malloc/large_debug.h"
 #include "region/outside.h"
 
 #include <errno.h>
@@ -22,6 +24,8 @@ bool malloc_init(void)
         return true;
     if (!cache_layer_init()) /* which kmem_cache_create() may have called before us */
         return false;
+    if (unlikely(sheaf_config.debug != NULL))
+        large_debug_start();
     if (slot_mode == SHEAF_MODE_RSEQ_MM_CID || slot_mode == SHEAF_MODE_RSEQ_CPU_ID)
         fast_enable();
     return true;
@@ -126,15 +130,30 @@ void *malloc_zeroed(size_t n)
     return alloc(n, true);
 }
 
+/*
+ * Objects of debugged classes are aligned to 16 and no more: such a request takes the class that has room for both
+ * the size and the way to the next multiple, or a large block where that class is not debugged.
+ */
+static size_t debugged_size(size_t align, size_t n, size_t want)
+{
+    if (align <= 16 || want > CLASS_MOST || !(class_cache(class_number(want))->detour & DETOUR_DEBUG))
+        return want;
+    size_t room = n + align - 16;
+    bool fits = room <= CLASS_MOST && class_cache(class_number(room))->detour & DETOUR_DEBUG;
+    return fits ? room : SIZE_MAX;
+}
+
 static __attribute__((noinline)) void *aligned_slowest(size_t align, size_t n)
 {
     if (unlikely(!malloc_init()))
         return no_memory();
     size_t want = size_for_aligned(align, n + !n);
+    if (unlikely(debug_on()))
+        want = debugged_size(align, n, want);
     void *p = NULL;
     if (want <= CLASS_MOST) {
         unsigned number = class_number(want);
-        sheaf_assert(!(class_size(number) & (align - 1)));
+        sheaf_assert(debug_on() || !(class_size(number) & (align - 1)));
         if (class_fails(number, n))
             return no_memory();
         p = class_alloc(number, n, align);
@@ -158,7 +177,7 @@ static noinline_cold void free_foreign(void *p)
 {
     if (cache_layer_ready && outside_free(p))
         return;
-    misuse_report("free of foreign pointer", p, "not from this allocator");
+    misuse_tell("free of foreign pointer", p, "not from this allocator");
 }
 
 static __attribute__((noinline)) void free_slowest(void *p)
@@ -238,10 +257,12 @@ void *malloc_resize(void *p, size_t n)
     size_t old = malloc_size(p, "realloc of");
     uintptr_t unit = unit_of(p);
     if (unit < space.unit_count && *unit_id(unit)) {
-        /* within the class, and down to half of it, the block stays */
-        if (n <= old && n > old / 2)
+        /* within the class, and down to half of it, the block stays; debugged ones move, and who kept the old pointer
+         * is seen */
+        bool moves = unlikely(caches[*unit_id(unit) >> 4].detour & DETOUR_DEBUG);
+        if (!moves && n <= old && n > old / 2)
             return p;
-        return n <= old && class_number(n) == *unit_id(unit) >> 4 ? p : move(p, old, n);
+        return !moves && n <= old && class_number(n) == *unit_id(unit) >> 4 ? p : move(p, old, n);
     }
     if (unit >= space.unit_count)
         return n <= old && n > old / 2 ? p : move(p, old, n);

@@ -29,6 +29,15 @@ void message_number(struct message *m, uint64_t n)
     message_digits(m, n, 10);
 }
 
+void message_hex(struct message *m, uint64_t n, unsigned digits)
+{
+    char text[2] = "";
+    while (digits--) {
+        text[0] = "0123456789abcdef"[n >> 4 * digits & 15];
+        message_text(m, text);
+    }
+}
+
 void message_pointer(struct message *m, const void *p)
 {
     if (!p) {
@@ -39,11 +48,16 @@ void message_pointer(struct message *m, const void *p)
     message_digits(m, (uintptr_t)p, 16);
 }
 
+void message_write(struct message *m)
+{
+    message_write_to(m, 2);
+}
+
 /*
  * A word of ours must not end the program because standard error is a closed pipe or a file at its limit: the signal
  * that the write raises in this thread is held back and taken away, unless one was waiting before.
  */
-void message_write(struct message *m)
+void message_write_to(struct message *m, int file)
 {
     const uint64_t raised = 1ull << (SIGPIPE - 1) | 1ull << (SIGXFSZ - 1);
     uint64_t old = 0, waiting = 0;
@@ -51,7 +65,7 @@ void message_write(struct message *m)
     m->text[m->length++] = '\n';
     sys_call(SYS_rt_sigprocmask, SIG_BLOCK, (long)&raised, (long)&old, sizeof(old), 0, 0);
     sys_call3(SYS_rt_sigpending, (long)&waiting, sizeof(waiting), 0);
-    if (sys_call3(SYS_write, 2, (long)m->text, (long)m->length) < 0 && !(waiting & raised))
+    if (sys_call3(SYS_write, file, (long)m->text, (long)m->length) < 0 && !(waiting & raised))
         sys_call(SYS_rt_sigtimedwait, (long)&raised, 0, (long)&at_once, sizeof(raised), 0, 0);
     sys_call(SYS_rt_sigprocmask, SIG_SETMASK, (long)&old, 0, sizeof(old), 0, 0);
     m->length = 0;

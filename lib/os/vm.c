@@ -89,6 +89,11 @@ void *vm_map(size_t size, size_t align)
     return map_aligned(size, align, PROT_READ | PROT_WRITE);
 }
 
+void *vm_map_staged(size_t size, size_t align)
+{
+    return map_aligned(size, align, vm_staged ? PROT_READ : PROT_READ | PROT_WRITE);
+}
+
 bool vm_discard(void *addr, size_t size)
 {
     return survived(sys_call3(SYS_madvise, (long)addr, (long)size, MADV_DONTNEED));

@@ -27,6 +27,10 @@ bool vm_commit(void *addr, size_t size);
 
 /* Map zeroed writable memory outside the reservation, at a multiple of `align`; NULL when there is none. */
 void *vm_map(size_t size, size_t align);
+
+/* The same for tables of which little may ever be used: where the reservation is staged, each part must be committed
+ * before it is written. */
+void *vm_map_staged(size_t size, size_t align);
 bool vm_unmap(void *addr, size_t size);
 
 /* Give the pages back; they read as zero afterwards. False: the system refused, the contents still stand. */

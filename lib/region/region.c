@@ -74,6 +74,12 @@ static uint32_t dirty_count(uint32_t from, uint32_t to)
     return n;
 }
 
+void region_used(enum arena_kind arena, uint32_t *from, uint32_t *to)
+{
+    *from = region.arenas[arena].start;
+    *to = read_once(region.arenas[arena].frontier);
+}
+
 uint32_t region_slab_frontier(void)
 {
     return read_once(region.arenas[ARENA_SLAB].frontier) - region.arenas[ARENA_SLAB].start;

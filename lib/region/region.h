@@ -50,6 +50,9 @@ size_t region_purge(bool all);
 /* Bytes that stay resident though free, from now on. */
 void region_keep(size_t bytes);
 
+/* The units [*from, *to) of an arena that were ever used; the second only grows. */
+void region_used(enum arena_kind arena, uint32_t *from, uint32_t *to);
+
 /* How many units the arena of slabs ever had; only grows. */
 uint32_t region_slab_frontier(void);
 

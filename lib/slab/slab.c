@@ -172,7 +172,7 @@ static void construct(const struct slab_cache *cache, void **objects, unsigned n
 {
     if (cache->ctor)
         for (unsigned i = 0; i < n; i++)
-            cache->ctor(objects[i]);
+            cache->ctor((char *)objects[i] + cache->lead);
 }
 
 static void reverse(void **objects, unsigned n)
@@ -186,23 +186,28 @@ static void reverse(void **objects, unsigned n)
 
 /* ---- slabs from and to the region; no lock held ---- */
 
-static void slab_release(struct slab *slab, unsigned units)
+static void slab_release(struct slab_cache *cache, struct slab *slab)
 {
     uint32_t unit = slab->unit;
-    for (uint32_t i = 0; i < units; i++)
+    if (unlikely(cache->watch != NULL))
+        cache->watch->released(cache, unit);
+    for (uint32_t i = 0; i < cache->units; i++)
         write_once(*unit_id(unit + i), 0);
     descriptor_free(slab);
     region_free(unit);
 }
 
-static struct slab *slab_create(const struct slab_cache *cache)
+static struct slab *slab_create(struct slab_cache *cache)
 {
     struct slab *slab = descriptor_alloc(cache->objects);
     if (!slab)
         return NULL;
     bool zeroed;
     uint32_t unit = region_alloc(ARENA_SLAB, cache->units, 1, &zeroed);
-    if (unit == UNIT_NONE) {
+    bool refused = unit != UNIT_NONE && unlikely(cache->watch != NULL) && !cache->watch->created(cache, unit);
+    if (refused)
+        region_free(unit);
+    if (unit == UNIT_NONE || refused) {
         descriptor_free(slab);
         return NULL;
     }
@@ -250,7 +255,7 @@ unsigned slab_take(struct slab_cache *cache, void **objects, unsigned want, bool
             break;
     }
     if (unlikely(new))
-        slab_release(new, cache->units);
+        slab_release(cache, new);
     reverse(objects, n);
     return n;
 }
@@ -327,7 +332,7 @@ bool slab_give(struct slab_cache *cache, void *const *objects, unsigned n, struc
     lock_release(&cache->lock);
     while (empty) {
         struct slab *next = empty->chain ? descriptor_of(empty->chain) : NULL;
-        slab_release(empty, cache->units);
+        slab_release(cache, empty);
         empty = next;
     }
     return true;
@@ -353,8 +358,16 @@ void slab_shrink(struct slab_cache *cache)
         lock_release(&cache->lock);
         if (!empty)
             return;
-        slab_release(empty, cache->units);
+        slab_release(cache, empty);
     }
+}
+
+bool slab_locate(const struct slab_cache *cache, const void *p, uint32_t *unit, uint32_t *index)
+{
+    const struct slab *slab = descriptor_of_unit(unit_of(p));
+    *unit = slab->unit;
+    *index = slab_index(cache, (uintptr_t)p - (uintptr_t)slab_start(slab));
+    return *index < cache->objects;
 }
 
 void *slab_object(const struct slab_cache *cache, const void *p)

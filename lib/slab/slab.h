@@ -40,6 +40,14 @@ struct slab {
 };
 _Static_assert(sizeof(struct slab) == 64, "descriptors are cut in multiples of 64 bytes");
 
+struct slab_cache;
+
+/* Who wants to know of slabs that come and go; no lock is held. False refuses the slab. */
+struct slab_watch {
+    bool (*created)(struct slab_cache *cache, uint32_t unit);
+    void (*released)(struct slab_cache *cache, uint32_t unit);
+};
+
 /* What the slab layer knows of a cache. */
 struct slab_cache {
     struct lock lock;
@@ -55,7 +63,9 @@ struct slab_cache {
     uint64_t free;  /* objects free in all slabs */
     uint64_t alloc_slab, free_slab, add_partial, remove_partial;
     void (*ctor)(void *);
-    struct shuffle *shuffle; /* the order of fresh objects; NULL: by address. Set before `size`, stays */
+    struct shuffle *shuffle;        /* the order of fresh objects; NULL: by address. Set before `size`, stays */
+    uint32_t lead;                  /* from an object's start to what the constructor gets */
+    const struct slab_watch *watch; /* as a rule NULL */
 };
 
 enum slab_fault { SLAB_OK, SLAB_DOUBLE_FREE, SLAB_INTERIOR };
@@ -90,6 +100,10 @@ bool slab_give(struct slab_cache *cache, void *const *objects, unsigned n, struc
 
 /* Give all empty slabs back to the region. */
 void slab_shrink(struct slab_cache *cache);
+
+/* Which object of which slab (its first unit) `p` lies in, which must belong to a slab of the cache; false: behind
+ * its last object. */
+bool slab_locate(const struct slab_cache *cache, const void *p, uint32_t *unit, uint32_t *index);
 
 /* The start of the object that `p` lies in, which must belong to a slab of the cache. */
 void *slab_object(const struct slab_cache *cache, const void *p);

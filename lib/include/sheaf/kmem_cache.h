@@ -28,6 +28,14 @@ typedef unsigned int gfp_t;
 typedef unsigned int slab_flags_t;
 #define SLAB_HWCACHE_ALIGN 0x1u /* align objects to cache lines, small ones to a fraction of one */
 
+/* Debugging: see docs/debug.md. A cache with any of these has no sheaves; all others stay as fast as they are. */
+#define SLAB_CONSISTENCY_CHECKS 0x0100u /* F: each free also looks at what lies on both sides of the object */
+#define SLAB_RED_ZONE           0x0200u /* Z: bytes before and behind each object that must not change */
+#define SLAB_POISON             0x0400u /* P: fresh and freed objects are filled, freed ones must not change */
+#define SLAB_STORE_USER         0x0800u /* U: who allocated and who freed: calls, thread, time */
+#define SLAB_TRACE              0x1000u /* T: a line for each allocation and free */
+#define SLAB_FAILSLAB           0x2000u /* A: allocations are subject to injected failures */
+
 /* What a cache may be given beyond its name and size; zeroed fields mean the default. */
 struct kmem_cache_args {
     unsigned int align;          /* bytes, a power of two up to 4096; 0: 8 bytes, 16 for sizes from 16 up */
@@ -118,6 +126,13 @@ int kmem_cache_reserve(struct kmem_cache *cache, unsigned int size);
 
 /* Empty all sheaves of the cache and give its empty slabs back. Returns 1 if slabs remain, else 0. */
 int kmem_cache_shrink(struct kmem_cache *cache);
+
+/*
+ * Look at all objects of a cache that is debugged: red zones, and poison of free objects. How many have something
+ * wrong with them, each of which is reported; -EINVAL for a cache that is not debugged. Objects that other threads
+ * allocate or free meanwhile may be left out.
+ */
+int kmem_cache_validate(struct kmem_cache *cache);
 
 /* The size that the cache was created with, in bytes. */
 unsigned int kmem_cache_size(const struct kmem_cache *cache);

@@ -1,0 +1,164 @@
+#include "malloc/large_debug.h"
+#include "malloc/large.h"
+#include "cache/debug_report.h"
+#include "cache/debug_spec.h"
+
+#include <string.h>
+
+#define POISON_MOST (1ul << 20)
+#define ZONE_ALIGN  256 /* the red zone reaches to the next multiple, in the block's last page */
+
+slab_flags_t large_debug;
+
+static const char name[] = "malloc-large";
+
+static size_t zone(void)
+{
+    return large_debug & SLAB_RED_ZONE ? DEBUG_ZONE : 0;
+}
+
+static char *zone_end(char *p, size_t n)
+{
+    return zone() ? (char *)round_up((uintptr_t)p + n + DEBUG_ZONE, ZONE_ALIGN) : p + n;
+}
+
+/* Of the block that starts at p; NULL: it lies outside the region. */
+static struct debug_object *record_of(const void *p, bool writable)
+{
+    uintptr_t unit = unit_of(p);
+    return unit < space.unit_count ? debug_of_unit((uint32_t)unit, writable) : NULL;
+}
+
+static void begin(struct debug_object *record, char *p, size_t n, bool fresh)
+{
+    record->size = n;
+    record->offset = 0;
+    record->call = debug_next_call();
+    record->freed = (struct track){.time = 0};
+    if (zone())
+        memset(p + n, BYTE_ZONE, (size_t)(zone_end(p, n) - (p + n)));
+    if (fresh && large_debug & SLAB_POISON)
+        memset(p, BYTE_FRESH, n < POISON_MOST ? n : POISON_MOST);
+    debug_track(&record->allocated, large_debug);
+    atomic_store_explicit(&record->state, OBJECT_LIVE, memory_order_release);
+    atomic_store(&record->version, 2);
+}
+
+void *large_debug_alloc(size_t n, size_t align, bool zero)
+{
+    if (n > PTRDIFF_MAX)
+        return NULL;
+    n += !n; /* a size of 0 means that there is no block */
+    char *p = large_plain_alloc(n + zone(), align, zero);
+    struct debug_object *record = p ? record_of(p, true) : NULL;
+    if (record)
+        begin(record, p, n, !zero);
+    return p;
+}
+
+static struct debug_report report_on(const char *kind, const struct debug_object *record, const void *p)
+{
+    return (struct debug_report){.kind = kind, .pointer = p, .cache = name, .record = record, .object = p};
+}
+
+static bool damaged(const struct debug_object *record, char *p, struct damage *damage)
+{
+    char *end = p + record->size;
+    *damage = (struct damage){.at = end, .length = (size_t)(zone_end(p, record->size) - end), .byte = BYTE_ZONE};
+    return debug_differs(end, damage->length, BYTE_ZONE, &damage->first, &damage->end);
+}
+
+static void look(const struct debug_object *record, char *p)
+{
+    struct damage damage;
+    struct debug_report report = report_on("overflow: bytes were written behind", record, p);
+    if (likely(!damaged(record, p, &damage)))
+        return;
+    report.damage = &damage;
+    report.done = "repaired: the red zone belongs to nobody any more";
+    debug_report(&report);
+}
+
+static bool is_start(const void *p)
+{
+    return !((uintptr_t)p & (UNIT_SIZE - 1));
+}
+
+bool large_debug_free(void *p)
+{
+    struct debug_object *record = is_start(p) ? record_of(p, false) : NULL;
+    uint32_t state = OBJECT_LIVE;
+    if (!record || read_once(space.units[unit_of(p)].kind) != UNIT_LARGE)
+        record = NULL;
+    else if (atomic_compare_exchange_strong(&record->state, &state, OBJECT_BUSY)) {
+        look(record, p);
+        if (large_debug & SLAB_POISON)
+            memset(p, BYTE_FREED, record->size < POISON_MOST ? record->size : POISON_MOST);
+        debug_track(&record->freed, large_debug);
+        atomic_store_explicit(&record->state, OBJECT_FREE, memory_order_release);
+        return true;
+    }
+    record = is_start(p) ? record_of(p, false) : NULL;
+    if (!record || atomic_load(&record->state) != OBJECT_FREE || !record->freed.time)
+        return true; /* nothing is known of it: the plain way says what it is */
+    struct debug_report report = report_on("double free of", record, p);
+    report.done = "ignored";
+    debug_report(&report);
+    return false;
+}
+
+/* In place or moved; the record goes along. */
+void *large_debug_resize(void *p, size_t n)
+{
+    struct debug_object *record = record_of(p, false);
+    uint32_t state = OBJECT_LIVE;
+    bool known = record && atomic_compare_exchange_strong(&record->state, &state, OBJECT_BUSY);
+    if (n > PTRDIFF_MAX)
+        n = PTRDIFF_MAX; /* and fail below */
+    if (known)
+        look(record, p);
+    char *to = large_plain_resize(p, n + zone());
+    if (known && to != p) {
+        debug_track(&record->freed, large_debug);
+        atomic_store(&record->state, to ? OBJECT_FREE : OBJECT_LIVE);
+    }
+    struct debug_object *now = to ? record_of(to, true) : NULL;
+    if (now)
+        begin(now, to, n, false);
+    return to;
+}
+
+size_t large_debug_size(const void *p, size_t room)
+{
+    const struct debug_object *record = record_of(p, false);
+    return record && atomic_load(&record->state) == OBJECT_LIVE ? record->size : room;
+}
+
+static unsigned validate(void)
+{
+    unsigned problems = 0;
+    uint32_t unit, end;
+    region_used(ARENA_LARGE, &unit, &end);
+    for (; unit < end; unit++) {
+        struct damage damage;
+        const struct debug_object *record = debug_of_unit(unit, false);
+        if (read_once(space.units[unit].kind) != UNIT_LARGE || atomic_load(&record->state) != OBJECT_LIVE ||
+            !damaged(record, unit_address(unit), &damage) || atomic_load(&record->state) != OBJECT_LIVE)
+            continue;
+        struct debug_report report = report_on("overflow: bytes were written behind", record, unit_address(unit));
+        report.damage = &damage;
+        report.done = "left as it is: found by validation";
+        debug_report_only(&report);
+        problems++;
+    }
+    return problems;
+}
+
+void large_debug_start(void)
+{
+    slab_flags_t flags = debug_spec_flags(sheaf_config.debug, name) & DEBUG_LOOKS;
+    if (!flags || !debug_start())
+        return;
+    debug_validate_large = validate;
+    large_debug = flags;
+}

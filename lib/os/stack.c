@@ -1,0 +1,43 @@
+#include "os/stack.h"
+#include "os/compiler.h"
+
+#include <sys/auxv.h>
+#include <unwind.h>
+
+/* Where this object's code lies, by the linker. */
+extern const char __ehdr_start[] hidden;
+extern const char etext[] hidden;
+
+#define OWN_FRAMES 4 /* at most so many are left out where the allocator is part of the program itself */
+
+struct walk {
+    uintptr_t *pcs;
+    unsigned n, most, own;
+    bool in_program;
+};
+
+static bool own_code(uintptr_t pc)
+{
+    return pc >= (uintptr_t)__ehdr_start && pc < (uintptr_t)etext;
+}
+
+static _Unwind_Reason_Code step(struct _Unwind_Context *context, void *argument)
+{
+    struct walk *walk = argument;
+    uintptr_t pc = _Unwind_GetIP(context);
+    if (!pc)
+        return _URC_END_OF_STACK;
+    if (!walk->n && own_code(pc) && (!walk->in_program || walk->own < OWN_FRAMES)) {
+        walk->own++;
+        return _URC_NO_REASON;
+    }
+    walk->pcs[walk->n++] = pc;
+    return walk->n < walk->most ? _URC_NO_REASON : _URC_END_OF_STACK;
+}
+
+unsigned stack_walk(uintptr_t *pcs, unsigned most)
+{
+    struct walk walk = {.pcs = pcs, .most = most, .in_program = own_code(getauxval(AT_ENTRY))};
+    _Unwind_Backtrace(step, &walk);
+    return walk.n;
+}
