@@ -173,6 +173,12 @@ static void set_number(struct sheaf_config *config, enum option_index which, uin
     case OPTION_helper:
         config->helper = n;
         break;
+    case OPTION_rcu_limit:
+        config->rcu_limit = n;
+        break;
+    case OPTION_rcu_age:
+        config->rcu_age_ms = (uint32_t)n;
+        break;
     case OPTION_huge:
         config->huge = n;
         break;

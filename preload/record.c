@@ -2,7 +2,7 @@
 #include "preload/record.h"
 #include "malloc/large.h"
 #include "cache/decay.h"
-#include "cache/kmem_cache.h"
+#include "cache/rcu.h"
 #include "cache/takeover.h"
 #include "os/cpu.h"
 #include "os/message.h"
@@ -221,6 +221,14 @@ static void publish_process(void)
     write_once(values[VALUE_takeovers], takeover_count());
     write_once(values[VALUE_trims], decay_trims());
     write_once(values[VALUE_reserve_units], region_stats.reserve_units);
+    struct sheaf_rcu_stats rcu = {0};
+    rcu_stats(&rcu);
+    write_once(values[VALUE_rcu_bytes], rcu.bytes);
+    write_once(values[VALUE_rcu_sheaves], rcu.sheaves);
+    write_once(values[VALUE_rcu_slabs], rcu.slabs);
+    write_once(values[VALUE_rcu_grace_periods], rcu.grace_periods);
+    write_once(values[VALUE_rcu_waits], rcu.waits);
+    write_once(values[VALUE_rcu_lost], rcu.lost);
     write_once(values[VALUE_vm_fail], atomic_load(&vm_failures));
 }
 
@@ -266,6 +274,7 @@ static void publish_cache(const struct kmem_cache *cache)
     write_once(gauges[GAUGE_lock_wait], cache->slab.lock.waits);
     write_once(gauges[GAUGE_alloc_fail], cache->alloc_fail);
     write_once(gauges[GAUGE_reserve_objects], reserve_objects(&cache->reserve));
+    write_once(gauges[GAUGE_rcu_objects], rcu_objects(cache));
     write_once(gauges[GAUGE_reserve_size], atomic_load(&cache->reserve.size));
 }
 
@@ -347,6 +356,7 @@ void record_fork_child(void)
         if (cache_in_use(&caches[i])) {
             cache_census(&caches[i], &census);
             caches[i].inherited_prefilled = census.in_prefilled;
+            caches[i].inherited_rcu = census.in_rcu;
             in_use[i] = census.out - census.in_sheaves - census.in_barns - census.in_prefilled - census.in_reserve;
         }
     }

@@ -44,7 +44,7 @@ class Cache:
     def in_use(self) -> int:
         """Objects in the program's hands."""
         allocs = self.count("alloc_fastpath") + self.count("alloc_slowpath") + self.count("alloc_prefilled")
-        frees = self.count("free_fastpath") + self.count("free_slowpath")
+        frees = self.count("free_fastpath") + self.count("free_slowpath") + self.count("free_rcu_done")
         return max(0, self.gauges.get("inherited", 0) + allocs - frees)
 
     @property

@@ -81,7 +81,7 @@ bool cache_grow_sheaves(const struct kmem_cache *cache, unsigned slot, unsigned 
 }
 
 /* The capacity for the next sheaf of this slot: one step larger each time one is needed, within the slot's budget. */
-static unsigned next_capacity(const struct kmem_cache *cache, unsigned slot)
+unsigned cache_next_capacity(const struct kmem_cache *cache, unsigned slot)
 {
     unsigned capacity = spare_capacity(slot_words(slot, SLOT_ID(cache->number))->spare);
     unsigned larger = step_up(cache, capacity);
@@ -171,7 +171,7 @@ static void fold_in_place(struct kmem_cache *cache, unsigned slot, uint64_t top)
 
 static struct sheaf *refill(struct kmem_cache *cache, unsigned slot, struct sheaf *empty)
 {
-    unsigned capacity = next_capacity(cache, slot);
+    unsigned capacity = cache_next_capacity(cache, slot);
     if (empty && empty->capacity != capacity) {
         empty_sheaf_free(empty);
         empty = NULL;
@@ -201,7 +201,7 @@ static struct sheaf *swap_spare(struct kmem_cache *cache, unsigned slot, uint64_
         return spare;
     uint64_t seen = atomic_fetch_add(&slot_words(slot, SLOT_ID(cache->number))->spare, SPARE_SWAP);
     bool grow = (seen >> SPARE_SWAP_SHIFT) % SWAPS_TO_GROW == SWAPS_TO_GROW - 1;
-    unsigned capacity = grow ? next_capacity(cache, slot) : spare_capacity(seen);
+    unsigned capacity = grow ? cache_next_capacity(cache, slot) : spare_capacity(seen);
     struct sheaf *larger = spare->capacity < capacity ? empty_sheaf_alloc(capacity) : NULL;
     if (!larger)
         return spare;
@@ -320,7 +320,7 @@ static struct sheaf *find_room(struct kmem_cache *cache, unsigned slot, uint64_t
     uintptr_t id = SLOT_ID(cache->number);
     int holds = spare_holds(slot, id);
     if (holds < 0 || holds >= (int)spare_capacity(slot_words(slot, id)->spare)) {
-        struct sheaf *empty = empty_sheaf_alloc(next_capacity(cache, slot));
+        struct sheaf *empty = empty_sheaf_alloc(cache_next_capacity(cache, slot));
         if (likely(empty != NULL))
             return empty;
     }
@@ -332,7 +332,7 @@ static struct sheaf *find_room(struct kmem_cache *cache, unsigned slot, uint64_t
             return spare;
         cache_barn_put(cache, slot, spare, true);
     }
-    return empty_sheaf_alloc(next_capacity(cache, slot));
+    return empty_sheaf_alloc(cache_next_capacity(cache, slot));
 }
 
 /*

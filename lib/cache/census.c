@@ -1,4 +1,4 @@
-#include "cache/kmem_cache.h"
+#include "cache/rcu.h"
 
 uint64_t counter_sum(unsigned number, enum slot_counter which)
 {
@@ -39,7 +39,9 @@ void cache_census(const struct kmem_cache *cache, struct cache_census *census)
                            counter_sum(number, COUNT_prefill_returned) - from_prefilled;
     census->waiting = read_once(cache->waiting);
     census->in_reserve = reserve_objects(&cache->reserve);
-    frees += counter_sum(number, COUNT_free_fastpath) + counter_sum(number, COUNT_free_slowpath);
+    frees += counter_sum(number, COUNT_free_fastpath) + counter_sum(number, COUNT_free_slowpath) +
+             counter_sum(number, COUNT_free_rcu_done);
+    census->in_rcu = rcu_objects(cache);
     for (int i = 0; i < DOMAINS; i++) {
         census->in_barns += barn_objects(cache_barn(cache, i));
         census->barn_sheaves += barn_sheaves(cache_barn(cache, i));
@@ -47,6 +49,13 @@ void cache_census(const struct kmem_cache *cache, struct cache_census *census)
     }
     uint64_t in = cache->inherited + allocs;
     census->in_use = in > frees ? in - frees : 0;
+}
+
+/* A cache with a detour may keep back what its users freed. */
+static bool rcu_agrees(const struct kmem_cache *cache, const struct cache_census *census)
+{
+    uint64_t given = cache->inherited_rcu + counter_sum(cache->number, COUNT_free_rcu);
+    return cache->detour || given - counter_sum(cache->number, COUNT_free_rcu_done) == census->in_rcu;
 }
 
 void cache_check(struct kmem_cache *cache)
@@ -58,4 +67,6 @@ void cache_check(struct kmem_cache *cache)
                           census.waiting)
         sheaf_assert_failed("objects out = in use + in sheaves, barns, prefilled sheaves, reserve, quarantine",
                             __FILE__, __LINE__);
+    if (!rcu_agrees(cache, &census) || census.in_rcu > census.in_use)
+        sheaf_assert_failed("deferred frees = those back + those that wait, in use", __FILE__, __LINE__);
 }

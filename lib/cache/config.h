@@ -25,10 +25,12 @@ struct sheaf_config {
     size_t keep;       /* free bytes kept resident */
     uint32_t decay_ms; /* 0: never by age */
     bool helper;
-    bool tiny;          /* no sheaves, no barns, least memory */
-    bool huge;          /* pages for slabs that grow large */
-    char record[256];   /* directory, or empty */
-    char capacity[256]; /* "N" or "CACHE=N,CACHE=N", checked */
+    bool tiny;           /* no sheaves, no barns, least memory */
+    size_t rcu_limit;    /* bytes that may wait for a grace period before callers help */
+    uint32_t rcu_age_ms; /* a sheaf of deferred frees does not wait longer to be full */
+    bool huge;           /* pages for slabs that grow large */
+    char record[256];    /* directory, or empty */
+    char capacity[256];  /* "N" or "CACHE=N,CACHE=N", checked */
     bool stats;
     struct harden_config harden;
     const char *debug;     /* what is debugged (cache/debug_spec.h), checked; NULL: nothing */
@@ -40,7 +42,8 @@ struct sheaf_config {
 
 #define SHEAF_CONFIG_DEFAULT                                                                                         \
     {                                                                                                                \
-        .barn = 512ul << 10, .barn_max = 2ul << 20, .keep = 64ul << 20, .decay_ms = 1000, .huge = true               \
+        .barn = 512ul << 10, .barn_max = 2ul << 20, .keep = 64ul << 20, .decay_ms = 1000, .huge = true,              \
+        .rcu_limit = 64ul << 20, .rcu_age_ms = 50                                                                    \
     }
 
 extern hidden struct sheaf_config sheaf_config;

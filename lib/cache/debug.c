@@ -70,7 +70,8 @@ struct debug_place debug_place(const struct kmem_cache *cache, const void *p)
 
 static bool poisoned(const struct kmem_cache *cache)
 {
-    return cache->flags & SLAB_POISON && !cache->slab.ctor; /* what was constructed stays so while it is free */
+    /* what was constructed stays so while it is free, and so does what RCU readers may still look at */
+    return cache->flags & SLAB_POISON && !cache->slab.ctor && !cache->slab.typesafe;
 }
 
 bool debug_differs(const char *at, size_t length, int byte, size_t *first, size_t *end)

@@ -1,6 +1,6 @@
 #include "cache/decay.h"
-#include "cache/kmem_cache.h"
 #include "cache/quarantine.h"
+#include "cache/rcu.h"
 #include "cache/takeover.h"
 #include "os/clock.h"
 
@@ -122,6 +122,7 @@ static uint64_t decay_cache(struct kmem_cache *cache, enum why why)
 
 static void decay(enum why why)
 {
+    rcu_age();
     if (!lock_acquire(&takeover_lock))
         return;
     for (unsigned i = CACHE_FIRST; i < cache_top; i++)
@@ -165,9 +166,9 @@ static bool grown(void)
 }
 
 /*
- * Twice what barns hold went to them since the last step: then a load that uses all they hold has used it, and what was
- * not touched belongs to classes that went out of use. (Strings that grow by a byte at a time through twenty classes left
- * a barn behind in each: 46 MiB, where they now take 33.)
+ * Twice what barns hold went to them since the last step: then a load that uses all they hold has used it, and what
+ * was not touched belongs to classes that went out of use. (Strings that grow by a byte at a time through twenty
+ * classes left a barn behind in each: 46 MiB, where they now take 33.)
  */
 #define TRAFFIC_LEAST (2ull << 20)
 static bool churned(unsigned slot)

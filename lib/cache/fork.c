@@ -1,5 +1,5 @@
 #include "cache/decay.h"
-#include "cache/kmem_cache.h"
+#include "cache/rcu.h"
 #include "cache/takeover.h"
 
 /*
@@ -109,6 +109,7 @@ void cache_fork_child(void)
         region_reset();
     if (took_takeover || !lock_held_by_self(&takeover_lock)) {
         free_held_slots();
+        rcu_fork_child();
         lock_reset(&takeover_lock);
     }
     if (took_setup || !lock_held_by_self(&cache_setup_lock))

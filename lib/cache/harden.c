@@ -70,10 +70,10 @@ bool harden_objects(void)
     return on->zero_free || on->zero_alloc || on->quarantine;
 }
 
-/* What a constructor made survives free, and so does what debugging put there to see it change. */
+/* What a constructor made survives free, as does what RCU readers may look at, and what debugging put there. */
 bool harden_keeps(const struct kmem_cache *cache)
 {
-    return cache->slab.ctor || cache->detour & DETOUR_DEBUG;
+    return cache->slab.ctor || cache->slab.typesafe || cache->detour & DETOUR_DEBUG;
 }
 
 void harden_alloc(const struct kmem_cache *cache, void *object)

@@ -1,4 +1,4 @@
-#include "cache/kmem_cache.h"
+#include "cache/rcu.h"
 #include "cache/debug.h"
 #include "cache/detour.h"
 #include "cache/quarantine.h"
@@ -161,6 +161,7 @@ void cache_setup(unsigned number, const char *name, uint32_t object_size, uint32
     cache->slab.number = geometry.number;
     if (unlikely(sheaf_config.harden.random))
         slab_cache_shuffle(&cache->slab, geometry.objects, size);
+    cache->slab.typesafe = flags & SLAB_TYPESAFE_BY_RCU;
     cache->align = align;
     cache->number = (uint16_t)number;
     capacity_setup(cache, size, args ? args->sheaf_capacity : 0);
@@ -200,10 +201,14 @@ sheaf_export struct kmem_cache *kmem_cache_create(const char *name, unsigned siz
                                                   slab_flags_t flags)
 {
     uint32_t align = alignment_for(size, args, flags);
-    if (!name || !size || size > 32768 || (flags & ~(SLAB_HWCACHE_ALIGN | DEBUG_FLAGS)) || !is_power_of_two(align) ||
-        align > 4096 || (args && args->align && !is_power_of_two(args->align)) ||
+    if (!name || !size || size > 32768 || (flags & ~(SLAB_HWCACHE_ALIGN | SLAB_TYPESAFE_BY_RCU | DEBUG_FLAGS)) ||
+        !is_power_of_two(align) || align > 4096 || (args && args->align && !is_power_of_two(args->align)) ||
         (args && args->sheaf_capacity > sheaf_capacity_of(SHEAF_ORDER_MAX))) {
         errno = EINVAL;
+        return NULL;
+    }
+    if (flags & SLAB_TYPESAFE_BY_RCU && !rcu_kick) {
+        errno = ENOTSUP; /* nobody waits for grace periods */
         return NULL;
     }
     if (!cache_layer_init() || !lock_acquire(&cache_setup_lock)) {
@@ -266,6 +271,8 @@ sheaf_export int kmem_cache_destroy(struct kmem_cache *cache)
 {
     if (!cache)
         return 0;
+    if (rcu_barrier_on && rcu_waits(cache))
+        rcu_barrier_on(cache);
     if (cache->reserve.size) {
         cache_drain(cache);
         if (slab_out(&cache->slab) == reserve_objects(&cache->reserve)) /* nobody else has any */

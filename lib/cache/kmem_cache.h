@@ -4,6 +4,7 @@
  * Conservation, at a quiet moment, for every cache (cache_check() asserts it):
  *     objects out of slabs = in use + in main and spare sheaves + in barns + in prefilled sheaves + in the reserve
  *                            + waiting in quarantine
+ * and in use = with the user + waiting for a grace period.
  */
 #ifndef SHEAF_CACHE_KMEM_CACHE_H
 #define SHEAF_CACHE_KMEM_CACHE_H
@@ -31,6 +32,7 @@ struct kmem_cache {
     slab_flags_t flags;           /* as created */
     uint64_t inherited;           /* in use when this process was forked off */
     uint64_t inherited_prefilled; /* in prefilled sheaves then, when the counters began anew */
+    uint64_t inherited_rcu;       /* waiting for a grace period then, the same */
     uint64_t alloc_fail;
     uint64_t waiting; /* objects in quarantine */
     struct reserve reserve;
@@ -106,6 +108,9 @@ bool cache_put_spare(unsigned slot, uintptr_t id, struct sheaf *sheaf);
 /* Account for a main sheaf that was just removed, whose last word was `top`; afterwards its count is right. */
 struct sheaf *cache_fold(struct kmem_cache *cache, unsigned slot, uint64_t top);
 
+/* The capacity for the next sheaf of the slot: larger by a step, within its budget. */
+unsigned cache_next_capacity(const struct kmem_cache *cache, unsigned slot);
+
 /* Take the spare sheaf of a slot; NULL when there is none. */
 struct sheaf *cache_take_spare(unsigned slot, uintptr_t id);
 
@@ -127,6 +132,7 @@ size_t cache_trim_all(void);
 /* Objects by where they are, exact when the cache is quiet. */
 struct cache_census {
     uint64_t out, in_use, in_sheaves, in_barns, in_prefilled, in_reserve, waiting, barn_sheaves, barn_limit;
+    uint64_t in_rcu; /* freed, waiting for a grace period; still in use */
 };
 void cache_census(const struct kmem_cache *cache, struct cache_census *census);
 

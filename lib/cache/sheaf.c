@@ -38,6 +38,17 @@ struct sheaf *sheaf_stack_pop(sheaf_stack *stack)
     return sheaf_at((uint32_t)head);
 }
 
+struct sheaf *sheaf_stack_take_all(sheaf_stack *stack)
+{
+    uint64_t head = atomic_load_explicit(stack, memory_order_acquire);
+    do {
+        if (!(uint32_t)head)
+            return NULL;
+    } while (!atomic_compare_exchange_weak_explicit(stack, &head, ((head >> 32) + 1) << 32, memory_order_acquire,
+                                                    memory_order_acquire));
+    return sheaf_at((uint32_t)head);
+}
+
 /* Cut a piece of 4 KiB; one sheaf for the caller, the rest for the pool. */
 static struct sheaf *cut_piece(unsigned order)
 {

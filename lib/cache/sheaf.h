@@ -13,7 +13,8 @@
  * number that it was installed with, and the slot's word tells how many it holds now. The capacity stands in the
  * upper 16 bits of word 0: no pointer to an object looks like that (push compares them).
  *
- * A prefilled sheaf that a user has (cache/prefill.c) says so in word 1, and names its cache there.
+ * A prefilled sheaf that a user has (cache/prefill.c) says so in word 1, and names its cache there; so does one that
+ * collects deferred frees (cache/rcu.c).
  *
  * Empty sheaves serve every cache, and are never given back. Their memory is typed: a stale reader sees a sheaf.
  */
@@ -30,7 +31,7 @@ struct sheaf {
     uint32_t link; /* in a stack, and in what a user has: offset of the next, 0 for none */
     uint16_t count;
     uint16_t capacity;
-    uint64_t bottom; /* 0, but while a user has it */
+    uint64_t bottom; /* 0, but while a user has it or deferred frees are in it */
     void *objects[];
 };
 
@@ -82,6 +83,9 @@ void empty_sheaf_free(struct sheaf *sheaf);
 typedef _Atomic uint64_t sheaf_stack;
 void sheaf_stack_push(sheaf_stack *stack, struct sheaf *sheaf);
 struct sheaf *sheaf_stack_pop(sheaf_stack *stack);
+
+/* All of it, linked by `link`; NULL when it is empty. */
+struct sheaf *sheaf_stack_take_all(sheaf_stack *stack);
 
 /* Bytes cut into sheaves, and how many empty ones were cut. */
 uint64_t sheaf_pool_bytes(void);

@@ -31,14 +31,15 @@
     256 /* from here up kmem_cache_create() gives them out; those of malloc are below, see malloc/classes.h */
 #define SLOT_ID(number) ((uintptr_t)(number) << 4)
 #define SLOT_SEEN_AT    32768 /* behind the words, and malloc's table in slot 0 */
+#define SLOT_RCU_AT     49152 /* behind those of all caches */
 
 struct slot_head {               /* words 0 to 15 */
     uint64_t none[2];            /* of cache number 0 */
     _Atomic uint64_t lock;       /* without rseq: 1 while an operation is under way */
     _Atomic int64_t budget_used; /* bytes of objects that its sheaves may hold */
-    uint64_t barn_traffic; /* decay: bytes of objects that went to barns from here, since its last step */
-    uint64_t slow_calls;   /* decay: looks at the clock now and then */
-    uint64_t constant[3]; /* [6] .. [8] in slot 0 */
+    uint64_t barn_traffic;       /* decay: bytes of objects that went to barns from here, since its last step */
+    uint64_t slow_calls;         /* decay: looks at the clock now and then */
+    uint64_t constant[3];        /* [6] .. [8] in slot 0 */
 
     /* Of slot 0 alone, one cache line with the mark: what the fast paths read. */
     size_t limit; /* malloc's requests below go by the table of small sizes */
@@ -111,6 +112,14 @@ static inline uint32_t *slot_seen(unsigned slot)
 {
     return (uint32_t *)(space.base + ((uintptr_t)slot << SLOT_SHIFT) + SLOT_SEEN_AT);
 }
+
+/* Deferred frees (cache/rcu.c): for each cache the sheaf that collects them. */
+static inline uint32_t *slot_rcu(unsigned slot)
+{
+    return (uint32_t *)(space.base + ((uintptr_t)slot << SLOT_SHIFT) + SLOT_RCU_AT);
+}
+_Static_assert(SLOT_SEEN_AT + CACHE_MAX * 4 <= SLOT_RCU_AT && SLOT_RCU_AT + CACHE_MAX * 4 <= 1 << 16,
+               "both lie in the slot");
 
 static inline bool top_held(uint64_t top)
 {

@@ -9,9 +9,9 @@
     1024u /* windows advised against one by one: each may split a mapping, of which there are 65530                  \
            */
 #define NOT_STARTED UNIT_NONE
-#define SMALL_PAGES 768u /* dear: more than so many faults of small pages; half as many again as a window has */
+#define SMALL_PAGES 768u  /* dear: more than so many faults of small pages; half as many again as a window has */
 #define SMALL_NS    1000u /* what a fault of a small page costs at least: 1000 to 1600 here */
-#define SKIP_MOST   64u  /* windows */
+#define SKIP_MOST   64u   /* windows */
 
 static _Atomic uint32_t start; /* one more than the first unit that may be huge; 0: not yet, NOT_STARTED: never */
 static uint32_t limit;

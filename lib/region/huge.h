@@ -20,10 +20,11 @@ void huge_init(bool wanted);
 void huge_grown(uint64_t in_use, uint32_t frontier, uint32_t end);
 
 /*
- * A run that the caller has just taken and that reads as zero: where a window begins in it, touch that and see what it
- * costs. A huge page is dear where the system has to move others for it, or where a guest's host has yet to find the
- * memory: 1500 us have been seen, where it otherwise takes 250 to 350, and 512 small pages 600. Then the next windows
- * get small pages, more of them each time. (Objects of 16 bytes, 256 MiB: 13.6 ns became 8.3; 5.2 where it is cheap.)
+ * A run that the caller has just taken and that reads as zero: where a window begins in it, touch that and see what
+ * it costs. A huge page is dear where the system has to move others for it, or where a guest's host has yet to find
+ * the memory: 1500 us have been seen, where it otherwise takes 250 to 350, and 512 small pages 600. Then the next
+ * windows get small pages, more of them each time. (Objects of 16 bytes, 256 MiB: 13.6 ns became 8.3; 5.2 where it is
+ * cheap.)
  */
 void huge_touch(uint32_t unit, uint32_t units);
 

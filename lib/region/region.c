@@ -14,9 +14,9 @@
  * decay time, because resident memory grows right now; not at once, because what was freed a moment ago is asked for
  * again. (lua building strings: 46 MiB without, 40 with 50 ms or 1 ms, 46 with 100.)
  */
-#define PAY_AGE   50u
-#define PAY_LEAST 16u /* units: 1 MiB */
-#define COMMIT_STEP   16u /* units; a staged reservation grows by 1 MiB and then by an eighth of what it has */
+#define PAY_AGE     50u
+#define PAY_LEAST   16u /* units: 1 MiB */
+#define COMMIT_STEP 16u /* units; a staged reservation grows by 1 MiB and then by an eighth of what it has */
 
 /* Where one kind of run lives. Units from `frontier` up to `end` were never used. */
 struct arena {
@@ -31,7 +31,7 @@ static struct {
     struct arena arenas[ARENA_COUNT];
     size_t keep_units;
     uint32_t decay_ms;
-    uint32_t debt; /* units taken that were clean, since the last payment */
+    uint32_t debt;                             /* units taken that were clean, since the last payment */
     _Atomic uint32_t aside_slabs, aside_large; /* units taken from the reserve that are not in the statistics yet */
     _Atomic uint32_t put_aside; /* runs freed over the lock's holder, linked by bin_next, one more than the unit */
     _Atomic uint32_t

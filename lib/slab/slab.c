@@ -1,5 +1,6 @@
 #include "slab/slab.h"
 #include "slab/descriptor.h"
+#include "slab/retire.h"
 #include "os/random.h"
 
 #define SMALL_SLAB_OBJECT 8192 /* larger ones live in slabs of four units */
@@ -193,6 +194,10 @@ static void slab_release(struct slab_cache *cache, struct slab *slab)
         cache->watch->released(cache, unit);
     for (uint32_t i = 0; i < cache->units; i++)
         write_once(*unit_id(unit + i), 0);
+    if (unlikely(cache->typesafe)) {
+        slab_retire(slab);
+        return;
+    }
     descriptor_free(slab);
     region_free(unit);
 }

@@ -66,6 +66,7 @@ struct slab_cache {
     struct shuffle *shuffle;        /* the order of fresh objects; NULL: by address. Set before `size`, stays */
     uint32_t lead;                  /* from an object's start to what the constructor gets */
     const struct slab_watch *watch; /* as a rule NULL */
+    bool typesafe;                  /* slabs go back after a grace period: slab/retire.h */
 };
 
 enum slab_fault { SLAB_OK, SLAB_DOUBLE_FREE, SLAB_INTERIOR };

@@ -26,6 +26,9 @@ typedef unsigned int gfp_t;
 
 /* Cache flags. */
 typedef unsigned int slab_flags_t;
+#define SLAB_TYPESAFE_BY_RCU                                                                                         \
+    0x2u /* a freed object stays memory of this cache (perhaps another object) until a grace period is over: RCU     \
+            readers may look at it and see what it is. Needs libsheaf-rcu, see sheaf/rcu.h; else ENOTSUP */
 #define SLAB_HWCACHE_ALIGN 0x1u /* align objects to cache lines, small ones to a fraction of one */
 
 /* Debugging: see docs/debug.md. A cache with any of these has no sheaves; all others stay as fast as they are. */

@@ -26,7 +26,7 @@
  *
  * Per cache, from these values:
  *   in use     = inherited + sum over slots of (alloc_fastpath + alloc_slowpath + alloc_prefilled
- *                                               - free_fastpath - free_slowpath)
+ *                                               - free_fastpath - free_slowpath - free_rcu_done)
  *   in sheaves = objects - free_in_slabs - barn_objects - in use; of these
  *                reserve_objects lie in the standing reserve, and
  *                sum over slots of (prefill_objects - prefill_returned - alloc_prefilled) in prefilled sheaves,

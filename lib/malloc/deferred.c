@@ -1,0 +1,101 @@
+/* Deferred frees of whatever malloc and the caches hand out, as the table that libsheaf-rcu looks for. */
+#include "malloc/deferred.h"
+#include "cache/rcu.h"
+#include "cache/misuse.h"
+#include "malloc/fast.h"
+#include "malloc/large.h"
+#include "region/outside.h"
+#include "slab/retire.h"
+
+static size_t size_large(void *p)
+{
+    return unit_of(p) < space.unit_count ? large_size(p) : outside_size(p);
+}
+
+static void free_any(void *p)
+{
+    free_fast(p);
+}
+
+static void attach(void (*kick)(void), void (*barrier_on)(struct kmem_cache *cache))
+{
+    rcu_free_large = free_any;
+    rcu_large_size = size_large;
+    rcu_barrier_on = barrier_on;
+    slab_retire_kick = kick;
+    __atomic_store_n(&rcu_kick, kick, __ATOMIC_RELEASE);
+}
+
+static bool owns(const void *p)
+{
+    if (!__atomic_load_n(&cache_layer_ready, __ATOMIC_ACQUIRE))
+        return false;
+    return unit_of(p) < space.unit_count || outside_size(p);
+}
+
+static bool owns_cache(const struct kmem_cache *cache)
+{
+    return cache >= caches && cache < caches + CACHE_MAX;
+}
+
+static enum sheaf_rcu_put put(void *p)
+{
+    uintptr_t unit = unit_of(p);
+    uint16_t id = unit < space.unit_count ? read_once(*unit_id(unit)) : 0;
+    if (likely(id))
+        return rcu_put(&caches[id >> 4], p);
+    size_t size = size_large(p);
+    if (unlikely(!size))
+        large_report("kfree_rcu of", p);
+    return rcu_put_large(p, size);
+}
+
+static enum sheaf_rcu_put put_object(struct kmem_cache *cache, void *object)
+{
+    uintptr_t unit = unit_of(object);
+    uint16_t id = unit < space.unit_count ? read_once(*unit_id(unit)) : 0;
+    if (unlikely(!id))
+        misuse_report("free of foreign pointer", object, cache->name);
+    if (unlikely(&caches[id >> 4] != cache))
+        misuse_report("free to the wrong cache of", object, caches[id >> 4].name);
+    return rcu_put(cache, object);
+}
+
+static bool over_limit(void)
+{
+    struct sheaf_rcu_stats stats = {0};
+    rcu_stats(&stats);
+    return stats.bytes > sheaf_config.rcu_limit;
+}
+
+static void tune(size_t limit, uint32_t age_ms)
+{
+    if (limit)
+        sheaf_config.rcu_limit = limit;
+    if (age_ms)
+        sheaf_config.rcu_age_ms = age_ms;
+}
+
+static uint32_t age(void)
+{
+    return sheaf_config.rcu_age_ms;
+}
+
+const struct sheaf_rcu_core sheaf_rcu_core_1 = {
+    .size = sizeof(struct sheaf_rcu_core),
+    .attach = attach,
+    .owns = owns,
+    .owns_cache = owns_cache,
+    .put = put,
+    .put_object = put_object,
+    .free = free_any,
+    .seal = rcu_seal,
+    .collect = rcu_collect,
+    .finish = rcu_finish,
+    .waits = rcu_waits,
+    .over_limit = over_limit,
+    .tune = tune,
+    .age = age,
+    .note = rcu_note,
+    .stats = rcu_stats,
+};

@@ -1,0 +1,213 @@
+#define _GNU_SOURCE
+#include <urcu/urcu-bp.h>
+
+#include "rcu/rcu.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <string.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+const struct rcu_flavor_struct *flavor = &urcu_bp_flavor;
+
+static _Atomic bool used; /* something was freed here: the flavour stays */
+
+static void complain(const char *line)
+{
+    if (write(STDERR_FILENO, line, strlen(line)) < 0)
+        return; /* nobody to tell */
+}
+
+/*
+ * More waits than may: until a round ends, or for a while. Not in a read-side section, which that round may be
+ * waiting for; nor for longer, as we cannot know which locks of the program its readers want.
+ */
+static void help(const struct sheaf_rcu_core *core, bool thread)
+{
+    if (flavor->read_ongoing())
+        return;
+    core->note(false);
+    if (thread)
+        round_await(SHEAF_RCU_PATIENCE_MS);
+    else
+        round_try();
+}
+
+/* It waits by its head, or we wait; in a read-side section neither may be possible. */
+static void without_sheaf(const struct sheaf_rcu_core *core, void *p, void *head)
+{
+    if (head && single_put(p, head))
+        return;
+    if (!flavor->read_ongoing()) {
+        flavor->update_synchronize_rcu();
+        core->free(p);
+        return;
+    }
+    core->note(true);
+}
+
+static noinline_cold void free_foreign(void *p, void *head)
+{
+    if (single_put(p, head))
+        return;
+    if (flavor->read_ongoing()) {
+        complain("sheaf: kfree_rcu: no memory, an object is lost; give kfree_rcu() a struct rcu_head in it\n");
+        return;
+    }
+    flavor->update_synchronize_rcu();
+    free(p);
+}
+
+static void mark_used(void)
+{
+    if (unlikely(!atomic_load_explicit(&used, memory_order_relaxed)))
+        atomic_store(&used, true);
+}
+
+static void was_put(const struct sheaf_rcu_core *core, enum sheaf_rcu_put done, void *p, void *head)
+{
+    int saved = errno;
+    bool thread = worker_start();
+    if (unlikely(done == SHEAF_RCU_NO_MEMORY))
+        without_sheaf(core, p, head);
+    else if (done == SHEAF_RCU_SEALED && core->over_limit())
+        help(core, thread);
+    errno = saved;
+}
+
+sheaf_export void sheaf_rcu_free(void *p, void *head)
+{
+    if (!p)
+        return;
+    mark_used();
+    const struct sheaf_rcu_core *core = core_of(p);
+    if (likely(core != NULL)) {
+        was_put(core, core->put(p), p, head);
+        return;
+    }
+    int saved = errno;
+    free_foreign(p, head);
+    worker_start();
+    errno = saved;
+}
+
+sheaf_export void kfree_rcu_nolock(void *p)
+{
+    const struct sheaf_rcu_core *core = p ? core_of(p) : NULL;
+    int saved = errno;
+    if (!p)
+        return;
+    mark_used();
+    if (core ? core->put(p) == SHEAF_RCU_NO_MEMORY : !single_put(p, NULL)) {
+        if (core)
+            core->note(true);
+        else
+            complain("sheaf: kfree_rcu_nolock: no memory, an object is lost\n");
+    }
+    errno = saved;
+}
+
+static const struct sheaf_rcu_core *core_or_die(const struct kmem_cache *cache)
+{
+    const struct sheaf_rcu_core *core = core_of_cache(cache);
+    if (unlikely(!core)) {
+        complain("sheaf: kmem_cache_free_rcu: the cache is not of a libsheaf that was linked before\n");
+        abort();
+    }
+    return core;
+}
+
+sheaf_export void kmem_cache_free_rcu(struct kmem_cache *cache, void *object)
+{
+    if (!object)
+        return;
+    mark_used();
+    const struct sheaf_rcu_core *core = core_or_die(cache);
+    was_put(core, core->put_object(cache, object), object, NULL);
+}
+
+/* ---- barriers ---- */
+
+static void barrier(const struct sheaf_rcu_core *core, const struct kmem_cache *cache)
+{
+    int saved = errno;
+    bool online = flavor->read_ongoing(); /* of QSBR, all threads but those that are offline */
+    if (online)
+        flavor->thread_offline();
+    if (flavor->read_ongoing())
+        complain("sheaf: kvfree_rcu_barrier: called in a read-side section, which it would wait for; not waited\n");
+    else
+        round_barrier(core, cache);
+    if (online)
+        flavor->thread_online();
+    errno = saved;
+}
+
+sheaf_export void kvfree_rcu_barrier(void)
+{
+    barrier(NULL, NULL);
+}
+
+sheaf_export void kvfree_rcu_barrier_on_cache(struct kmem_cache *cache)
+{
+    barrier(core_or_die(cache), cache);
+}
+
+/* ---- choices ---- */
+
+sheaf_export int sheaf_rcu_flavor(const struct rcu_flavor_struct *wanted)
+{
+    if (atomic_load(&used))
+        return -EBUSY;
+    flavor = wanted;
+    return 0;
+}
+
+/*
+ * call_rcu()'s first: its threads may be waiting for a grace period and need the flavour's locks to come to rest.
+ * Then nobody is in a grace period, our worker at most waits to begin one.
+ */
+static void fork_prepare(void)
+{
+    if (flavor != &urcu_bp_flavor)
+        return;
+    urcu_bp_call_rcu_before_fork();
+    urcu_bp_before_fork();
+}
+
+static void fork_parent(void)
+{
+    if (flavor != &urcu_bp_flavor)
+        return;
+    urcu_bp_after_fork_parent();
+    urcu_bp_call_rcu_after_fork_parent();
+}
+
+static void fork_child(void)
+{
+    if (flavor != &urcu_bp_flavor)
+        return;
+    urcu_bp_after_fork_child();
+    urcu_bp_call_rcu_after_fork_child();
+}
+
+sheaf_export int sheaf_rcu_handle_fork(void)
+{
+    return -pthread_atfork(fork_prepare, fork_parent, fork_child);
+}
+
+sheaf_export void sheaf_rcu_tune(size_t limit, unsigned age_ms)
+{
+    for (unsigned i = 0; i < core_count; i++)
+        cores[i]->tune(limit, age_ms);
+    worker_kick();
+}
+
+sheaf_export void sheaf_rcu_stats(struct sheaf_rcu_stats *stats)
+{
+    memset(stats, 0, sizeof(*stats));
+    for (unsigned i = 0; i < core_count; i++)
+        cores[i]->stats(stats);
+    stats->single = single_count();
+}

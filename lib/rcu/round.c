@@ -1,0 +1,86 @@
+#define _GNU_SOURCE
+#include "rcu/rcu.h"
+#include "rcu/futex.h"
+
+#include <pthread.h>
+#include <sched.h>
+
+/*
+ * A round: take all that is sealed, wait for one grace period, give it back. What is sealed meanwhile waits for the
+ * next round; so the number of grace periods follows from how long one takes, not from how much is freed.
+ */
+static pthread_mutex_t running = PTHREAD_MUTEX_INITIALIZER;
+static _Atomic uint32_t ended; /* rounds; a futex */
+
+static bool run_locked(void)
+{
+    bool any = single_collect();
+    for (unsigned i = 0; i < core_count; i++)
+        any |= cores[i]->collect();
+    if (!any)
+        return false;
+    flavor->update_synchronize_rcu();
+    for (unsigned i = 0; i < core_count; i++)
+        cores[i]->finish();
+    single_finish();
+    atomic_fetch_add(&ended, 1);
+    futex_wake(&ended);
+    return true;
+}
+
+bool round_run(void)
+{
+    pthread_mutex_lock(&running);
+    bool any = run_locked();
+    pthread_mutex_unlock(&running);
+    return any;
+}
+
+void round_try(void)
+{
+    if (pthread_mutex_trylock(&running))
+        return;
+    run_locked();
+    pthread_mutex_unlock(&running);
+}
+
+bool round_seal(void)
+{
+    unsigned left = 0;
+    pthread_mutex_lock(&running);
+    for (unsigned i = 0; i < core_count; i++)
+        left |= cores[i]->seal(NULL, cores[i]->age());
+    pthread_mutex_unlock(&running);
+    return left;
+}
+
+/* Who has a sheaf in hand puts one object in: soon over, unless it is preempted. */
+static void seal_all(const struct sheaf_rcu_core *core, const struct kmem_cache *cache)
+{
+    while (core->seal(cache, 0) & SHEAF_RCU_HELD)
+        sched_yield();
+}
+
+/* What was sealed before is in a round that ended when we have the lock, or in ours. */
+void round_barrier(const struct sheaf_rcu_core *core, const struct kmem_cache *cache)
+{
+    pthread_mutex_lock(&running);
+    for (unsigned i = 0; i < core_count; i++)
+        if (!core || core == cores[i])
+            seal_all(cores[i], cache);
+    if (!cache || core->waits(cache))
+        run_locked();
+    pthread_mutex_unlock(&running);
+}
+
+void round_await(unsigned ms)
+{
+    futex_wait(&ended, atomic_load(&ended), (int)ms);
+}
+
+/* The thread that held it is not here. What it was waiting for is still in the cores, and waits anew. */
+void round_fork_child(void)
+{
+    pthread_mutex_t fresh = PTHREAD_MUTEX_INITIALIZER;
+    running = fresh;
+}

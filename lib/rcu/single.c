@@ -1,0 +1,66 @@
+#include "rcu/rcu.h"
+
+#include <stdlib.h>
+
+/*
+ * Objects that wait by themselves: those of another malloc, and those for which there was no memory for a sheaf. A
+ * stack that is pushed to and taken whole. Any context, but that malloc is called for objects of another one's
+ * without a head.
+ */
+struct single {
+    struct single *next;
+    uintptr_t object; /* 1 more when this lies not in the object, and is to be freed too */
+};
+_Static_assert(sizeof(struct single) == 16, "as sheaf/rcu.h promises");
+
+static struct single *_Atomic waiting;
+static struct single *in_grace;
+static _Atomic uint64_t count;
+
+bool single_put(void *p, void *head)
+{
+    struct single *single = head ? head : malloc(sizeof(*single));
+    if (!single)
+        return false;
+    single->object = (uintptr_t)p + !head;
+    single->next = atomic_load(&waiting);
+    while (!atomic_compare_exchange_weak(&waiting, &single->next, single)) {
+    }
+    atomic_fetch_add(&count, 1);
+    worker_kick();
+    return true;
+}
+
+bool single_collect(void)
+{
+    if (!in_grace) /* left there only by a thread that a fork did away with */
+        in_grace = atomic_exchange(&waiting, NULL);
+    return in_grace != NULL;
+}
+
+static void free_object(void *p)
+{
+    const struct sheaf_rcu_core *core = core_of(p);
+    if (core)
+        core->free(p);
+    else
+        free(p);
+}
+
+void single_finish(void)
+{
+    while (in_grace) {
+        struct single *single = in_grace;
+        uintptr_t object = single->object;
+        in_grace = single->next;
+        if (object & 1)
+            free(single);
+        free_object((void *)(object & ~(uintptr_t)1));
+        atomic_fetch_sub(&count, 1);
+    }
+}
+
+uint64_t single_count(void)
+{
+    return atomic_load(&count);
+}

@@ -1,0 +1,94 @@
+#define _GNU_SOURCE
+#include "rcu/rcu.h"
+#include "rcu/futex.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+
+/*
+ * The thread that waits for grace periods. It sleeps without a timeout while nothing is collected anywhere, and wakes
+ * by age while something is.
+ *
+ * Fork: there is no such thread in the child. What it waited for stays where it is, and the next free or barrier
+ * there starts another.
+ */
+static _Atomic bool started;
+static _Atomic uint32_t work; /* changes when there is some; a futex */
+static _Atomic bool asleep;
+
+/* Any context. Between `asleep` and the wait the word has changed, and the wait does not begin. */
+void worker_kick(void)
+{
+    atomic_fetch_add(&work, 1);
+    if (atomic_load(&asleep))
+        futex_wake(&work);
+}
+
+static int shortest_age(void)
+{
+    uint32_t age = INT_MAX;
+    for (unsigned i = 0; i < core_count; i++)
+        age = cores[i]->age() < age ? cores[i]->age() : age;
+    return (int)age;
+}
+
+static void *worker(void *unused)
+{
+    (void)unused;
+    for (;;) {
+        uint32_t seen = atomic_load(&work);
+        bool left = round_seal();
+        if (round_run())
+            continue;
+        atomic_store(&asleep, true);
+        futex_wait(&work, seen, left ? shortest_age() : -1);
+        atomic_store(&asleep, false);
+    }
+    return NULL;
+}
+
+static void fork_child(void)
+{
+    atomic_store(&started, false);
+    atomic_store(&asleep, false);
+    round_fork_child();
+}
+
+static void register_fork(void)
+{
+    pthread_atfork(NULL, NULL, fork_child);
+}
+
+static bool create(void)
+{
+    pthread_attr_t attributes;
+    pthread_t thread;
+    sigset_t all, old;
+    sigfillset(&all);
+    pthread_attr_init(&attributes);
+    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+    pthread_attr_setstacksize(&attributes, 128 << 10);
+    pthread_sigmask(SIG_SETMASK, &all, &old); /* the program's signals are not for this thread */
+    bool done = !pthread_create(&thread, &attributes, worker, NULL);
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    pthread_attr_destroy(&attributes);
+    return done;
+}
+
+/* The flag is set first, because pthread_create() allocates, and its caller's malloc may come here. */
+bool worker_start(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    bool no = false;
+    if (likely(atomic_load_explicit(&started, memory_order_relaxed)) ||
+        !atomic_compare_exchange_strong(&started, &no, true))
+        return true;
+    int saved = errno;
+    pthread_once(&once, register_fork);
+    bool done = create();
+    if (!done)
+        atomic_store(&started, false);
+    errno = saved;
+    return done;
+}

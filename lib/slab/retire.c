@@ -1,0 +1,43 @@
+#include "slab/retire.h"
+#include "slab/descriptor.h"
+
+void (*slab_retire_kick)(void);
+
+static _Atomic uint32_t retired; /* linked by `next`; pushed to, and taken whole, so that ABA cannot matter */
+static uint32_t in_grace;
+static _Atomic uint64_t slabs;
+
+void slab_retire(struct slab *slab)
+{
+    atomic_fetch_add(&slabs, 1);
+    uint32_t head = atomic_load(&retired);
+    do {
+        slab->next = head;
+    } while (!atomic_compare_exchange_weak(&retired, &head, slab->reference));
+    if (slab_retire_kick)
+        slab_retire_kick();
+}
+
+bool slab_retired_collect(void)
+{
+    if (!in_grace)
+        in_grace = atomic_exchange(&retired, 0);
+    return in_grace != 0;
+}
+
+void slab_retired_release(void)
+{
+    while (in_grace) {
+        struct slab *slab = descriptor_of(in_grace);
+        in_grace = slab->next;
+        uint32_t unit = slab->unit;
+        descriptor_free(slab);
+        region_free(unit);
+        atomic_fetch_sub(&slabs, 1);
+    }
+}
+
+uint64_t slab_retired_count(void)
+{
+    return atomic_load_explicit(&slabs, memory_order_relaxed);
+}

@@ -1,0 +1,85 @@
+/* What the cases of deferred frees share; they see the internal headers. */
+#ifndef SHEAF_TESTS_RCU_H
+#define SHEAF_TESTS_RCU_H
+
+#include <urcu-bp.h> /* before our words of the compiler */
+
+#include "cases.h"
+#include "cache/rcu.h"
+#include "region/outside.h"
+#include "sheaf/malloc.h"
+#include "sheaf/rcu.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+
+enum { POISON = 0x5a };
+
+static inline struct kmem_cache *make_cache(unsigned size, unsigned capacity, slab_flags_t flags)
+{
+    struct kmem_cache_args args = {.sheaf_capacity = capacity};
+    struct kmem_cache *cache = kmem_cache_create("deferred", size, &args, flags);
+    must(cache);
+    return cache;
+}
+
+/* What reuses memory writes all over it first, so that a reader who still looks at it sees that. */
+static inline void *take_poisoned(struct kmem_cache *cache)
+{
+    void *object = kmem_cache_alloc(cache, GFP_KERNEL);
+    must(object);
+    return memset(object, POISON, kmem_cache_size(cache));
+}
+
+static inline struct sheaf_rcu_stats stats_now(void)
+{
+    struct sheaf_rcu_stats stats;
+    sheaf_rcu_stats(&stats);
+    return stats;
+}
+
+/* A reader that is in its section from the moment that start_reader() returns until end_reader(). */
+struct reader {
+    pthread_t thread;
+    _Atomic int state; /* 1: within, 2: is to leave */
+};
+
+static void *reader_thread(void *of)
+{
+    struct reader *reader = of;
+    rcu_read_lock();
+    atomic_store(&reader->state, 1);
+    while (atomic_load(&reader->state) != 2)
+        usleep(200);
+    rcu_read_unlock();
+    return NULL;
+}
+
+static inline void start_reader(struct reader *reader)
+{
+    atomic_store(&reader->state, 0);
+    must(!pthread_create(&reader->thread, NULL, reader_thread, reader));
+    while (!atomic_load(&reader->state))
+        sched_yield();
+}
+
+static inline void end_reader(struct reader *reader)
+{
+    atomic_store(&reader->state, 2);
+    must(!pthread_join(reader->thread, NULL));
+}
+
+/* The cache holds nothing of ours any more, and all of it is accounted for. */
+static inline void check_empty(struct kmem_cache *cache)
+{
+    struct cache_census census;
+    kvfree_rcu_barrier_on_cache(cache);
+    cache_check(cache);
+    cache_census(cache, &census);
+    must(census.in_rcu == 0 && census.in_use == 0);
+    must(kmem_cache_destroy(cache) == 0);
+}
+
+#endif
