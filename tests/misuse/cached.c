@@ -1,0 +1,196 @@
+/* What programs do wrong with caches of their own: libsheaf, debugging by create flags. See faults.h. */
+#include "faults.h"
+
+#include <sheaf/kmem_cache.h>
+#include <stdlib.h>
+#include <string.h>
+
+void *give(struct kmem_cache *cache);
+void take(struct kmem_cache *cache, void *p);
+
+__attribute__((noinline)) void *give(struct kmem_cache *cache)
+{
+    void *p = kmem_cache_alloc(cache, GFP_KERNEL);
+    __asm__ volatile("" : "+r"(p)); /* no tail call: the frame is to be seen */
+    return p;
+}
+
+__attribute__((noinline)) void take(struct kmem_cache *cache, void *p)
+{
+    kmem_cache_free(cache, p);
+    __asm__ volatile("" ::: "memory");
+}
+
+static char *byte(void *p)
+{
+    __asm__ volatile("" : "+r"(p));
+    return p;
+}
+
+static struct kmem_cache *make(const char *name, unsigned size, void (*ctor)(void *))
+{
+    struct kmem_cache_args args = {.ctor = ctor};
+    slab_flags_t flags = SLAB_CONSISTENCY_CHECKS | SLAB_RED_ZONE | SLAB_POISON | SLAB_STORE_USER;
+    struct kmem_cache *cache = kmem_cache_create(name, size, &args, getenv("CACHED_DEBUG") ? flags : 0);
+    if (!cache)
+        exit(5);
+    return cache;
+}
+
+static void double_free(void)
+{
+    struct kmem_cache *cache = make("things", 40, NULL);
+    void *p = give(cache);
+    take(cache, p);
+    take(cache, tell(p));
+}
+
+static void overflow(void)
+{
+    struct kmem_cache *cache = make("things", 40, NULL);
+    char *p = tell(give(cache));
+    byte(p)[40] = 1;
+    take(cache, p);
+}
+
+static void underflow(void)
+{
+    struct kmem_cache *cache = make("things", 40, NULL);
+    char *p = tell(give(cache));
+    byte(p)[-1] = 1;
+    take(cache, p);
+}
+
+static void write_after_free(void)
+{
+    struct kmem_cache *cache = make("things", 40, NULL);
+    char *p = tell(give(cache));
+    take(cache, p);
+    byte(p)[3] = 1;
+    for (int i = 0; i < 2000; i++)
+        kmem_cache_alloc(cache, GFP_KERNEL);
+}
+
+static void wrong_cache(void)
+{
+    struct kmem_cache *a = make("things", 40, NULL), *b = make("others", 40, NULL);
+    take(b, tell(give(a)));
+}
+
+static void foreign(void)
+{
+    static char object[40];
+    take(make("things", 40, NULL), tell(object));
+}
+
+static void interior(void)
+{
+    struct kmem_cache *cache = make("things", 40, NULL);
+    take(cache, tell((char *)give(cache) + 8));
+}
+
+static void overflow_prefilled(void)
+{
+    struct kmem_cache *cache = make("things", 40, NULL);
+    struct slab_sheaf *sheaf = kmem_cache_prefill_sheaf(cache, GFP_KERNEL, 10);
+    char *p = tell(kmem_cache_alloc_from_sheaf(cache, 0, sheaf));
+    byte(p)[40] = 1;
+    take(cache, p);
+}
+
+static void sheaf_twice(void)
+{
+    struct kmem_cache *cache = make("things", 40, NULL);
+    struct slab_sheaf *sheaf = kmem_cache_prefill_sheaf(cache, GFP_KERNEL, 10);
+    kmem_cache_return_sheaf(cache, GFP_KERNEL, sheaf);
+    kmem_cache_return_sheaf(cache, GFP_KERNEL, tell(sheaf));
+}
+
+static void construct(void *object)
+{
+    memset(object, 7, 40);
+}
+
+static void overflow_constructed(void)
+{
+    struct kmem_cache *cache = make("made", 40, construct);
+    char *p = tell(give(cache));
+    if (p[0] != 7 || p[39] != 7)
+        exit(6);
+    byte(p)[40] = 1;
+    take(cache, p);
+}
+
+static void at_free(void *object)
+{
+    if (*byte(object) != 7)
+        exit(6);
+}
+
+/* Legal: what was constructed stays so; zeroed ones are zero; bulk, prefilled sheaves and the reserve work. */
+static void legal(void)
+{
+    void *many[100];
+    struct kmem_cache *made = make("made", 40, construct), *cache = make("things", 40, NULL);
+    for (int round = 0; round < 3; round++) {
+        if (!kmem_cache_alloc_bulk(made, GFP_KERNEL, 100, many))
+            exit(7);
+        for (int i = 0; i < 100; i++)
+            at_free(many[i]);
+        kmem_cache_free_bulk(made, 100, many);
+    }
+    char *zero = kmem_cache_zalloc(cache, GFP_KERNEL);
+    for (int i = 0; i < 40; i++)
+        if (zero[i])
+            exit(8);
+    kmem_cache_free(cache, zero);
+    if (kmem_cache_reserve(cache, 5))
+        exit(9);
+    struct slab_sheaf *sheaf = kmem_cache_prefill_sheaf(cache, GFP_KERNEL, 1000);
+    for (int i = 0; i < 100; i++)
+        many[i] = memset(kmem_cache_alloc_from_sheaf(cache, 0, sheaf), 1, 40);
+    kmem_cache_free_bulk(NULL, 100, many);
+    kmem_cache_return_sheaf(cache, GFP_KERNEL, sheaf);
+    int wanted = getenv("CACHED_DEBUG") ? 0 : -22;
+    if (kmem_cache_validate(cache) != wanted || kmem_cache_validate(made) != wanted)
+        exit(10);
+    if (kmem_cache_destroy(cache) || kmem_cache_destroy(made))
+        exit(11);
+}
+
+/* Each is found, each once, and the process goes on. */
+static void validated(void)
+{
+    struct kmem_cache *cache = make("things", 40, NULL);
+    char *a = tell(give(cache)), *b = give(cache);
+    byte(a)[40] = 1;
+    take(cache, b);
+    byte(b)[0] = 1;
+    if (getenv("CACHED_DEBUG") && kmem_cache_validate(cache) != 2)
+        exit(12);
+    abort();
+}
+
+#define FOREIGN "free of foreign pointer"
+#define OVER    "overflow: bytes were written behind"
+
+static const struct fault faults[] = {
+    {"double", "free twice", double_free, "double free of", "double free of", "things", 1},
+    {"overflow", "write 1 byte behind", overflow, OVER, NULL, "things", 1},
+    {"underflow", "write 1 byte before", underflow, "underflow: bytes were written before", NULL, "things", 1},
+    {"write-after-free", "write after free", write_after_free, "write after free into", NULL, "things", 1},
+    {"wrong-cache", "free to the wrong cache", wrong_cache, "free to the wrong cache of", "free to the wrong cache of", "things", 0},
+    {"foreign", "free of a static object", foreign, FOREIGN, FOREIGN, "things", 0},
+    {"interior", "free of p + 8", interior, "free of interior pointer", NULL, "things", 1},
+    {"overflow-prefilled", "write behind an object of a prefilled sheaf", overflow_prefilled, OVER, NULL, "things", 0},
+    {"sheaf-twice", "return a prefilled sheaf twice", sheaf_twice, "no prefilled sheaf of this cache at", "no prefilled sheaf of this cache at", "things", 0},
+    {"overflow-constructed", "write behind a constructed object", overflow_constructed, OVER, NULL, "made", 1},
+    {"validated", "write behind and after free, found by kmem_cache_validate", validated, OVER, NULL, "things", 1},
+    {"legal", "nothing wrong", legal, NULL, NULL, "", 0},
+};
+
+int main(int argc, char **argv)
+{
+    static const char *const debug[] = {"CACHED_DEBUG=1", NULL};
+    return faults_main(argc, argv, faults, (int)(sizeof(faults) / sizeof(*faults)), debug);
+}
