@@ -27,6 +27,7 @@ class _Entry:
 _COMMANDS = {
     "run": _Entry("sheaf.run", "Run a program on Sheaf.", 125),  # as `env` has it
     "stats": _Entry("sheaf.stats", "Show what the caches of programs on Sheaf do and did."),
+    "report": _Entry("sheaf.report", "Print debugging reports with source files and lines."),
     "bench": _Entry("sheaf.bench", "Compare Sheaf with other allocators, in time and memory."),
 }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import tempfile
 from pathlib import Path
 
@@ -12,6 +13,9 @@ import click
 from sheaf import child, options, preload, record, table
 from sheaf.errors import SheafError
 from sheaf.program import locate, obstacle
+
+_PART = "([FZPUTAfzputa]*|-)(,[^,;]+)*"
+_DEBUG = re.compile(f"{_PART}(;{_PART})*")
 
 
 def _command(program: Path, args: tuple[str, ...], environment: dict[str, str], alone: bool) -> child.Command:
@@ -30,6 +34,12 @@ def _directory(name: str) -> str:
     if not os.access(name, os.W_OK | os.X_OK):
         raise SheafError(f"--record {name}: may not be written to; name a directory that can be", 125)
     return str(Path(name).resolve())
+
+
+def _debugged(spec: str) -> str:
+    if not _DEBUG.fullmatch(spec):
+        raise SheafError(f"--debug {spec}: wants letters of F Z P U T A or -, then caches, as in FZPU or FZ,malloc-64", 125)
+    return spec
 
 
 def _say(text: str) -> None:
@@ -66,7 +76,7 @@ class _Run(click.Command):
         while i < len(args) and args[i].startswith("-") and args[i] != "--":
             if args[i] == "--stats":
                 args[i] = "--stats=table"
-            i += 2 if args[i] in ("--option", "--record") else 1
+            i += 2 if args[i] in ("--option", "--record", "--debug") else 1
         return super().parse_args(ctx, args)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -75,6 +85,8 @@ class _Run(click.Command):
 
 @click.command(cls=_Run, options_metavar="[OPTIONS] [--]", context_settings={"allow_interspersed_args": False})
 @click.option("--option", "settings", multiple=True, metavar="NAME=VALUE", help="Set an option of the allocator; see below.")
+@click.option("--debug", "debug", metavar="LETTERS[,CACHE...]",
+              help="Find memory that is misused: letters of F Z P U T A, such as FZPU. The same as --option debug=...")
 @click.option("--record", "directory", metavar="DIR",
               help="Keep each process's counters in DIR/<program>.<pid>.sheaf, to be read at any moment and after a SIGKILL.")
 @click.option("--stats", type=click.Choice(["table", "json"]), metavar="[=table|json]",
@@ -82,14 +94,15 @@ class _Run(click.Command):
 @click.option("--no-children", is_flag=True, help="Only the program itself runs on Sheaf, not what it starts.")
 @click.option("--force", is_flag=True, help="Run even a program that Sheaf cannot serve.")
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="PROGRAM [ARGS]...")
-def run(settings: tuple[str, ...], directory: str | None, stats: str | None, no_children: bool, force: bool,
-        command: tuple[str, ...]) -> None:
+def run(settings: tuple[str, ...], debug: str | None, directory: str | None, stats: str | None, no_children: bool,
+        force: bool, command: tuple[str, ...]) -> None:
     """Run a program on Sheaf.
 
     \b
     Examples:
       sheaf run python3 -c 'print("hello")'
       sheaf run --stats -- sort big.txt
+      sheaf run --debug FZPU -- ./crashes
       sheaf run --record /tmp/records --option decay=200 -- redis-server
 
     Its input, output, terminal, signals and exit status are the program's own. 125 is an error of ours, 126 a program
@@ -102,6 +115,8 @@ def run(settings: tuple[str, ...], directory: str | None, stats: str | None, no_
         raise SheafError(f"{command[0]}: cannot run on Sheaf: {why.reason}; {why.advice} (--force runs it all the same)", 125)
     environment = dict(os.environ)
     environment.update(options.parse(setting) for setting in settings)
+    if debug is not None:
+        environment["SHEAF_DEBUG"] = _debugged(debug)
     if directory:
         environment["SHEAF_RECORD"] = _directory(directory)
     if not stats:

@@ -50,6 +50,9 @@ EXTRA: dict[str, list[tuple[str, str | list[tuple[str, str]]]]] = {
          "be behind by up to 1024 fast operations for each cache and slot until the process ends. Records do not tell memory "
          "nodes apart: --by node gives one row for all of them."),
     ],
+    "report": [
+        ("EXIT STATUS", "0; 1 when the file cannot be read or there is no addr2line; 2 for a wrong command line."),
+    ],
     "bench": [],
 }
 

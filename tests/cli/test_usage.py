@@ -29,6 +29,9 @@ WRONG = [
     (2, "stats --format", "sheaf stats: --format requires an argument; see `sheaf stats --help`"),
     (2, "stats --by cpu x", "sheaf stats: --by: 'cpu' is not one of 'cache', 'slot', 'node'; see `sheaf stats --help`"),
     (2, "stats --diff x", "sheaf: --diff: wants two records, the earlier one first"),
+    (125, "run --debug XYZ true",
+     "sheaf: --debug XYZ: wants letters of F Z P U T A or -, then caches, as in FZPU or FZ,malloc-64"),
+    (2, "report", "sheaf report: FILE|- is missing; see `sheaf report --help`"),
     (2, "stat", "sheaf: stat: no such command; did you mean stats?"),
     (2, "--vers", "sheaf: --vers: no such option; did you mean --version?"),
 ]

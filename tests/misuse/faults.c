@@ -9,9 +9,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define TOLD_FD  198
-#define SAW      42
-#define MOST     65536
+#define TOLD_FD 198
+#define SAW     42
+#define MOST    65536
 
 void *tell(void *p)
 {
@@ -107,11 +107,13 @@ static const char *judge(const struct fault *fault, const char *kind, const stru
     return debugged && outcome->status ? "a fault that is not caught ended the process" : NULL;
 }
 
-static int report(int number, const char *mode, const struct fault *fault, const struct outcome *outcome, const char *why)
+static int report(int number, const char *mode, const struct fault *fault, const struct outcome *outcome,
+                  const char *why)
 {
     printf("%s %d %s-%s%s%s\n", why ? "not ok" : "ok", number, fault->name, mode, why ? " - " : "", why ? why : "");
     if (why)
-        printf("# status %x, pointer %p, said: %.1500s\n", (unsigned)outcome->status, outcome->pointer, outcome->text);
+        printf("# status %x, pointer %p, said: %.1500s\n", (unsigned)outcome->status, outcome->pointer,
+               outcome->text);
     return why != NULL;
 }
 

@@ -1,0 +1,64 @@
+"""`sheaf report` and `sheaf run --debug`, on a program that writes where it should not."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from conftest import Run
+
+SOURCE = """\
+#include <stdlib.h>
+void *volatile kept;
+static void *give(void) { void *p = malloc(20); kept = p; return p; }
+static void harm(char *p) { p[20] = 1; free(p); }
+int main(int argc, char **argv) { (void)argv; harm(give()); return argc - 1; }
+"""
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("report")
+    (directory / "harm.c").write_text(SOURCE)
+    flags = ["-g", "-O0", "-fno-builtin", "-fno-inline"]
+    subprocess.run(["cc", *flags, "-o", "harm", "harm.c"], cwd=directory, check=True)
+    return directory / "harm"
+
+
+@pytest.mark.usefixtures("library")
+def test_a_report_ends_the_program(sheaf: Run, program: Path) -> None:
+    done = sheaf("run", "--debug", "FZPU", "--", str(program))
+    assert done.returncode == -6
+    assert re.match(r"sheaf: overflow: bytes were written behind 0x[0-9a-f]+ \(malloc-32\)\n", done.stderr)
+
+
+@pytest.mark.usefixtures("library")
+def test_files_and_lines(sheaf: Run, program: Path, tmp_path: Path) -> None:
+    if not shutil.which("addr2line"):
+        pytest.skip("there is no addr2line")
+    log = tmp_path / "log"
+    done = sheaf("run", "--debug", "FZPU,malloc-32", "--option", "debug_action=continue", "--option", f"debug_log={log}",
+                 "--", str(program))
+    assert (done.returncode, done.stderr) == (0, "")
+    shown = sheaf("report", str(log)).stdout
+    allocated, found = shown.split("found by")
+    assert re.search(r"harm\.c:3\n", allocated)
+    assert re.search(r"harm\.c:4\n", found)
+    assert "repaired: the red zones were written anew" in shown
+
+
+def test_other_lines_stay_or_go(sheaf: Run, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text("one\nsheaf:     (/no/such/object+0x123)\n")
+    assert sheaf("report", str(log)).stdout == log.read_text()
+    assert sheaf("report", "--reports-only", str(log)).stdout == "sheaf:     (/no/such/object+0x123)\n"
+
+
+def test_no_such_file(sheaf: Run) -> None:
+    done = sheaf("report", "/no/such/file")
+    assert done.returncode == 1
+    assert done.stderr == ("sheaf: /no/such/file: No such file or directory; name the file of SHEAF_DEBUG_LOG, "
+                           "or - for standard input\n")

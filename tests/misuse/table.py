@@ -1,0 +1,38 @@
+#!/usr/bin/env python3
+"""The tables of docs/debug.md, from what the programs here find: table.py --check|--write DEBUGGED CACHED."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+PAGE = Path(__file__).resolve().parents[2] / "docs/debug.md"
+HEAD = "| fault | seen by default | report with `FZPU` |\n|---|---|---|\n"
+
+
+def rows(program: str) -> str:
+    ran = subprocess.run([program, "--table"], capture_output=True, text=True, check=True, timeout=100)
+    return "".join(line + "\n" for line in ran.stdout.splitlines() if "| nothing wrong |" not in line)
+
+
+def main() -> int:
+    mode, debugged, cached = sys.argv[1:]
+    text = page = PAGE.read_text()
+    for name, program in (("malloc", debugged), ("caches", cached)):
+        start, end = f"<!-- table of {name} -->\n", f"<!-- end of {name} -->\n"
+        pattern = re.compile(re.escape(start) + ".*?" + re.escape(end), re.DOTALL)
+        if not pattern.search(text):
+            print(f"docs/debug.md: has no line {start}", file=sys.stderr)
+            return 1
+        made = start + "\n" + HEAD + rows(program) + "\n" + end
+        text = pattern.sub(lambda _, made=made: made, text)  # type: ignore[misc]
+    if mode == "--write":
+        PAGE.write_text(text)
+    elif text != page:
+        print("docs/debug.md: its tables are not what the programs find; run tests/misuse/table.py --write", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
