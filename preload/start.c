@@ -3,6 +3,7 @@
 #include "cache/fail.h"
 #include "cache/debug.h"
 #include "cache/kmem_cache.h"
+#include "malloc/fault.h"
 #include "malloc/malloc.h"
 #include "preload/record.h"
 #include "preload/vfork.h"
@@ -122,6 +123,8 @@ void sheaf_started(void)
 {
     vfork_init();
     __register_atfork(fork_prepare, fork_parent, fork_child_of_handlers, &__dso_handle);
+    if (sheaf_config.harden.sample || sheaf_config.harden.guard || sheaf_config.harden.quarantine)
+        fault_start();
     if (sheaf_config.record[0]) {
         record_start();
         atexit(record_end);

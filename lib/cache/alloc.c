@@ -1,6 +1,7 @@
 #include "cache/detour.h"
 #include "cache/kmem_cache.h"
 #include "cache/misuse.h"
+#include "cache/sample.h"
 #include "os/membarrier.h"
 
 #include <string.h>
@@ -98,6 +99,8 @@ struct sheaf *cache_fold(struct kmem_cache *cache, unsigned slot, uint64_t top)
     count(slot, cache->number, COUNT_alloc_fastpath, pops);
     count(slot, cache->number, COUNT_free_fastpath, pops + depth - sheaf->count);
     sheaf->count = (uint16_t)depth;
+    if (unlikely(cache->sampled))
+        sample_passed(pops);
     return sheaf;
 }
 

@@ -11,7 +11,7 @@ uint16_t detour_for(const char *name, slab_flags_t flags)
         detour |= DETOUR_DEBUG;
     if (unlikely(fail_concerns(name, flags & SLAB_FAILSLAB)))
         detour |= DETOUR_FAIL;
-    if (unlikely(harden_objects()))
+    if (unlikely(harden_objects()) && !(detour & DETOUR_DEBUG)) /* which poisons, and looks */
         detour |= DETOUR_HARDEN;
     return (uint16_t)detour;
 }

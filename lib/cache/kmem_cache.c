@@ -2,6 +2,7 @@
 #include "cache/debug.h"
 #include "cache/detour.h"
 #include "cache/quarantine.h"
+#include "cache/sample.h"
 #include "cache/takeover.h"
 #include "cache/debug_spec.h"
 #include "os/cpu.h"
@@ -40,6 +41,13 @@ static void budget_init(void)
         sheaf_config.slot_budget /= 4;
 }
 
+/* Pops between two visits to the slow path at most; where requests are sampled, it must see them often enough. */
+static uint32_t fold_interval(void)
+{
+    uint32_t most = sheaf_config.record[0] ? FOLD_RECORDED : FOLD_SELDOM, sample = sheaf_config.harden.sample;
+    return sample && sample < most ? sample + (sample == 1) : most;
+}
+
 static bool init_locked(void)
 {
     unsigned possible, allowed;
@@ -53,12 +61,13 @@ static bool init_locked(void)
     bool by_cpu = sheaf_config.slots == SLOTS_CPU_ID || (sheaf_config.slots == SLOTS_AUTO && cpu_many_nodes());
     /* a section takes any CPU number as its slot; with fewer slots than that, the fallback chooses among them */
     bool rseq = sheaf_config.rseq != RSEQ_OFF && space.slots >= possible;
-    slot_init(rseq, sheaf_config.rseq == RSEQ_AUTO, true, by_cpu,
-              sheaf_config.record[0] ? FOLD_RECORDED : FOLD_SELDOM);
+    slot_init(rseq, sheaf_config.rseq == RSEQ_AUTO, true, by_cpu, fold_interval());
     budget_init();
     region_init(sheaf_config.keep, sheaf_config.decay_ms);
     huge_init(sheaf_config.huge && !sheaf_config.harden.guard);
     guard_on = sheaf_config.harden.guard;
+    if (sheaf_config.harden.sample)
+        sample_init(sheaf_config.harden.sample, slot_mode == SHEAF_MODE_LOCK || slot_mode == SHEAF_MODE_RSEQ_OWN);
     if (sheaf_config.harden.quarantine)
         quarantine_init(sheaf_config.harden.quarantine);
     return true;
@@ -152,6 +161,7 @@ void cache_setup(unsigned number, const char *name, uint32_t object_size, uint32
     cache->object_size = object_size;
     cache->slab.ctor = args ? args->ctor : NULL;
     cache->detour = detour_for(name, flags);
+    cache->sampled = is_malloc && sheaf_config.harden.sample && !(cache->detour & DETOUR_DEBUG);
     if (unlikely(cache->detour & DETOUR_DEBUG))
         size = debug_layout(cache, object_size, align);
     slab_cache_init(&geometry, number, size, NULL);

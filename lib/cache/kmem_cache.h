@@ -29,6 +29,7 @@ struct kmem_cache {
     uint16_t number;
     uint16_t is_malloc;
     uint16_t detour;              /* of enum detour (cache/detour.h); not 0 implies capacity 0 */
+    uint16_t sampled;             /* some of its requests are served by cache/sample.h */
     slab_flags_t flags;           /* as created */
     uint64_t inherited;           /* in use when this process was forked off */
     uint64_t inherited_prefilled; /* in prefilled sheaves then, when the counters began anew */

@@ -4,6 +4,7 @@
 #include "cache/detour.h"
 #include "cache/fail.h"
 #include "cache/misuse.h"
+#include "cache/sample.h"
 #include "malloc/classes.h"
 #include "malloc/large.h"
 #include "malloc/large_debug.h"
@@ -71,11 +72,20 @@ static void *no_memory(void)
     return NULL;
 }
 
-/* On purpose. */
-static bool class_fails(unsigned number, size_t n)
+/* Requests that are made to fail, and those that are served from elsewhere. */
+static noinline_cold bool class_watches(const struct kmem_cache *cache, size_t n, size_t align, void **p)
+{
+    *p = NULL;
+    if (cache->detour & DETOUR_FAIL && fail_now(cache->name, n))
+        return true;
+    return cache->sampled && (*p = sample_alloc(n, align));
+}
+
+/* True: *p is what comes of it. */
+static bool class_watched(unsigned number, size_t n, size_t align, void **p)
 {
     const struct kmem_cache *cache = class_cache(number);
-    return unlikely(cache->detour & DETOUR_FAIL) && fail_now(cache->name, n);
+    return unlikely(cache->detour | cache->sampled) && class_watches(cache, n, align, p);
 }
 
 static bool large_fails(size_t n)
@@ -90,8 +100,8 @@ static void *alloc(size_t n, bool zero)
     void *p;
     if (likely(n <= CLASS_MOST)) {
         unsigned number = class_number(n);
-        if (class_fails(number, n))
-            return no_memory();
+        if (class_watched(number, n, 1, &p))
+            return p ? p : no_memory();
         p = class_alloc(number, n, 1);
         if (unlikely(!p))
             p = small_around(number, n);
@@ -154,8 +164,8 @@ static __attribute__((noinline)) void *aligned_slowest(size_t align, size_t n)
     if (want <= CLASS_MOST) {
         unsigned number = class_number(want);
         sheaf_assert(debug_on() || !(class_size(number) & (align - 1)));
-        if (class_fails(number, n))
-            return no_memory();
+        if (class_watched(number, n, align, &p))
+            return p ? p : no_memory();
         p = class_alloc(number, n, align);
         if (unlikely(!p))
             p = last_resort(number, n, align);
@@ -175,6 +185,10 @@ void *malloc_aligned(size_t align, size_t n)
 
 static noinline_cold void free_foreign(void *p)
 {
+    if (sample_has(p)) {
+        sample_free(p);
+        return;
+    }
     if (cache_layer_ready && outside_free(p))
         return;
     misuse_tell("free of foreign pointer", p, "not from this allocator");
@@ -231,7 +245,7 @@ size_t malloc_size(const void *p, const char *call)
         if (!size)
             large_report(call, p);
     } else if (cache_layer_ready) {
-        size = outside_size(p);
+        size = sample_has(p) ? sample_size(p) : outside_size(p);
     }
     if (!size) {
         static char text[64];
@@ -293,5 +307,5 @@ void malloc_totals(struct malloc_totals *totals)
     totals->slab_bytes = read_once(region_stats.slab_units) << UNIT_SHIFT;
     large_totals(&totals->large_bytes, &totals->large_count);
     totals->warm_bytes = read_once(region_stats.warm_units) << UNIT_SHIFT;
-    totals->outside_bytes = outside_bytes();
+    totals->outside_bytes = outside_bytes() + sample_live();
 }

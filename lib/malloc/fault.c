@@ -1,0 +1,72 @@
+#define _GNU_SOURCE
+#include "malloc/fault.h"
+#include "cache/sample.h"
+#include "os/message.h"
+#include "region/region.h"
+
+#include <signal.h>
+
+static struct sigaction before;
+
+static void tell(const char *kind, const void *address, uint32_t block)
+{
+    struct message m = {.length = 0};
+    message_text(&m, "sheaf: ");
+    message_text(&m, kind);
+    message_text(&m, " ");
+    message_pointer(&m, address);
+    if (block != UNIT_NONE) {
+        message_text(&m, " (large block at ");
+        message_pointer(&m, unit_address(block));
+        message_text(&m, ")");
+    }
+    message_write(&m);
+}
+
+/* The unit of the block that a closed unit belongs to: itself or the head below it. */
+static uint32_t head_of(uint32_t unit)
+{
+    while (unit && read_once(space.units[unit].kind) == UNIT_INSIDE)
+        unit--;
+    return unit;
+}
+
+static void tell_region(const void *address)
+{
+    uint32_t unit = (uint32_t)unit_of(address), head = head_of(unit);
+    const struct unit *run = &space.units[head];
+    uint32_t block = head + run->length;
+    if (run->kind == UNIT_CLOSED) {
+        tell("access after free at", address, head);
+    } else if (run->kind == UNIT_LARGE && run->guarded) {
+        tell("access behind the end at", address, head);
+    } else if (run->kind == UNIT_GUARD && run->length == 1) {
+        tell("access to the guard between slabs at", address, UNIT_NONE);
+    } else if (run->kind == UNIT_GUARD) {
+        for (block = head + 1; space.units[block].kind == UNIT_INSIDE;)
+            block++;
+        tell("access before the start at", address, block);
+    }
+}
+
+/* The access is done again under what was there before: a core, or the program's own handler. */
+static void handle(int signal, siginfo_t *info, void *context)
+{
+    (void)context;
+    const void *address = info->si_addr;
+    if (info->si_code > 0 && sample_has(address))
+        sample_tell(address);
+    else if (info->si_code > 0 && unit_of(address) < space.unit_count)
+        tell_region(address);
+    sigaction(signal, &before, NULL);
+    if (info->si_code <= 0) /* sent by somebody: it would not come again */
+        raise(signal);
+}
+
+void fault_start(void)
+{
+    struct sigaction action = {.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER};
+    action.sa_sigaction = handle;
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGSEGV, &action, &before);
+}
