@@ -3,6 +3,7 @@
 #include "cache/debug_spec.h"
 #include "cache/fail.h"
 #include "cache/harden.h"
+#include "cache/quarantine.h"
 
 uint16_t detour_for(const char *name, slab_flags_t flags)
 {
@@ -22,6 +23,10 @@ void *detour_alloc(struct kmem_cache *cache, size_t size, size_t align)
     if (unlikely(cache->detour & DETOUR_FAIL) && !cache->is_malloc && fail_now(cache->name, size))
         return NULL;
     void *raw = cache_alloc_raw(cache);
+    if (unlikely(!raw) && quarantine_waits()) { /* what only waits is not missing */
+        quarantine_drain(NULL);
+        raw = cache_alloc_raw(cache);
+    }
     return likely(raw != NULL) ? detour_present(cache, raw, size, align) : NULL;
 }
 

@@ -143,6 +143,11 @@ void quarantine_large(void *p, size_t bytes, void (*release_large)(void *p))
     enter(p, bytes);
 }
 
+bool quarantine_waits(void)
+{
+    return atomic_load_explicit(&ring.bytes, memory_order_relaxed) > 0;
+}
+
 void quarantine_drain(struct kmem_cache *cache)
 {
     if (!ring.entries || (cache && !read_once(cache->waiting)))

@@ -26,6 +26,9 @@ bool quarantine_takes(size_t bytes);
 /* Let it wait, closed; `release` is called when its time has come. */
 void quarantine_large(void *p, size_t bytes, void (*release)(void *p));
 
+/* Whether anything waits. */
+bool quarantine_waits(void);
+
 /* Let go what waits: of one cache, or all (NULL). */
 void quarantine_drain(struct kmem_cache *cache);
 

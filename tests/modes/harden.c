@@ -547,7 +547,7 @@ static const struct told_case cases[] = {
      HARDEN("sample=10"),
      sample_after_free,
      SIGSEGV,
-     {"access after free at", "freed by thread", "modes-harden+0x"}},
+     {"access after free at", "freed by thread", "(told+0x"}},
     {"sample-double-free",
      HARDEN("sample=10"),
      sample_double_free,

@@ -58,6 +58,8 @@ static int told_run(int number, const struct told_case *c)
     must(waitpid(pid, &status, 0) == pid);
     const char *wrong = told_judge(c, status, text);
     printf("%s %d %s\n", wrong ? "not ok" : "ok", number, c->name);
+    for (char *end = text; (end = strchr(end, '\n'));) /* TAP: one line */
+        *end = '|';
     if (wrong)
         printf("# wrong: %s; status %x; it said: %s\n", wrong, (unsigned)status, text);
     return wrong != NULL;

@@ -37,7 +37,7 @@ TEST_CASE("new memory is paid for with what has been free for a while")
     kmem_cache_destroy(cache);
 }
 
-TEST_CASE("what a cache left in its barn goes back when others make traffic")
+TEST_CASE("what a cache left in its barn goes back when others make traffic", "[sheaves]")
 {
     kmem_cache *old = kmem_cache_create("went-out-of-use", 1024, nullptr, 0);
     kmem_cache *busy = kmem_cache_create("in-use", 1024, nullptr, 0);

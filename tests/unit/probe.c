@@ -1,4 +1,5 @@
 #include "probe.h"
+#include "cache/harden.h"
 #include "cache/kmem_cache.h"
 #include "cache/takeover.h"
 #include "malloc/classes.h"
@@ -146,6 +147,9 @@ void sheaf_configure(struct sheaf_config *config)
         config->rseq = RSEQ_OFF;
     const char *mode = getenv("SHEAF_MODE");
     config->tiny = mode && mode[0] == 't';
+    const char *words = getenv("SHEAF_HARDEN");
+    if (words && harden_configure(words, &config->harden))
+        abort();
     const char *region = getenv("SHEAF_REGION");
     if (region)
         config->region = strtoul(region, NULL, 10);
