@@ -2,6 +2,7 @@
 #include "malloc/deferred.h"
 #include "cache/rcu.h"
 #include "cache/misuse.h"
+#include "cache/sample.h"
 #include "malloc/fast.h"
 #include "malloc/large.h"
 #include "region/outside.h"
@@ -9,6 +10,8 @@
 
 static size_t size_large(void *p)
 {
+    if (unlikely(sample_has(p)))
+        return sample_size(p);
     return unit_of(p) < space.unit_count ? large_size(p) : outside_size(p);
 }
 
@@ -30,7 +33,7 @@ static bool owns(const void *p)
 {
     if (!__atomic_load_n(&cache_layer_ready, __ATOMIC_ACQUIRE))
         return false;
-    return unit_of(p) < space.unit_count || outside_size(p);
+    return unit_of(p) < space.unit_count || sample_has(p) || outside_size(p);
 }
 
 static bool owns_cache(const struct kmem_cache *cache)
