@@ -326,8 +326,16 @@ static void hand_back(struct sheaf *sheaf)
 
 bool rcu_collect(void)
 {
-    if (!in_grace) /* something is left there only by a thread that a fork did away with */
-        in_grace = sheaf_stack_take_all(&sealed);
+    struct sheaf *more = sheaf_stack_take_all(&sealed);
+    uint32_t left = in_grace ? sheaf_offset(in_grace) : 0;
+    if (more && left) { /* by a thread that a fork did away with */
+        struct sheaf *last = more;
+        while (last->link)
+            last = sheaf_at(last->link);
+        last->link = left;
+    }
+    if (more)
+        in_grace = more;
     slabs_in_grace = slab_retired_collect();
     return in_grace || slabs_in_grace;
 }
@@ -378,12 +386,55 @@ void rcu_stats(struct sheaf_rcu_stats *stats)
     stats->lost += atomic_load(&lost);
 }
 
-/* The other threads had sheaves in hand that are lost; our own, below a handler, we find without its count. */
+/* ---- fork ---- */
+
+static void count_anew(const struct sheaf *sheaf)
+{
+    unsigned number = (unsigned)(sheaf->bottom >> NUMBER_SHIFT) & 0xfff;
+    waiting[number] += sheaf->count;
+    bytes += (uint64_t)sheaf->count * size_of(number);
+    for (unsigned i = 0; i < sheaf->count && number == RCU_LARGE; i++)
+        bytes += rcu_large_size(sheaf->objects[i]);
+}
+
+static void count_all_anew(uint32_t offset)
+{
+    for (; offset; offset = sheaf_at(offset)->link) {
+        sheaves++;
+        count_anew(sheaf_at(offset));
+    }
+}
+
+/* A look that the fork cut short had cleared the slot's bit. */
+static void collects_anew(unsigned slot, unsigned number)
+{
+    uint32_t seen = atomic_load(word_of(slot, number));
+    if (seen & HANDS)
+        atomic_store(word_of(slot, number), seen & ~HANDS);
+    if (!(seen & ~HANDS))
+        return;
+    slots_of[number] |= 1ull << (slot % 64);
+    caches_with[number / 64] |= 1ull << (number % 64);
+    if (number == RCU_LARGE)
+        count_anew(sheaf_at(seen & ~HANDS));
+}
+
+/*
+ * The other threads had sheaves in hand: those are lost here, so what waits is counted anew. Our own, below a
+ * handler, we find without its hand.
+ */
 void rcu_fork_child(void)
 {
-    for (unsigned number = 0; number < cache_top; number++)
-        for (uint64_t bits = atomic_load(&slots_of[number]); bits; bits &= bits - 1)
-            for (unsigned slot = (unsigned)__builtin_ctzll(bits); slot < slot_top; slot += 64)
-                if (slot_writable(slot))
-                    atomic_fetch_and(word_of(slot, number), ~HANDS);
+    if (!rcu_kick)
+        return;
+    bytes = sheaves = 0;
+    for (unsigned number = 0; number < cache_top; number++) {
+        waiting[number] = 0;
+        for (unsigned slot = 0; slot < slot_top; slot++)
+            if (slot_writable(slot))
+                collects_anew(slot, number);
+    }
+    waiting[RCU_LARGE] = 0;
+    count_all_anew((uint32_t)sealed);
+    count_all_anew(in_grace ? sheaf_offset(in_grace) : 0);
 }

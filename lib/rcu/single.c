@@ -33,8 +33,12 @@ bool single_put(void *p, void *head)
 
 bool single_collect(void)
 {
-    if (!in_grace) /* left there only by a thread that a fork did away with */
-        in_grace = atomic_exchange(&waiting, NULL);
+    struct single *more = atomic_exchange(&waiting, NULL), **end = &more;
+    while (*end && in_grace) /* left there by a thread that a fork did away with */
+        end = &(*end)->next;
+    if (in_grace)
+        *end = in_grace;
+    in_grace = more;
     return in_grace != NULL;
 }
 

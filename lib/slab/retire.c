@@ -20,8 +20,15 @@ void slab_retire(struct slab *slab)
 
 bool slab_retired_collect(void)
 {
-    if (!in_grace)
-        in_grace = atomic_exchange(&retired, 0);
+    uint32_t more = atomic_exchange(&retired, 0);
+    if (more && in_grace) { /* left by a thread that a fork did away with */
+        struct slab *last = descriptor_of(more);
+        while (last->next)
+            last = descriptor_of(last->next);
+        last->next = in_grace;
+    }
+    if (more)
+        in_grace = more;
     return in_grace != 0;
 }
 

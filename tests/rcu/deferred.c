@@ -165,8 +165,8 @@ static void malloc_of_all_sizes(void)
     for (unsigned i = 0; i < 40; i++)
         must(blocks[i][0] == 1 && blocks[i][((size_t)16 << (i % 20)) - 1] == 1);
     must(stats_now().bytes >= 16u << 20);
-    end_reader(&reader);
     uint64_t before = region_stats.large_units;
+    end_reader(&reader);
     kvfree_rcu_barrier();
     must(stats_now().bytes == 0 && region_stats.large_units < before);
 }
@@ -216,6 +216,37 @@ static void without_sheaves(void)
     check_empty(cache);
 }
 
+/* No sheaf can be had, of whatever size. */
+static void use_up_sheaves(void)
+{
+    space.sheaves_size = 0;
+    for (unsigned order = SHEAF_ORDER_MIN; order <= SHEAF_ORDER_MAX; order++)
+        while (empty_sheaf_alloc(sheaf_capacity_of(order))) {
+        }
+}
+
+static void no_memory(void)
+{
+    struct kmem_cache *cache = make_cache(64, 13, 0);
+    void *object = kmem_cache_alloc(cache, 0), *lost = sheaf_malloc(64);
+    struct item *item = sheaf_malloc(sizeof(*item));
+    struct cache_census census;
+    kmem_cache_shrink(cache);
+    cache_trim_all();
+    use_up_sheaves();
+    kmem_cache_free_rcu(cache, object); /* waits here */
+    cache_census(cache, &census);
+    must(census.in_use == 0 && stats_now().single == 0 && stats_now().lost == 0);
+    rcu_read_lock();
+    kfree_rcu(item, rcu); /* by its head */
+    must(stats_now().single == 1 && stats_now().lost == 0);
+    kfree_rcu(lost);
+    must(stats_now().single == 1 && stats_now().lost == 1);
+    rcu_read_unlock();
+    kvfree_rcu_barrier();
+    must(stats_now().single == 0);
+}
+
 int main(int argc, char **argv)
 {
     static const struct test_case cases[] = {
@@ -231,6 +262,7 @@ int main(int argc, char **argv)
         {"outside_the_region", outside_the_region},
         {"typesafe", typesafe},
         {"without_sheaves", without_sheaves},
+        {"no_memory", no_memory},
     };
     return run_cases(argc, argv, cases, array_size(cases));
 }

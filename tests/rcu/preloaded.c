@@ -1,0 +1,54 @@
+/*
+ * A program that uses malloc and libsheaf-rcu, run with Sheaf preloaded and without any Sheaf: what it frees is kept
+ * for its readers, and is free after a barrier, all the same.
+ */
+#include <urcu-bp.h>
+
+#include "cases.h"
+#include "sheaf/rcu.h"
+
+#include <malloc.h>
+#include <stdlib.h>
+
+struct item {
+    char data[200];
+    struct rcu_head rcu;
+};
+
+enum { ITEMS = 2000 };
+
+int main(int argc, char **argv)
+{
+    bool sheaf = argc > 1 && !strcmp(argv[1], "sheaf");
+    struct item *items[ITEMS];
+    char *large = malloc(5 << 20);
+    alarm(100);
+    rcu_read_lock();
+    memset(large, 7, 5 << 20);
+    kfree_rcu(large);
+    for (int i = 0; i < ITEMS; i++) {
+        must(items[i] = malloc(sizeof(struct item)));
+        memset(items[i], 7, sizeof(struct item));
+        if (i % 2)
+            kfree_rcu(items[i], rcu);
+        else
+            kvfree_rcu(items[i]);
+    }
+    for (int i = 0; i < ITEMS; i++) {
+        void *p = malloc(sizeof(struct item));
+        must(p);
+        memset(p, 0x5a, sizeof(struct item));
+        free(p);
+    }
+    for (int i = 0; i < ITEMS; i++)
+        must(items[i]->data[0] == 7 && items[i]->data[199] == 7);
+    must(large[0] == 7 && large[(5 << 20) - 1] == 7);
+    struct sheaf_rcu_stats stats;
+    sheaf_rcu_stats(&stats);
+    must(sheaf ? stats.single == 0 && stats.bytes >= 5 << 20 : stats.single == ITEMS + 1 && stats.bytes == 0);
+    rcu_read_unlock();
+    kvfree_rcu_barrier();
+    sheaf_rcu_stats(&stats);
+    must(stats.single == 0 && stats.bytes == 0 && stats.sheaves == 0);
+    return 0;
+}
