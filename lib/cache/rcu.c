@@ -197,12 +197,33 @@ static struct sheaf *empty_one(struct kmem_cache *cache, unsigned slot)
     return NULL;
 }
 
+/* The slot's spare, when it is an empty one: so those of a load that allocates as it frees never leave the slot. */
+static struct sheaf *empty_spare(struct kmem_cache *cache, unsigned slot)
+{
+    uintptr_t id = SLOT_ID(cache->number);
+    uint32_t offset = (uint32_t)atomic_load_explicit(&slot_words(slot, id)->spare, memory_order_relaxed);
+    if (!offset || read_once(sheaf_at(offset)->count))
+        return NULL;
+    struct sheaf *spare = cache_take_spare(slot, id);
+    if (likely(!spare || !spare->count))
+        return spare;
+    cache_put_sheaf(cache, slot, spare); /* another one by now */
+    return NULL;
+}
+
+static struct sheaf *fresh_for(struct kmem_cache *cache, unsigned slot)
+{
+    if (!cache || !cache->capacity)
+        return empty_sheaf_alloc(cache ? CAPACITY_START : LARGE_CAPACITY);
+    struct sheaf *sheaf = empty_spare(cache, slot);
+    if (!sheaf)
+        sheaf = empty_sheaf_alloc(cache_next_capacity(cache, slot));
+    return likely(sheaf != NULL) ? sheaf : empty_one(cache, slot);
+}
+
 static struct sheaf *fresh(struct kmem_cache *cache, unsigned slot, unsigned number)
 {
-    unsigned capacity = !cache ? LARGE_CAPACITY : cache->capacity ? cache_next_capacity(cache, slot) : CAPACITY_START;
-    struct sheaf *sheaf = empty_sheaf_alloc(capacity);
-    if (unlikely(!sheaf) && cache)
-        sheaf = empty_one(cache, slot);
+    struct sheaf *sheaf = fresh_for(cache, slot);
     if (sheaf)
         sheaf->bottom = HERE | (uint64_t)slot_domain() << DOMAIN_SHIFT | (uint64_t)slot << SLOT_AT |
                         (uint64_t)number << NUMBER_SHIFT | clock_ms();

@@ -55,7 +55,8 @@ static void fork_child(void)
     round_fork_child();
 }
 
-static void register_fork(void)
+/* When the library is loaded: a fork that is under way calls no handler that is registered meanwhile. */
+__attribute__((constructor)) static void register_fork(void)
 {
     pthread_atfork(NULL, NULL, fork_child);
 }
@@ -79,13 +80,11 @@ static bool create(void)
 /* The flag is set first, because pthread_create() allocates, and its caller's malloc may come here. */
 bool worker_start(void)
 {
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
     bool no = false;
     if (likely(atomic_load_explicit(&started, memory_order_relaxed)) ||
         !atomic_compare_exchange_strong(&started, &no, true))
         return true;
     int saved = errno;
-    pthread_once(&once, register_fork);
     bool done = create();
     if (!done)
         atomic_store(&started, false);
