@@ -246,8 +246,9 @@ uint32_t debug_layout(struct kmem_cache *cache, uint32_t object_size, uint32_t a
     uint32_t lead = zone ? (uint32_t)round_up(zone, align) : 0;
     uint32_t size = (uint32_t)round_up(lead + object_size + zone, align);
     uint32_t least = (uint32_t)round_up(sizeof(struct debug_object), align); /* or the records have no room */
-    cache->slab.lead = lead;
-    cache->slab.watch = &watch;
+    slab_watch = &watch;
+    cache->slab.lead = (uint16_t)lead;
+    cache->slab.watched = true;
     return size > least ? size : least;
 }
 

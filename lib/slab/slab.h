@@ -42,11 +42,12 @@ _Static_assert(sizeof(struct slab) == 64, "descriptors are cut in multiples of 6
 
 struct slab_cache;
 
-/* Who wants to know of slabs that come and go; no lock is held. False refuses the slab. */
+/* Who wants to know of the slabs of watched caches, as they come and go; no lock is held. False refuses the slab. */
 struct slab_watch {
     bool (*created)(struct slab_cache *cache, uint32_t unit);
     void (*released)(struct slab_cache *cache, uint32_t unit);
 };
+extern hidden const struct slab_watch *slab_watch;
 
 /* What the slab layer knows of a cache. */
 struct slab_cache {
@@ -55,6 +56,8 @@ struct slab_cache {
     uint32_t objects;    /* in one slab */
     uint16_t units;      /* of one slab */
     uint16_t number;     /* of the cache */
+    uint16_t lead;       /* from an object's start to what the constructor gets */
+    uint16_t watched;    /* slab_watch is told */
     uint64_t reciprocal; /* index = offset * reciprocal >> 40, exact for offsets below 2^18 */
     uint32_t lists[SLAB_LISTS];
     /* written under the lock */
@@ -64,8 +67,6 @@ struct slab_cache {
     uint64_t alloc_slab, free_slab, add_partial, remove_partial;
     void (*ctor)(void *);
     struct shuffle *shuffle;        /* the order of fresh objects; NULL: by address. Set before `size`, stays */
-    uint32_t lead;                  /* from an object's start to what the constructor gets */
-    const struct slab_watch *watch; /* as a rule NULL */
     bool typesafe;                  /* slabs go back after a grace period: slab/retire.h */
 };
 
