@@ -1,4 +1,5 @@
 #include "cache/rcu.h"
+#include "cache/alias.h"
 #include "cache/debug.h"
 #include "cache/detour.h"
 #include "cache/quarantine.h"
@@ -207,12 +208,28 @@ static unsigned find_number(void)
     return 0;
 }
 
+#define CREATE_FLAGS (SLAB_HWCACHE_ALIGN | SLAB_TYPESAFE_BY_RCU | SLAB_MERGE | SLAB_NO_MERGE | DEBUG_FLAGS)
+
+/* setup_lock is held. NULL: there are too many. */
+static struct kmem_cache *find_or_setup(const char *name, uint32_t size, uint32_t align,
+                                        const struct kmem_cache_args *args, slab_flags_t flags)
+{
+    struct kmem_cache *alike = alias_find(size, align, args, flags);
+    if (alike && alias_add(alike, name, size))
+        return alike;
+    unsigned number = find_number();
+    if (!number)
+        return NULL;
+    cache_setup(number, name, size, (uint32_t)round_up(size, align), align, args, flags, false);
+    return &caches[number];
+}
+
 sheaf_export struct kmem_cache *kmem_cache_create(const char *name, unsigned size, const struct kmem_cache_args *args,
                                                   slab_flags_t flags)
 {
     uint32_t align = alignment_for(size, args, flags);
-    if (!name || !size || size > 32768 || (flags & ~(SLAB_HWCACHE_ALIGN | SLAB_TYPESAFE_BY_RCU | DEBUG_FLAGS)) ||
-        !is_power_of_two(align) || align > 4096 || (args && args->align && !is_power_of_two(args->align)) ||
+    if (!name || !size || size > 32768 || (flags & ~CREATE_FLAGS) || !is_power_of_two(align) || align > 4096 ||
+        (args && args->align && !is_power_of_two(args->align)) ||
         (args && args->sheaf_capacity > sheaf_capacity_of(SHEAF_ORDER_MAX))) {
         errno = EINVAL;
         return NULL;
@@ -225,13 +242,11 @@ sheaf_export struct kmem_cache *kmem_cache_create(const char *name, unsigned siz
         errno = ENOMEM;
         return NULL;
     }
-    unsigned number = find_number();
-    if (number)
-        cache_setup(number, name, size, (uint32_t)round_up(size, align), align, args, flags, false);
+    struct kmem_cache *cache = find_or_setup(name, size, align, args, flags);
     lock_release(&cache_setup_lock);
-    if (!number)
+    if (!cache)
         errno = ENOSPC;
-    return number ? &caches[number] : NULL;
+    return cache;
 }
 
 /* Everything but the lock, which a fork or a late look may hold: it must stay what its holder took. */
@@ -277,9 +292,19 @@ static bool destroy_locked(struct kmem_cache *cache, uint64_t *left)
     return true;
 }
 
+/* One of several names goes, and the cache stays. */
+static bool drop_name(struct kmem_cache *cache)
+{
+    if (!(cache->flags & SLAB_MERGE) || !lock_acquire(&cache_setup_lock))
+        return false;
+    bool dropped = alias_drop(cache);
+    lock_release(&cache_setup_lock);
+    return dropped;
+}
+
 sheaf_export int kmem_cache_destroy(struct kmem_cache *cache)
 {
-    if (!cache)
+    if (!cache || drop_name(cache))
         return 0;
     if (rcu_barrier_on && rcu_waits(cache))
         rcu_barrier_on(cache);

@@ -66,8 +66,8 @@ struct slab_cache {
     uint64_t free;  /* objects free in all slabs */
     uint64_t alloc_slab, free_slab, add_partial, remove_partial;
     void (*ctor)(void *);
-    struct shuffle *shuffle;        /* the order of fresh objects; NULL: by address. Set before `size`, stays */
-    bool typesafe;                  /* slabs go back after a grace period: slab/retire.h */
+    struct shuffle *shuffle; /* the order of fresh objects; NULL: by address. Set before `size`, stays */
+    bool typesafe;           /* slabs go back after a grace period: slab/retire.h */
 };
 
 enum slab_fault { SLAB_OK, SLAB_DOUBLE_FREE, SLAB_INTERIOR };

@@ -31,6 +31,15 @@ typedef unsigned int slab_flags_t;
             readers may look at it and see what it is. Needs libsheaf-rcu, see sheaf/rcu.h; else ENOTSUP */
 #define SLAB_HWCACHE_ALIGN 0x1u /* align objects to cache lines, small ones to a fraction of one */
 
+/*
+ * May be one with other caches of the same size and alignment that ask for it, too: fewer half-used slabs and
+ * sheaves, for many small caches. The price: one set of counters, a free to the wrong one of them is not seen, nor
+ * are objects that are left when one of them is destroyed. Without effect with a constructor, a fixed capacity,
+ * SLAB_TYPESAFE_BY_RCU or debugging. SLAB_NO_MERGE, which is the default, wins.
+ */
+#define SLAB_MERGE    0x10000u
+#define SLAB_NO_MERGE 0x20000u
+
 /* Debugging: see docs/debug.md. A cache with any of these has no sheaves; all others stay as fast as they are. */
 #define SLAB_CONSISTENCY_CHECKS 0x0100u /* F: each free also looks at what lies on both sides of the object */
 #define SLAB_RED_ZONE           0x0200u /* Z: bytes before and behind each object that must not change */
@@ -60,6 +69,12 @@ struct kmem_cache *kmem_cache_create(const char *name, unsigned int size, const 
  * leaves the cache as it is and returns -EBUSY; 0 otherwise. Not for signal handlers.
  */
 int kmem_cache_destroy(struct kmem_cache *cache);
+
+/*
+ * The further names of a cache that others were merged with (SLAB_MERGE), at most `most` of them into `names`; how
+ * many there are. Destroying it under one of its names leaves the others. Not for signal handlers.
+ */
+unsigned int kmem_cache_aliases(const struct kmem_cache *cache, char (*names)[32], unsigned int most);
 
 /* One object, its contents undefined (constructed, if the cache has a constructor); NULL with errno ENOMEM. */
 void *kmem_cache_alloc(struct kmem_cache *cache, gfp_t flags);
