@@ -140,9 +140,10 @@ static void decay(enum why why)
     region_purge(false);
 }
 
-void cache_decay_force(void)
+void cache_decay_idle(uint32_t age_ms)
 {
     decay(AGED);
+    region_purge_older(age_ms);
 }
 
 static bool aged(void)

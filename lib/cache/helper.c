@@ -7,18 +7,24 @@
 #include <signal.h>
 #include <time.h>
 
-#define IDLE_ROUNDS 8 /* without anything warm, after which the thread ends; the next slow path starts another */
+#define IDLE_ROUNDS 32 /* without anything warm, after which the thread ends; the next slow path starts another */
+
+/*
+ * It looks four times in the decay time: a burst's memory, which passes from sheaves and barns to slabs, and from there
+ * to the system, is gone within one decay time of the burst's end (72 MiB -> 11 after 1 s).
+ */
+#define LOOKS 4
 
 static _Atomic int running;
 
 static void *helper(void *unused)
 {
     (void)unused;
-    uint32_t ms = sheaf_config.decay_ms;
+    uint32_t ms = sheaf_config.decay_ms / LOOKS + 1;
     struct timespec pause = {.tv_sec = ms / 1000, .tv_nsec = (long)(ms % 1000) * 1000000};
     for (int idle = 0; idle < IDLE_ROUNDS; idle++) {
         nanosleep(&pause, NULL);
-        cache_decay_force();
+        cache_decay_idle(ms);
         if (region_warm())
             idle = 0;
     }

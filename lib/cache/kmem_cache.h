@@ -122,7 +122,8 @@ void cache_drain_locked(struct kmem_cache *cache); /* takeover_lock is held */
 /* One step of giving memory back by age: idle slots, barns, slabs, region. Cheap when it is not time. No lock held.
  */
 void cache_decay(unsigned slot);
-void cache_decay_force(void);
+/* The same, now; and what was free for that long already goes back. */
+void cache_decay_idle(uint32_t age_ms);
 
 /* Bring all that the slots' words count to the counters; exact but for what runs meanwhile. */
 void cache_fold_all(void);

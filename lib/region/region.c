@@ -563,6 +563,11 @@ size_t region_purge(bool all)
     return give_back(all, region.decay_ms, SIZE_MAX);
 }
 
+void region_purge_older(uint32_t ms)
+{
+    give_back(false, ms, SIZE_MAX);
+}
+
 static void pay(uint32_t units)
 {
     if (region.decay_ms)

@@ -47,6 +47,9 @@ bool region_unit_clean(uint32_t unit);
  */
 size_t region_purge(bool all);
 
+/* Give back what has been free for that long. */
+void region_purge_older(uint32_t ms);
+
 /* Bytes that stay resident though free, from now on. */
 void region_keep(size_t bytes);
 

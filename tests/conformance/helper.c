@@ -1,0 +1,67 @@
+/* SHEAF_HELPER=1: memory goes back while the program does nothing, also in a forked child. */
+#include "../cases.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <time.h>
+
+enum { THREADS = 4, OBJECTS = 150000, MIB = 1 << 20, WAIT_SECONDS = 30 };
+
+static size_t resident(void)
+{
+    char text[64] = "";
+    FILE *f = fopen("/proc/self/statm", "r");
+    must(f && fgets(text, sizeof(text), f));
+    fclose(f);
+    size_t pages = strtoul(strchr(text, ' '), NULL, 10);
+    return pages * (size_t)sysconf(_SC_PAGESIZE);
+}
+
+static void *burst(void *number)
+{
+    static void *objects[THREADS][OBJECTS];
+    void **mine = objects[(size_t)number];
+    for (size_t i = 0; i < OBJECTS; i++)
+        must(mine[i] = malloc(16 + (i * 7919) % 240));
+    for (size_t i = 0; i < OBJECTS; i++)
+        free(mine[i]);
+    return NULL;
+}
+
+static void idle_after_burst(void)
+{
+    pthread_t threads[THREADS];
+    for (size_t i = 0; i < THREADS; i++)
+        must(pthread_create(&threads[i], NULL, burst, (void *)i) == 0);
+    for (size_t i = 0; i < THREADS; i++)
+        pthread_join(threads[i], NULL);
+    size_t peak = resident(), now = peak;
+    for (int tenths = 0; tenths < WAIT_SECONDS * 10 && now > peak / 2; tenths++) {
+        nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);
+        now = resident();
+    }
+    dprintf(2, "# %zu MiB became %zu MiB\n", peak / MIB, now / MIB);
+    must(now <= peak / 2); /* what `objects` takes stays */
+}
+
+static void idle_child(void)
+{
+    free(malloc(100));
+    pid_t pid = fork();
+    must(pid >= 0);
+    if (pid == 0) {
+        idle_after_burst();
+        _exit(0);
+    }
+    int status;
+    must(waitpid(pid, &status, 0) == pid && status == 0);
+}
+
+int main(int argc, char **argv)
+{
+    static const struct test_case cases[] = {
+        {"memory goes back after a burst", idle_after_burst},
+        {"memory goes back in a child too", idle_child},
+    };
+    return run_cases(argc, argv, cases, sizeof(cases) / sizeof(cases[0]));
+}
