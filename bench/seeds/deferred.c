@@ -1,11 +1,15 @@
 /*
  * bench-deferred: what the kernel's kfree_rcu() and prefilled sheaves are measured by, in user space.
  *
- *   mmap2        as will-it-scale's mmap2 does to the slab allocator: a node sheaf is prefilled for the worst case,
- * two nodes and one larger object are taken, the rest goes back; the object is freed, the nodes after a grace period.
- * In N threads, each under a read-side section. kfree_rcu_1, kfree_rcu_2   as the kernel's vmalloc test does: malloc,
- * write, free after a grace period, by pointer alone or with an rcu_head in the object. free         the same pair
- * with free(), for comparison.
+ * mmap2: as will-it-scale's mmap2 does to the slab allocator, a node sheaf is prefilled for the worst case, two nodes
+ * and one larger object are taken, the rest goes back; the object is freed, the nodes after a grace period. In N
+ * threads, each with a read-side section in every round.
+ *
+ * kfree_rcu_1, kfree_rcu_2: as the kernel's vmalloc test does, malloc, write, free after a grace period, by pointer
+ * alone or with an rcu_head in the object. free: the same pair with free(), for comparison.
+ *
+ * With --drop-empty an empty main sheaf does not become the spare but goes to the common pool, as in the kernel
+ * before it kept them.
  *
  * One line of JSON: time, and what was done beyond the slot, from the allocator's own counters; those do not depend
  * on the machine. The program holds the allocator itself, to choose capacities and to read the counters.
@@ -140,19 +144,22 @@ static void report(uint64_t ns)
         "{\"test\": \"%s\", \"threads\": %u, \"capacity\": %u, \"deferred\": %d, \"ops\": %lu, \"ns_per_op\": %.1f, "
         "\"barn_gets_per_op\": %.5f, \"barn_puts_per_op\": %.5f, \"rcu_sheaves_per_op\": %.5f, "
         "\"slab_objects_per_op\": %.5f, \"prefills_fast\": %.4f, \"recycled\": %.4f, \"grace_periods\": %lu, "
-        "\"waits\": %lu}\n",
+        "\"waits\": %lu, \"keeps_empty\": %d, \"empties_per_op\": %.5f}\n",
         run.test, run.threads, run.capacity, run.deferred, (unsigned long)ops, (double)ns * run.threads * each,
         (double)gets * each, (double)puts * each, (double)sum(COUNT_rcu_sheaf) * each,
         (double)(sum(COUNT_sheaf_refill) + sum(COUNT_sheaf_flush)) * each,
         (double)sum(COUNT_sheaf_prefill_fast) * each,
         (double)sum(COUNT_rcu_recycle) / (double)(sum(COUNT_rcu_sheaf) + !sum(COUNT_rcu_sheaf)),
-        (unsigned long)stats.grace_periods, (unsigned long)stats.waits);
+        (unsigned long)stats.grace_periods, (unsigned long)stats.waits, !bench_drop_empty,
+        (double)atomic_load(&bench_empties) * each);
 }
 
 static void usage(void)
 {
-    fprintf(stderr, "Usage: bench-deferred mmap2|kfree_rcu_1|kfree_rcu_2|free [--threads N] [--capacity N] [--ops N] "
-                    "[--at-once]\n  --ops of each thread; --at-once frees mmap2's nodes without a grace period\n");
+    fprintf(
+        stderr,
+        "Usage: bench-deferred mmap2|kfree_rcu_1|kfree_rcu_2|free [--threads N] [--capacity N] [--ops N] "
+        "[--at-once] [--drop-empty]\n  --ops of each thread; --at-once frees mmap2's nodes without a grace period\n");
     exit(2);
 }
 
@@ -166,6 +173,8 @@ static void *(*read_arguments(int argc, char **argv))(void *)
         unsigned long n = i + 1 < argc ? strtoul(argv[i + 1], NULL, 10) : 0;
         if (!strcmp(argv[i], "--at-once"))
             run.deferred = 0;
+        else if (!strcmp(argv[i], "--drop-empty"))
+            bench_drop_empty = true;
         else if (!strcmp(argv[i], "--threads") && n && n <= MOST_THREADS && ++i)
             run.threads = (unsigned)n;
         else if (!strcmp(argv[i], "--capacity") && n && n <= sheaf_capacity_of(SHEAF_ORDER_MAX) && ++i)

@@ -133,6 +133,12 @@ bool cache_barn_put(struct kmem_cache *cache, unsigned slot, struct sheaf *sheaf
 
 void cache_put_sheaf(struct kmem_cache *cache, unsigned slot, struct sheaf *sheaf)
 {
+#ifdef SHEAF_BENCH /* bench/seeds/deferred.c measures what keeping an empty main as the spare is worth */
+    if (bench_drop_empty && !sheaf->count) {
+        empty_sheaf_free(sheaf);
+        return;
+    }
+#endif
     if (cache_put_spare(slot, SLOT_ID(cache->number), sheaf))
         return;
     if (sheaf->count) {

@@ -87,6 +87,11 @@ struct sheaf *sheaf_stack_pop(sheaf_stack *stack);
 /* All of it, linked by `link`; NULL when it is empty. */
 struct sheaf *sheaf_stack_take_all(sheaf_stack *stack);
 
+#ifdef SHEAF_BENCH
+extern hidden _Atomic uint64_t bench_empties; /* fetched from the pool */
+extern hidden bool bench_drop_empty;
+#endif
+
 /* Bytes cut into sheaves, and how many empty ones were cut. */
 uint64_t sheaf_pool_bytes(void);
 uint64_t sheaf_pool_cut(void);
