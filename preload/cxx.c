@@ -53,20 +53,33 @@ static noinline_cold void *new_failed(size_t size, size_t align)
     }
 }
 
+/* What the fast paths leave: called last, so that they need no frame. */
+static __attribute__((noinline)) void *new_slow(size_t size)
+{
+    void *p = malloc_slow(size);
+    return likely(p != NULL) ? p : new_failed(size, 0);
+}
+
+static __attribute__((noinline)) void *aligned_new_slow(size_t size, size_t align)
+{
+    void *p = malloc_aligned(align, size);
+    return likely(p != NULL) ? p : new_failed(size, align);
+}
+
 /* ---- the four that a program replaces, and all others stand on ---- */
 
 sheaf_export void *_Znwm(size_t size);
 sheaf_export void *_Znwm(size_t size)
 {
-    void *p = malloc_fast(size);
-    return likely(p != NULL) ? p : new_failed(size, 0);
+    void *p = malloc_try(size);
+    return likely(p != NULL) ? p : new_slow(size);
 }
 
 sheaf_export void *_ZnwmSt11align_val_t(size_t size, size_t align);
 sheaf_export void *_ZnwmSt11align_val_t(size_t size, size_t align)
 {
-    void *p = malloc_aligned_fast(align, size);
-    return likely(p != NULL) ? p : new_failed(size, align);
+    void *p = malloc_try(size_for_aligned(align, size));
+    return likely(p != NULL) ? p : aligned_new_slow(size, align);
 }
 
 sheaf_export void _ZdlPv(void *p);
