@@ -40,9 +40,10 @@ struct sheaf_config {
     bool leaks;            /* tell at exit what is live */
 };
 
+#define KEEP_DEFAULT (64ul << 20)
 #define SHEAF_CONFIG_DEFAULT                                                                                         \
     {                                                                                                                \
-        .barn = 512ul << 10, .barn_max = 2ul << 20, .keep = 64ul << 20, .decay_ms = 1000, .huge = true,              \
+        .barn = 512ul << 10, .barn_max = 2ul << 20, .keep = KEEP_DEFAULT, .decay_ms = 1000, .huge = true,            \
         .rcu_limit = 64ul << 20, .rcu_age_ms = 50                                                                    \
     }
 

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #define ALL_QUARANTINE (16ul << 20)
-#define ALL_SAMPLE     1000
+#define ALL_SAMPLE     5000
 #define SAMPLE_MOST    1000000000
 
 /* ---- the list ---- */

@@ -17,8 +17,9 @@
 #include <string.h>
 
 #define SHEAF_BYTES_MOST (128ul << 10) /* of objects in one sheaf */
-#define FOLD_SELDOM      4096          /* 0.02 ns an operation */
-#define FOLD_RECORDED    1024          /* a record is behind by at most so many operations for each slot and cache */
+#define TINY_KEEP        (1ul << 20)
+#define FOLD_SELDOM      4096 /* 0.02 ns an operation */
+#define FOLD_RECORDED    1024 /* a record is behind by at most so many operations for each slot and cache */
 
 struct kmem_cache caches[CACHE_MAX];
 struct barn cache_barns[DOMAINS][CACHE_MAX];
@@ -49,6 +50,14 @@ static uint32_t fold_interval(void)
     return sample && sample < most ? sample + (sample == 1) : most;
 }
 
+/* What a caller did not choose: little stays resident that is free, and nothing comes in steps of 2 MiB. */
+static void tiny_init(void)
+{
+    if (sheaf_config.keep == KEEP_DEFAULT)
+        sheaf_config.keep = TINY_KEEP;
+    sheaf_config.huge = false;
+}
+
 static bool init_locked(void)
 {
     unsigned possible, allowed;
@@ -64,6 +73,8 @@ static bool init_locked(void)
     bool rseq = sheaf_config.rseq != RSEQ_OFF && space.slots >= possible;
     slot_init(rseq, sheaf_config.rseq == RSEQ_AUTO, true, by_cpu, fold_interval());
     budget_init();
+    if (sheaf_config.tiny)
+        tiny_init();
     region_init(sheaf_config.keep, sheaf_config.decay_ms);
     huge_init(sheaf_config.huge && !sheaf_config.harden.guard);
     guard_on = sheaf_config.harden.guard;

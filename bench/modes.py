@@ -1,0 +1,61 @@
+#!/usr/bin/env python3
+"""What options cost: micro benchmarks in each mode, interleaved, as ratios to the default.
+
+python3 bench/modes.py BUILD/bench/bench-micro BUILD/preload/libsheaf-preload.so [--rounds N]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+
+MODES = {
+    "default": {},
+    "tiny": {"SHEAF_MODE": "tiny"},
+    **{word: {"SHEAF_HARDEN": word} for word in
+       ("random", "check", "zero-free", "zero-alloc", "guard", "quarantine=16M", "sample=5000", "sample=100000", "all")},
+    "fail, of a class": {"SHEAF_FAIL": "probability=0,cache=malloc-640,verbose=0"},
+}  # fmt: skip
+TESTS = {"pairs-64": 1000000, "batch-1000-shuffled": 500000, "batch-1000-mixed": 300000, "table-2": 500000, "fresh-64": 1000000,
+         "large-replace": 2000}  # fmt: skip
+
+
+def measure(program: str, library: str, test: str, mode: str) -> tuple[float, int]:
+    """Median nanoseconds for an operation, and the peak of memory in KiB."""
+    env = {name: value for name, value in os.environ.items() if not name.startswith("SHEAF_")}
+    done = subprocess.run(
+        [program, test, "--ops", str(TESTS[test]), "--repetitions", "3"],
+        env={**env, "LD_PRELOAD": library, **MODES[mode]}, stdout=subprocess.PIPE, check=True, text=True,
+    )  # fmt: skip
+    out = json.loads(done.stdout)
+    return float(out["ns_per_op_median"]), int(out["peak_rss_kib"])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("program")
+    parser.add_argument("library")
+    parser.add_argument("--rounds", type=int, default=3)
+    args = parser.parse_args()
+    seen: dict[tuple[str, str], list[tuple[float, int]]] = {}
+    for _ in range(args.rounds):
+        for test in TESTS:
+            for mode in MODES:
+                seen.setdefault((mode, test), []).append(measure(args.program, args.library, test, mode))
+    print("| mode |" + "".join(f" {test} |" for test in TESTS))
+    print("|---|" + "---|" * len(TESTS))
+    for mode in MODES:
+        cells = []
+        for test in TESTS:
+            time = statistics.median(t for t, _ in seen[mode, test])
+            ratio = statistics.median(t / d for (t, _), (d, _) in zip(seen[mode, test], seen["default", test], strict=True))
+            peak = statistics.median(m for _, m in seen[mode, test]) / 1024
+            cells.append(f" {time:.1f} ns, {peak:.1f} MiB |" if mode == "default" else f" {ratio:.2f}, {peak:.1f} |")
+        print(f"| {mode} |" + "".join(cells))
+
+
+if __name__ == "__main__":
+    main()
