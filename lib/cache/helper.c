@@ -10,8 +10,8 @@
 #define IDLE_ROUNDS 32 /* without anything warm, after which the thread ends; the next slow path starts another */
 
 /*
- * It looks four times in the decay time: a burst's memory, which passes from sheaves and barns to slabs, and from there
- * to the system, is gone within one decay time of the burst's end (72 MiB -> 11 after 1 s).
+ * It looks four times in the decay time: a burst's memory, which passes from sheaves and barns to slabs, and from
+ * there to the system, is gone within one decay time of the burst's end (72 MiB -> 11 after 1 s).
  */
 #define LOOKS 4
 

@@ -20,7 +20,7 @@ static void give(kmem_cache *cache, const std::vector<void *> &objects)
         kmem_cache_free(cache, o);
 }
 
-TEST_CASE("new memory is paid for with what has been free for a while")
+TEST_CASE("new memory is paid for with what has been free for a while", "[sheaves]")
 {
     constexpr size_t mib = 1 << 20;
     sheaf_malloc_trim();
