@@ -74,18 +74,19 @@ static bool poisoned(const struct kmem_cache *cache)
     return cache->flags & SLAB_POISON && !cache->slab.ctor && !cache->slab.typesafe;
 }
 
+/* As a rule the first byte is right and all others are as it is. Somebody may be writing meanwhile. */
 bool debug_differs(const char *at, size_t length, int byte, size_t *first, size_t *end)
 {
-    size_t i = 0;
+    size_t i = 0, j = length;
+    if (likely(!length || ((unsigned char)at[0] == byte && !memcmp(at, at + 1, length - 1))))
+        return false;
     while (i < length && (unsigned char)at[i] == byte)
         i++;
-    if (i == length)
-        return false;
+    while (j > i && (unsigned char)at[j - 1] == byte)
+        j--;
     *first = i;
-    for (i = length; (unsigned char)at[i - 1] == byte;)
-        i--;
-    *end = i;
-    return true;
+    *end = j;
+    return i < j;
 }
 
 static void paint_free(const struct kmem_cache *cache, char *raw)
