@@ -13,7 +13,8 @@ _Static_assert(CACHE_MAX <= 4096 && DOMAINS <= 8, "they fit the bottom word");
 
 #define HANDS          63u /* in the slot's word: how many hold a sheaf taken from it */
 #define LARGE_CAPACITY 61
-#define LARGE_AT_ONCE  (1ul << 20) /* a large block of so many bytes is not kept waiting for others */
+#define LARGE_AT_ONCE                                                                                                \
+    (1ul << 20) /* a large block of so many bytes does not wait for others; nor does any near the limit */
 
 void (*rcu_kick)(void);
 void (*rcu_barrier_on)(struct kmem_cache *cache);
@@ -262,8 +263,9 @@ enum sheaf_rcu_put rcu_put(struct kmem_cache *cache, void *object)
 
 enum sheaf_rcu_put rcu_put_large(void *p, size_t size)
 {
-    atomic_fetch_add(&bytes, size);
-    enum sheaf_rcu_put done = put(NULL, RCU_LARGE, p, size >= LARGE_AT_ONCE);
+    uint64_t all = atomic_fetch_add(&bytes, size) + size;
+    bool at_once = size >= LARGE_AT_ONCE || all > sheaf_config.rcu_limit / 2;
+    enum sheaf_rcu_put done = put(NULL, RCU_LARGE, p, at_once);
     if (unlikely(done == SHEAF_RCU_NO_MEMORY))
         atomic_fetch_sub(&bytes, size);
     return done;

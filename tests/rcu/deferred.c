@@ -140,6 +140,26 @@ static void memory_is_bounded(void)
     must(stats_now().bytes == 0 && stats_now().sheaves == 0);
 }
 
+/* Large blocks count one by one, though they wait together. */
+static void large_blocks_are_bounded(void)
+{
+    enum { LIMIT = 4 << 20, SIZE = 500000 };
+    struct reader reader;
+    sheaf_rcu_tune(LIMIT, 86400000);
+    start_reader(&reader);
+    for (int i = 0; i < 20; i++)
+        kfree_rcu(sheaf_malloc(SIZE));
+    must(stats_now().waits >= 10);
+    end_reader(&reader);
+    for (int i = 0; i < 500; i++) {
+        kfree_rcu(sheaf_malloc(SIZE));
+        if (i > 50)
+            must(stats_now().bytes < 4 * LIMIT);
+    }
+    kvfree_rcu_barrier();
+    must(stats_now().bytes == 0 && region_stats.large_units == 0);
+}
+
 struct item {
     char data[40];
     struct rcu_head rcu;
@@ -258,6 +278,7 @@ int main(int argc, char **argv)
         {"old_ones_go", old_ones_go},
         {"sheaves_are_reused", sheaves_are_reused},
         {"memory_is_bounded", memory_is_bounded},
+        {"large_blocks_are_bounded", large_blocks_are_bounded},
         {"malloc_of_all_sizes", malloc_of_all_sizes},
         {"outside_the_region", outside_the_region},
         {"typesafe", typesafe},

@@ -248,3 +248,10 @@ TEST_CASE("threads, hand-over and take-over lose and double nothing")
     CHECK(in_use(c.cache) == 0);
     probe_check(c.cache);
 }
+
+TEST_CASE("typesafe caches need somebody who waits for grace periods", "[cache]")
+{
+    errno = 0;
+    CHECK(kmem_cache_create("typesafe", 64, nullptr, SLAB_TYPESAFE_BY_RCU) == nullptr);
+    CHECK(errno == ENOTSUP);
+}
