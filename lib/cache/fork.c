@@ -109,9 +109,9 @@ void cache_fork_child(void)
         region_reset();
     if (took_takeover || !lock_held_by_self(&takeover_lock)) {
         free_held_slots();
-        rcu_fork_child();
         lock_reset(&takeover_lock);
     }
+    rcu_fork_child(); /* knows no lock */
     if (took_setup || !lock_held_by_self(&cache_setup_lock))
         lock_reset(&cache_setup_lock);
     helper_forget();

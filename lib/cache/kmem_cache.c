@@ -257,6 +257,8 @@ sheaf_export struct kmem_cache *kmem_cache_create(const char *name, unsigned siz
     lock_release(&cache_setup_lock);
     if (!cache)
         errno = ENOSPC;
+    else if (flags & SLAB_TYPESAFE_BY_RCU)
+        rcu_start(); /* its slabs retire where that cannot be done */
     return cache;
 }
 
@@ -317,7 +319,7 @@ sheaf_export int kmem_cache_destroy(struct kmem_cache *cache)
 {
     if (!cache || drop_name(cache))
         return 0;
-    if (rcu_barrier_on && rcu_waits(cache))
+    if (rcu_barrier_on)
         rcu_barrier_on(cache);
     if (cache->reserve.size) {
         cache_drain(cache);

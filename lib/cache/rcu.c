@@ -18,6 +18,7 @@ _Static_assert(CACHE_MAX <= 4096 && DOMAINS <= 8, "they fit the bottom word");
 
 void (*rcu_kick)(void);
 void (*rcu_barrier_on)(struct kmem_cache *cache);
+void (*rcu_start)(void);
 void (*rcu_free_large)(void *p);
 size_t (*rcu_large_size)(void *p);
 
@@ -93,12 +94,15 @@ static bool put_back(_Atomic uint32_t *word, const struct sheaf *sheaf)
 static void note(unsigned slot, unsigned number)
 {
     uint64_t bit = 1ull << (slot % 64), cache_bit = 1ull << (number % 64);
-    if (likely(atomic_load(&slots_of[number]) & bit))
-        return;
-    atomic_fetch_or(&slots_of[number], bit);
-    if (!(atomic_load(&caches_with[number / 64]) & cache_bit))
+    bool both = atomic_load(&slots_of[number]) & bit;
+    if (unlikely(!both))
+        atomic_fetch_or(&slots_of[number], bit);
+    if (unlikely(!(atomic_load(&caches_with[number / 64]) & cache_bit))) { /* who set the first may not be here yet */
         atomic_fetch_or(&caches_with[number / 64], cache_bit);
-    kick();
+        both = false;
+    }
+    if (unlikely(!both))
+        kick();
 }
 
 /* ---- sealing ---- */
@@ -314,6 +318,7 @@ static void give_back(struct kmem_cache *cache, unsigned slot, unsigned domain, 
         count(slot, cache->number, COUNT_rcu_recycle, 1);
     else
         cache_discard_sheaf(cache, slot, sheaf);
+    atomic_thread_fence(memory_order_release); /* with rcu_waits() */
     count(slot, cache->number, COUNT_free_rcu_done, n);
 }
 
@@ -379,8 +384,10 @@ void rcu_finish(void)
 
 bool rcu_waits(const struct kmem_cache *cache)
 {
-    return cache->inherited_rcu + counter_sum(cache->number, COUNT_free_rcu) !=
-           counter_sum(cache->number, COUNT_free_rcu_done);
+    uint64_t given = cache->inherited_rcu + counter_sum(cache->number, COUNT_free_rcu);
+    bool waits_for = given != counter_sum(cache->number, COUNT_free_rcu_done);
+    atomic_thread_fence(memory_order_acquire); /* what is counted as back is where it belongs */
+    return waits_for;
 }
 
 uint64_t rcu_objects(const struct kmem_cache *cache)
@@ -401,7 +408,8 @@ void rcu_note(bool was_lost)
 
 void rcu_stats(struct sheaf_rcu_stats *stats)
 {
-    stats->bytes += atomic_load(&bytes);
+    int64_t now = (int64_t)atomic_load(&bytes); /* less than 0: a fork in a handler over us counted anew */
+    stats->bytes += now > 0 ? (uint64_t)now : 0;
     stats->sheaves += atomic_load(&sheaves);
     stats->slabs += slab_retired_count();
     stats->grace_periods += read_once(grace_periods);

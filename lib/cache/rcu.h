@@ -27,9 +27,13 @@
 
 #define RCU_LARGE 0 /* the number under which large blocks wait */
 
-/* Set by libsheaf-rcu when it is loaded; NULL otherwise. */
+/*
+ * Set by libsheaf-rcu when it is loaded; NULL otherwise: there is something to do; wait for what the cache's users
+ * gave; be ready to do something, where a thread may be started.
+ */
 extern hidden void (*rcu_kick)(void);
 extern hidden void (*rcu_barrier_on)(struct kmem_cache *cache);
+extern hidden void (*rcu_start)(void);
 
 /* Take an object of the cache, or a large block of `size` bytes that `free_large` will free. */
 enum sheaf_rcu_put rcu_put(struct kmem_cache *cache, void *object);

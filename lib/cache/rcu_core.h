@@ -25,7 +25,7 @@ enum sheaf_rcu_put {
 
 struct sheaf_rcu_core {
     uint32_t size; /* of this table */
-    void (*attach)(void (*kick)(void), void (*barrier_on)(struct kmem_cache *cache));
+    void (*attach)(void (*kick)(void), void (*barrier_on)(struct kmem_cache *cache), void (*start)(void));
     bool (*owns)(const void *p);
     bool (*owns_cache)(const struct kmem_cache *cache);
     enum sheaf_rcu_put (*put)(void *p); /* p is owned */
@@ -36,7 +36,7 @@ struct sheaf_rcu_core {
     void (*finish)(void);
     bool (*waits)(const struct kmem_cache *cache);
     bool (*over_limit)(void);
-    void (*tune)(size_t limit, uint32_t age_ms); /* 0: as it is */
+    void (*tune)(size_t limit, uint32_t age_ms); /* 0: as it is; the core has started then */
     uint32_t (*age)(void);                       /* milliseconds */
     void (*note)(bool lost);                     /* a caller waited, or an object was lost */
     void (*stats)(struct sheaf_rcu_stats *stats);

@@ -20,11 +20,12 @@ static void free_any(void *p)
     free_fast(p);
 }
 
-static void attach(void (*kick)(void), void (*barrier_on)(struct kmem_cache *cache))
+static void attach(void (*kick)(void), void (*barrier_on)(struct kmem_cache *cache), void (*start)(void))
 {
     rcu_free_large = free_any;
     rcu_large_size = size_large;
     rcu_barrier_on = barrier_on;
+    rcu_start = start;
     slab_retire_kick = kick;
     __atomic_store_n(&rcu_kick, kick, __ATOMIC_RELEASE);
 }
@@ -73,6 +74,7 @@ static bool over_limit(void)
 
 static void tune(size_t limit, uint32_t age_ms)
 {
+    cache_layer_init(); /* which reads options */
     if (limit)
         sheaf_config.rcu_limit = limit;
     if (age_ms)

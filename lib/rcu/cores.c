@@ -7,9 +7,16 @@
 const struct sheaf_rcu_core *cores[CORES];
 unsigned core_count;
 
+/* Before a cache is destroyed. Of those that wait by themselves we do not know whose they are. */
 static void barrier_on(struct kmem_cache *cache)
 {
-    kvfree_rcu_barrier_on_cache(cache);
+    if (core_of_cache(cache)->waits(cache) || single_count())
+        kvfree_rcu_barrier_on_cache(cache);
+}
+
+static void start(void)
+{
+    worker_start();
 }
 
 static void add(const struct sheaf_rcu_core *core)
@@ -17,7 +24,7 @@ static void add(const struct sheaf_rcu_core *core)
     if (!core || core->size < sizeof(*core) || (core_count && cores[0] == core))
         return;
     cores[core_count++] = core;
-    core->attach(worker_kick, barrier_on);
+    core->attach(worker_kick, barrier_on, start);
 }
 
 /*

@@ -132,6 +132,7 @@ sheaf_export void kmem_cache_free_rcu(struct kmem_cache *cache, void *object)
 static void barrier(const struct sheaf_rcu_core *core, const struct kmem_cache *cache)
 {
     int saved = errno;
+    worker_start();
     bool online = flavor->read_ongoing(); /* of QSBR, all threads but those that are offline */
     if (online)
         flavor->thread_offline();
@@ -192,8 +193,11 @@ static void fork_child(void)
     urcu_bp_call_rcu_after_fork_child();
 }
 
+/* Handlers to prepare run in reverse: ours, which wait for readers, must come before those that take locks. */
 sheaf_export int sheaf_rcu_handle_fork(void)
 {
+    for (unsigned i = 0; i < core_count; i++)
+        cores[i]->tune(0, 0); /* registers its own, if it did not */
     return -pthread_atfork(fork_prepare, fork_parent, fork_child);
 }
 

@@ -4,6 +4,9 @@
 
 #include <pthread.h>
 #include <sched.h>
+#include <time.h>
+
+#define YIELDS 20
 
 /*
  * A round: take all that is sealed, wait for one grace period, give it back. What is sealed meanwhile waits for the
@@ -54,11 +57,16 @@ bool round_seal(void)
     return left;
 }
 
-/* Who has a sheaf in hand puts one object in: soon over, unless it is preempted. */
+/* Who has a sheaf in hand puts one object in: soon over, unless it is preempted, even by us with our priority. */
 static void seal_all(const struct sheaf_rcu_core *core, const struct kmem_cache *cache)
 {
-    while (core->seal(cache, 0) & SHEAF_RCU_HELD)
-        sched_yield();
+    const struct timespec pause = {.tv_nsec = 100000};
+    for (int i = 0; core->seal(cache, 0) & SHEAF_RCU_HELD; i++) {
+        if (i < YIELDS)
+            sched_yield();
+        else
+            nanosleep(&pause, NULL);
+    }
 }
 
 /* What was sealed before is in a round that ended when we have the lock, or in ours. */
@@ -68,7 +76,7 @@ void round_barrier(const struct sheaf_rcu_core *core, const struct kmem_cache *c
     for (unsigned i = 0; i < core_count; i++)
         if (!core || core == cores[i])
             seal_all(cores[i], cache);
-    if (!cache || core->waits(cache))
+    if (!cache || core->waits(cache) || single_count())
         run_locked();
     pthread_mutex_unlock(&running);
 }

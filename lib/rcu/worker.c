@@ -61,7 +61,8 @@ __attribute__((constructor)) static void register_fork(void)
     pthread_atfork(NULL, NULL, fork_child);
 }
 
-static bool create(void)
+/* 0: the system's default, for programs whose thread-local data, which lie on the stack, leave no room on ours. */
+static bool create(size_t stack)
 {
     pthread_attr_t attributes;
     pthread_t thread;
@@ -69,7 +70,8 @@ static bool create(void)
     sigfillset(&all);
     pthread_attr_init(&attributes);
     pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-    pthread_attr_setstacksize(&attributes, 128 << 10);
+    if (stack)
+        pthread_attr_setstacksize(&attributes, stack);
     pthread_sigmask(SIG_SETMASK, &all, &old); /* the program's signals are not for this thread */
     bool done = !pthread_create(&thread, &attributes, worker, NULL);
     pthread_sigmask(SIG_SETMASK, &old, NULL);
@@ -85,7 +87,7 @@ bool worker_start(void)
         !atomic_compare_exchange_strong(&started, &no, true))
         return true;
     int saved = errno;
-    bool done = create();
+    bool done = create(128 << 10) || create(0);
     if (!done)
         atomic_store(&started, false);
     errno = saved;

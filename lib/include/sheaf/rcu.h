@@ -16,7 +16,7 @@
  *
  * Fork: what waits, waits in the child too. As with all of liburcu-bp, a child that goes on without exec needs
  * rcu_bp_before_fork() and its fellows called; a program that does not do that itself lets sheaf_rcu_handle_fork() do
- * it. The child's first deferred free, or barrier, starts a thread of its own.
+ * it. The child's first deferred free, or barrier, or cache with SLAB_TYPESAFE_BY_RCU, starts a thread of its own.
  */
 #ifndef SHEAF_RCU_H
 #define SHEAF_RCU_H
@@ -93,9 +93,12 @@ void sheaf_rcu_free(void *ptr, void *head);
 #define SHEAF_RCU_PICK(one, two, name, ...) name
 #define SHEAF_RCU_ONE(ptr)                  sheaf_rcu_free((ptr), NULL)
 #define SHEAF_RCU_TWO(ptr, member)                                                                                   \
-    sheaf_rcu_free((ptr),                                                                                            \
-                   (ptr) ? (void *)((char *)&(ptr)->member + 0 * sizeof(char[sizeof((ptr)->member) >= 16 ? 1 : -1])) \
-                         : NULL)
+    do { /* each is evaluated once */                                                                                \
+        __typeof__(ptr) sheaf_rcu_ptr = (ptr);                                                                       \
+        size_t sheaf_rcu_none = 0 * sizeof(char[sizeof(sheaf_rcu_ptr->member) >= 16 ? 1 : -1]);                      \
+        sheaf_rcu_free(sheaf_rcu_ptr,                                                                                \
+                       sheaf_rcu_ptr ? (void *)((char *)&sheaf_rcu_ptr->member + sheaf_rcu_none) : NULL);            \
+    } while (0)
 
 #ifdef __cplusplus
 }

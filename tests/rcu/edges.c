@@ -1,0 +1,165 @@
+/* Deferred frees where little is as usual: no free before, locks that a fork takes, memory that is short. */
+#include "rcu.h"
+
+#include "cache/takeover.h"
+
+#include <signal.h>
+
+/* A program may have more of it than the library's thread needs for its stack. */
+static __thread volatile char thread_local_data[1 << 20];
+
+/* The thread is there though the program's own data leave no room on a small stack. */
+static void much_thread_local_data(void)
+{
+    struct kmem_cache *cache = make_cache(64, 13, 0);
+    thread_local_data[sizeof(thread_local_data) - 1] = 1;
+    kmem_cache_free_rcu(cache, kmem_cache_alloc(cache, 0));
+    while (rcu_objects(cache)) /* or the alarm */
+        usleep(1000);
+    check_empty(cache);
+}
+
+/* Slabs of such a cache go back though nothing else of the library is ever called. */
+static void typesafe_alone(void)
+{
+    struct kmem_cache *cache = make_cache(4096, 5, SLAB_TYPESAFE_BY_RCU);
+    void *objects[200];
+    for (int i = 0; i < 200; i++)
+        must(objects[i] = kmem_cache_alloc(cache, 0));
+    for (int i = 0; i < 200; i++)
+        kmem_cache_free(cache, objects[i]);
+    kmem_cache_shrink(cache);
+    while (stats_now().slabs)
+        usleep(1000);
+    must(stats_now().grace_periods > 0);
+    must(kmem_cache_destroy(cache) == 0);
+}
+
+struct item {
+    char data[40];
+    struct rcu_head rcu;
+};
+
+static void pointer_is_evaluated_once(void)
+{
+    struct item *items[2], **next = items;
+    for (int i = 0; i < 2; i++)
+        must(items[i] = sheaf_malloc(sizeof(struct item)));
+    kfree_rcu(*next++, rcu);
+    kfree_rcu(*next++);
+    must(next == items + 2);
+    kvfree_rcu_barrier();
+}
+
+/* No sheaf can be had, of whatever size. */
+static void use_up_sheaves(void)
+{
+    space.sheaves_size = 0;
+    for (unsigned order = SHEAF_ORDER_MIN; order <= SHEAF_ORDER_MAX; order++)
+        while (empty_sheaf_alloc(sheaf_capacity_of(order))) {
+        }
+}
+
+static void *leave_soon(void *reader)
+{
+    usleep(100000);
+    end_reader(reader);
+    return NULL;
+}
+
+/* An object that waits by its head is waited for as well. */
+static void destroy_waits_for_single_ones(void)
+{
+    struct kmem_cache *cache = make_cache(sizeof(struct item), 13, 0);
+    struct item *item = kmem_cache_alloc(cache, 0);
+    struct reader reader;
+    pthread_t thread;
+    start_reader(&reader);
+    must(!pthread_create(&thread, NULL, leave_soon, &reader));
+    cache_trim_all();
+    use_up_sheaves();
+    kfree_rcu(item, rcu);
+    must(stats_now().single == 1);
+    must(kmem_cache_destroy(cache) == 0);
+    pthread_join(thread, NULL);
+}
+
+/* ---- forks ---- */
+
+static struct kmem_cache *shared;
+static _Atomic int step;
+
+static void *allocating_reader(void *unused)
+{
+    rcu_read_lock();
+    atomic_store(&step, 1);
+    while (atomic_load(&step) == 1)
+        usleep(1000);
+    usleep(100000); /* so that fork() has what it can have */
+    for (int i = 0; i < 5000; i++)
+        must(kmem_cache_alloc(shared, 0));
+    rcu_read_unlock();
+    return unused;
+}
+
+/*
+ * The handlers come before all else, and fork() has to wait for a grace period in them: not with the allocator's
+ * locks, which a reader may want.
+ */
+static void handlers_before_all_else(void)
+{
+    pthread_t thread;
+    must(sheaf_rcu_handle_fork() == 0);
+    shared = make_cache(64, 13, 0);
+    must(!pthread_create(&thread, NULL, allocating_reader, NULL));
+    while (!atomic_load(&step))
+        usleep(1000);
+    kmem_cache_free_rcu(shared, kmem_cache_alloc(shared, 0));
+    while (!stats_now().sheaves)
+        usleep(1000);
+    usleep(10000); /* the library's thread waits for the reader */
+    atomic_store(&step, 2);
+    pid_t pid = fork();
+    if (!pid)
+        _exit(0);
+    int status = -1;
+    must(waitpid(pid, &status, 0) == pid && status == 0);
+    pthread_join(thread, NULL);
+}
+
+/* fork() in a handler over a decay: what other threads had in hand is not waited for in the child. */
+static void fork_over_a_decay(void)
+{
+    shared = make_cache(64, 13, 0);
+    kmem_cache_free_rcu(shared, kmem_cache_alloc(shared, 0));
+    kvfree_rcu_barrier();
+    atomic_fetch_add((_Atomic uint32_t *)&slot_rcu(1)[shared->number], 1); /* another thread's hand */
+    slot_raise_top(1);
+    kmem_cache_free_rcu(shared, kmem_cache_alloc(shared, 0));
+    must(lock_acquire(&takeover_lock));
+    pid_t pid = fork();
+    lock_release(&takeover_lock);
+    if (!pid) {
+        alarm(20);
+        for (unsigned slot = 0; slot < slot_top; slot++)
+            must((slot_rcu(slot)[shared->number] & 63) == 0);
+        kvfree_rcu_barrier();
+        must(rcu_objects(shared) == 0);
+        _exit(0);
+    }
+    int status = -1;
+    must(waitpid(pid, &status, 0) == pid && status == 0);
+}
+
+int main(int argc, char **argv)
+{
+    static const struct test_case cases[] = {
+        {"much_thread_local_data", much_thread_local_data},
+        {"typesafe_alone", typesafe_alone},
+        {"pointer_is_evaluated_once", pointer_is_evaluated_once},
+        {"destroy_waits_for_single_ones", destroy_waits_for_single_ones},
+        {"handlers_before_all_else", handlers_before_all_else},
+        {"fork_over_a_decay", fork_over_a_decay},
+    };
+    return run_cases(argc, argv, cases, array_size(cases));
+}
