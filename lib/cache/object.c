@@ -1,3 +1,4 @@
+#include "cache/bulk.h"
 #include "cache/detour.h"
 #include "cache/kmem_cache.h"
 #include "cache/misuse.h"
@@ -77,7 +78,11 @@ sheaf_export void kmem_cache_free(struct kmem_cache *cache, void *object)
 
 sheaf_export bool kmem_cache_alloc_bulk(struct kmem_cache *cache, gfp_t flags, size_t n, void **objects)
 {
-    for (size_t i = 0; i < n; i++) {
+    size_t taken = bulk_take(cache, objects, n);
+    if (flags & __GFP_ZERO)
+        for (size_t i = 0; i < taken; i++)
+            memset(objects[i], 0, cache->object_size);
+    for (size_t i = taken; i < n; i++) {
         objects[i] = kmem_cache_alloc(cache, flags);
         if (likely(objects[i] != NULL))
             continue;
@@ -90,12 +95,29 @@ sheaf_export bool kmem_cache_alloc_bulk(struct kmem_cache *cache, gfp_t flags, s
     return true;
 }
 
+/* How many objects from the first on have its id: they are one cache's, and sheaves on this node may hold them. */
+static size_t alike(void *const *objects, size_t n)
+{
+    uintptr_t unit = unit_of(objects[0]);
+    uint16_t id = unit < space.unit_count ? *unit_id(unit) : 0;
+    size_t i = 1;
+    while (i < n && (unit = unit_of(objects[i])) < space.unit_count && *unit_id(unit) == id)
+        i++;
+    return i;
+}
+
 sheaf_export void kmem_cache_free_bulk(struct kmem_cache *cache, size_t n, void **objects)
 {
-    for (size_t i = 0; i < n; i++) {
-        struct kmem_cache *owner = cache ? cache : cache_of(objects[i]);
-        if (unlikely(!owner))
-            misuse_report("free of foreign pointer", objects[i], "bulk");
-        free_checked(owner, objects[i]);
+    while (n) {
+        struct kmem_cache *owner = cache_of(objects[0]);
+        size_t run = alike(objects, n);
+        size_t done = owner && (!cache || owner == cache) ? bulk_give(owner, objects, run) : 0;
+        for (; done < run; done++) {
+            if (unlikely(!owner && !cache))
+                misuse_report("free of foreign pointer", objects[done], "bulk");
+            free_checked(cache ? cache : owner, objects[done]);
+        }
+        objects += run;
+        n -= run;
     }
 }

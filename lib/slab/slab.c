@@ -232,7 +232,7 @@ static struct slab *slab_create(struct slab_cache *cache)
 
 /* ---- the interface ---- */
 
-unsigned slab_take(struct slab_cache *cache, void **objects, unsigned want, bool fresh)
+static unsigned take(struct slab_cache *cache, void **objects, unsigned want, bool fresh)
 {
     unsigned n = 0;
     struct slab *new = NULL;
@@ -263,8 +263,19 @@ unsigned slab_take(struct slab_cache *cache, void **objects, unsigned want, bool
     }
     if (unlikely(new))
         slab_release(cache, new);
+    return n;
+}
+
+unsigned slab_take(struct slab_cache *cache, void **objects, unsigned want, bool fresh)
+{
+    unsigned n = take(cache, objects, want, fresh);
     reverse(objects, n);
     return n;
+}
+
+unsigned slab_take_ascending(struct slab_cache *cache, void **objects, unsigned want)
+{
+    return take(cache, objects, want, true);
 }
 
 /* Set the object's bit. The slab is noted when it is touched for the first time. */

@@ -94,6 +94,9 @@ void slab_cache_forget(struct slab_cache *cache);
  */
 unsigned slab_take(struct slab_cache *cache, void **objects, unsigned want, bool fresh);
 
+/* The same for who uses them from the first on: the lowest address first. */
+unsigned slab_take_ascending(struct slab_cache *cache, void **objects, unsigned want);
+
 /*
  * Give objects back, any order; they are checked. Slabs that become empty go back to the region but for one.
  * False: not possible now (a signal handler over the lock's holder), nothing was done.

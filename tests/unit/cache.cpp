@@ -2,6 +2,7 @@
 #include "catch.hpp"
 #include "probe.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstring>
@@ -154,6 +155,72 @@ TEST_CASE("bulk allocation is all or nothing and bulk free takes mixtures")
     CHECK(in_use(b.cache) == 0);
     probe_check(a.cache);
     probe_check(b.cache);
+}
+
+TEST_CASE("bulks by whole sheaves and slabs are distinct, counted and conserved", "[bulk]")
+{
+    for (unsigned capacity : {0u, 32u}) {
+        kmem_cache_args args = {};
+        args.sheaf_capacity = capacity;
+        Cache c(48, &args);
+        for (size_t n : {1u, 15u, 16u, 100u, 253u, 1000u, 5000u, 20000u}) {
+            auto single = take(c.cache, 7); /* so that main is partly filled */
+            std::vector<void *> objects(n);
+            REQUIRE(kmem_cache_alloc_bulk(c.cache, GFP_KERNEL, n, objects.data()));
+            std::set<void *> seen(objects.begin(), objects.end());
+            seen.insert(single.begin(), single.end());
+            CHECK(seen.size() == n + 7);
+            for (void *o : objects)
+                std::memset(o, 0xa5, 48);
+            probe_check(c.cache);
+            CHECK(in_use(c.cache) == n + 7);
+            kmem_cache_free_bulk(n % 2 ? c.cache : nullptr, n, objects.data());
+            for (void *o : single)
+                kmem_cache_free(c.cache, o);
+            probe_check(c.cache);
+            CHECK(in_use(c.cache) == 0);
+        }
+        std::vector<void *> zeroed(3000);
+        REQUIRE(kmem_cache_alloc_bulk(c.cache, GFP_KERNEL | __GFP_ZERO, zeroed.size(), zeroed.data()));
+        for (void *o : zeroed) {
+            auto bytes = static_cast<const char *>(o);
+            CHECK(std::count(bytes, bytes + 48, 0) == 48);
+        }
+        kmem_cache_free_bulk(c.cache, zeroed.size(), zeroed.data());
+    }
+}
+
+TEST_CASE("threads with bulks, singles and take-overs lose and double nothing", "[bulk]")
+{
+    Cache c(64);
+    std::atomic<int> running{3};
+    std::vector<std::thread> threads;
+    for (int t = 0; t < 3; t++)
+        threads.emplace_back([&, t] {
+            std::vector<void *> objects(700);
+            for (size_t i = 0; i < 2000; i++) {
+                size_t n = 1 + (i * 37 + static_cast<size_t>(t) * 111) % objects.size();
+                if (!kmem_cache_alloc_bulk(c.cache, GFP_KERNEL, n, objects.data()))
+                    abort();
+                for (size_t k = 0; k < n; k++)
+                    *static_cast<void **>(objects[k]) = objects.data() + k;
+                for (size_t k = 0; k < n; k++)
+                    if (*static_cast<void **>(objects[k]) != objects.data() + k)
+                        abort(); /* somebody else has it too */
+                if (i % 3)
+                    kmem_cache_free_bulk(c.cache, n, objects.data());
+                else
+                    for (size_t k = 0; k < n; k++)
+                        kmem_cache_free(c.cache, objects[k]);
+            }
+            running--;
+        });
+    while (running)
+        probe_takeover(c.cache);
+    for (auto &thread : threads)
+        thread.join();
+    probe_check(c.cache);
+    CHECK(in_use(c.cache) == 0);
 }
 
 TEST_CASE("destroy refuses while objects are left")
