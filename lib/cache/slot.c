@@ -65,11 +65,19 @@ bool slot_commit(unsigned slot)
 
 /* ---- without rseq: the same words behind a lock that is only ever tried ---- */
 
+#ifdef SHEAF_SIMULATED /* bench/seeds/slots.c: one thread plays many slots */
+extern unsigned simulated_slot;
+static unsigned hashed_slot(void)
+{
+    return simulated_slot;
+}
+#else
 static unsigned hashed_slot(void)
 {
     uint64_t self = (uint64_t)(uintptr_t)__builtin_thread_pointer() >> 6;
     return (unsigned)((self * 0x9e3779b97f4a7c15ull) >> 32) % lock_slots;
 }
+#endif
 
 /*
  * A slot's lock is held for a few instructions. Who finds it held (by a thread that was preempted, or by itself below
