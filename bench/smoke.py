@@ -20,7 +20,7 @@ TIMEOUT_S = 200
 CLI = Path(__file__).resolve().parents[1] / "cli"
 REAL = ("lua", "git-repack", "redis-set")  # a script, a threaded command, a server
 TOOLS = ("hyperfine", "time", "lua5.4", "git", "redis-server", "redis-benchmark")
-SCALED = ("micro", "programs", "start")
+SCALED = ("micro", "programs", "seeds", "start")
 
 
 class Failed(Exception):

@@ -74,10 +74,15 @@ def test_unpaired_ratio_compares_all_with_all() -> None:
     assert (alone.value, alone.low, alone.high) == (1.5, 1.5, 1.5)
 
 
-def test_spread_mean_and_rotation() -> None:
+def test_spread_mean_and_order() -> None:
     assert figures.spread([9.0, 10.0, 12.0]) == pytest.approx(0.3)
     assert figures.geometric_mean([0.5, 2.0, 8.0]) == pytest.approx(2.0)
-    assert [figures.rotated("abc", by) for by in range(4)] == [list("abc"), list("bca"), list("cab"), list("abc")]
+    orders = [figures.shuffled("abcde", 7, number) for number in range(50)]
+    assert all(sorted(order) == list("abcde") for order in orders)
+    assert orders == [figures.shuffled("abcde", 7, number) for number in range(50)]
+    assert orders != [figures.shuffled("abcde", 8, number) for number in range(50)]
+    before_b = {order[order.index("b") - 1] for order in orders if order[0] != "b"}
+    assert before_b == set("acde")  # each of the others comes before it
 
 
 # ---- reports ----

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import os
+import random
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
@@ -28,7 +29,7 @@ from sheaf.bench.text import render
 from sheaf.errors import SheafError
 from sheaf.preload import library
 
-SUITES = ("micro", "programs", "real", "start")
+SUITES = ("micro", "programs", "seeds", "real", "start")
 PAST_LIMIT = 3
 INTERRUPTED = 130
 
@@ -135,7 +136,7 @@ def _measure(wanted: Wanted, contestants: Sequence[Contestant], plan: Plan, make
         finally:
             progress.end()
     command = ["sheaf", "bench", *(word for word in sys.argv[2:])]
-    return Report(command, machine(), list(contestants), outcomes)
+    return Report(command, machine(), list(contestants), outcomes, plan.seed)
 
 
 def _once(make: Callable[[], Programs]) -> Callable[[], Programs]:
@@ -152,6 +153,8 @@ def _once(make: Callable[[], Programs]) -> Callable[[], Programs]:
 
 def _finish(report: Report, export: Sequence[Path], plot: Path | None, against: Path | None, fail_above: float | None) -> int:
     click.echo(render(report.outcomes, report.contestants, markdown=False))
+    if report.seed is not None:
+        click.echo(f"\norder within rounds: --seed {report.seed}")
     plots: list[Path] = []
     if plot:
         from sheaf.bench.plots import draw  # matplotlib takes a second to load
@@ -192,6 +195,7 @@ def _finish(report: Report, export: Sequence[Path], plot: Path | None, against: 
 @click.option("--list", "listing", is_flag=True, help="Name the tests and what they do.")
 @click.option("--ops", type=click.IntRange(1), metavar="N",
               help="Operations in a repetition at most: for a quick look at the tests written here.")
+@click.option("--seed", type=click.IntRange(0), metavar="N", help="Order of the allocators within rounds (default: another each time).")
 @click.option("--spread", is_flag=True, help="Give each thread of a micro test a CPU of its own, in turn.")
 @click.option("--retries", type=click.IntRange(0), default=3, show_default=True, help="Repeat a round with other load so often.")
 @click.option("--load", type=click.FloatRange(0), default=0.15, show_default=True, help="Other load that is accepted, in CPUs.")
@@ -201,8 +205,8 @@ def _finish(report: Report, export: Sequence[Path], plot: Path | None, against: 
 def bench(words: tuple[str, ...] | None, /, suites: tuple[str, ...], **options: Any) -> int:
     """Compare Sheaf with other allocators: time, memory, page faults, in interleaved rounds.
 
-    Suites: micro (default), programs (written after patterns of the literature), real (programs of the distribution),
-    start (of small programs), all. What follows -- is one command that is run under every allocator.
+    Suites: micro (default), programs (written after patterns of the literature), seeds (fork and exec as the kernel's
+    allocator is measured), real (programs of the distribution), start (of small programs), all. What follows -- is one command that is run under every allocator.
     """
     return _bench(_wanted(suites, options["tests"], words or ()), **options)
 
@@ -226,7 +230,8 @@ def _bench(wanted: Wanted, **options: Any) -> int:
     contestants = find_contestants(_sheaf(programs, wanted), options["peers"], only, _tell)
     for contestant in contestants:
         verify(contestant)
-    plan = Plan(options["rounds"], options["retries"], options["load"], options["wait"], options["timeout"])
+    seed = options["seed"] if options["seed"] is not None else random.SystemRandom().randrange(1 << 32)
+    plan = Plan(options["rounds"], options["retries"], options["load"], options["wait"], options["timeout"], seed)
     report = _measure(
         wanted, contestants, plan, lambda top: _tests(wanted, programs, options["ops"], options["spread"], top)
     )

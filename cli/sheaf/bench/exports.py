@@ -31,6 +31,7 @@ class Report:
     machine: dict[str, str | int]
     contestants: list[Contestant]
     outcomes: list[Outcome]
+    seed: int | None = None  # of the contestants' order; exports of before had none
 
 
 def check_file(path: Path) -> None:
@@ -52,6 +53,7 @@ def to_json(report: Report) -> str:
         "schema_version": SCHEMA_VERSION,
         "command": report.command,
         "machine": report.machine,
+        "seed": report.seed,
         "contestants": [
             {
                 "name": contestant.name,
@@ -128,7 +130,7 @@ def read(path: Path) -> Report:
         if found["schema_version"] != SCHEMA_VERSION:
             raise SheafError(f"{path}: schema version {found['schema_version']}, {SCHEMA_VERSION} is wanted; make it anew")
         contestants = [_contestant(row) for row in found["contestants"]]
-        return Report(found["command"], found["machine"], contestants, [_outcome(row) for row in found["tests"]])
+        return Report(found["command"], found["machine"], contestants, [_outcome(row) for row in found["tests"]], found.get("seed"))
     except OSError as error:
         raise SheafError(f"{path}: {error.strerror}; name a file that --export FILE.json wrote", 2) from None
     except (ValueError, KeyError, TypeError):

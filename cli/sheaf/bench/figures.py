@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
@@ -76,7 +77,6 @@ def geometric_mean(values: Sequence[float]) -> float:
     return math.exp(math.fsum(math.log(value) for value in values) / len(values))
 
 
-def rotated(items: Sequence[T], by: int) -> list[T]:
-    """The same order, begun elsewhere."""
-    start = by % len(items)
-    return [*items[start:], *items[:start]]
+def shuffled(items: Sequence[T], seed: int, number: int) -> list[T]:
+    """The order of round `number`: random, so that nobody always has the same predecessor, and the same for the same seed."""
+    return random.Random(f"{seed}/{number}").sample(items, len(items))

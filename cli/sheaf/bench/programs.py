@@ -11,7 +11,7 @@ from pathlib import Path
 
 from sheaf.errors import SheafError
 
-_NAMES = ("bench-micro", "bench-programs", "bench-threads", "bench-start", "bench-hundred", "libbench-empty.so")
+_NAMES = ("bench-micro", "bench-programs", "bench-seeds", "bench-threads", "bench-start", "bench-hundred", "libbench-empty.so")
 _HERE = Path(__file__).resolve()
 
 
@@ -57,7 +57,7 @@ def _build(tree: Path, tell: Callable[[str], None]) -> Path:
 
 
 def find_programs(tell: Callable[[str], None]) -> Programs:
-    """$SHEAF_BENCH_DIR, a build directory here or in the clone, or a new one there."""
+    """$SHEAF_BENCH_DIR, inside the package, a build directory here or in the clone, or a new one there."""
     chosen = os.environ.get("SHEAF_BENCH_DIR")
     if chosen:
         directory = Path(chosen).resolve()
@@ -65,7 +65,7 @@ def find_programs(tell: Callable[[str], None]) -> Programs:
             raise SheafError(f"SHEAF_BENCH_DIR={chosen}: lacks benchmark programs; name the directory bench/ of a meson build")
         return Programs(directory)
     trees = _trees()
-    places = [Path.cwd() / "bench", *(tree / "build" / sub / "bench" for tree in trees for sub in ("bench", ".", "gcc"))]
+    places = [_HERE.parent / "programs", Path.cwd() / "bench", *(tree / "build" / sub / "bench" for tree in trees for sub in ("bench", ".", "gcc"))]
     for place in places:
         if _complete(place):
             return Programs(place.resolve())

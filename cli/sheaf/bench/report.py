@@ -10,7 +10,7 @@ from sheaf.bench.contestants import PLAIN, SUBJECT, Contestant
 from sheaf.bench.figures import ENOUGH, Ratio, geometric_mean, paired_ratio, spread
 from sheaf.bench.runs import Outcome, Result
 
-SUITES = ("micro", "programs", "real", "start", "command")
+SUITES = ("micro", "programs", "seeds", "real", "start", "command")
 MANY = 12  # what is named one by one
 TIME, MEMORY = "ns_per_op_median", "peak_rss_kib"
 

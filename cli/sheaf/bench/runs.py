@@ -1,4 +1,4 @@
-"""Runs tests in rounds: every contestant once in each, in rotated order, again while the machine does other things."""
+"""Runs tests in rounds: every contestant once in each, in random order, again while the machine does other things."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sheaf.bench.contestants import PLAIN, Contestant
-from sheaf.bench.figures import rotated
+from sheaf.bench.figures import shuffled
 from sheaf.bench.load import LoadMeter, wait_for_quiet
 from sheaf.errors import SheafError
 
@@ -41,6 +41,7 @@ class Plan:
     load_limit: float  # in CPUs
     wait_s: float  # for the load to go, before a repetition
     timeout_s: float
+    seed: int = 0  # of the order within rounds
 
 
 @dataclass
@@ -106,7 +107,7 @@ def run_all(tests: Sequence[Test], contestants: Sequence[Contestant], plan: Plan
     outcomes = [Outcome(test.name, test.suites, test.what, test.in_means) for test in tests]
     with contextlib.suppress(KeyboardInterrupt):
         for number in range(plan.rounds):
-            order = rotated(contestants, number)
+            order = shuffled(contestants, plan.seed, number)
             for place, (test, outcome) in enumerate(zip(tests, outcomes, strict=True)):
                 say(number, place, test.name)
                 if number == 0:
