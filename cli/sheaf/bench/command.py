@@ -195,7 +195,8 @@ def _finish(report: Report, export: Sequence[Path], plot: Path | None, against: 
 @click.option("--list", "listing", is_flag=True, help="Name the tests and what they do.")
 @click.option("--ops", type=click.IntRange(1), metavar="N",
               help="Operations in a repetition at most: for a quick look at the tests written here.")
-@click.option("--seed", type=click.IntRange(0), metavar="N", help="Order of the allocators within rounds (default: another each time).")
+@click.option("--seed", type=click.IntRange(0), metavar="N",
+              help="Order of the allocators within rounds (default: another each time).")
 @click.option("--spread", is_flag=True, help="Give each thread of a micro test a CPU of its own, in turn.")
 @click.option("--retries", type=click.IntRange(0), default=3, show_default=True, help="Repeat a round with other load so often.")
 @click.option("--load", type=click.FloatRange(0), default=0.15, show_default=True, help="Other load that is accepted, in CPUs.")
@@ -206,7 +207,8 @@ def bench(words: tuple[str, ...] | None, /, suites: tuple[str, ...], **options: 
     """Compare Sheaf with other allocators: time, memory, page faults, in interleaved rounds.
 
     Suites: micro (default), programs (written after patterns of the literature), seeds (fork and exec as the kernel's
-    allocator is measured), real (programs of the distribution), start (of small programs), all. What follows -- is one command that is run under every allocator.
+    allocator is measured), real (programs of the distribution), start (of small programs), all. What follows -- is one
+    command that is run under every allocator.
     """
     return _bench(_wanted(suites, options["tests"], words or ()), **options)
 

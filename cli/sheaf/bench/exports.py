@@ -130,7 +130,8 @@ def read(path: Path) -> Report:
         if found["schema_version"] != SCHEMA_VERSION:
             raise SheafError(f"{path}: schema version {found['schema_version']}, {SCHEMA_VERSION} is wanted; make it anew")
         contestants = [_contestant(row) for row in found["contestants"]]
-        return Report(found["command"], found["machine"], contestants, [_outcome(row) for row in found["tests"]], found.get("seed"))
+        outcomes = [_outcome(row) for row in found["tests"]]
+        return Report(found["command"], found["machine"], contestants, outcomes, found.get("seed"))
     except OSError as error:
         raise SheafError(f"{path}: {error.strerror}; name a file that --export FILE.json wrote", 2) from None
     except (ValueError, KeyError, TypeError):

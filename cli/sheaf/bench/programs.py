@@ -65,7 +65,8 @@ def find_programs(tell: Callable[[str], None]) -> Programs:
             raise SheafError(f"SHEAF_BENCH_DIR={chosen}: lacks benchmark programs; name the directory bench/ of a meson build")
         return Programs(directory)
     trees = _trees()
-    places = [_HERE.parent / "programs", Path.cwd() / "bench", *(tree / "build" / sub / "bench" for tree in trees for sub in ("bench", ".", "gcc"))]
+    places = [_HERE.parent / "programs", Path.cwd() / "bench"]
+    places += [tree / "build" / sub / "bench" for tree in trees for sub in ("bench", ".", "gcc")]
     for place in places:
         if _complete(place):
             return Programs(place.resolve())
