@@ -25,6 +25,7 @@ static void reader_keeps_objects(void)
     start_reader(&reader);
     for (int i = 0; i < OBJECTS; i++)
         kmem_cache_free_rcu(cache, held[i]);
+    usleep(200000); /* what comes back too early is back by then */
     void *others[3 * OBJECTS];
     for (int i = 0; i < 3 * OBJECTS; i++)
         others[i] = take_poisoned(cache);
@@ -58,6 +59,25 @@ static void barrier_waits(void)
     end_reader(&reader);
     must(!pthread_join(thread, NULL) && rcu_objects(cache) == 0);
     kvfree_rcu_barrier();
+    check_empty(cache);
+}
+
+/* As if a thread had been preempted with the sheaf in hand: what is in it was freed before. */
+static void barrier_waits_for_hands(void)
+{
+    struct kmem_cache *cache = make_cache(100, 0, 0);
+    pthread_t thread;
+    kmem_cache_free_rcu(cache, kmem_cache_alloc(cache, 0));
+    kvfree_rcu_barrier_on_cache(cache);
+    for (unsigned slot = 0; slot < space.slots && slot_commit(slot); slot++)
+        __atomic_fetch_add(&slot_rcu(slot)[cache->number], 1, __ATOMIC_SEQ_CST);
+    kmem_cache_free_rcu(cache, kmem_cache_alloc(cache, 0));
+    must(!pthread_create(&thread, NULL, call_barrier, cache));
+    usleep(100000);
+    must(!atomic_load(&barrier_done));
+    for (unsigned slot = 0; slot < space.slots && slot_commit(slot); slot++)
+        __atomic_fetch_sub(&slot_rcu(slot)[cache->number], 1, __ATOMIC_SEQ_CST);
+    must(!pthread_join(thread, NULL) && rcu_objects(cache) == 0);
     check_empty(cache);
 }
 
@@ -273,6 +293,7 @@ int main(int argc, char **argv)
         {"early_free_is_seen", early_free_is_seen},
         {"reader_keeps_objects", reader_keeps_objects},
         {"barrier_waits", barrier_waits},
+        {"barrier_waits_for_hands", barrier_waits_for_hands},
         {"barrier_in_section_returns", barrier_in_section_returns},
         {"destroy_waits_for_its_own", destroy_waits_for_its_own},
         {"old_ones_go", old_ones_go},
