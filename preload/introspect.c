@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "malloc/malloc.h"
 #include "malloc/classes.h"
+#include "cache/node.h"
 #include "os/vm.h"
 
 #include <errno.h>
@@ -83,12 +84,32 @@ sheaf_export int malloc_trim(size_t pad)
     return malloc_init() && cache_trim_all() != 0;
 }
 
-static bool cache_row(unsigned number, struct cache_census *census)
+/* A cache with its siblings on other memory nodes, as one. */
+struct row {
+    struct cache_census census;
+    uint64_t slabs, free_in_slabs;
+};
+
+static bool cache_row(unsigned number, struct row *row)
 {
-    if (!cache_in_use(&caches[number]))
+    const struct kmem_cache *cache = &caches[number];
+    *row = (struct row){.slabs = 0};
+    if (!cache_in_use(cache) || cache->home != number)
         return false;
-    cache_census(&caches[number], census);
-    return census->out || caches[number].slab.slabs;
+    for (unsigned k = 0; k < cache_siblings(cache); k++) {
+        const struct kmem_cache *sibling = cache_sibling(cache, k);
+        struct cache_census census;
+        if (!cache_in_use(sibling))
+            continue;
+        cache_census(sibling, &census);
+        row->census.out += census.out;
+        row->census.in_use += census.in_use;
+        row->census.in_sheaves += census.in_sheaves;
+        row->census.in_barns += census.in_barns;
+        row->slabs += sibling->slab.slabs;
+        row->free_in_slabs += sibling->slab.free;
+    }
+    return row->census.out || row->slabs;
 }
 
 /* Written with stdio as glibc does, but never canceled in between: no cancellation point is left to the program's
@@ -99,11 +120,11 @@ sheaf_export void malloc_stats(void)
     malloc_totals(&t);
     fprintf(stderr, "%-16s %10s %12s %12s %12s %8s\n", "cache", "size", "in use", "in sheaves", "in barns", "slabs");
     for (unsigned i = CACHE_FIRST; i < cache_top; i++) {
-        struct cache_census c;
-        if (cache_row(i, &c))
-            fprintf(stderr, "%-16s %10u %12lu %12lu %12lu %8u\n", caches[i].name, caches[i].slab.size,
-                    (unsigned long)c.in_use, (unsigned long)c.in_sheaves, (unsigned long)c.in_barns,
-                    caches[i].slab.slabs);
+        struct row row;
+        if (cache_row(i, &row))
+            fprintf(stderr, "%-16s %10u %12lu %12lu %12lu %8lu\n", caches[i].name, caches[i].slab.size,
+                    (unsigned long)row.census.in_use, (unsigned long)row.census.in_sheaves,
+                    (unsigned long)row.census.in_barns, (unsigned long)row.slabs);
     }
     fprintf(
         stderr,
@@ -131,16 +152,16 @@ sheaf_export int malloc_info(int options, FILE *f)
     malloc_totals(&t);
     fprintf(f, "<malloc version=\"1\" allocator=\"sheaf\">\n<heap nr=\"0\">\n<sizes>\n");
     for (unsigned i = CACHE_FIRST; i < cache_top; i++) {
-        struct cache_census c;
-        if (!cache_row(i, &c))
+        struct row row;
+        if (!cache_row(i, &row))
             continue;
         fputs("<cache name=\"", f);
         print_name(f, caches[i].name);
         fprintf(f,
                 "\" size=\"%u\" in_use=\"%lu\" in_sheaves=\"%lu\" in_barns=\"%lu\" free_in_slabs=\"%lu\" "
-                "slabs=\"%u\"/>\n",
-                caches[i].slab.size, (unsigned long)c.in_use, (unsigned long)c.in_sheaves, (unsigned long)c.in_barns,
-                (unsigned long)caches[i].slab.free, caches[i].slab.slabs);
+                "slabs=\"%lu\"/>\n",
+                caches[i].slab.size, (unsigned long)row.census.in_use, (unsigned long)row.census.in_sheaves,
+                (unsigned long)row.census.in_barns, (unsigned long)row.free_in_slabs, (unsigned long)row.slabs);
     }
     size_t large = t.large_bytes + t.outside_bytes;
     fprintf(

@@ -106,6 +106,7 @@ static const char *set_text(struct sheaf_config *config, enum option_index which
     static const char *const slots_words[] = {"auto", "mm_cid", "cpu_id", NULL};
     static const char *const action_words[] = {"abort", "continue", NULL};
     static const char *const mode_words[] = {"normal", "tiny", NULL};
+    static const char *const numa_words[] = {"auto", "off", "strict", "interleave", NULL};
     unsigned index;
     switch (which) {
     case OPTION_record:
@@ -137,6 +138,11 @@ static const char *set_text(struct sheaf_config *config, enum option_index which
         return fail_configure(value);
     case OPTION_harden:
         return harden_configure(value, &config->harden);
+    case OPTION_numa:
+        if (!set_choice(value, numa_words, &index))
+            return "wants auto, off, strict or interleave";
+        config->numa = (enum numa_choice)index;
+        return NULL;
     case OPTION_rseq:
         if (!set_choice(value, rseq_words, &index))
             return "wants auto, libc or off";
@@ -163,6 +169,12 @@ static void set_number(struct sheaf_config *config, enum option_index which, uin
         break;
     case OPTION_barn_max:
         config->barn_max = n;
+        break;
+    case OPTION_nodes:
+        config->nodes = (unsigned)n;
+        break;
+    case OPTION_defrag:
+        config->defrag = (unsigned)n;
         break;
     case OPTION_decay:
         config->decay_ms = (uint32_t)n;

@@ -2,6 +2,8 @@
 #include "preload/record.h"
 #include "malloc/large.h"
 #include "cache/decay.h"
+#include "cache/kmem_cache.h"
+#include "cache/node.h"
 #include "cache/rcu.h"
 #include "cache/takeover.h"
 #include "os/cpu.h"
@@ -158,9 +160,14 @@ static bool allocate(int fd, off_t from, off_t size)
 
 static bool has_room(int fd, uint64_t slots_at)
 {
-    bool room = allocate(fd, 0, CACHES_AT + 128 * sizeof(struct sheaf_record_cache));
-    for (unsigned slot = 0; room && slot < space.slots && slot < cpu_allowed_count; slot++)
-        room = allocate(fd, (off_t)(slots_at + slot * COUNTER_BLOCK), USED_OF_SLOT);
+    bool room = true;
+    for (unsigned node = 0; room && node < numa.count; node++) {
+        off_t caches_at = CACHES_AT + (off_t)(node * node_stride * sizeof(struct sheaf_record_cache));
+        room = allocate(fd, node ? caches_at : 0, (node ? 0 : CACHES_AT) + 128 * sizeof(struct sheaf_record_cache));
+        off_t words_at = (off_t)slots_at + (off_t)node * node_stride * COUNTER_STRIDE;
+        for (unsigned slot = 0; room && slot < space.slots && slot < cpu_allowed_count; slot++)
+            room = allocate(fd, words_at + (off_t)(slot * COUNTER_BLOCK), USED_OF_SLOT);
+    }
     return room;
 }
 
@@ -211,7 +218,7 @@ static void publish_process(void)
     write_once(values[VALUE_large_alloc], region_stats.large_alloc);
     write_once(values[VALUE_large_free], region_stats.large_free);
     write_once(values[VALUE_large_remap], region_stats.large_remap);
-    write_once(values[VALUE_huge_bytes], huge_units(region_slab_frontier()) << UNIT_SHIFT);
+    write_once(values[VALUE_huge_bytes], huge_units() << UNIT_SHIFT);
     write_once(values[VALUE_warm_bytes], region_stats.warm_units << UNIT_SHIFT);
     write_once(values[VALUE_purged_bytes], region_stats.purged_units << UNIT_SHIFT);
     write_once(values[VALUE_outside_bytes], outside_bytes());
@@ -243,7 +250,8 @@ static struct sheaf_record_cache *entry_of(const struct kmem_cache *cache)
         entry->slab_size = cache->slab.units * (uint32_t)UNIT_SIZE;
         entry->slab_objects = cache->slab.objects;
         entry->capacity = cache->capacity;
-        entry->flags = cache->is_malloc;
+        entry->flags =
+            cache->is_malloc | (cache->nodes ? (numa.node[cache->slab.node] + 1u) << SHEAF_RECORD_NODE_SHIFT : 0);
         memcpy(entry->name, cache->name, sizeof(entry->name));
     } else if (!cache_in_use(cache)) {
         memset(entry, 0, sizeof(*entry));
@@ -319,7 +327,8 @@ void record_start(void)
         return;
     /* what was counted before; nothing else runs at load */
     for (unsigned slot = 0; slot < slot_top; slot++)
-        memcpy(at(header->slots_offset) + slot * COUNTER_BLOCK, counters_base + slot * COUNTER_BLOCK, COUNTER_BLOCK);
+        memcpy(at(header->slots_offset) + slot * COUNTER_BLOCK, counters_base + slot * COUNTER_BLOCK,
+               (size_t)cache_top * COUNTER_STRIDE);
     count_in_file();
     publish_all();
 }
@@ -350,14 +359,14 @@ void record_fork_child(void)
     struct sheaf_record_header *parents = header;
     size_t parents_size = header->file_size;
     *alive = 1;
-    uint64_t in_use[CACHE_MAX];
     for (unsigned i = CACHE_FIRST; i < cache_top; i++) {
         struct cache_census census;
         if (cache_in_use(&caches[i])) {
             cache_census(&caches[i], &census);
             caches[i].inherited_prefilled = census.in_prefilled;
             caches[i].inherited_rcu = census.in_rcu;
-            in_use[i] = census.out - census.in_sheaves - census.in_barns - census.in_prefilled - census.in_reserve;
+            caches[i].inherited =
+                census.out - census.in_sheaves - census.in_barns - census.in_prefilled - census.in_reserve;
         }
     }
     header = NULL;
@@ -365,10 +374,7 @@ void record_fork_child(void)
     fold_slots();
     for (unsigned slot = 0; slot < slot_top; slot++)
         if (slot_writable(slot))
-            memset(space.counters + slot * COUNTER_BLOCK, 0, COUNTER_BLOCK);
-    for (unsigned i = CACHE_FIRST; i < cache_top; i++)
-        if (cache_in_use(&caches[i]))
-            caches[i].inherited = in_use[i];
+            memset(space.counters + slot * COUNTER_BLOCK, 0, (size_t)cache_top * COUNTER_STRIDE);
     if (map_file()) {
         count_in_file();
         publish_all();

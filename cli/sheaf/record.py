@@ -20,6 +20,7 @@ VERSION = 1
 _HEADER = struct.Struct("<8sIIQ8I4QIIQQ4IQ16s32s128s128s")
 _CACHE = struct.Struct("<32sIIIIIIII24Q")
 RUNNING, ENDED = 1, 2
+NODE_SHIFT = 16  # in a cache's flags
 
 
 @dataclass
@@ -35,6 +36,7 @@ class Cache:
     is_malloc: bool
     gauges: dict[str, int]
     slots: dict[int, dict[str, int]] = field(default_factory=dict)
+    node: int | None = None  # None: of no node, or the sum of all
 
     def count(self, name: str) -> int:
         """The sum of a counter over all slots."""
@@ -83,7 +85,8 @@ class Record:
     kernel: str
     version: str
     process: dict[str, int]
-    caches: dict[str, Cache]
+    caches: dict[str, Cache]  # by name, those of one name on several nodes added up
+    parts: list[Cache]  # each as it stands in the record
 
     @property
     def alive(self) -> bool:
@@ -222,8 +225,8 @@ class _Reader:
         return used
 
 
-def _read_caches(reader: _Reader, counter_names: list[str], gauge_names: list[str]) -> dict[str, Cache]:
-    caches: dict[str, Cache] = {}
+def _read_caches(reader: _Reader, counter_names: list[str], gauge_names: list[str]) -> list[Cache]:
+    caches: list[Cache] = []
     slots = reader.used_slots()
     table = reader.at(reader.caches_at, reader.cache_max * reader.cache_stride)
     blocks = {slot: reader.at(reader.slots_at + slot * reader.slot_stride, reader.slot_stride) for slot in slots}
@@ -238,7 +241,38 @@ def _read_caches(reader: _Reader, counter_names: list[str], gauge_names: list[st
             values = struct.unpack_from(f"<{reader.counters}Q", block, number * reader.counter_stride)
             if any(values):
                 cache.slots[slot] = dict(zip(counter_names, values, strict=True))
-        caches[f"{name}#{number}" if name in caches else name] = cache
+        cache.node = (fields[8] >> NODE_SHIFT) - 1 if fields[8] >> NODE_SHIFT else None
+        caches.append(cache)
+    return caches
+
+
+def _add(into: Cache, cache: Cache) -> None:
+    for gauge, value in cache.gauges.items():
+        into.gauges[gauge] = into.gauges.get(gauge, 0) + value
+    for slot, counters in cache.slots.items():
+        row = into.slots.setdefault(slot, {})
+        for counter, value in counters.items():
+            row[counter] = row.get(counter, 0) + value
+
+
+def _empty_like(cache: Cache) -> Cache:
+    return Cache(cache.name, cache.number, cache.object_size, cache.size, cache.slab_size, cache.capacity,
+                 cache.is_malloc, {})
+
+
+def _by_name(parts: list[Cache]) -> dict[str, Cache]:
+    """Parts of one cache on several nodes as one; different caches of one name stay apart."""
+    caches: dict[str, Cache] = {}
+    for part in parts:
+        first = caches.get(part.name)
+        if first is None:
+            caches[part.name] = part if part.node is None else _empty_like(part)
+            first = caches[part.name] if part.node is not None else None
+        elif part.node is None or part.object_size != first.object_size:
+            caches[f"{part.name}#{part.number}"] = part
+            continue
+        if first is not None:
+            _add(first, part)
     return caches
 
 
@@ -251,10 +285,10 @@ def read(path: Path) -> Record:
         gauge_names = names[reader.counters : reader.counters + reader.gauges]
         process_names = names[reader.counters + reader.gauges :]
         process = dict(zip(process_names, reader.numbers(reader.process_at, reader.processes), strict=True))
-        caches = _read_caches(reader, counter_names, gauge_names)
+        parts = _read_caches(reader, counter_names, gauge_names)
     pid, parent, start, end, _, state, fold, _, peak, mode, version, program, kernel = reader.rest
     return Record(path, pid, parent, _text(program), _text(mode), state, start, end, fold, peak, _text(kernel),
-                  _text(version), process, caches)
+                  _text(version), process, _by_name(parts), parts)
 
 
 def find(target: str) -> Iterator[Path]:
@@ -304,12 +338,19 @@ def merge(records: list[Record]) -> dict[str, Cache]:
         for name, cache in record.caches.items():
             into = merged.get(name)
             if into is None:
-                merged[name] = into = Cache(cache.name, cache.number, cache.object_size, cache.size, cache.slab_size,
-                                            cache.capacity, cache.is_malloc, {})
-            for gauge, value in cache.gauges.items():
-                into.gauges[gauge] = into.gauges.get(gauge, 0) + value
-            for slot, counters in cache.slots.items():
-                row = into.slots.setdefault(slot, {})
-                for counter, value in counters.items():
-                    row[counter] = row.get(counter, 0) + value
+                merged[name] = into = _empty_like(cache)
+            _add(into, cache)
     return merged
+
+
+def by_node(records: list[Record]) -> dict[int | None, dict[str, Cache]]:
+    """The caches on each memory node; those of no node under None."""
+    nodes: dict[int | None, dict[str, Cache]] = {}
+    for record in records:
+        for part in record.parts:
+            caches = nodes.setdefault(part.node, {})
+            into = caches.get(part.name)
+            if into is None:
+                into = caches[part.name] = _empty_like(part)
+            _add(into, part)
+    return dict(sorted(nodes.items(), key=lambda item: (item[0] is None, item[0] or 0)))

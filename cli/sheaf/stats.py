@@ -18,6 +18,11 @@ _SLOT_COLUMNS = (
     ("free_slowpath", "SLOW", 7), ("sheaf_refill", "REFILL", 7), ("sheaf_flush", "FLUSH", 7), ("barn_get", "GETS", 6),
     ("barn_put", "PUTS", 6),
 )
+_NODE_COLUMNS = (
+    ("name", "NODE", 13), ("in_use", "IN USE", 7), ("in_sheaves", "SHEAVES", 7), ("in_barns", "BARNS", 6),
+    ("free_in_slabs", "FREE", 6), ("slabs", "SLABS", 5), ("memory_bytes", "MEMORY", 6), ("fast_share", "FAST", 6),
+    ("remote_free", "REMOTE", 7), ("outbound_barn", "HOME", 6),
+)
 _BARN_COLUMNS = (
     ("name", "NAME", 13), ("object_size_bytes", "SIZE", 6), ("barn_gets", "GETS", 7), ("barn_get_fails", "FAILS", 7),
     ("barn_puts", "PUTS", 7), ("barn_put_fails", "FAILS", 7),
@@ -31,6 +36,7 @@ EXPLAINED = [
     ("SLABS, MEMORY", "slabs of the cache, and their bytes"),
     ("FAST", "share of all allocations and frees that took the fast path"),
     ("REFILL, FLUSH", "objects that came from slabs into sheaves, and went back"),
+    ("REMOTE, HOME", "objects of the node freed on others, and sheaves of them that came home to its barns"),
     ("GETS, PUTS", "sheaves taken from and given to barns; FAILS: there was none, or no room"),
 ]
 
@@ -53,9 +59,9 @@ def _load(targets: Sequence[str]) -> list[Record]:
 def _rows(records: list[Record], by: str, everything: bool) -> list[Row]:
     if by == "slot":
         return table.slot_rows(record.merge(records))
-    rows = table.cache_rows(record.merge(records), everything)
     if by == "node":
-        return [{**table.totals(rows), "name": "all nodes"}]
+        return table.node_rows(record.by_node(records))
+    rows = table.cache_rows(record.merge(records), everything)
     return rows
 
 
@@ -74,7 +80,7 @@ def _column(key: str, rows: list[Row]) -> str:
 def _sorted(rows: list[Row], key: str | None, by: str) -> list[Row]:
     column = _column(key, rows) if key else "memory_bytes" if by == "cache" else "name"
     if column == "name":
-        return sorted(rows, key=lambda row: (row.get("slot", 0), str(row["name"])))
+        return sorted(rows, key=lambda row: (row.get("slot", row.get("node") or 0), str(row["name"])))
     return sorted(rows, key=lambda row: row.get(column) or 0, reverse=True)
 
 
@@ -128,8 +134,9 @@ def _memory(records: list[Record]) -> list[str]:
 def _print_table(records: list[Record], rows: list[Row], by: str) -> None:
     click.echo(_heading(records))
     if by == "node":
-        click.echo("Records do not tell memory nodes apart: one row for all of them.")
-        click.echo(table.text(rows))
+        if all(row.get("node") is None for row in rows):
+            click.echo("The process had one memory node, or did not tell them apart (docs/numa.md): one row.")
+        click.echo(table.text([*rows, table.totals(rows)] if len(rows) > 1 else rows, _NODE_COLUMNS))
         return
     if by == "slot":
         click.echo(table.text([*rows, table.totals(rows)], _SLOT_COLUMNS))

@@ -12,7 +12,7 @@ from sheaf.record import Cache, Record
 
 SCHEMA_VERSION = 1
 Row = dict[str, Any]
-FIXED = ("object_size_bytes", "slot")  # what a row is about: neither added up nor subtracted
+FIXED = ("object_size_bytes", "slot", "node")  # what a row is about: neither added up nor subtracted
 
 # name in machine formats, heading and width in the table (which fits 80 columns)
 COLUMNS: Sequence[tuple[str, str, int]] = (
@@ -68,6 +68,15 @@ def slot_rows(caches: Mapping[str, Cache]) -> list[Row]:
             for name, value in counters.items():
                 row[name] = row.get(name, 0) + value
     return [slots[slot] for slot in sorted(slots)]
+
+
+def node_rows(nodes: Mapping[int | None, Mapping[str, Cache]]) -> list[Row]:
+    """One row for each memory node: its caches added up."""
+    rows = []
+    for node, caches in nodes.items():
+        name = f"node {node}" if node is not None else "all nodes" if len(nodes) == 1 else "no node"
+        rows.append({**totals(cache_rows(caches, True)), "name": name, "node": node})
+    return rows
 
 
 def totals(rows: Sequence[Row]) -> Row:

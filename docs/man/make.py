@@ -47,8 +47,8 @@ EXTRA: dict[str, list[tuple[str, str | list[tuple[str, str]]]]] = {
         ("COLUMNS", stats.EXPLAINED),
         ("EXIT STATUS", "0; 1 when a record cannot be read or a process keeps none; 2 for a wrong command line."),
         ("NOTES", "Records are read while their process goes on, so values may be of slightly different moments. A record may "
-         "be behind by up to 1024 fast operations for each cache and slot until the process ends. Records do not tell memory "
-         "nodes apart: --by node gives one row for all of them."),
+         "be behind by up to 1024 fast operations for each cache and slot until the process ends. --by node "
+         "gives one row where a process had one memory node."),
     ],
     "report": [
         ("EXIT STATUS", "0; 1 when the file cannot be read or there is no addr2line; 2 for a wrong command line."),

@@ -1,6 +1,7 @@
 #include "cache/detour.h"
 #include "cache/kmem_cache.h"
 #include "cache/misuse.h"
+#include "cache/node.h"
 #include "cache/sample.h"
 #include "os/membarrier.h"
 
@@ -116,14 +117,14 @@ bool cache_flush_sheaf(struct kmem_cache *cache, unsigned slot, struct sheaf *sh
     return true;
 }
 
-static struct barn *barn_of(struct kmem_cache *cache)
+struct barn *cache_barn_here(const struct kmem_cache *cache)
 {
-    return cache_barn(cache, slot_domain());
+    return unlikely(cache->nodes) ? node_barn(cache, slot_current()) : cache_barn(cache, slot_domain());
 }
 
 bool cache_barn_put(struct kmem_cache *cache, unsigned slot, struct sheaf *sheaf, bool force)
 {
-    struct barn *barn = barn_of(cache);
+    struct barn *barn = cache_barn_here(cache);
     bool done = barn_put(barn, sheaf, force ? BARN_FORCE : barn_limit(barn, cache->barn_least));
     count(slot, cache->number, done ? COUNT_barn_put : COUNT_barn_put_fail, 1);
     uint64_t *traffic = &slot_head(slot)->barn_traffic; /* racy on purpose, as slow_calls */
@@ -230,7 +231,7 @@ static struct sheaf *find_filled(struct kmem_cache *cache, unsigned slot, uint64
         if (spare && spare->count)
             return swap_spare(cache, slot, top, spare);
     }
-    struct sheaf *full = barn_get(barn_of(cache));
+    struct sheaf *full = barn_get(cache_barn_here(cache));
     if (full) {
         count(slot, cache->number, COUNT_barn_get, 1);
         if (unlikely(spare != NULL))
@@ -242,7 +243,7 @@ static struct sheaf *find_filled(struct kmem_cache *cache, unsigned slot, uint64
     if (unlikely(spare && spare->count))
         return swap_spare(cache, slot, top, spare);
     count(slot, cache->number, COUNT_barn_get_fail, 1);
-    barn_missed(barn_of(cache), cache->barn_least, cache->barn_most);
+    barn_missed(cache_barn_here(cache), cache->barn_least, cache->barn_most);
     return refill(cache, slot, spare);
 }
 
@@ -250,11 +251,11 @@ static struct sheaf *find_filled(struct kmem_cache *cache, unsigned slot, uint64
 static void *alloc_around(struct kmem_cache *cache, unsigned slot)
 {
     void *object = NULL;
-    struct sheaf *full = barn_get(barn_of(cache));
+    struct sheaf *full = barn_get(cache_barn_here(cache));
     if (full) {
         object = full->objects[--full->count];
         if (full->count)
-            barn_put(barn_of(cache), full, BARN_FORCE);
+            barn_put(cache_barn_here(cache), full, BARN_FORCE);
         else
             empty_sheaf_free(full);
     } else {
@@ -278,7 +279,6 @@ void *cache_alloc_raw(struct kmem_cache *cache)
 
 void *cache_alloc_slow(struct kmem_cache *cache)
 {
-    uintptr_t id = SLOT_ID(cache->number);
     unsigned slot = 0;
     for (int i = 0; i < TRIES; i++) {
         slot = slot_current();
@@ -287,6 +287,14 @@ void *cache_alloc_slow(struct kmem_cache *cache)
             break;
         }
         cache_decay(slot);
+        if (unlikely(cache->nodes)) {
+            if (!node_enter(&cache, slot))
+                continue;
+            void *object = unlikely(sheaf_config.defrag) ? node_defrag(cache, slot) : NULL;
+            if (object)
+                return object;
+        }
+        uintptr_t id = SLOT_ID(cache->number);
         uint64_t top = read_once(slot_words(slot, id)->top);
         if (unlikely(top_held(top))) {
             count(slot, cache->number, COUNT_held, 1);
@@ -315,7 +323,8 @@ void *cache_alloc_slow(struct kmem_cache *cache)
     }
     if (unlikely(cache->detour))
         return detour_alloc(cache, cache->object_size, 1);
-    return alloc_around(cache, slot);
+    void *object = alloc_around(cache, slot);
+    return unlikely(!object && cache->nodes) ? node_alloc_elsewhere(cache, slot) : object;
 }
 
 /* ---- free: main is full ---- */
@@ -362,7 +371,7 @@ void cache_free_raw(struct kmem_cache *cache, void *object)
     if (!sheaf)
         return;
     sheaf->objects[sheaf->count++] = object;
-    barn_put(barn_of(cache), sheaf, BARN_FORCE);
+    barn_put(cache_barn_here(cache), sheaf, BARN_FORCE);
 }
 
 static void free_around(struct kmem_cache *cache, unsigned slot, void *object)
@@ -408,6 +417,11 @@ void cache_free_slow(struct kmem_cache *cache, void *object)
             break;
         }
         cache_decay(slot);
+        if (unlikely(cache->nodes) && node_is_far(cache, slot)) {
+            if (node_free(cache, slot, object))
+                return;
+            break;
+        }
         uint64_t *word = &slot_words(slot, id)->top;
         uint64_t top = read_once(*word);
         if (unlikely(top_held(top))) {

@@ -1,5 +1,6 @@
 #include "cache/bulk.h"
 #include "cache/misuse.h"
+#include "cache/node.h"
 
 /*
  * Main is detached: a section puts 0 in its place, and from then on the sheaf is ours alone, as a spare that was
@@ -44,7 +45,7 @@ static struct sheaf *next_filled(struct kmem_cache *cache, unsigned slot)
         return spare;
     if (spare)
         empty_sheaf_free(spare);
-    struct barn *barn = cache_barn(cache, slot_domain());
+    struct barn *barn = cache_barn_here(cache);
     struct sheaf *full = barn_get(barn);
     count(slot, cache->number, full ? COUNT_barn_get : COUNT_barn_get_fail, 1);
     if (!full)
@@ -101,7 +102,7 @@ static size_t take_from_slabs(struct kmem_cache *cache, unsigned slot, void **ob
 size_t bulk_take(struct kmem_cache *cache, void **objects, size_t want)
 {
     unsigned slot = slot_counting();
-    if (!worth_it(cache, want) || !slot_writable(slot))
+    if (!worth_it(cache, want) || !slot_writable(slot) || (unlikely(cache->nodes) && !node_enter(&cache, slot)))
         return 0;
     cache_decay(slot);
     size_t n = take_from_sheaves(cache, slot, objects, want);
@@ -142,7 +143,7 @@ static struct sheaf *exchange_full(struct kmem_cache *cache, unsigned slot, stru
 size_t bulk_give(struct kmem_cache *cache, void *const *objects, size_t n)
 {
     unsigned slot = slot_counting();
-    if (!worth_it(cache, n) || !slot_writable(slot))
+    if (!worth_it(cache, n) || !slot_writable(slot) || (unlikely(cache->nodes) && node_is_far(cache, slot)))
         return 0;
     cache_decay(slot);
     size_t done = 0;

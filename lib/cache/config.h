@@ -2,7 +2,7 @@
 #ifndef SHEAF_CACHE_CONFIG_H
 #define SHEAF_CACHE_CONFIG_H
 
-#include "os/compiler.h"
+#include "os/numa.h"
 
 enum rseq_choice { RSEQ_AUTO, RSEQ_LIBC_ONLY, RSEQ_OFF };
 enum slots_choice { SLOTS_AUTO, SLOTS_MM_CID, SLOTS_CPU_ID };
@@ -38,6 +38,9 @@ struct sheaf_config {
     bool debug_go_on;      /* after a report: repair and go on, do not abort */
     bool validate;         /* check all debugged objects at exit */
     bool leaks;            /* tell at exit what is live */
+    enum numa_choice numa;
+    unsigned nodes;  /* pretended; 0: those that there are */
+    unsigned defrag; /* percent of refills that take from other nodes' partial slabs before a fresh one */
 };
 
 #define KEEP_DEFAULT (64ul << 20)

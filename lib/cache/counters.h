@@ -11,7 +11,7 @@ enum slot_counter {
     SLOT_COUNTERS
 };
 _Static_assert(SLOT_COUNTERS * 8 <= COUNTER_STRIDE, "a cache's counters fit their stride");
-_Static_assert(COUNTER_BLOCK == 1ul << 18, "as rseq_add() says");
+_Static_assert(COUNTER_BLOCK == 1ul << 19, "as rseq_add() says");
 
 enum cache_gauge {
 #define SHEAF_CACHE_GAUGES(name, help) GAUGE_##name,

@@ -1,4 +1,6 @@
 #include "cache/decay.h"
+#include "cache/kmem_cache.h"
+#include "cache/node.h"
 #include "cache/quarantine.h"
 #include "cache/rcu.h"
 #include "cache/takeover.h"
@@ -84,6 +86,13 @@ static void drain_idle(struct kmem_cache *cache, unsigned slot)
     uint64_t top = read_once(words->top);
     if (!top_offset(top) && !(uint32_t)atomic_load_explicit(&words->spare, memory_order_relaxed))
         return;
+    if (unlikely(cache->nodes) && node_is_far(cache, slot)) { /* what goes home does so at each step */
+        struct sheaf *outbound = cache_take_spare(slot, SLOT_ID(cache->number));
+        if (outbound)
+            node_send(cache, slot, outbound);
+        takeover(cache, slot, slot + 1, TAKEOVER_EMPTY);
+        return;
+    }
     uint32_t *seen = &slot_seen(slot)[cache->number];
     uint32_t now = (uint32_t)((top * 0x9e3779b97f4a7c15ull) >> 32);
     if (read_once(*seen) == now)

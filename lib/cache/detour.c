@@ -3,6 +3,7 @@
 #include "cache/debug_spec.h"
 #include "cache/fail.h"
 #include "cache/harden.h"
+#include "cache/node.h"
 #include "cache/quarantine.h"
 
 uint16_t detour_for(const char *name, slab_flags_t flags)
@@ -22,6 +23,8 @@ void *detour_alloc(struct kmem_cache *cache, size_t size, size_t align)
     /* malloc asks before it tries anything, so that what it tries instead is no second call */
     if (unlikely(cache->detour & DETOUR_FAIL) && !cache->is_malloc && fail_now(cache->name, size))
         return NULL;
+    if (cache->nodes)
+        cache = node_near_any(cache, slot_counting());
     void *raw = cache_alloc_raw(cache);
     if (unlikely(!raw) && quarantine_waits()) { /* what only waits is not missing */
         quarantine_drain(NULL);

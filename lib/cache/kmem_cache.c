@@ -2,6 +2,7 @@
 #include "cache/alias.h"
 #include "cache/debug.h"
 #include "cache/detour.h"
+#include "cache/node.h"
 #include "cache/quarantine.h"
 #include "cache/sample.h"
 #include "cache/takeover.h"
@@ -68,13 +69,16 @@ static bool init_locked(void)
     counters_base = space.counters;
     lock_may_wait = cache_may_wait;
     /* with several nodes a slot must stay on its node */
-    bool by_cpu = sheaf_config.slots == SLOTS_CPU_ID || (sheaf_config.slots == SLOTS_AUTO && cpu_many_nodes());
+    if (sheaf_config.slots != SLOTS_MM_CID)
+        numa_init(sheaf_config.numa, sheaf_config.nodes);
+    bool by_cpu = sheaf_config.slots == SLOTS_CPU_ID || numa.count > 1;
     /* a section takes any CPU number as its slot; with fewer slots than that, the fallback chooses among them */
     bool rseq = sheaf_config.rseq != RSEQ_OFF && space.slots >= possible;
     slot_init(rseq, sheaf_config.rseq == RSEQ_AUTO, true, by_cpu, fold_interval());
     budget_init();
     if (sheaf_config.tiny)
         tiny_init();
+    node_init();
     region_init(sheaf_config.keep, sheaf_config.decay_ms);
     huge_init(sheaf_config.huge && !sheaf_config.harden.guard);
     guard_on = sheaf_config.harden.guard;
@@ -140,9 +144,11 @@ static void capacity_setup(struct kmem_cache *cache, uint32_t size, unsigned wan
     unsigned most = sheaf_capacity_of(SHEAF_ORDER_MAX);
     bool is_fixed = capacity_by_option(cache->name, &fixed) || wanted;
     unsigned capacity = is_fixed ? fixed : capacity_by_size(size);
-    cache->capacity = (uint16_t)(cache->detour || sheaf_config.tiny || sheaf_config.harden.check ? 0
-                                 : capacity < most                                               ? capacity
-                                                                                                 : most);
+    cache->capacity =
+        (uint16_t)(cache->detour || sheaf_config.tiny || sheaf_config.harden.check || (numa.strict && cache->nodes)
+                       ? 0
+                   : capacity < most ? capacity
+                                     : most);
     cache->capacity_fixed = is_fixed;
 }
 
@@ -186,6 +192,7 @@ void cache_setup(unsigned number, const char *name, uint32_t object_size, uint32
     cache->slab.typesafe = flags & SLAB_TYPESAFE_BY_RCU;
     cache->align = align;
     cache->number = (uint16_t)number;
+    node_setup(cache);
     capacity_setup(cache, size, args ? args->sheaf_capacity : 0);
     barn_setup(cache, size);
     unsigned top = read_once(cache_top);
@@ -213,8 +220,11 @@ static uint32_t alignment_for(unsigned size, const struct kmem_cache_args *args,
 
 static unsigned find_number(void)
 {
-    for (unsigned i = CACHE_USERS; i < CACHE_MAX; i++)
+    for (unsigned i = CACHE_USERS; i < node_stride; i++)
         if (!cache_in_use(&caches[i]))
+            return i;
+    for (unsigned i = node_stride; i < CACHE_MAX; i++) /* all have siblings: without, then */
+        if (cache_gap(i % node_stride) && !cache_in_use(&caches[i]))
             return i;
     return 0;
 }
@@ -232,6 +242,8 @@ static struct kmem_cache *find_or_setup(const char *name, uint32_t size, uint32_
     if (!number)
         return NULL;
     cache_setup(number, name, size, (uint32_t)round_up(size, align), align, args, flags, false);
+    for (unsigned k = 1; k < cache_siblings(&caches[number]); k++)
+        node_sibling(&caches[number], k);
     return &caches[number];
 }
 
@@ -294,14 +306,24 @@ static void report_left(const struct kmem_cache *cache, uint64_t left)
 /* takeover_lock keeps out decay, trims and forks, which look at all caches. */
 static bool destroy_locked(struct kmem_cache *cache, uint64_t *left)
 {
-    cache_drain_locked(cache);
-    *left = slab_out(&cache->slab);
-    if (*left || cache->slab.slabs)
+    uint32_t slabs = 0;
+    unsigned siblings = cache_siblings(cache);
+    *left = 0;
+    for (unsigned k = 0; k < siblings; k++) {
+        cache_drain_locked(cache_sibling(cache, k));
+        *left += slab_out(&cache_sibling(cache, k)->slab);
+        slabs += cache_sibling(cache, k)->slab.slabs;
+    }
+    if (*left || slabs)
         return false;
-    if (!lock_acquire(&cache->slab.lock))
-        return false;
-    forget_cache(cache);
-    lock_release(&cache->slab.lock);
+    /* the first one last: it is what the user has, and knows the others */
+    for (unsigned k = siblings; k--;) {
+        struct kmem_cache *sibling = cache_sibling(cache, k);
+        if (!lock_acquire(&sibling->slab.lock))
+            return false;
+        forget_cache(sibling);
+        lock_release(&sibling->slab.lock);
+    }
     return true;
 }
 
@@ -342,9 +364,13 @@ sheaf_export int kmem_cache_destroy(struct kmem_cache *cache)
 
 sheaf_export int kmem_cache_shrink(struct kmem_cache *cache)
 {
-    cache_drain(cache);
+    bool slabs = false;
+    for (unsigned k = 0; k < cache_siblings(cache); k++) {
+        cache_drain(cache_sibling(cache, k));
+        slabs |= cache_sibling(cache, k)->slab.slabs != 0;
+    }
     region_purge(false);
-    return cache->slab.slabs != 0;
+    return slabs;
 }
 
 sheaf_export unsigned kmem_cache_size(const struct kmem_cache *cache)

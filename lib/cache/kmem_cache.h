@@ -25,11 +25,13 @@ struct kmem_cache {
     uint32_t align;
     uint32_t barn_least, barn_most; /* objects: between these a barn's limit moves */
     uint16_t capacity;              /* the most that a sheaf may hold; 0: no sheaves */
-    uint16_t capacity_fixed;        /* sheaves do not grow to it but begin with it */
     uint16_t number;
-    uint16_t is_malloc;
-    uint16_t detour;              /* of enum detour (cache/detour.h); not 0 implies capacity 0 */
-    uint16_t sampled;             /* some of its requests are served by cache/sample.h */
+    uint16_t home;       /* number of the first sibling (cache/node.h), and with no others its own */
+    uint16_t detour;     /* of enum detour (cache/detour.h); not 0 implies capacity 0 */
+    uint8_t nodes;       /* siblings; 0: none, the cache is of all nodes */
+    bool capacity_fixed; /* sheaves do not grow to it but begin with it */
+    bool is_malloc;
+    bool sampled;                 /* some of its requests are served by cache/sample.h */
     slab_flags_t flags;           /* as created */
     uint64_t inherited;           /* in use when this process was forked off */
     uint64_t inherited_prefilled; /* in prefilled sheaves then, when the counters began anew */
@@ -93,6 +95,12 @@ bool cache_flush_sheaf(struct kmem_cache *cache, unsigned slot, struct sheaf *sh
 /* Its objects to the slabs, itself to the pool of empty ones; into the barn as it is where the slabs cannot be had
  * now. */
 void cache_discard_sheaf(struct kmem_cache *cache, unsigned slot, struct sheaf *sheaf);
+
+/* The barn for the thread that asks: that of its domain, or for a cache of another node one there. */
+struct barn *cache_barn_here(const struct kmem_cache *cache);
+
+/* The capacity for the next sheaf of this slot: one step larger each time, within the slot's budget. */
+unsigned cache_next_capacity(const struct kmem_cache *cache, unsigned slot);
 
 /* Give it to the current domain's barn; false: that is full, unless `force`. */
 bool cache_barn_put(struct kmem_cache *cache, unsigned slot, struct sheaf *sheaf, bool force);

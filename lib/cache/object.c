@@ -2,6 +2,7 @@
 #include "cache/detour.h"
 #include "cache/kmem_cache.h"
 #include "cache/misuse.h"
+#include "cache/node.h"
 
 #include <errno.h>
 #include <string.h>
@@ -10,7 +11,7 @@
 
 static void *alloc(struct kmem_cache *cache)
 {
-    void *object = slot_pop(SLOT_ID(cache->number));
+    void *object = unlikely(cache->nodes) ? slot_pop_near(SLOT_ID(cache->home)) : slot_pop(SLOT_ID(cache->number));
     return likely(object != NULL) ? object : cache_alloc_slow(cache);
 }
 
@@ -63,7 +64,8 @@ static void free_checked(struct kmem_cache *cache, void *object)
         return;
     }
     if (unlikely(owner != cache)) {
-        misuse_tell("free to the wrong cache of", object, owner->name);
+        if (owner->home != cache->home)
+            misuse_tell("free to the wrong cache of", object, owner->name);
         cache = owner;
     }
     if (unlikely(!slot_push(SLOT_ID(cache->number), object)))
@@ -111,7 +113,7 @@ sheaf_export void kmem_cache_free_bulk(struct kmem_cache *cache, size_t n, void 
     while (n) {
         struct kmem_cache *owner = cache_of(objects[0]);
         size_t run = alike(objects, n);
-        size_t done = owner && (!cache || owner == cache) ? bulk_give(owner, objects, run) : 0;
+        size_t done = owner && (!cache || owner->home == cache->home) ? bulk_give(owner, objects, run) : 0;
         for (; done < run; done++) {
             if (unlikely(!owner && !cache))
                 misuse_report("free of foreign pointer", objects[done], "bulk");

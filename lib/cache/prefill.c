@@ -2,6 +2,7 @@
 #include "cache/fail.h"
 #include "cache/kmem_cache.h"
 #include "cache/misuse.h"
+#include "cache/node.h"
 
 #include <errno.h>
 #include <string.h>
@@ -27,11 +28,17 @@ static uint64_t lent_mark(const struct kmem_cache *cache)
     return LENT | cache->number;
 }
 
-static struct sheaf *lent(const struct kmem_cache *cache, struct slab_sheaf *handle)
+/* The sheaf, and the sibling of the cache that its objects belong to. */
+static struct sheaf *lent(struct kmem_cache **cache, struct slab_sheaf *handle)
 {
     struct sheaf *sheaf = (struct sheaf *)handle;
-    if (unlikely(sheaf->bottom != lent_mark(cache)))
-        misuse_report("no prefilled sheaf of this cache at", sheaf, cache->name);
+    uint64_t number = sheaf->bottom & ~LENT;
+    if (likely(sheaf->bottom == lent_mark(*cache)))
+        return sheaf;
+    if (unlikely(!(sheaf->bottom & LENT) || number >= CACHE_MAX || !cache_in_use(&caches[number]) ||
+                 caches[number].home != (*cache)->home))
+        misuse_report("no prefilled sheaf of this cache at", sheaf, (*cache)->name);
+    *cache = &caches[number];
     return sheaf;
 }
 
@@ -65,7 +72,7 @@ void cache_discard_sheaf(struct kmem_cache *cache, unsigned slot, struct sheaf *
     while (sheaf->count && reserve_short(&cache->reserve) && reserve_put(cache, sheaf->objects[sheaf->count - 1]))
         sheaf->count--;
     if (sheaf->count && !cache_flush_sheaf(cache, slot, sheaf))
-        barn_put(cache_barn(cache, slot_domain()), sheaf, BARN_FORCE);
+        barn_put(cache_barn_here(cache), sheaf, BARN_FORCE);
     else
         empty_sheaf_free(sheaf);
 }
@@ -96,7 +103,7 @@ static bool put_back(struct kmem_cache *cache, unsigned slot, struct sheaf *shea
 
 static void fill_from_barn(struct kmem_cache *cache, unsigned slot, struct sheaf *sheaf, unsigned least)
 {
-    struct barn *barn = cache_barn(cache, slot_domain());
+    struct barn *barn = cache_barn_here(cache);
     while (sheaf->count < least) {
         struct sheaf *full = barn_get(barn);
         count(slot, cache->number, full ? COUNT_barn_get : COUNT_barn_get_fail, 1);
@@ -234,6 +241,8 @@ sheaf_export struct slab_sheaf *kmem_cache_prefill_sheaf(struct kmem_cache *cach
         return NULL;
     }
     unsigned slot = slot_counting();
+    if (unlikely(cache->nodes))
+        cache = node_near_any(cache, slot);
     struct sheaf *sheaf;
     if (size <= cache->capacity) {
         sheaf = prefill(cache, slot, size, flags);
@@ -269,7 +278,7 @@ static void append(struct sheaf *sheaf, struct sheaf *more)
 sheaf_export int kmem_cache_refill_sheaf(struct kmem_cache *cache, gfp_t flags, struct slab_sheaf **handle,
                                          unsigned size)
 {
-    struct sheaf *sheaf = lent(cache, *handle);
+    struct sheaf *sheaf = lent(&cache, *handle);
     unsigned has = total(sheaf);
     if (has >= size)
         return 0;
@@ -306,7 +315,7 @@ static noinline_cold bool fetch(struct sheaf *sheaf)
 
 sheaf_export void *kmem_cache_alloc_from_sheaf(struct kmem_cache *cache, gfp_t flags, struct slab_sheaf *handle)
 {
-    struct sheaf *sheaf = lent(cache, handle);
+    struct sheaf *sheaf = lent(&cache, handle);
     if (unlikely(!sheaf->count) && !fetch(sheaf)) {
         errno = ENOMEM;
         return NULL;
@@ -330,7 +339,7 @@ sheaf_export void kmem_cache_return_sheaf(struct kmem_cache *cache, gfp_t flags,
     (void)flags;
     if (!handle)
         return;
-    struct sheaf *sheaf = lent(cache, handle);
+    struct sheaf *sheaf = lent(&cache, handle);
     unsigned slot = slot_counting();
     struct sheaf *more = next_of(sheaf);
     count(slot, cache->number, COUNT_prefill_returned, total(sheaf));

@@ -1,6 +1,7 @@
 #include "cache/rcu.h"
 #include "cache/detour.h"
 #include "cache/misuse.h"
+#include "cache/node.h"
 #include "os/clock.h"
 #include "slab/retire.h"
 
@@ -179,7 +180,12 @@ static unsigned seal_all(uint32_t age_ms, bool clear)
 
 unsigned rcu_seal(const struct kmem_cache *cache, uint32_t age_ms)
 {
-    return cache ? seal_number(cache->number, age_ms, true) : seal_all(age_ms, true);
+    unsigned all = 0;
+    if (!cache)
+        return seal_all(age_ms, true);
+    for (unsigned k = 0; k < cache_siblings(cache); k++)
+        all |= seal_number(cache->home + k * node_stride, age_ms, true);
+    return all;
 }
 
 void rcu_age(void)
@@ -195,7 +201,7 @@ static struct sheaf *empty_one(struct kmem_cache *cache, unsigned slot)
 {
     struct sheaf *sheaf = cache_take_spare(slot, SLOT_ID(cache->number));
     if (!sheaf)
-        sheaf = barn_get(cache_barn(cache, slot_domain()));
+        sheaf = barn_get(cache_barn_here(cache));
     if (!sheaf || !sheaf->count || cache_flush_sheaf(cache, slot, sheaf))
         return sheaf;
     cache_barn_put(cache, slot, sheaf, true);
@@ -302,7 +308,7 @@ static bool recycled(struct kmem_cache *cache, unsigned slot, unsigned domain, s
         return true;
     if (sheaf->count <= sheaf->capacity / 2)
         return false;
-    struct barn *barn = cache_barn(cache, domain);
+    struct barn *barn = unlikely(cache->nodes) ? node_barn(cache, slot) : cache_barn(cache, domain);
     bool taken = barn_put(barn, sheaf, barn_limit(barn, cache->barn_least));
     count(slot, cache->number, taken ? COUNT_barn_put : COUNT_barn_put_fail, 1);
     return taken;
@@ -384,8 +390,12 @@ void rcu_finish(void)
 
 bool rcu_waits(const struct kmem_cache *cache)
 {
-    uint64_t given = cache->inherited_rcu + counter_sum(cache->number, COUNT_free_rcu);
-    bool waits_for = given != counter_sum(cache->number, COUNT_free_rcu_done);
+    bool waits_for = false;
+    for (unsigned k = 0; k < cache_siblings(cache); k++) {
+        const struct kmem_cache *sibling = cache_sibling(cache, k);
+        uint64_t given = sibling->inherited_rcu + counter_sum(sibling->number, COUNT_free_rcu);
+        waits_for |= given != counter_sum(sibling->number, COUNT_free_rcu_done);
+    }
     atomic_thread_fence(memory_order_acquire); /* what is counted as back is where it belongs */
     return waits_for;
 }

@@ -1,6 +1,7 @@
 #define _GNU_SOURCE
 #include "cache/slot.h"
 #include "os/cpu.h"
+#include "os/numa.h"
 #include "os/vm.h"
 
 #include <sched.h>
@@ -13,6 +14,7 @@ uint64_t slot_fold_start;
 const struct rseq_area *counters_area;
 
 static unsigned lock_slots;      /* slots in use without rseq */
+static bool lock_slots_of_nodes; /* slot s is of node s % numa.count */
 static uint8_t cpu_domain[8192]; /* one more than the domain, 0: not asked yet */
 static unsigned domain_llc[DOMAINS];
 static _Atomic unsigned domains;
@@ -35,7 +37,9 @@ void slot_init(bool rseq, bool own, bool want_cid, bool cpu_id_only, uint32_t fo
     slot_fold_start = (uint64_t)(uint32_t)(0u - fold_interval) << 32;
     /* more than run at once, so that a holder that was preempted is seldom met; each holds objects of each cache */
     unsigned enough = 4 * cpu_allowed_count < 8 ? 8 : 4 * cpu_allowed_count > 64 ? 64 : 4 * cpu_allowed_count;
+    enough = numa.count > enough ? numa.count : enough;
     lock_slots = space.slots < enough ? space.slots : enough;
+    lock_slots_of_nodes = numa.count > 1 && lock_slots >= numa.count;
 }
 
 /* Staged: which slots are writable. Two threads may do the same work once. */
@@ -72,10 +76,17 @@ static unsigned hashed_slot(void)
     return simulated_slot;
 }
 #else
+static noinline_cold unsigned hashed_slot_of_node(unsigned hash)
+{
+    unsigned cpu;
+    return (unsigned)(hash % (lock_slots / numa.count) * numa.count + numa_here(&cpu));
+}
+
 static unsigned hashed_slot(void)
 {
     uint64_t self = (uint64_t)(uintptr_t)__builtin_thread_pointer() >> 6;
-    return (unsigned)((self * 0x9e3779b97f4a7c15ull) >> 32) % lock_slots;
+    unsigned hash = (unsigned)((self * 0x9e3779b97f4a7c15ull) >> 32);
+    return unlikely(lock_slots_of_nodes) ? hashed_slot_of_node(hash) : hash % lock_slots;
 }
 #endif
 
@@ -110,11 +121,13 @@ void slot_open(unsigned slot)
     slot_unlock(slot);
 }
 
-static void *locked_pop(uintptr_t id)
+static void *locked_pop(uintptr_t id, bool near)
 {
     unsigned slot = hashed_slot();
     if (!slot_try_lock(slot))
         return NULL;
+    if (near)
+        id += atomic_load_explicit(&slot_head(slot)->near, memory_order_relaxed);
     uint64_t *top = &slot_words(slot, id)->top;
     void *object = sheaf_entry(top_offset(*top))[-1];
     if (object && !top_full_count(*top))
@@ -170,8 +183,15 @@ unsigned slot_current(void)
 void *slot_pop(uintptr_t id)
 {
     if (slot_mode == SHEAF_MODE_LOCK)
-        return locked_pop(id);
+        return locked_pop(id, false);
     return ready() ? rseq_pop(space.base, id) : NULL;
+}
+
+void *slot_pop_near(uintptr_t id)
+{
+    if (slot_mode == SHEAF_MODE_LOCK)
+        return locked_pop(id, true);
+    return ready() ? rseq_pop_near(space.base, id) : NULL;
 }
 
 bool slot_push(uintptr_t id, void *object)

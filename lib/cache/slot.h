@@ -29,12 +29,20 @@
 #define CACHE_FIRST 8              /* numbers below have no words */
 #define CACHE_USERS                                                                                                  \
     256 /* from here up kmem_cache_create() gives them out; those of malloc are below, see malloc/classes.h */
+/* Numbers without siblings: words that malloc's table covers in slot 0 (with node_stride added they are not covered).
+ */
+static inline bool cache_gap(unsigned number)
+{
+    return number > 80 && number < CACHE_USERS;
+}
 #define SLOT_ID(number) ((uintptr_t)(number) << 4)
 #define SLOT_SEEN_AT    32768 /* behind the words, and malloc's table in slot 0 */
 #define SLOT_RCU_AT     49152 /* behind those of all caches */
 
 struct slot_head {               /* words 0 to 15 */
-    uint64_t none[2];            /* of cache number 0 */
+    uint64_t none;               /* the top of cache number 0 */
+    _Atomic uint32_t near;       /* from a cache's id to that of its sibling for this slot's node */
+    _Atomic uint32_t node;       /* one more than the index of the slot's node, 0: not known yet (cache/node.h) */
     _Atomic uint64_t lock;       /* without rseq: 1 while an operation is under way */
     _Atomic int64_t budget_used; /* bytes of objects that its sheaves may hold */
     uint64_t barn_traffic;       /* decay: bytes of objects that went to barns from here, since its last step */
@@ -50,6 +58,7 @@ struct slot_head {               /* words 0 to 15 */
 };
 _Static_assert(offsetof(struct slot_head, area) == AREA_AT && offsetof(struct slot_head, step) == STEP_AT,
                "as os/rseq.h says");
+_Static_assert(offsetof(struct slot_head, near) == NEAR_AT, "as os/rseq.h says");
 _Static_assert(offsetof(struct slot_head, constant[2]) == CONSTANT_AT && sizeof(struct slot_head) <= CACHE_FIRST * 16,
                "as os/rseq.h says");
 
@@ -85,6 +94,7 @@ unsigned slot_domain(void);
 
 /* The operations in whatever mode; they fail where the fast paths do, and where a lock is busy. */
 void *slot_pop(uintptr_t id);
+void *slot_pop_near(uintptr_t id); /* from the sibling of the slot's node */
 bool slot_push(uintptr_t id, void *object);
 bool slot_install(unsigned slot, uintptr_t id, uint64_t old, uint64_t new);
 

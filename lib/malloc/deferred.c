@@ -60,9 +60,9 @@ static enum sheaf_rcu_put put_object(struct kmem_cache *cache, void *object)
     uint16_t id = unit < space.unit_count ? read_once(*unit_id(unit)) : 0;
     if (unlikely(!id))
         misuse_report("free of foreign pointer", object, cache->name);
-    if (unlikely(&caches[id >> 4] != cache))
+    if (unlikely(caches[id >> 4].home != cache->home))
         misuse_report("free to the wrong cache of", object, caches[id >> 4].name);
-    return rcu_put(cache, object);
+    return rcu_put(&caches[id >> 4], object);
 }
 
 static bool over_limit(void)

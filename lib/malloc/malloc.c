@@ -37,7 +37,7 @@ bool malloc_init(void)
 /* Of the class, for a request of n bytes. */
 static void *class_alloc(unsigned number, size_t n, size_t align)
 {
-    void *object = slot_pop(SLOT_ID(number));
+    void *object = slot_pop_near(SLOT_ID(number));
     if (object)
         return object;
     struct kmem_cache *cache = class_cache(number);
@@ -122,9 +122,13 @@ static __attribute__((noinline)) void *malloc_slowest(size_t n)
 static always_inline void *try_rest(size_t n)
 {
     if (n < fast_head(cpu_base)->limit)
-        return rseq_pop(cpu_base, class_table(cpu_base)->small[n]);
-    if (likely(n - SMALL_MOST - 1 < CLASS_MOST - SMALL_MOST) && likely(fast_head(any_base)->limit))
-        return rseq_pop(any_base, class_table(any_base)->large[(n + 127) >> 7]);
+        return rseq_pop_near(cpu_base, class_table(cpu_base)->small[n]);
+    if (likely(n - SMALL_MOST - 1 < CLASS_MOST - SMALL_MOST)) {
+        if (likely(fast_head(cid_base)->limit))
+            return rseq_pop_cid(cid_base, class_table(cid_base)->large[(n + 127) >> 7]);
+        if (likely(fast_head(cpu_base)->limit))
+            return rseq_pop_near(cpu_base, class_table(cpu_base)->large[(n + 127) >> 7]);
+    }
     return NULL;
 }
 
@@ -276,7 +280,7 @@ void *malloc_resize(void *p, size_t n)
         bool moves = unlikely(caches[*unit_id(unit) >> 4].detour & DETOUR_DEBUG);
         if (!moves && n <= old && n > old / 2)
             return p;
-        return !moves && n <= old && class_number(n) == *unit_id(unit) >> 4 ? p : move(p, old, n);
+        return !moves && n <= old && class_number(n) == caches[*unit_id(unit) >> 4].home ? p : move(p, old, n);
     }
     if (unit >= space.unit_count)
         return n <= old && n > old / 2 ? p : move(p, old, n);

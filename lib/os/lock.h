@@ -32,6 +32,14 @@ static inline bool lock_held_by_self(struct lock *lock)
  */
 extern bool (*lock_may_wait)(const struct lock *lock);
 
+/* Take the lock if it is free. */
+static inline bool lock_try(struct lock *lock)
+{
+    uint64_t expected = 0;
+    return atomic_compare_exchange_strong_explicit(&lock->word, &expected, lock_self(), memory_order_acquire,
+                                                   memory_order_relaxed);
+}
+
 bool lock_acquire_slow(struct lock *lock);
 void lock_wake(struct lock *lock);
 

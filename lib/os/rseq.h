@@ -12,10 +12,12 @@
  *                   if [zero + low32(w)] == base fail                    full
  *                   [zero + low32(w)] = p; words[id] = w + 8             commit
  *   install(s, id, old, new)    if slot != s or words[id] != old fail; words[id] = new    commit
- *   add(first, n)   [first + slot * 256 KiB] += n                          commit
+ *   add(first, n)   [first + slot * 512 KiB] += n                          commit
  *
- * pop_cid and push_cid are the same for where the slot is mm_cid. The store of p by a push that is then restarted is
- * harmless: it lies above the top. Only rseq_cs is ever written to the kernel's area (google/tcmalloc#292).
+ * pop_near(id) is pop(id + near), `near` being read from the slot's head: the sibling of the slot's node
+ * (cache/node.h). pop_cid and push_cid are the same for where the slot is mm_cid. The store of p by a push that is
+ * then restarted is harmless: it lies above the top. Only rseq_cs is ever written to the kernel's area
+ * (google/tcmalloc#292).
  */
 #ifndef SHEAF_OS_RSEQ_H
 #define SHEAF_OS_RSEQ_H
@@ -24,6 +26,7 @@
 
 #define SLOT_SHIFT  16 /* a slot's words lie 64 KiB apart: a multiple of every page size */
 #define CONSTANT_AT 64 /* where in slot 0 the constant sheaf lies, and offsets of sheaves start */
+#define NEAR_AT     8  /* where in each slot lies what pop_near adds to the id */
 #define AREA_AT     80 /* where in slot 0 struct rseq_area lies */
 #define STEP_AT     96 /* and what a pop adds to the word: 2^32 - 8 */
 
@@ -60,6 +63,7 @@ bool rseq_register_thread(const struct rseq_area *area);
 #if !SHEAF_HAVE_RSEQ
 #define rseq_pop_cid  rseq_pop
 #define rseq_push_cid rseq_push
+#define rseq_pop_near rseq_pop
 /* The build without: sections always fail, so every operation takes the way that needs none. */
 static inline void *rseq_pop(uintptr_t base, uintptr_t id)
 {

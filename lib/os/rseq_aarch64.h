@@ -40,12 +40,44 @@
     "add %[t], %[base], %[t], lsl #16\n\t"                                                                           \
     "add %[t], %[t], %[id]\n\t"
 
+/* The same for the slot's own sibling of the cache: plus what the slot's head says. */
+#define RSEQ_WORD_NEAR                                                                                               \
+    "ldr %w[t], [%[tp], %[slot]]\n\t"                                                                                \
+    "add %[t], %[base], %[t], lsl #16\n\t"                                                                           \
+    "ldr %w[w], [%[t], #8]\n\t"                                                                                      \
+    "add %[t], %[t], %[id]\n\t"                                                                                      \
+    "add %[t], %[t], %[w]\n\t"
+
 /* The object, or NULL when the sheaf is empty (or its count of pops is full). */
 static always_inline void *rseq_pop(uintptr_t base, uintptr_t id)
 {
     const struct rseq_area *area = (const struct rseq_area *)(base + AREA_AT);
     uintptr_t t, w, u, p;
     __asm__ goto volatile(RSEQ_DESCRIPTOR RSEQ_ENTER RSEQ_WORD "ldr %[w], [%[t]]\n\t"
+                                                               "add %[u], %[base], %w[w], uxtw\n\t"
+                                                               "ldr %[p], [%[u], #56]\n\t"
+                                                               "cbz %[p], %l[fail]\n\t"
+                                                               "mov %w[u], #0xfffffff8\n\t"
+                                                               "adds %[w], %[w], %[u]\n\t"
+                                                               "b.cs %l[fail]\n\t"
+                                                               "str %[w], [%[t]]\n"
+                                                               "2:\n" RSEQ_ABORT
+                          : [t] "=&r"(t), [w] "=&r"(w), [u] "=&r"(u), [p] "=&r"(p)
+                          : [tp] "r"(__builtin_thread_pointer()), [cs] "r"(area->cs), [slot] "r"(area->slot),
+                            [base] "r"(base), [id] "r"(id)
+                          : "memory", "cc"
+                          : fail);
+    return (void *)p;
+fail:
+    return NULL;
+}
+
+/* From the slot's own sibling of the cache `id`. */
+static always_inline void *rseq_pop_near(uintptr_t base, uintptr_t id)
+{
+    const struct rseq_area *area = (const struct rseq_area *)(base + AREA_AT);
+    uintptr_t t, w, u, p;
+    __asm__ goto volatile(RSEQ_DESCRIPTOR RSEQ_ENTER RSEQ_WORD_NEAR "ldr %[w], [%[t]]\n\t"
                                                                "add %[u], %[base], %w[w], uxtw\n\t"
                                                                "ldr %[p], [%[u], #56]\n\t"
                                                                "cbz %[p], %l[fail]\n\t"
@@ -98,12 +130,12 @@ fail:
 #define rseq_pop_cid  rseq_pop
 #define rseq_push_cid rseq_push
 
-/* Add to the word at `first` + slot * 256 KiB; which slot it was. */
+/* Add to the word at `first` + slot * 512 KiB; which slot it was. */
 static always_inline uint32_t rseq_add(const struct rseq_area *area, uintptr_t first, uint64_t n)
 {
     uintptr_t t, w, u, at;
     __asm__ volatile(RSEQ_DESCRIPTOR RSEQ_ENTER "ldr %w[at], [%[tp], %[slot]]\n\t"
-                                                "add %[t], %[first], %[at], lsl #18\n\t"
+                                                "add %[t], %[first], %[at], lsl #19\n\t"
                                                 "ldr %[w], [%[t]]\n\t"
                                                 "add %[w], %[w], %[n]\n\t"
                                                 "str %[w], [%[t]]\n"

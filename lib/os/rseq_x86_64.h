@@ -39,8 +39,16 @@
     "addq %[base], %[t]\n\t"                                                                                         \
     "addq %[id], %[t]\n\t"
 
-#define RSEQ_POP(slot_text, slot_offset)                                                                             \
-    __asm__ goto volatile(RSEQ_DESCRIPTOR RSEQ_ENTER RSEQ_WORD(slot_text) "movq (%[t]), %[w]\n\t"                    \
+/* The same for the slot's own sibling of the cache: plus what the slot's head says. */
+#define RSEQ_WORD_NEAR(slot)                                                                                         \
+    "movl %%fs:" slot ", %k[t]\n\t"                                                                                  \
+    "addq %[base], %[t]\n\t"                                                                                         \
+    "movl 8(%[t]), %k[w]\n\t"                                                                                        \
+    "addq %[id], %[t]\n\t"                                                                                           \
+    "addq %[w], %[t]\n\t"
+
+#define RSEQ_POP(word_text, slot_offset)                                                                             \
+    __asm__ goto volatile(RSEQ_DESCRIPTOR RSEQ_ENTER word_text "movq (%[t]), %[w]\n\t"                               \
                                                                           "movl %k[w], %k[p]\n\t"                    \
                                                                           "movq 56(%[base], %[p]), %[p]\n\t"         \
                                                                           "testq %[p], %[p]\n\t"                     \
@@ -82,7 +90,7 @@ static always_inline void *rseq_pop(uintptr_t base, uintptr_t id)
 {
     const struct rseq_area *area = (const struct rseq_area *)(base + AREA_AT);
     uintptr_t t, w, p;
-    RSEQ_POP(RSEQ_SLOT_ANY, area->slot);
+    RSEQ_POP(RSEQ_WORD(RSEQ_SLOT_ANY), area->slot);
     if (!p)
         __builtin_unreachable();
     return (void *)p;
@@ -94,7 +102,20 @@ static always_inline void *rseq_pop_cid(uintptr_t base, uintptr_t id)
 {
     const struct rseq_area *area = (const struct rseq_area *)(base + AREA_AT);
     uintptr_t t, w, p;
-    RSEQ_POP(RSEQ_SLOT_CID, area->cs);
+    RSEQ_POP(RSEQ_WORD(RSEQ_SLOT_CID), area->cs);
+    if (!p)
+        __builtin_unreachable();
+    return (void *)p;
+fail:
+    return NULL;
+}
+
+/* From the slot's own sibling of the cache `id`. */
+static always_inline void *rseq_pop_near(uintptr_t base, uintptr_t id)
+{
+    const struct rseq_area *area = (const struct rseq_area *)(base + AREA_AT);
+    uintptr_t t, w, p;
+    RSEQ_POP(RSEQ_WORD_NEAR(RSEQ_SLOT_ANY), area->slot);
     if (!p)
         __builtin_unreachable();
     return (void *)p;
@@ -123,13 +144,13 @@ fail:
     return false;
 }
 
-/* Add to the word at `first` + slot * 256 KiB; which slot it was. */
+/* Add to the word at `first` + slot * 512 KiB; which slot it was. */
 static always_inline uint32_t rseq_add(const struct rseq_area *area, uintptr_t first, uint64_t n)
 {
     uintptr_t t, at;
     __asm__ volatile(RSEQ_DESCRIPTOR RSEQ_ENTER "movl %%fs:(%[slot]), %k[t]\n\t"
                                                 "movl %k[t], %k[at]\n\t"
-                                                "shlq $18, %[t]\n\t"
+                                                "shlq $19, %[t]\n\t"
                                                 "addq %[first], %[t]\n\t"
                                                 "addq %[n], (%[t])\n"
                                                 "2:\n" RSEQ_ABORT

@@ -15,9 +15,10 @@
 /* Whether to ask at all. Before the first call below. */
 void huge_init(bool wanted);
 
-/* Slabs have `in_use` units, those below `frontier` were used so far, and they may grow up to `end`. No lock is held.
+/* Slabs have `in_use` units, those of a node's part below `frontier` were used so far, and they may grow up to `end`.
+ * No lock is held.
  */
-void huge_grown(uint64_t in_use, uint32_t frontier, uint32_t end);
+void huge_grown(uint64_t in_use, unsigned node, uint32_t frontier, uint32_t end);
 
 /*
  * A run that the caller has just taken and that reads as zero: where a window begins in it, touch that and see what
@@ -31,7 +32,7 @@ void huge_touch(uint32_t unit, uint32_t units);
 /* [unit, unit + length), which is out of the bins, is about to be given back. */
 void huge_discarding(uint32_t unit, uint32_t length);
 
-/* Units below `frontier` that may lie on huge pages. */
-uint64_t huge_units(uint32_t frontier);
+/* Units that may lie on huge pages. */
+uint64_t huge_units(void);
 
 #endif

@@ -1,9 +1,11 @@
 #include "region/region.h"
 #include "region/bins.h"
+#include "region/dirty.h"
 #include "region/guard.h"
 #include "region/huge.h"
 #include "os/clock.h"
 #include "os/lock.h"
+#include "os/numa.h"
 #include "os/vm.h"
 
 #define RESERVE_UNITS 8
@@ -28,7 +30,9 @@ struct arena {
 
 static struct {
     struct lock lock; /* protects the arenas, the table of units and the dirty bits of runs that are not in use */
-    struct arena arenas[ARENA_COUNT];
+    struct arena
+        arenas[ARENA_COUNT + NODES_MAX - 1]; /* slabs of the first node, large blocks, slabs of other nodes */
+    uint32_t node_units;                     /* in each node's arena of slabs */
     size_t keep_units;
     uint32_t decay_ms;
     uint32_t debt;                             /* units taken that were clean, since the last payment */
@@ -40,51 +44,6 @@ static struct {
 
 struct region_stats region_stats;
 
-/* ---- dirty bits ---- */
-
-static uint64_t word_mask(uint32_t from, uint32_t to)
-{
-    uint64_t mask = ~0ull << (from % 64);
-    return to % 64 ? mask & (~0ull >> (64 - to % 64)) : mask;
-}
-
-/* Set or clear the bits of [from, to); returns how many were set before. */
-static uint32_t dirty_change(uint32_t from, uint32_t to, bool set)
-{
-    uint32_t before = 0;
-    while (from < to) {
-        uint32_t stop = (from | 63) + 1 < to ? (from | 63) + 1 : to;
-        uint64_t mask = word_mask(from, stop);
-        uint64_t *word = &space.dirty[from / 64];
-        before += (uint32_t)__builtin_popcountll(*word & mask);
-        *word = set ? *word | mask : *word & ~mask;
-        from = stop;
-    }
-    return before;
-}
-
-static uint32_t dirty_count(uint32_t from, uint32_t to)
-{
-    uint32_t n = 0;
-    while (from < to) {
-        uint32_t stop = (from | 63) + 1 < to ? (from | 63) + 1 : to;
-        n += (uint32_t)__builtin_popcountll(space.dirty[from / 64] & word_mask(from, stop));
-        from = stop;
-    }
-    return n;
-}
-
-void region_used(enum arena_kind arena, uint32_t *from, uint32_t *to)
-{
-    *from = region.arenas[arena].start;
-    *to = read_once(region.arenas[arena].frontier);
-}
-
-uint32_t region_slab_frontier(void)
-{
-    return read_once(region.arenas[ARENA_SLAB].frontier) - region.arenas[ARENA_SLAB].start;
-}
-
 bool region_unit_clean(uint32_t unit)
 {
     return !(space.dirty[unit / 64] >> (unit % 64) & 1);
@@ -92,9 +51,40 @@ bool region_unit_clean(uint32_t unit)
 
 /* ---- free runs ---- */
 
+static struct arena *slab_arena(unsigned node)
+{
+    return &region.arenas[node ? ARENA_COUNT + node - 1 : ARENA_SLAB];
+}
+
+unsigned region_node(uint32_t unit)
+{
+    return likely(numa.count == 1)                 ? 0
+           : unit / region.node_units < numa.count ? unit / region.node_units
+                                                   : numa.count - 1;
+}
+
 static struct arena *arena_of(uint32_t unit)
 {
-    return &region.arenas[unit >= region.arenas[ARENA_LARGE].start ? ARENA_LARGE : ARENA_SLAB];
+    return unit >= region.arenas[ARENA_LARGE].start ? &region.arenas[ARENA_LARGE] : slab_arena(region_node(unit));
+}
+
+uint32_t region_frontier(unsigned node)
+{
+    return read_once(slab_arena(node)->frontier);
+}
+
+uint32_t region_slab_frontier(void)
+{
+    uint32_t used = 0;
+    for (unsigned node = 0; node < numa.count; node++)
+        used += region_frontier(node) - slab_arena(node)->start;
+    return used;
+}
+
+void region_used(enum arena_kind arena, uint32_t *from, uint32_t *to)
+{
+    *from = region.arenas[arena].start;
+    *to = arena == ARENA_SLAB ? region_frontier(numa.count - 1) : read_once(region.arenas[arena].frontier);
 }
 
 static void age_insert(struct arena *arena, uint32_t unit)
@@ -220,7 +210,7 @@ static bool pass_guard(struct arena *arena, uint32_t units, uint32_t align)
 /* Take from the frontier, together with a free run that ends there. */
 static uint32_t take_frontier(struct arena *arena, uint32_t units, uint32_t align)
 {
-    if (unlikely(guard_on) && arena == &region.arenas[ARENA_SLAB] && !pass_guard(arena, units, align))
+    if (unlikely(guard_on) && arena != &region.arenas[ARENA_LARGE] && !pass_guard(arena, units, align))
         return UNIT_NONE;
     uint32_t start = arena->frontier;
     uint32_t below = 0;
@@ -280,16 +270,25 @@ static void count_taken(uint32_t unit, uint32_t units, enum arena_kind kind)
     }
 }
 
-static uint32_t take(enum arena_kind kind, uint32_t units, uint32_t align)
+static uint32_t take_in(struct arena *arena, uint32_t units, uint32_t align)
+{
+    uint32_t unit = take_free(arena, units, align);
+    return unit != UNIT_NONE ? unit : take_frontier(arena, units, align);
+}
+
+/*
+ * The other arenas are the last resort: separation is for order, not for safety. Those of other nodes come first:
+ * where address space of the own one is used up, so is the node's memory, or nearly.
+ */
+static uint32_t take(enum arena_kind kind, unsigned node, uint32_t units, uint32_t align)
 {
     uint32_t unit = UNIT_NONE;
-    /* The other arena is the last resort: separation is for order, not for safety. */
-    for (int i = 0; i < ARENA_COUNT && unit == UNIT_NONE; i++) {
-        struct arena *arena = &region.arenas[((unsigned)kind + (unsigned)i) % ARENA_COUNT];
-        unit = take_free(arena, units, align);
-        if (unit == UNIT_NONE)
-            unit = take_frontier(arena, units, align);
-    }
+    if (kind == ARENA_LARGE)
+        unit = take_in(&region.arenas[ARENA_LARGE], units, align);
+    for (unsigned i = 0; i < numa.count && unit == UNIT_NONE; i++)
+        unit = take_in(slab_arena((node + i) % numa.count), units, align);
+    if (unit == UNIT_NONE && kind == ARENA_SLAB)
+        unit = take_in(&region.arenas[ARENA_LARGE], units, align);
     return unit;
 }
 
@@ -359,7 +358,7 @@ static uint32_t take_debt(void)
 
 static void pay(uint32_t units);
 
-uint32_t region_alloc(enum arena_kind kind, uint32_t units, uint32_t align, bool *zeroed)
+static uint32_t alloc(enum arena_kind kind, unsigned node, uint32_t units, uint32_t align, bool *zeroed)
 {
     *zeroed = false;
     if (!lock_acquire(&region.lock))
@@ -367,26 +366,36 @@ uint32_t region_alloc(enum arena_kind kind, uint32_t units, uint32_t align, bool
     collect_put_aside();
     if (unlikely(!atomic_load_explicit(&region.reserve[0], memory_order_relaxed)))
         refill_reserve();
-    uint32_t unit = take(kind, units, align);
+    uint32_t unit = take(kind, node, units, align);
     if (unit != UNIT_NONE) {
         space.units[unit].length = units;
         space.units[unit].kind = kind == ARENA_SLAB ? UNIT_SLAB : UNIT_LARGE;
         *zeroed = dirty_count(unit, unit + units) == 0;
         count_taken(unit, units, kind);
     }
-    const struct arena *slabs = &region.arenas[ARENA_SLAB];
+    const struct arena *slabs = slab_arena(node);
     uint32_t frontier = slabs->frontier, end = slabs->end;
     uint64_t in_use = region_stats.slab_units;
     uint32_t debt = take_debt();
     lock_release(&region.lock);
-    huge_grown(in_use, frontier, end);
+    huge_grown(in_use, node, frontier, end);
     if (*zeroed)
         huge_touch(unit, units);
     if (unlikely(guard_on))
-        guard_close(frontier);
+        guard_close(node, slabs->start, frontier);
     if (unlikely(debt))
         pay(debt);
     return unit;
+}
+
+uint32_t region_alloc(enum arena_kind kind, uint32_t units, uint32_t align, bool *zeroed)
+{
+    return alloc(kind, 0, units, align, zeroed);
+}
+
+uint32_t region_alloc_slab(unsigned node, uint32_t units, bool *zeroed)
+{
+    return alloc(ARENA_SLAB, node, units, 1, zeroed);
 }
 
 /* ---- freeing ---- */
@@ -502,7 +511,7 @@ static bool discard(uint32_t unit, uint32_t length)
 static uint32_t oldest_due(bool all, uint32_t now, uint32_t age)
 {
     uint32_t best = UNIT_NONE;
-    for (int i = 0; i < ARENA_COUNT; i++) {
+    for (unsigned i = 0; i < ARENA_COUNT + numa.count - 1; i++) {
         uint32_t unit = region.arenas[i].oldest - 1;
         if (unit == UNIT_NONE)
             continue;
@@ -589,9 +598,17 @@ void region_keep(size_t bytes)
 void region_init(size_t keep_bytes, uint32_t decay_ms)
 {
     uint32_t half = space.unit_count / 2;
-    region.arenas[ARENA_SLAB] = (struct arena){.start = 0, .frontier = 0, .end = half};
+    region.node_units = half / numa.count & ~31u; /* whole huge pages */
+    for (unsigned node = 0; node < numa.count; node++) {
+        uint32_t start = node * region.node_units, end = node + 1 < numa.count ? start + region.node_units : half;
+        *slab_arena(node) = (struct arena){.start = start, .frontier = start, .end = end, .committed = start};
+        if (unlikely(numa.count > 1))
+            numa_place(unit_address(start), (size_t)(end - start) << UNIT_SHIFT, node);
+    }
     region.arenas[ARENA_LARGE] =
         (struct arena){.start = half, .frontier = half, .end = space.unit_count, .committed = half};
+    if (unlikely(numa.interleave))
+        numa_interleave(unit_address(0), (size_t)space.unit_count << UNIT_SHIFT);
     region.keep_units = keep_bytes >> UNIT_SHIFT;
     region.decay_ms = decay_ms;
 }

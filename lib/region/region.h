@@ -1,5 +1,7 @@
 /*
- * Runs of units for slabs and large blocks, in two arenas, so that neither breaks up the other.
+ * Runs of units for slabs and large blocks, in two arenas, so that neither breaks up the other. With several memory
+ * nodes the slabs' arena has a part for each, which prefers that node's memory: bound once as a whole, so that a run
+ * never has to be bound anew, and free runs are found by node. Large blocks follow the system's policy.
  *
  * One lock. Nothing is called under it but the table's own code: no system call, except when a staged reservation
  * grows. Memory is given back outside it: the run is taken out first (UNIT_BUSY).
@@ -31,6 +33,12 @@ void region_init(size_t keep_bytes, uint32_t decay_ms);
  */
 uint32_t region_alloc(enum arena_kind arena, uint32_t units, uint32_t align, bool *zeroed);
 
+/* The same for a slab of a memory node, by index (os/numa.h): from its part of the slabs' arena if that has room. */
+uint32_t region_alloc_slab(unsigned node, uint32_t units, bool *zeroed);
+
+/* The node in whose part of the slabs' arena a unit lies. */
+unsigned region_node(uint32_t unit);
+
 /* Give back a run that was allocated. In a signal handler over the region, it is put aside and freed by the next
  * caller. */
 void region_free(uint32_t unit);
@@ -55,6 +63,9 @@ void region_keep(size_t bytes);
 
 /* The units [*from, *to) of an arena that were ever used; the second only grows. */
 void region_used(enum arena_kind arena, uint32_t *from, uint32_t *to);
+
+/* The end of what was ever used of a node's part of the slabs' arena. */
+uint32_t region_frontier(unsigned node);
 
 /* How many units the arena of slabs ever had; only grows. */
 uint32_t region_slab_frontier(void);

@@ -4,7 +4,7 @@
  *   ids           from base downwards, two bytes for each unit above base: the cache that its objects belong to, as
  * an offset of words; 0 for all that is no slab, as is whatever lies below the region slots         64 KiB for each
  * slot: its words (cache/slot.h); the constant sheaf lies among those of slot 0 sheaves       where sheaves are cut
- * from (cache/sheaf.h) orders        one byte for each 4 KiB of sheaves: how large they are counters      256 KiB for
+ * from (cache/sheaf.h) orders        one byte for each 4 KiB of sheaves: how large they are counters      512 KiB for
  * each slot: struct of counters for each cache units         struct unit for each unit (region/unit.h) dirty a bit
  * for each unit: its pages may hold data slabs         descriptors of slabs (slab/slab.h) outside       struct of
  * blocks that did not fit (region/outside.h) region        the units themselves
@@ -19,7 +19,7 @@
 
 #define UNIT_SHIFT       16 /* 64 KiB: 16 KiB saved 1 to 3% of memory and cost more (design) */
 #define UNIT_SIZE        (1ul << UNIT_SHIFT)
-#define CACHE_MAX        1024 /* caches, size classes of malloc included */
+#define CACHE_MAX        2048 /* caches, size classes of malloc and siblings (cache/node.h) included */
 #define COUNTER_STRIDE   256  /* bytes of counters for each cache in a slot's block */
 #define COUNTER_BLOCK    ((size_t)CACHE_MAX * COUNTER_STRIDE)
 #define SHEAF_PAGE_SHIFT 12 /* sheaves are cut from pieces of 4 KiB, each of one order */

@@ -210,7 +210,7 @@ static struct slab *slab_create(struct slab_cache *cache)
     if (!slab)
         return NULL;
     bool zeroed;
-    uint32_t unit = region_alloc(ARENA_SLAB, cache->units, 1, &zeroed);
+    uint32_t unit = region_alloc_slab(cache->node, cache->units, &zeroed);
     bool refused = unit != UNIT_NONE && unlikely(cache->watched) && !slab_watch->created(cache, unit);
     if (refused)
         region_free(unit);
@@ -276,6 +276,20 @@ unsigned slab_take(struct slab_cache *cache, void **objects, unsigned want, bool
 unsigned slab_take_ascending(struct slab_cache *cache, void **objects, unsigned want)
 {
     return take(cache, objects, want, true);
+}
+
+unsigned slab_try_take(struct slab_cache *cache, void **objects, unsigned want)
+{
+    unsigned n = 0, built = 0;
+    struct slab *slab;
+    if (!lock_try(&cache->lock))
+        return 0;
+    while (n < want && !built && (slab = list_fullest(cache)))
+        n += take_from(cache, slab, objects + n, want - n, &built);
+    lock_release(&cache->lock);
+    construct(cache, objects + n - built, built);
+    reverse(objects, n);
+    return n;
 }
 
 /* Set the object's bit. The slab is noted when it is touched for the first time. */

@@ -67,6 +67,7 @@ struct slab_cache {
     uint64_t alloc_slab, free_slab, add_partial, remove_partial;
     void (*ctor)(void *);
     struct shuffle *shuffle; /* the order of fresh objects; NULL: by address. Set before `size`, stays */
+    uint8_t node;            /* memory node, by index */
     bool typesafe;           /* slabs go back after a grace period: slab/retire.h */
 };
 
@@ -96,6 +97,9 @@ unsigned slab_take(struct slab_cache *cache, void **objects, unsigned want, bool
 
 /* The same for who uses them from the first on: the lowest address first. */
 unsigned slab_take_ascending(struct slab_cache *cache, void **objects, unsigned want);
+
+/* The same from slabs at hand, and only when the lock is free now: for caches of another node. */
+unsigned slab_try_take(struct slab_cache *cache, void **objects, unsigned want);
 
 /*
  * Give objects back, any order; they are checked. Slabs that become empty go back to the region but for one.

@@ -1,6 +1,7 @@
 #include "probe.h"
 #include "cache/harden.h"
 #include "cache/kmem_cache.h"
+#include "cache/node.h"
 #include "cache/takeover.h"
 #include "malloc/classes.h"
 #include "malloc/malloc.h"
@@ -139,6 +140,39 @@ unsigned probe_barn_accepts(unsigned limit, unsigned n, unsigned each)
     return accepted;
 }
 
+unsigned probe_node_of(const void *object)
+{
+    return region_node((uint32_t)unit_of(object));
+}
+
+uint64_t probe_node_counter(const struct kmem_cache *cache, enum probe_node_counter which)
+{
+    static const enum slot_counter counters[] = {COUNT_remote_free, COUNT_outbound_barn, COUNT_outbound_flush,
+                                                 COUNT_alloc_node};
+    uint64_t sum = 0;
+    for (unsigned k = 0; k < cache_siblings(cache); k++)
+        sum += counter_sum(cache_sibling(cache, k)->number, counters[which]);
+    return sum;
+}
+
+unsigned probe_outbound(const struct kmem_cache *cache)
+{
+    unsigned n = 0;
+    for (unsigned k = 0; k < cache_siblings(cache); k++)
+        for (unsigned slot = 0; slot < slot_top; slot++) {
+            struct kmem_cache *sibling = cache_sibling(cache, k);
+            uint32_t spare = (uint32_t)slot_words(slot, SLOT_ID(sibling->number))->spare;
+            if (spare && node_is_far(sibling, slot))
+                n += sheaf_at(spare)->count;
+        }
+    return n;
+}
+
+void probe_decay(void)
+{
+    cache_decay_idle(1000);
+}
+
 /* Options of the preloaded object: for running the same cases over the fallback, and in little memory (bytes). */
 void sheaf_configure(struct sheaf_config *config)
 {
@@ -150,6 +184,9 @@ void sheaf_configure(struct sheaf_config *config)
     const char *words = getenv("SHEAF_HARDEN");
     if (words && harden_configure(words, &config->harden))
         abort();
+    const char *nodes = getenv("SHEAF_NODES");
+    if (nodes)
+        config->nodes = (unsigned)strtoul(nodes, NULL, 10);
     const char *region = getenv("SHEAF_REGION");
     if (region)
         config->region = strtoul(region, NULL, 10);

@@ -56,6 +56,14 @@ unsigned probe_region_units(void);
 /* A barn by itself: put `n` sheaves of `each` objects into one limited to `limit` objects; how many it accepted. */
 unsigned probe_barn_accepts(unsigned limit, unsigned n, unsigned each);
 
+/* Memory nodes: the index of an object's, a counter or gauge over all siblings of a cache, objects in outbound
+ * sheaves, and a step of decay. */
+enum probe_node_counter { PROBE_REMOTE_FREE, PROBE_OUTBOUND_BARN, PROBE_OUTBOUND_FLUSH, PROBE_ALLOC_NODE };
+unsigned probe_node_of(const void *object);
+uint64_t probe_node_counter(const struct kmem_cache *cache, enum probe_node_counter which);
+unsigned probe_outbound(const struct kmem_cache *cache);
+void probe_decay(void);
+
 #ifdef __cplusplus
 }
 #endif

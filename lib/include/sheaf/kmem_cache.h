@@ -24,6 +24,8 @@ typedef unsigned int gfp_t;
 #define __GFP_ZERO     1u /* the object is zeroed */
 #define __GFP_MEMALLOC 2u /* when there is no other memory, take from the cache's reserve: kmem_cache_reserve() */
 
+#define __GFP_THISNODE 4u /* kmem_cache_alloc_node(): on that node or not at all */
+
 /* Cache flags. */
 typedef unsigned int slab_flags_t;
 #define SLAB_TYPESAFE_BY_RCU                                                                                         \
@@ -78,6 +80,17 @@ unsigned int kmem_cache_aliases(const struct kmem_cache *cache, char (*names)[32
 
 /* One object, its contents undefined (constructed, if the cache has a constructor); NULL with errno ENOMEM. */
 void *kmem_cache_alloc(struct kmem_cache *cache, gfp_t flags);
+
+/* The kernel's number of a memory node, or this: the one where the thread runs. */
+#define NUMA_NO_NODE (-1)
+
+/*
+ * One object from slabs of memory node `node`; from another when that has none (with __GFP_THISNODE: NULL). The slabs
+ * prefer their node: when it has no page left, the kernel may place one elsewhere. On a node without memory, a
+ * machine with one node, and where SHEAF_NUMA switched nodes off, it is kmem_cache_alloc(). On the thread's own node
+ * it costs as much as that, on another one lock or a few atomic operations.
+ */
+void *kmem_cache_alloc_node(struct kmem_cache *cache, gfp_t flags, int node);
 
 /* One zeroed object. Not for caches with a constructor. */
 void *kmem_cache_zalloc(struct kmem_cache *cache, gfp_t flags);

@@ -24,6 +24,9 @@
  * slot an event of a slow path is counted in is where the thread ran when it counted, which may be the next one when
  * it was migrated.
  *
+ * With several memory nodes a cache has an entry for each, of the same name; what is said of a cache is then their
+ * sum.
+ *
  * Per cache, from these values:
  *   in use     = inherited + sum over slots of (alloc_fastpath + alloc_slowpath + alloc_prefilled
  *                                               - free_fastpath - free_slowpath - free_rcu_done)
@@ -37,8 +40,9 @@
 
 #include <stdint.h>
 
-#define SHEAF_RECORD_MAGIC   "SHEAFREC"
-#define SHEAF_RECORD_VERSION 1
+#define SHEAF_RECORD_MAGIC      "SHEAFREC"
+#define SHEAF_RECORD_VERSION    1
+#define SHEAF_RECORD_NODE_SHIFT 16
 
 /* How a process reaches its slots; `mode` in the header. */
 enum sheaf_mode {
@@ -94,7 +98,7 @@ struct sheaf_record_cache {
     uint32_t slab_size;    /* bytes */
     uint32_t slab_objects; /* objects in one slab */
     uint32_t capacity;     /* the largest sheaf, in objects */
-    uint32_t flags;        /* 1: a size class of malloc */
+    uint32_t flags;        /* bit 0: a size class of malloc; from bit 16: one more than its memory node, 0 for none */
     uint64_t gauges[24];   /* gauge_count are in use */
 };
 

@@ -1,0 +1,13 @@
+/* A bit for each unit of the region: its pages may hold data. Protected as region/region.c says. */
+#ifndef SHEAF_REGION_DIRTY_H
+#define SHEAF_REGION_DIRTY_H
+
+#include "os/compiler.h"
+
+/* Set or clear the bits of [from, to); returns how many were set before. */
+uint32_t dirty_change(uint32_t from, uint32_t to, bool set);
+
+/* How many of [from, to) are set. */
+uint32_t dirty_count(uint32_t from, uint32_t to);
+
+#endif
