@@ -1,5 +1,6 @@
 #include "region/dirty.h"
-#include "region/space.h"
+#include "region/region.h"
+#include "os/vm.h"
 
 static uint64_t word_mask(uint32_t from, uint32_t to)
 {
@@ -30,4 +31,23 @@ uint32_t dirty_count(uint32_t from, uint32_t to)
         from = stop;
     }
     return n;
+}
+
+bool region_unit_clean(uint32_t unit)
+{
+    return !(space.dirty[unit / 64] >> (unit % 64) & 1);
+}
+
+bool dirty_discard(uint32_t unit, uint32_t length)
+{
+    uint32_t end = unit + length;
+    for (uint32_t from = unit; from < end;) {
+        uint32_t to = from;
+        while (to < end && !region_unit_clean(to))
+            to++;
+        if (to > from && !vm_discard(unit_address(from), (size_t)(to - from) << UNIT_SHIFT))
+            return false;
+        from = to + 1;
+    }
+    return true;
 }

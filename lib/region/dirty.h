@@ -10,4 +10,7 @@ uint32_t dirty_change(uint32_t from, uint32_t to, bool set);
 /* How many of [from, to) are set. */
 uint32_t dirty_count(uint32_t from, uint32_t to);
 
+/* Discard the dirty stretches of a run that is out of the bins. False: the system refused one. */
+bool dirty_discard(uint32_t unit, uint32_t length);
+
 #endif

@@ -44,11 +44,6 @@ static struct {
 
 struct region_stats region_stats;
 
-bool region_unit_clean(uint32_t unit)
-{
-    return !(space.dirty[unit / 64] >> (unit % 64) & 1);
-}
-
 /* ---- free runs ---- */
 
 static struct arena *slab_arena(unsigned node)
@@ -492,21 +487,6 @@ bool region_resize(uint32_t unit, uint32_t units)
 
 /* ---- giving back ---- */
 
-/* Discard the dirty stretches of a run that is out of the bins. False: the system refused one. */
-static bool discard(uint32_t unit, uint32_t length)
-{
-    uint32_t end = unit + length;
-    for (uint32_t from = unit; from < end;) {
-        uint32_t to = from;
-        while (to < end && !region_unit_clean(to))
-            to++;
-        if (to > from && !vm_discard(unit_address(from), (size_t)(to - from) << UNIT_SHIFT))
-            return false;
-        from = to + 1;
-    }
-    return true;
-}
-
 /* Take the oldest run whose time has come out of its arena. */
 static uint32_t oldest_due(bool all, uint32_t now, uint32_t age)
 {
@@ -548,7 +528,7 @@ static size_t give_back(bool all, uint32_t age, size_t most)
         lock_release(&region.lock);
 
         huge_discarding(unit, length);
-        bool done = discard(unit, length);
+        bool done = dirty_discard(unit, length);
 
         if (!lock_acquire(&region.lock))
             break;
