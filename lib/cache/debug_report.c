@@ -1,11 +1,13 @@
 #define _GNU_SOURCE
 #include "cache/debug_report.h"
 #include "cache/depot.h"
+#include "cache/takeover.h"
 #include "os/syscall.h"
 
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <link.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -100,6 +102,27 @@ static bool report_enter(void)
 
 /* ---- lines ---- */
 
+/*
+ * dladdr() waits for the dynamic linker's lock, and who holds that may wait for ours (a constructor that calls
+ * malloc_trim). So where slabs are looked at under takeover_lock, the file alone is told, which takes no lock;
+ * `sheaf report` finds the symbol.
+ */
+static bool find_symbol(uintptr_t pc, Dl_info *info)
+{
+    if (likely(!lock_held_by_self(&takeover_lock)))
+        return dladdr((void *)pc, info) && info->dli_fname;
+#ifdef DLFO_STRUCT_HAS_EH_DBASE /* glibc 2.35 */
+    struct dl_find_object object;
+    if (_dl_find_object((void *)pc, &object) == 0 && object.dlfo_link_map) {
+        const char *name = object.dlfo_link_map->l_name;
+        *info = (Dl_info){.dli_fname = name && *name ? name : program_invocation_name,
+                          .dli_fbase = object.dlfo_map_start};
+        return true;
+    }
+#endif
+    return false;
+}
+
 static void write_frame(uintptr_t pc, const char *indent)
 {
     struct message m = {.length = 0};
@@ -107,7 +130,7 @@ static void write_frame(uintptr_t pc, const char *indent)
     message_text(&m, "sheaf: ");
     message_text(&m, indent);
     /* a return address may lie behind the function that does not return */
-    bool known = dladdr((void *)(pc - 1), &info) && info.dli_fname;
+    bool known = find_symbol(pc - 1, &info);
     if (known && info.dli_sname) {
         message_text(&m, info.dli_sname);
         message_text(&m, "+");

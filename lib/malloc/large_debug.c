@@ -107,7 +107,10 @@ bool large_debug_free(void *p)
     return false;
 }
 
-/* In place or moved; the record goes along. */
+/*
+ * In place or moved; the record goes along. It says "freed" beforehand: once the old block is free, its record
+ * belongs to whoever gets the memory next.
+ */
 void *large_debug_resize(void *p, size_t n)
 {
     struct debug_object *record = record_of(p, false);
@@ -115,12 +118,15 @@ void *large_debug_resize(void *p, size_t n)
     bool known = record && atomic_compare_exchange_strong(&record->state, &state, OBJECT_BUSY);
     if (n > PTRDIFF_MAX)
         n = PTRDIFF_MAX; /* and fail below */
-    if (known)
+    if (known) {
         look(record, p);
-    char *to = large_plain_resize(p, n + zone());
-    if (known && to != p) {
         debug_track(&record->freed, large_debug);
-        atomic_store(&record->state, to ? OBJECT_FREE : OBJECT_LIVE);
+        atomic_store_explicit(&record->state, OBJECT_FREE, memory_order_release);
+    }
+    char *to = large_plain_resize(p, n + zone());
+    if (known && !to) {
+        record->freed = (struct track){.time = 0};
+        atomic_store_explicit(&record->state, OBJECT_LIVE, memory_order_release);
     }
     struct debug_object *now = to ? record_of(to, true) : NULL;
     if (now)

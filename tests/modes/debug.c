@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "told.h"
 
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <malloc.h>
 #include <pthread.h>
@@ -143,6 +144,54 @@ static void threads(void)
         pthread_join(t[i], NULL);
 }
 
+/* What one thread's realloc leaves is at once another's block. */
+static void *move_large(void *unused)
+{
+    for (int i = 0; i < 20000; i++) {
+        char *p = malloc(70000), *q = malloc(70000);
+        must(p && q);
+        *p = 7;
+        must((p = realloc(p, 200000)) && *p == 7);
+        free(p);
+        free(q);
+    }
+    return unused;
+}
+
+static void large_moves(void)
+{
+    pthread_t t[4];
+    for (int i = 0; i < 4; i++)
+        must(!pthread_create(&t[i], NULL, move_large, NULL));
+    for (int i = 0; i < 4; i++)
+        pthread_join(t[i], NULL);
+}
+
+/*
+ * A report from where slabs go back, while another thread loads a module that waits for that: it must not wait for
+ * the dynamic linker.
+ */
+_Atomic int module_stage;
+
+static void *load_module(void *unused)
+{
+    must(dlopen(getenv("MODES_MODULE"), RTLD_NOW));
+    return unused;
+}
+
+static void report_below_loader(void)
+{
+    pthread_t t;
+    char *p = malloc(3900);
+    free(p);
+    hidden_from_the_compiler(p)[3] = 1;
+    must(!pthread_create(&t, NULL, load_module, NULL));
+    while (!module_stage)
+        sched_yield();
+    malloc_trim(0);
+    pthread_join(t, NULL);
+}
+
 static void forks(void)
 {
     pthread_t t[2];
@@ -258,6 +307,7 @@ static const struct told_case cases[] = {
      0,
      {"sheaf: trace malloc-1280 alloc 0x", "of 1234 bytes, allocation 1", "sheaf: trace malloc-1280 free 0x"}},
     {"threads", "SHEAF_DEBUG=FZPU", threads, 0, {NULL}},
+    {"large-moves", "SHEAF_DEBUG=U,malloc-large", large_moves, 0, {NULL}},
     {"fork", "SHEAF_DEBUG=FZPU", forks, 0, {NULL}},
     {"handlers", "SHEAF_DEBUG=FZPU", handlers, 0, {NULL}},
     {"bad-letter",
@@ -279,6 +329,11 @@ static const struct told_case going_on[] = {
      reports_from_handlers,
      0,
      {"overflow", "overflow", "overflow"}},
+    {"below-the-loader",
+     "SHEAF_DEBUG=FZPU,malloc-4096",
+     report_below_loader,
+     0,
+     {"sheaf: write after free", "freed by thread", "its slab goes back"}},
     {"logged", "SHEAF_DEBUG_LOG=sheaf-debug-test.log", logged, 0, {NULL}},
     {"log-refused",
      "SHEAF_DEBUG_LOG=/no/such/directory/log",
