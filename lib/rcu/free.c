@@ -11,12 +11,24 @@
 
 const struct rcu_flavor_struct *flavor = &urcu_bp_flavor;
 
+/* So many objects of other mallocs may wait: how large they are we do not know. */
+#define FOREIGN_MOST 65536
+static _Atomic uint64_t foreign_waits;
+
 static _Atomic bool used; /* something was freed here: the flavour stays */
 
 static void complain(const char *line)
 {
     if (write(STDERR_FILENO, line, strlen(line)) < 0)
         return; /* nobody to tell */
+}
+
+static void synchronize(void)
+{
+    int state;
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state); /* or liburcu's lock might stay taken */
+    flavor->update_synchronize_rcu();
+    pthread_setcancelstate(state, NULL);
 }
 
 /*
@@ -27,7 +39,10 @@ static void help(const struct sheaf_rcu_core *core, bool thread)
 {
     if (flavor->read_ongoing())
         return;
-    core->note(false);
+    if (core)
+        core->note(false);
+    else
+        atomic_fetch_add(&foreign_waits, 1);
     if (thread)
         round_await(SHEAF_RCU_PATIENCE_MS);
     else
@@ -40,7 +55,7 @@ static void without_sheaf(const struct sheaf_rcu_core *core, void *p, void *head
     if (head && single_put(p, head))
         return;
     if (!flavor->read_ongoing()) {
-        flavor->update_synchronize_rcu();
+        synchronize();
         core->free(p);
         return;
     }
@@ -49,13 +64,17 @@ static void without_sheaf(const struct sheaf_rcu_core *core, void *p, void *head
 
 static noinline_cold void free_foreign(void *p, void *head)
 {
-    if (single_put(p, head))
+    bool kept = single_put(p, head), thread = worker_start();
+    if (kept) {
+        if (unlikely(single_count() > FOREIGN_MOST))
+            help(NULL, thread);
         return;
+    }
     if (flavor->read_ongoing()) {
         complain("sheaf: kfree_rcu: no memory, an object is lost; give kfree_rcu() a struct rcu_head in it\n");
         return;
     }
-    flavor->update_synchronize_rcu();
+    synchronize();
     free(p);
 }
 
@@ -88,7 +107,6 @@ sheaf_export void sheaf_rcu_free(void *p, void *head)
     }
     int saved = errno;
     free_foreign(p, head);
-    worker_start();
     errno = saved;
 }
 
@@ -214,4 +232,5 @@ sheaf_export void sheaf_rcu_stats(struct sheaf_rcu_stats *stats)
     for (unsigned i = 0; i < core_count; i++)
         cores[i]->stats(stats);
     stats->single = single_count();
+    stats->waits += atomic_load(&foreign_waits);
 }

@@ -39,12 +39,16 @@ bool round_run(void)
     return any;
 }
 
+/* Waiting for a grace period is where a thread may be cancelled; then nobody would unlock. */
 void round_try(void)
 {
+    int state;
     if (pthread_mutex_trylock(&running))
         return;
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);
     run_locked();
     pthread_mutex_unlock(&running);
+    pthread_setcancelstate(state, NULL);
 }
 
 bool round_seal(void)
@@ -72,6 +76,8 @@ static void seal_all(const struct sheaf_rcu_core *core, const struct kmem_cache 
 /* What was sealed before is in a round that ended when we have the lock, or in ours. */
 void round_barrier(const struct sheaf_rcu_core *core, const struct kmem_cache *cache)
 {
+    int state;
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);
     pthread_mutex_lock(&running);
     for (unsigned i = 0; i < core_count; i++)
         if (!core || core == cores[i])
@@ -79,6 +85,7 @@ void round_barrier(const struct sheaf_rcu_core *core, const struct kmem_cache *c
     if (!cache || core->waits(cache) || single_count())
         run_locked();
     pthread_mutex_unlock(&running);
+    pthread_setcancelstate(state, NULL);
 }
 
 void round_await(unsigned ms)

@@ -17,6 +17,10 @@ static _Atomic bool started;
 static _Atomic uint32_t work; /* changes when there is some; a futex */
 static _Atomic bool asleep;
 
+/* Where no thread can be had (limits of the system), trying at each free would cost a thousand times the free. */
+#define TRY_AGAIN 1000
+static _Atomic int32_t not_now; /* calls until the next try */
+
 /* Any context. Between `asleep` and the wait the word has changed, and the wait does not begin. */
 void worker_kick(void)
 {
@@ -51,6 +55,7 @@ static void *worker(void *unused)
 static void fork_child(void)
 {
     atomic_store(&started, false);
+    atomic_store(&not_now, 0);
     atomic_store(&asleep, false);
     round_fork_child();
 }
@@ -83,13 +88,18 @@ static bool create(size_t stack)
 bool worker_start(void)
 {
     bool no = false;
-    if (likely(atomic_load_explicit(&started, memory_order_relaxed)) ||
-        !atomic_compare_exchange_strong(&started, &no, true))
+    if (likely(atomic_load_explicit(&started, memory_order_relaxed)))
+        return true;
+    if (atomic_load(&not_now) > 0 && atomic_fetch_sub(&not_now, 1) > 1)
+        return false;
+    if (!atomic_compare_exchange_strong(&started, &no, true))
         return true;
     int saved = errno;
     bool done = create(128 << 10) || create(0);
-    if (!done)
+    if (!done) {
+        atomic_store(&not_now, TRY_AGAIN);
         atomic_store(&started, false);
+    }
     errno = saved;
     return done;
 }

@@ -1,9 +1,10 @@
 /* Deferred frees where little is as usual: no free before, locks that a fork takes, memory that is short. */
+#define _GNU_SOURCE
 #include "rcu.h"
 
 #include "cache/takeover.h"
 
-#include <signal.h>
+#include <dlfcn.h>
 
 /* A program may have more of it than the library's thread needs for its stack. */
 static __thread volatile char thread_local_data[1 << 20];
@@ -33,6 +34,62 @@ static void typesafe_alone(void)
         usleep(1000);
     must(stats_now().grace_periods > 0);
     must(kmem_cache_destroy(cache) == 0);
+}
+
+static void *call_barrier(void *unused)
+{
+    kvfree_rcu_barrier();
+    return unused;
+}
+
+/* A thread that is cancelled in a barrier leaves nothing locked. */
+static void cancelled_barrier(void)
+{
+    struct kmem_cache *cache = make_cache(64, 13, 0);
+    struct reader reader;
+    pthread_t thread;
+    start_reader(&reader);
+    kmem_cache_free_rcu(cache, kmem_cache_alloc(cache, 0));
+    must(!pthread_create(&thread, NULL, call_barrier, NULL));
+    usleep(50000);
+    must(!pthread_cancel(thread));
+    usleep(50000);
+    end_reader(&reader);
+    must(!pthread_join(thread, NULL));
+    check_empty(cache);
+}
+
+static _Atomic unsigned refusing, asked;
+
+/* The library's is this one, too. */
+sheaf_export int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *), void *with)
+{
+    union {
+        void *symbol;
+        int (*call)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
+    } real = {.symbol = dlsym(RTLD_NEXT, "pthread_create")};
+    atomic_fetch_add(&asked, 1);
+    return atomic_load(&refusing) ? EAGAIN : real.call(thread, attributes, run, with);
+}
+
+/* Where no thread can be had, that is not tried at each free; what waits stays bounded, and it is tried again. */
+static void no_thread(void)
+{
+    enum { LIMIT = 64 << 10 };
+    struct kmem_cache *cache = make_cache(64, 13, 0);
+    sheaf_rcu_tune(LIMIT, 0);
+    atomic_store(&refusing, 1);
+    for (int i = 0; i < 20000; i++) {
+        kmem_cache_free_rcu(cache, kmem_cache_alloc(cache, 0));
+        must(stats_now().bytes < 2 * LIMIT);
+    }
+    must(atomic_load(&asked) && atomic_load(&asked) < 200);
+    atomic_store(&refusing, 0);
+    for (int i = 0; i < 20000; i++)
+        kmem_cache_free_rcu(cache, kmem_cache_alloc(cache, 0));
+    while (rcu_objects(cache)) /* or the alarm */
+        usleep(1000);
+    check_empty(cache);
 }
 
 struct item {
@@ -156,6 +213,8 @@ int main(int argc, char **argv)
     static const struct test_case cases[] = {
         {"much_thread_local_data", much_thread_local_data},
         {"typesafe_alone", typesafe_alone},
+        {"cancelled_barrier", cancelled_barrier},
+        {"no_thread", no_thread},
         {"pointer_is_evaluated_once", pointer_is_evaluated_once},
         {"destroy_waits_for_single_ones", destroy_waits_for_single_ones},
         {"handlers_before_all_else", handlers_before_all_else},

@@ -8,6 +8,7 @@
 #include "sheaf/rcu.h"
 
 #include <malloc.h>
+#include <pthread.h>
 #include <stdlib.h>
 
 struct item {
@@ -16,6 +17,37 @@ struct item {
 };
 
 enum { ITEMS = 2000 };
+
+static _Atomic int state; /* 1: the reader is within, 2: it is to leave */
+
+static void *reader(void *unused)
+{
+    rcu_read_lock();
+    state = 1;
+    while (state == 1)
+        usleep(1000);
+    rcu_read_unlock();
+    return unused;
+}
+
+/* Callers do not wait before many objects wait, and then each does, but not for ever. */
+static void foreign_objects_are_bounded(void)
+{
+    enum { MOST = 65536, MORE = 5 };
+    struct sheaf_rcu_stats before, after;
+    pthread_t thread;
+    must(!pthread_create(&thread, NULL, reader, NULL));
+    while (!state)
+        usleep(1000);
+    sheaf_rcu_stats(&before);
+    for (int i = 0; i < MOST + MORE; i++)
+        kfree_rcu((struct item *)malloc(sizeof(struct item)), rcu);
+    sheaf_rcu_stats(&after);
+    must(after.single == MOST + MORE && after.waits - before.waits == MORE);
+    state = 2;
+    pthread_join(thread, NULL);
+    kvfree_rcu_barrier();
+}
 
 int main(int argc, char **argv)
 {
@@ -50,5 +82,7 @@ int main(int argc, char **argv)
     kvfree_rcu_barrier();
     sheaf_rcu_stats(&stats);
     must(stats.single == 0 && stats.bytes == 0 && stats.sheaves == 0);
+    if (!sheaf)
+        foreign_objects_are_bounded();
     return 0;
 }

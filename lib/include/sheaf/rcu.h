@@ -44,7 +44,7 @@ extern "C" {
 #define kvfree_rcu_mightsleep(ptr) sheaf_rcu_free((ptr), NULL)
 
 /* For signal handlers: as kfree_rcu(), but never waits and never starts the thread: the memory waits until somebody
- * calls another function of this file. */
+ * calls another function of this file. Not for memory of another malloc there: that malloc would be called. */
 void kfree_rcu_nolock(void *ptr);
 
 /* An object of the cache, after a grace period. */
