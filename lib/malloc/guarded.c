@@ -1,13 +1,14 @@
 #include "malloc/guarded.h"
 #include "os/vm.h"
+#include "region/guard.h"
 
 #define LEAD_MOST 64 /* units; beyond, an alignment would cost too much address space */
 
 _Atomic uint64_t guarded_units;
 
-static uint32_t whole_units(size_t n)
+static size_t whole_units(size_t n)
 {
-    return (uint32_t)((n + UNIT_SIZE - 1) >> UNIT_SHIFT);
+    return (n + UNIT_SIZE - 1) >> UNIT_SHIFT;
 }
 
 static size_t whole_pages(size_t n)
@@ -24,7 +25,7 @@ static bool close_tail(uint32_t unit, size_t open, uint32_t end)
 static void fill_in(uint32_t head, uint32_t lead, size_t n)
 {
     struct unit *block = &space.units[head + lead];
-    block->length = whole_units(n);
+    block->length = (uint32_t)whole_units(n);
     block->guarded = 1;
     block->lead = lead;
     block->pages = (uint32_t)(whole_pages(n) / space.page_size);
@@ -38,14 +39,19 @@ void *guarded_alloc(size_t n, size_t align, bool *zeroed)
     uint32_t lead = align > UNIT_SIZE ? (uint32_t)(align >> UNIT_SHIFT) : 1;
     if (n > PTRDIFF_MAX || align > LEAD_MOST * UNIT_SIZE || whole_units(n) >= space.unit_count)
         return NULL;
-    uint32_t units = lead + whole_units(n) + 1;
-    uint32_t head = region_alloc(ARENA_LARGE, units, lead, zeroed);
-    if (head == UNIT_NONE)
+    uint32_t units = lead + (uint32_t)whole_units(n) + 1;
+    if (!guard_claim())
         return NULL;
+    uint32_t head = region_alloc(ARENA_LARGE, units, lead, zeroed);
+    if (head == UNIT_NONE) {
+        guard_drop();
+        return NULL;
+    }
     char *start = unit_address(head);
     if (!vm_close(start, (size_t)lead << UNIT_SHIFT) || !close_tail(head + lead, whole_pages(n), head + units)) {
         if (vm_open(start, (size_t)units << UNIT_SHIFT))
             region_free(head);
+        guard_drop();
         return NULL;
     }
     fill_in(head, lead, n);
@@ -71,6 +77,7 @@ uint32_t guarded_open(uint32_t unit)
     uint32_t head = unit - block->lead, units = space.units[head].length;
     if (!vm_open(unit_address(head), (size_t)units << UNIT_SHIFT))
         return UNIT_NONE;
+    guard_drop();
     atomic_fetch_sub(&guarded_units, units - block->length);
     block->guarded = 0;
     block->kind = UNIT_INSIDE;

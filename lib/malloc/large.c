@@ -5,6 +5,7 @@
 #include "cache/quarantine.h"
 #include "malloc/guarded.h"
 #include "os/vm.h"
+#include "region/guard.h"
 #include "region/outside.h"
 
 #include <stdint.h>
@@ -77,7 +78,6 @@ void *large_plain_alloc(size_t n, size_t align, bool zero)
     return unit_address(unit);
 }
 
-/* What a block that waits in quarantine comes to in the end, and others at once. */
 static void release(void *p)
 {
     uint32_t unit = (uint32_t)unit_of(p);
@@ -87,6 +87,20 @@ static void release(void *p)
         unit = UNIT_NONE;
     if (unit != UNIT_NONE) /* else it stays closed, and out of use */
         region_free(unit);
+}
+
+/* What a block that waited in quarantine comes to in the end. */
+static void release_waiting(void *p)
+{
+    if (!space.units[unit_of(p)].guarded)
+        guard_drop();
+    release(p);
+}
+
+/* A guarded block has its piece already. */
+static bool may_wait(const void *p, size_t open)
+{
+    return quarantine_takes(open) && (space.units[unit_of(p)].guarded || guard_claim());
 }
 
 /* Contents, before anybody else can get the block; pages that go back are cheaper than pages that are zeroed. */
@@ -100,11 +114,13 @@ static noinline_cold void free_hardened(void *p)
 {
     size_t open = space.units[unit_of(p)].guarded ? guarded_size(&space.units[unit_of(p)])
                                                   : (size_t)space.units[unit_of(p)].length << UNIT_SHIFT;
-    bool waits = quarantine_takes(open);
+    bool waits = may_wait(p, open);
     if (waits || sheaf_config.harden.zero_free)
         forget_contents(p, 0, open);
     if (waits && vm_close(p, open))
-        quarantine_large(p, (size_t)space.units[unit_of(p)].length << UNIT_SHIFT, release);
+        quarantine_large(p, (size_t)space.units[unit_of(p)].length << UNIT_SHIFT, release_waiting);
+    else if (waits)
+        release_waiting(p);
     else
         release(p);
 }

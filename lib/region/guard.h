@@ -14,6 +14,16 @@
 
 extern hidden bool guard_on;
 
+/*
+ * Each closed piece splits a mapping into three, and of those a process has 65530 by default (vm.max_map_count). So
+ * that threads, files and libraries find some left, so many pieces are closed at once; beyond, memory goes without.
+ */
+#define GUARD_MOST 16384
+
+/* Before a piece is closed: whether it may be. And after it was opened. */
+bool guard_claim(void);
+void guard_drop(void);
+
 /* The first unit from `unit` up that is a guard; units count from the arena's start. */
 static inline uint32_t guard_from(uint32_t unit)
 {

@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdint.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 
 enum { MANY = 2000 };
@@ -483,6 +484,51 @@ static void threads_and_fork(void)
         pthread_join(t[i], NULL);
 }
 
+/* The system grants a process so many mappings; the program must find some left. */
+static void mappings_are_left(void)
+{
+    pthread_t t;
+    void *piece = mmap(NULL, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    must(piece != MAP_FAILED && !munmap(piece, 4096));
+    must(!pthread_create(&t, NULL, free_one, NULL));
+    pthread_join(t, NULL);
+}
+
+#define BLOCKS 70000
+static void many_guards(void)
+{
+    static void *blocks[BLOCKS];
+    for (int i = 0; i < BLOCKS; i++)
+        must(blocks[i] = malloc(40000));
+    mappings_are_left();
+    for (int i = 0; i < BLOCKS; i++)
+        free(blocks[i]);
+    behind_large(); /* and those that come later have theirs */
+}
+
+static void many_closed(void)
+{
+    static void *blocks[BLOCKS];
+    for (int i = 0; i < BLOCKS; i++)
+        must(blocks[i] = malloc(40000));
+    for (int i = 0; i < BLOCKS; i += 2)
+        free(blocks[i]);
+    mappings_are_left();
+    for (int i = 1; i < BLOCKS; i += 2)
+        free(blocks[i]);
+    malloc_trim(0);
+    read_of_large();
+}
+
+/* 2^48 bytes more are as many units, modulo 2^32. */
+static void guard_resized_by_far(void)
+{
+    void *next = malloc(100000);
+    must(next && (kept = malloc(100000)) && !realloc(kept, ((size_t)1 << 48) + 131000));
+    ((char *)kept)[malloc_usable_size(kept)] = 1;
+    free(next);
+}
+
 static void works(void)
 {
     churn((void *)3);
@@ -513,6 +559,9 @@ static const struct told_case cases[] = {
     {"guard-behind", HARDEN("guard"), behind_large, SIGSEGV, {"access behind the end at", "large block at"}},
     {"guard-before", HARDEN("guard"), before_large, SIGSEGV, {"access before the start at", "large block at"}},
     {"guard-resized", HARDEN("guard"), grown_and_behind, SIGSEGV, {"access behind the end at"}},
+    {"guard-resized-by-far", HARDEN("guard"), guard_resized_by_far, SIGSEGV, {"access behind the end at"}},
+    {"guard-many", HARDEN("guard"), many_guards, SIGSEGV, {"access behind the end at"}},
+    {"quarantine-many", HARDEN("quarantine=8G"), many_closed, SIGSEGV, {"access after free at"}},
     {"guard-churn", HARDEN("guard"), guarded_churn, 0, {NULL}},
     {"guard-between-slabs", HARDEN("guard"), through_slabs, SIGSEGV, {"guard between slabs"}},
     {"guard-double-free", HARDEN("guard"), guarded_twice, SIGABRT, {"double free of", "large block"}},
