@@ -1,0 +1,177 @@
+/*
+ * Where objects really lie, by asking the kernel (move_pages). Run on the preloaded object, in a machine with several
+ * memory nodes; tests/numa/run makes one. Lines "ok" and "not ok"; the status is that of all.
+ */
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define OBJECTS 4000
+#define CPUS    64
+
+static int failures;
+
+static void tell(bool good, const char *what, unsigned cpu, int node, unsigned other)
+{
+    printf("%s - %s: cpu %u, node %d, %u of %d objects elsewhere\n", good ? "ok" : "not ok", what, cpu, node, other,
+           OBJECTS);
+    fflush(stdout);
+    failures += !good;
+}
+
+static bool pin(unsigned cpu)
+{
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    CPU_SET(cpu, &set);
+    return sched_setaffinity(0, sizeof(set), &set) == 0;
+}
+
+static int node_of_page(void *p)
+{
+    int status = -1;
+    void *page = (void *)((unsigned long)p & ~4095ul);
+    return syscall(SYS_move_pages, 0, 1ul, &page, NULL, &status, 0) ? -1 : status;
+}
+
+/* Where the system itself places memory for this CPU: its own node, or the nearest with memory. */
+static int local_node(void)
+{
+    char *page = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    page[0] = 1;
+    int node = node_of_page(page);
+    munmap(page, 4096);
+    return node;
+}
+
+static void *objects[OBJECTS];
+
+static void take(size_t size)
+{
+    for (int i = 0; i < OBJECTS; i++)
+        memset(objects[i] = malloc(size), 1, size);
+}
+
+static void give(void)
+{
+    for (int i = 0; i < OBJECTS; i++)
+        free(objects[i]);
+}
+
+static unsigned not_on(int node)
+{
+    unsigned n = 0;
+    for (int i = 0; i < OBJECTS; i++)
+        n += node_of_page(objects[i]) != node;
+    return n;
+}
+
+static void local_work(unsigned cpus)
+{
+    for (unsigned cpu = 0; cpu < cpus; cpu++) {
+        if (!pin(cpu))
+            continue;
+        int node = local_node();
+        take(200);
+        unsigned other = not_on(node);
+        tell(other == 0, "local work", cpu, node, other);
+        give();
+    }
+}
+
+/* Taken on the first CPU, freed on the last; what the first then gets is again its own. */
+static void hand_over(unsigned cpus)
+{
+    for (int round = 0; round < 3; round++) {
+        pin(0);
+        take(120);
+        pin(cpus - 1);
+        give();
+        take(120);
+        int node = local_node();
+        unsigned other = not_on(node);
+        tell(other == 0, "the freeing side's own", cpus - 1, node, other);
+        give();
+        pin(0);
+        take(120);
+        node = local_node();
+        other = not_on(node);
+        tell(other == 0, "after a hand-over", 0, node, other);
+        give();
+    }
+}
+
+/* ---- CPUs that go off and come back under load ---- */
+
+static _Atomic bool stop;
+static _Atomic unsigned long operations;
+
+static void *load(void *unused)
+{
+    void *mine[256] = {0};
+    (void)unused;
+    for (unsigned i = 1; !stop; i = i * 1664525 + 1013904223) {
+        unsigned at = i >> 24;
+        free(mine[at]);
+        mine[at] = malloc(16 + (i >> 10) % 500);
+        memset(mine[at], (int)at, 16);
+        operations++;
+    }
+    for (int i = 0; i < 256; i++)
+        free(mine[i]);
+    return NULL;
+}
+
+static bool online(unsigned cpu, bool yes)
+{
+    char path[64];
+    snprintf(path, sizeof(path), "/sys/devices/system/cpu/cpu%u/online", cpu);
+    int fd = open(path, O_WRONLY);
+    bool done = fd >= 0 && write(fd, yes ? "1" : "0", 1) == 1;
+    if (fd >= 0)
+        close(fd);
+    return done;
+}
+
+static void hotplug(unsigned cpus)
+{
+    pthread_t threads[8];
+    cpu_set_t all;
+    memset(&all, 0xff, sizeof(all));
+    sched_setaffinity(0, sizeof(all), &all);
+    for (int i = 0; i < 8; i++)
+        pthread_create(&threads[i], NULL, load, NULL);
+    unsigned changed = 0;
+    for (int round = 0; round < 3; round++)
+        for (unsigned cpu = 1; cpu < cpus; cpu += 2) {
+            changed += online(cpu, false);
+            usleep(20000);
+            changed += online(cpu, true);
+        }
+    stop = true;
+    for (int i = 0; i < 8; i++)
+        pthread_join(threads[i], NULL);
+    bool good = changed > 0 && operations > 1000;
+    printf("%s - %u changes of CPUs under load, %lu operations\n", good ? "ok" : "not ok", changed,
+           (unsigned long)operations);
+    failures += !good;
+}
+
+int main(int argc, char **argv)
+{
+    unsigned cpus = (unsigned)sysconf(_SC_NPROCESSORS_CONF);
+    local_work(cpus < CPUS ? cpus : CPUS);
+    hand_over(cpus);
+    if (argc > 1 && !strcmp(argv[1], "--hotplug")) /* for a guest: it switches CPUs of the machine */
+        hotplug(cpus);
+    return failures != 0;
+}
