@@ -1,4 +1,5 @@
 #include "probe.h"
+#include "cache/fail.h"
 #include "cache/harden.h"
 #include "cache/kmem_cache.h"
 #include "cache/node.h"
@@ -181,6 +182,9 @@ void sheaf_configure(struct sheaf_config *config)
         config->rseq = RSEQ_OFF;
     const char *mode = getenv("SHEAF_MODE");
     config->tiny = mode && mode[0] == 't';
+    const char *list = getenv("SHEAF_FAIL");
+    if (list && fail_configure(list))
+        abort();
     const char *words = getenv("SHEAF_HARDEN");
     if (words && harden_configure(words, &config->harden))
         abort();
