@@ -117,9 +117,6 @@ bool cache_put_spare(unsigned slot, uintptr_t id, struct sheaf *sheaf);
 /* Account for a main sheaf that was just removed, whose last word was `top`; afterwards its count is right. */
 struct sheaf *cache_fold(struct kmem_cache *cache, unsigned slot, uint64_t top);
 
-/* The capacity for the next sheaf of the slot: larger by a step, within its budget. */
-unsigned cache_next_capacity(const struct kmem_cache *cache, unsigned slot);
-
 /* Take the spare sheaf of a slot; NULL when there is none. */
 struct sheaf *cache_take_spare(unsigned slot, uintptr_t id);
 

@@ -184,14 +184,12 @@ static struct sheaf *collect(struct kmem_cache *cache, unsigned slot, unsigned n
 
 /* ---- prefill ---- */
 
-/* The capacity for a sheaf of `size` objects, which the cache's allows: that of the slot's others if it will do. */
+/* The capacity for a sheaf of `size` objects, which the cache's allows: as large as the slot's others get now. */
 static unsigned capacity_for(const struct kmem_cache *cache, unsigned slot, unsigned size)
 {
     if (cache->capacity_fixed)
         return cache->capacity;
-    unsigned wanted = spare_capacity(slot_words(slot, SLOT_ID(cache->number))->spare);
-    if (wanted < CAPACITY_START)
-        wanted = CAPACITY_START;
+    unsigned wanted = cache_next_capacity(cache, slot);
     if (wanted < size)
         wanted = sheaf_capacity_of(sheaf_order_for(size));
     return wanted < cache->capacity ? wanted : cache->capacity;
@@ -207,8 +205,9 @@ static struct sheaf *prefill(struct kmem_cache *cache, unsigned slot, unsigned s
     }
     count(slot, cache->number, COUNT_sheaf_prefill_slow, 1);
     cache_decay(slot);
-    if (!sheaf || sheaf->capacity < size) {
-        struct sheaf *larger = empty_for(cache, size, capacity_for(cache, slot, size));
+    unsigned capacity = capacity_for(cache, slot, size);
+    if (!sheaf || sheaf->capacity < capacity) {
+        struct sheaf *larger = empty_for(cache, size, capacity);
         if (!larger) {
             if (sheaf)
                 put_back(cache, slot, sheaf);

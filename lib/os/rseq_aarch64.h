@@ -78,14 +78,14 @@ static always_inline void *rseq_pop_near(uintptr_t base, uintptr_t id)
     const struct rseq_area *area = (const struct rseq_area *)(base + AREA_AT);
     uintptr_t t, w, u, p;
     __asm__ goto volatile(RSEQ_DESCRIPTOR RSEQ_ENTER RSEQ_WORD_NEAR "ldr %[w], [%[t]]\n\t"
-                                                               "add %[u], %[base], %w[w], uxtw\n\t"
-                                                               "ldr %[p], [%[u], #56]\n\t"
-                                                               "cbz %[p], %l[fail]\n\t"
-                                                               "mov %w[u], #0xfffffff8\n\t"
-                                                               "adds %[w], %[w], %[u]\n\t"
-                                                               "b.cs %l[fail]\n\t"
-                                                               "str %[w], [%[t]]\n"
-                                                               "2:\n" RSEQ_ABORT
+                                                                    "add %[u], %[base], %w[w], uxtw\n\t"
+                                                                    "ldr %[p], [%[u], #56]\n\t"
+                                                                    "cbz %[p], %l[fail]\n\t"
+                                                                    "mov %w[u], #0xfffffff8\n\t"
+                                                                    "adds %[w], %[w], %[u]\n\t"
+                                                                    "b.cs %l[fail]\n\t"
+                                                                    "str %[w], [%[t]]\n"
+                                                                    "2:\n" RSEQ_ABORT
                           : [t] "=&r"(t), [w] "=&r"(w), [u] "=&r"(u), [p] "=&r"(p)
                           : [tp] "r"(__builtin_thread_pointer()), [cs] "r"(area->cs), [slot] "r"(area->slot),
                             [base] "r"(base), [id] "r"(id)

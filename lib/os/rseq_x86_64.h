@@ -29,10 +29,10 @@
     "1:\n\t"
 
 /*
- * t = base + slot * 64 KiB + id, the address of the word. The load begins two bytes below the field, so that the number
- * comes out shifted by 16: what lies below are the upper bytes of node_id or cpu_id_start, 0 on any machine with fewer
- * than 65536 of them. The address is computed whole because a word just stored is loaded again at no cost through
- * (register), and after 8 cycles through (register, register) (Sapphire Rapids).
+ * t = base + slot * 64 KiB + id, the address of the word. The load begins two bytes below the field, so that the
+ * number comes out shifted by 16: what lies below are the upper bytes of node_id or cpu_id_start, 0 on any machine
+ * with fewer than 65536 of them. The address is computed whole because a word just stored is loaded again at no cost
+ * through (register), and after 8 cycles through (register, register) (Sapphire Rapids).
  */
 #define RSEQ_WORD(slot)                                                                                              \
     "movl %%fs:" slot ", %k[t]\n\t"                                                                                  \
@@ -49,14 +49,14 @@
 
 #define RSEQ_POP(word_text, slot_offset)                                                                             \
     __asm__ goto volatile(RSEQ_DESCRIPTOR RSEQ_ENTER word_text "movq (%[t]), %[w]\n\t"                               \
-                                                                          "movl %k[w], %k[p]\n\t"                    \
-                                                                          "movq 56(%[base], %[p]), %[p]\n\t"         \
-                                                                          "testq %[p], %[p]\n\t"                     \
-                                                                          "jz %l[fail]\n\t"                          \
-                                                                          "addq 96(%[base]), %[w]\n\t"               \
-                                                                          "jc %l[fail]\n\t"                          \
-                                                                          "movq %[w], (%[t])\n"                      \
-                                                                          "2:\n" RSEQ_ABORT                          \
+                                                               "movl %k[w], %k[p]\n\t"                               \
+                                                               "movq 56(%[base], %[p]), %[p]\n\t"                    \
+                                                               "testq %[p], %[p]\n\t"                                \
+                                                               "jz %l[fail]\n\t"                                     \
+                                                               "addq 96(%[base]), %[w]\n\t"                          \
+                                                               "jc %l[fail]\n\t"                                     \
+                                                               "movq %[w], (%[t])\n"                                 \
+                                                               "2:\n" RSEQ_ABORT                                     \
                           : [t] "=&r"(t), [w] "=&r"(w), [p] "=&a"(p)                                                 \
                           : [cs] "r"(area->cs), [slot] "r"(slot_offset), [base] "r"(base), [id] "r"(id)              \
                           : "memory", "cc"                                                                           \
