@@ -94,33 +94,22 @@ static uint64_t run_aligned_batches(const struct test *test, uint64_t ops)
         .repetitions = 7, .count = alignment, .size = bytes, .run = run_aligned,                                     \
     }
 
+#define FORM_BATCH(label, text, call, alignment, bytes, body)                                                        \
+    {                                                                                                                \
+        .name = label,                                                                                               \
+        .what = "1000 objects of " text ", then freed oldest first; an op is one " call " and one free",             \
+        .ops = 4000000, .repetitions = 7, .count = alignment, .size = bytes, .prepare = prepare_forms, .run = body,  \
+        .finish = finish_forms,                                                                                      \
+    }
+
 const struct test form_tests[] = {
     CALLOC(64, 8000000),
     CALLOC(1024, 4000000),
     CALLOC(65536, 100000),
-    {
-        .name = "calloc-batch",
-        .what = "1000 objects of 256 zeroed bytes, then freed oldest first; an op is one calloc and one free",
-        .ops = 4000000,
-        .repetitions = 7,
-        .size = 256,
-        .prepare = prepare_forms,
-        .run = run_calloc_batches,
-        .finish = finish_forms,
-    },
+    FORM_BATCH("calloc-batch", "256 zeroed bytes", "calloc", 0, 256, run_calloc_batches),
     ALIGNED(64, 64),
     ALIGNED(256, 1000),
     ALIGNED(4096, 4096),
-    {
-        .name = "aligned-batch",
-        .what = "1000 objects of 192 bytes at 64, then freed oldest first; an op is one posix_memalign and one free",
-        .ops = 4000000,
-        .repetitions = 7,
-        .count = 64,
-        .size = 192,
-        .prepare = prepare_forms,
-        .run = run_aligned_batches,
-        .finish = finish_forms,
-    },
+    FORM_BATCH("aligned-batch", "192 bytes at 64", "posix_memalign", 64, 192, run_aligned_batches),
     {0},
 };
