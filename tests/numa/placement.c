@@ -4,6 +4,7 @@
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
+#include <linux/mempolicy.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
@@ -166,6 +167,50 @@ static void hotplug(unsigned cpus)
     failures += !good;
 }
 
+/* ---- policies in strict mode; nodes 0, 1 and 3 have memory ---- */
+
+static void policy(const char *name, int mode, unsigned long mask, int node)
+{
+    syscall(SYS_set_mempolicy, mode, &mask, 64ul);
+    take(300);
+    unsigned other = not_on(node);
+    tell(other == 0, name, 0, node, other);
+    give();
+}
+
+static void policies(void)
+{
+    pin(0);
+    policy("bound", MPOL_BIND, 1ul << 3, 3);
+    policy("preferred", MPOL_PREFERRED, 1ul << 1, 1);
+    unsigned long mask = 0xb;
+    syscall(SYS_set_mempolicy, MPOL_INTERLEAVE, &mask, 64ul);
+    take(300);
+    unsigned other = not_on(0);
+    tell(other > OBJECTS / 2 && other < OBJECTS * 3 / 4, "interleaved", 0, 0, other);
+    syscall(SYS_set_mempolicy, MPOL_DEFAULT, NULL, 0ul);
+    give();
+}
+
+/* More than the first node has: the others help out. */
+static void run_out(unsigned long megabytes)
+{
+    char *p = NULL;
+    int first = -1;
+    pin(0);
+    for (unsigned long i = 0; i < megabytes << 10; i++) {
+        p = malloc(1024);
+        if (!p)
+            break;
+        memset(p, 1, 1024);
+        first = first < 0 ? node_of_page(p) : first;
+    }
+    int last = p ? node_of_page(p) : -1;
+    printf("%s - a node runs out: first object on %d, last on %d\n", first == 0 && last > 0 ? "ok" : "not ok", first,
+           last);
+    failures += !(first == 0 && last > 0);
+}
+
 int main(int argc, char **argv)
 {
     unsigned cpus = (unsigned)sysconf(_SC_NPROCESSORS_CONF);
@@ -173,5 +218,9 @@ int main(int argc, char **argv)
     hand_over(cpus);
     if (argc > 1 && !strcmp(argv[1], "--hotplug")) /* for a guest: it switches CPUs of the machine */
         hotplug(cpus);
+    if (argc > 1 && !strcmp(argv[1], "--policies"))
+        policies();
+    if (argc > 2 && !strcmp(argv[1], "--fill"))
+        run_out(strtoul(argv[2], NULL, 10));
     return failures != 0;
 }
