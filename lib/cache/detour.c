@@ -13,7 +13,8 @@ uint16_t detour_for(const char *name, slab_flags_t flags)
         detour |= DETOUR_DEBUG;
     if (unlikely(fail_concerns(name, flags & SLAB_FAILSLAB)))
         detour |= DETOUR_FAIL;
-    if (unlikely(harden_objects()) && !(detour & DETOUR_DEBUG)) /* which poisons, and looks */
+    /* debugging poisons and looks by itself, but what waits longer is looked at later */
+    if (unlikely(harden_objects()) && (!(detour & DETOUR_DEBUG) || sheaf_config.harden.quarantine))
         detour |= DETOUR_HARDEN;
     return (uint16_t)detour;
 }

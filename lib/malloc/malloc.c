@@ -1,6 +1,5 @@
 #include "malloc/malloc.h"
 #include "malloc/fast.h"
-#include "cache/debug.h"
 #include "cache/detour.h"
 #include "cache/fail.h"
 #include "cache/misuse.h"
@@ -144,17 +143,25 @@ void *malloc_zeroed(size_t n)
     return alloc(n, true);
 }
 
+static bool class_is_debugged(size_t n)
+{
+    return class_cache(class_number(n))->detour & DETOUR_DEBUG;
+}
+
 /*
  * Objects of debugged classes are aligned to 16 and no more: such a request takes the class that has room for both
- * the size and the way to the next multiple, or a large block where that class is not debugged.
+ * the size and the way to the next multiple, or where that one is not debugged, a larger class that is not.
  */
 static size_t debugged_size(size_t align, size_t n, size_t want)
 {
-    if (align <= 16 || want > CLASS_MOST || !(class_cache(class_number(want))->detour & DETOUR_DEBUG))
+    if (align <= 16 || want > CLASS_MOST || !class_is_debugged(want))
         return want;
     size_t room = n + align - 16;
-    bool fits = room <= CLASS_MOST && class_cache(class_number(room))->detour & DETOUR_DEBUG;
-    return fits ? room : SIZE_MAX;
+    if (room <= CLASS_MOST && class_is_debugged(room))
+        return room;
+    while (want <= CLASS_MOST && class_is_debugged(want))
+        want += align;
+    return want;
 }
 
 static __attribute__((noinline)) void *aligned_slowest(size_t align, size_t n)
@@ -162,12 +169,12 @@ static __attribute__((noinline)) void *aligned_slowest(size_t align, size_t n)
     if (unlikely(!malloc_init()))
         return no_memory();
     size_t want = size_for_aligned(align, n + !n);
-    if (unlikely(debug_on()))
+    if (unlikely(sheaf_config.debug != NULL)) /* the class that is may not have been set up yet */
         want = debugged_size(align, n, want);
     void *p = NULL;
     if (want <= CLASS_MOST) {
         unsigned number = class_number(want);
-        sheaf_assert(debug_on() || !(class_size(number) & (align - 1)));
+        sheaf_assert(sheaf_config.debug || !(class_size(number) & (align - 1)));
         if (class_watched(number, n, align, &p))
             return p ? p : no_memory();
         p = class_alloc(number, n, align);

@@ -8,6 +8,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <sys/resource.h>
 #include <sys/time.h>
 
@@ -102,6 +103,20 @@ static void leaves(void)
 static void traced(void)
 {
     free(hidden_from_the_compiler(malloc(1234)));
+}
+
+/* Whatever is debugged, and though nothing was before. */
+static void aligned(void)
+{
+    for (size_t align = 64; align <= 8192; align *= 2)
+        for (size_t n = 1; n <= 5000; n += 13) {
+            void *p = NULL;
+            must(!posix_memalign(&p, align, n) && !((uintptr_t)p & (align - 1)));
+            size_t usable = malloc_usable_size(p);
+            must(usable >= n && (align > 2048 || usable <= 32768)); /* no large block for a small request */
+            memset(p, 1, usable);
+            free(p);
+        }
 }
 
 /* Memory for the records is not granted. */
@@ -251,6 +266,21 @@ static void reports_from_handlers(void)
         harm_in_handler(0);
 }
 
+/* In quarantine a freed object has no other owner for long, and a write to it is seen when it leaves. */
+static void write_while_waiting(void)
+{
+    char *p = malloc(60);
+    free(p);
+    for (int i = 0; i < 100; i++) {
+        char *other = malloc(60);
+        must(other != p);
+        free(other);
+    }
+    hidden_from_the_compiler(p)[3] = 1;
+    for (int i = 0; i < 30000; i++)
+        free(hidden_from_the_compiler(malloc(60)));
+}
+
 /* ---- where reports go ---- */
 
 static const char log_name[] = "sheaf-debug-test.log";
@@ -301,6 +331,9 @@ static const struct told_case cases[] = {
     {"none", "SHEAF_DEBUG=-", none_at_all, 0, {NULL}},
     {"none-for-faults-alone", "SHEAF_DEBUG=A", none_at_all, 0, {NULL}},
     {"default-letters", "SHEAF_DEBUG=,malloc-*", all_caches, 0, {NULL}},
+    {"aligned", "SHEAF_DEBUG=FZPU", aligned, 0, {NULL}},
+    {"aligned-one-cache", "SHEAF_DEBUG=Z,malloc-64", aligned, 0, {NULL}},
+    {"aligned-some-caches", "SHEAF_DEBUG=FP,malloc-64,malloc-1*,malloc-2304", aligned, 0, {NULL}},
     {"trace",
      "SHEAF_DEBUG=T,malloc-1280",
      traced,
@@ -329,6 +362,11 @@ static const struct told_case going_on[] = {
      reports_from_handlers,
      0,
      {"overflow", "overflow", "overflow"}},
+    {"quarantined",
+     "SHEAF_HARDEN=quarantine=1M",
+     write_while_waiting,
+     0,
+     {"sheaf: write after free", "allocated by thread", "freed by thread"}},
     {"below-the-loader",
      "SHEAF_DEBUG=FZPU,malloc-4096",
      report_below_loader,
