@@ -82,4 +82,12 @@ static int told_cases(int argc, char **argv, const struct told_case *cases, size
     return failed || !n;
 }
 
+__attribute__((unused)) static int all_are(const void *p, size_t n, int value)
+{
+    for (size_t i = 0; i < n; i++)
+        if (((const unsigned char *)p)[i] != value)
+            return 0;
+    return 1;
+}
+
 #endif
