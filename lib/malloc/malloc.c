@@ -18,17 +18,23 @@
 
 /* ---- start ---- */
 
-bool malloc_init(void)
+static bool started; /* without libc's rseq, the fast paths' limits do not tell */
+
+static noinline_cold bool start(void)
 {
-    if (likely(fast_head(any_base)->limit))
-        return true;
     if (!cache_layer_init()) /* which kmem_cache_create() may have called before us */
         return false;
-    if (unlikely(sheaf_config.debug != NULL))
+    if (sheaf_config.debug != NULL)
         large_debug_start();
     if (slot_mode == SHEAF_MODE_RSEQ_MM_CID || slot_mode == SHEAF_MODE_RSEQ_CPU_ID)
         fast_enable();
+    __atomic_store_n(&started, true, __ATOMIC_RELEASE);
     return true;
+}
+
+bool malloc_init(void)
+{
+    return likely(__atomic_load_n(&started, __ATOMIC_ACQUIRE)) || start();
 }
 
 /* ---- allocation ---- */
@@ -72,8 +78,9 @@ static void *no_memory(void)
 }
 
 /* Requests that are made to fail, and those that are served from elsewhere. */
-static noinline_cold bool class_watches(const struct kmem_cache *cache, size_t n, size_t align, void **p)
+static noinline_cold bool class_watches(unsigned number, size_t n, size_t align, void **p)
 {
+    const struct kmem_cache *cache = class_cache(number);
     *p = NULL;
     if (cache->detour & DETOUR_FAIL && fail_now(cache->name, n))
         return true;
@@ -83,8 +90,10 @@ static noinline_cold bool class_watches(const struct kmem_cache *cache, size_t n
 /* True: *p is what comes of it. */
 static bool class_watched(unsigned number, size_t n, size_t align, void **p)
 {
-    const struct kmem_cache *cache = class_cache(number);
-    return unlikely(cache->detour | cache->sampled) && class_watches(cache, n, align, p);
+    const struct kmem_cache *cache = &caches[number];
+    if (likely(cache_in_use(cache) && !(cache->detour | cache->sampled)))
+        return false;
+    return class_watches(number, n, align, p); /* it may have to be set up first */
 }
 
 static bool large_fails(size_t n)
