@@ -35,7 +35,6 @@ static void tell_region(const void *address)
 {
     uint32_t unit = (uint32_t)unit_of(address), head = head_of(unit);
     const struct unit *run = &space.units[head];
-    uint32_t block = head + run->length;
     if (run->kind == UNIT_CLOSED) {
         tell("access after free at", address, head);
     } else if (run->kind == UNIT_LARGE && run->guarded) {
@@ -43,7 +42,8 @@ static void tell_region(const void *address)
     } else if (run->kind == UNIT_GUARD && run->length == 1) {
         tell("access to the guard between slabs at", address, UNIT_NONE);
     } else if (run->kind == UNIT_GUARD) {
-        for (block = head + 1; space.units[block].kind == UNIT_INSIDE;)
+        uint32_t block = head + 1;
+        while (space.units[block].kind == UNIT_INSIDE)
             block++;
         tell("access before the start at", address, block);
     }

@@ -82,7 +82,7 @@ void round_barrier(const struct sheaf_rcu_core *core, const struct kmem_cache *c
     for (unsigned i = 0; i < core_count; i++)
         if (!core || core == cores[i])
             seal_all(cores[i], cache);
-    if (!cache || core->waits(cache) || single_count())
+    if (!core || !cache || core->waits(cache) || single_count())
         run_locked();
     pthread_mutex_unlock(&running);
     pthread_setcancelstate(state, NULL);
