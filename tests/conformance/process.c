@@ -17,7 +17,7 @@
 extern char **environ;
 
 static _Atomic bool stop;
-static _Atomic int done;
+static _Atomic int *handled; /* counted by the handler, looked at by the process that sends the signals */
 
 /* Allocates, checks and frees blocks of all kinds; true if the contents were right. */
 static bool works(unsigned seed)
@@ -56,7 +56,7 @@ static void fork_in_handler(int signal)
     if (pid == 0)
         _exit(works(7) ? 0 : 1);
     reap(pid);
-    done++;
+    (*handled)++;
     errno = kept;
 }
 
@@ -64,15 +64,19 @@ static void handler_forks(pid_t (*form)(void))
 {
     struct sigaction action = {.sa_handler = fork_in_handler};
     fork_form = form;
+    handled = mmap(NULL, sizeof *handled, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    must(handled != MAP_FAILED);
     sigaction(SIGUSR1, &action, NULL);
     pid_t parent = getpid(), sender = fork();
-    if (sender == 0) /* at any moment, however long a fork takes here */
-        for (;;) {
-            usleep(2000);
+    if (sender == 0) /* at any moment; one after the other, or where forks take long only handlers would run */
+        for (int sent = 0;; sent++) {
+            usleep(200 + (unsigned)sent * 277 % 2000);
             if (kill(parent, SIGUSR1))
                 _exit(0);
+            while (*handled == sent && getppid() == parent)
+                usleep(100);
         }
-    for (unsigned i = 0; done < 60; i++)
+    for (unsigned i = 0; *handled < 60; i++)
         must(works(i));
     kill(sender, SIGKILL);
     signal(SIGUSR1, SIG_IGN);
