@@ -250,17 +250,9 @@ static struct sheaf *find_filled(struct kmem_cache *cache, unsigned slot, uint64
 /* One object, past the sheaves: the slot is held or keeps moving, or there are no sheaves. */
 static void *alloc_around(struct kmem_cache *cache, unsigned slot)
 {
-    void *object = NULL;
-    struct sheaf *full = barn_get(cache_barn_here(cache));
-    if (full) {
-        object = full->objects[--full->count];
-        if (full->count)
-            barn_put(cache_barn_here(cache), full, BARN_FORCE);
-        else
-            empty_sheaf_free(full);
-    } else {
+    void *object = barn_get_object(cache_barn_here(cache));
+    if (!object)
         slab_take(&cache->slab, &object, 1, true);
-    }
     if (object)
         count(slot, cache->number, COUNT_alloc_slowpath, 1);
     if (object && unlikely(reserve_short(&cache->reserve)))

@@ -40,6 +40,26 @@ static inline uint64_t barn_limit(const struct barn *barn, uint32_t least)
 bool barn_put(struct barn *barn, struct sheaf *sheaf, uint64_t limit);
 struct sheaf *barn_get(struct barn *barn);
 
+/* What is left of a sheaf that came from this barn goes back; it was within the limit before. */
+static inline void barn_put_rest(struct barn *barn, struct sheaf *sheaf)
+{
+    if (sheaf->count)
+        barn_put(barn, sheaf, BARN_FORCE);
+    else
+        empty_sheaf_free(sheaf);
+}
+
+/* One object out of a sheaf; NULL where the barn has none. */
+static inline void *barn_get_object(struct barn *barn)
+{
+    struct sheaf *full = barn_get(barn);
+    if (!full)
+        return NULL;
+    void *object = full->objects[--full->count];
+    barn_put_rest(barn, full);
+    return object;
+}
+
 /* A refill from slabs follows a refusal: the barn was too small for the traffic. Grow towards `most`. */
 void barn_missed(struct barn *barn, uint32_t least, uint32_t most);
 

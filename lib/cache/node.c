@@ -164,16 +164,9 @@ bool node_free(struct kmem_cache *cache, unsigned slot, void *object)
 static void *from_barns(struct kmem_cache *cache)
 {
     for (unsigned d = 0; d < DOMAINS; d++) {
-        struct barn *barn = cache_barn(cache, d);
-        struct sheaf *full = barn_get(barn);
-        if (!full)
-            continue;
-        void *object = full->objects[--full->count];
-        if (full->count)
-            barn_put(barn, full, BARN_FORCE);
-        else
-            empty_sheaf_free(full);
-        return object;
+        void *object = barn_get_object(cache_barn(cache, d));
+        if (object)
+            return object;
     }
     return NULL;
 }

@@ -110,10 +110,7 @@ static void fill_from_barn(struct kmem_cache *cache, unsigned slot, struct sheaf
         if (!full)
             return;
         pour(sheaf, full);
-        if (full->count)
-            barn_put(barn, full, BARN_FORCE); /* it was within the limit before */
-        else
-            empty_sheaf_free(full);
+        barn_put_rest(barn, full);
     }
 }
 
