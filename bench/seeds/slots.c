@@ -63,12 +63,12 @@ void __wrap_empty_sheaf_free(struct sheaf *sheaf)
     __real_empty_sheaf_free(sheaf);
 }
 
-unsigned __real_slab_take(struct slab_cache *cache, void **objects, unsigned want, bool fresh);
-unsigned __wrap_slab_take(struct slab_cache *cache, void **objects, unsigned want, bool fresh);
-unsigned __wrap_slab_take(struct slab_cache *cache, void **objects, unsigned want, bool fresh)
+unsigned __real_slab_take(struct slab_cache *cache, void **objects, unsigned want);
+unsigned __wrap_slab_take(struct slab_cache *cache, void **objects, unsigned want);
+unsigned __wrap_slab_take(struct slab_cache *cache, void **objects, unsigned want)
 {
     counts.slab++;
-    return __real_slab_take(cache, objects, want, fresh);
+    return __real_slab_take(cache, objects, want);
 }
 
 bool __real_slab_give(struct slab_cache *cache, void *const *objects, unsigned n, struct slab_report *report);

@@ -188,7 +188,7 @@ static struct sheaf *refill(struct kmem_cache *cache, unsigned slot, struct shea
     }
     if (!empty && !(empty = empty_sheaf_alloc(capacity)))
         return NULL;
-    unsigned n = slab_take(&cache->slab, empty->objects, capacity, true);
+    unsigned n = slab_take(&cache->slab, empty->objects, capacity);
     if (!n) {
         empty_sheaf_free(empty);
         return NULL;
@@ -252,7 +252,7 @@ static void *alloc_around(struct kmem_cache *cache, unsigned slot)
 {
     void *object = barn_get_object(cache_barn_here(cache));
     if (!object)
-        slab_take(&cache->slab, &object, 1, true);
+        slab_take(&cache->slab, &object, 1);
     if (object)
         count(slot, cache->number, COUNT_alloc_slowpath, 1);
     if (object && unlikely(reserve_short(&cache->reserve)))

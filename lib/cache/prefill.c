@@ -117,7 +117,7 @@ static void fill_from_barn(struct kmem_cache *cache, unsigned slot, struct sheaf
 static void fill_from_slabs(struct kmem_cache *cache, unsigned slot, struct sheaf *sheaf)
 {
     unsigned room = (unsigned)(sheaf->capacity - sheaf->count);
-    unsigned n = slab_take(&cache->slab, sheaf->objects + sheaf->count, room, true);
+    unsigned n = slab_take(&cache->slab, sheaf->objects + sheaf->count, room);
     sheaf->count = (uint16_t)(sheaf->count + n);
     count(slot, cache->number, COUNT_sheaf_refill, n);
 }

@@ -36,7 +36,7 @@ static void carry_in(struct reserve *reserve, struct sheaf *carrier, void *objec
 static void *from_slabs(struct kmem_cache *cache)
 {
     void *object = NULL;
-    slab_take(&cache->slab, &object, 1, true);
+    slab_take(&cache->slab, &object, 1);
     return object;
 }
 

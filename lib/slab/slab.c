@@ -170,6 +170,17 @@ static unsigned take_from(struct slab_cache *cache, struct slab *slab, void **ob
     return n + *fresh;
 }
 
+/* From slabs at hand, up to and with the first of which fresh objects are taken: `built` many, the last ones. */
+static unsigned take_listed(struct slab_cache *cache, void **objects, unsigned want, unsigned *built)
+{
+    unsigned n = 0;
+    struct slab *slab;
+    *built = 0;
+    while (n < want && !*built && (slab = list_fullest(cache)))
+        n += take_from(cache, slab, objects + n, want - n, built);
+    return n;
+}
+
 /* The user's constructor runs without the lock: it may call us. */
 static void construct(const struct slab_cache *cache, void **objects, unsigned n)
 {
@@ -232,14 +243,13 @@ static struct slab *slab_create(struct slab_cache *cache)
 
 /* ---- the interface ---- */
 
-static unsigned take(struct slab_cache *cache, void **objects, unsigned want, bool fresh)
+static unsigned take(struct slab_cache *cache, void **objects, unsigned want)
 {
     unsigned n = 0;
     struct slab *new = NULL;
     for (;;) {
-        unsigned built = 0;
-        bool held = lock_acquire(&cache->lock);
-        if (!held)
+        unsigned built;
+        if (!lock_acquire(&cache->lock))
             break; /* a handler over the holder: its caller has other ways */
         if (new) {
             cache->slabs++;
@@ -249,16 +259,14 @@ static unsigned take(struct slab_cache *cache, void **objects, unsigned want, bo
             list_insert(cache, new, SLAB_LISTS - 1);
             new = NULL;
         }
-        struct slab *slab;
-        while (n < want && !built && (slab = list_fullest(cache)))
-            n += take_from(cache, slab, objects + n, want - n, &built);
+        n += take_listed(cache, objects + n, want - n, &built);
         lock_release(&cache->lock);
         construct(cache, objects + n - built, built);
         if (n == want)
             break;
         if (built)
             continue;
-        if (!fresh || !(new = slab_create(cache)))
+        if (!(new = slab_create(cache)))
             break;
     }
     if (unlikely(new))
@@ -266,26 +274,24 @@ static unsigned take(struct slab_cache *cache, void **objects, unsigned want, bo
     return n;
 }
 
-unsigned slab_take(struct slab_cache *cache, void **objects, unsigned want, bool fresh)
+unsigned slab_take(struct slab_cache *cache, void **objects, unsigned want)
 {
-    unsigned n = take(cache, objects, want, fresh);
+    unsigned n = take(cache, objects, want);
     reverse(objects, n);
     return n;
 }
 
 unsigned slab_take_ascending(struct slab_cache *cache, void **objects, unsigned want)
 {
-    return take(cache, objects, want, true);
+    return take(cache, objects, want);
 }
 
 unsigned slab_try_take(struct slab_cache *cache, void **objects, unsigned want)
 {
-    unsigned n = 0, built = 0;
-    struct slab *slab;
+    unsigned built;
     if (!lock_try(&cache->lock))
         return 0;
-    while (n < want && !built && (slab = list_fullest(cache)))
-        n += take_from(cache, slab, objects + n, want - n, &built);
+    unsigned n = take_listed(cache, objects, want, &built);
     lock_release(&cache->lock);
     construct(cache, objects + n - built, built);
     reverse(objects, n);

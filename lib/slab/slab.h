@@ -90,10 +90,9 @@ void slab_cache_forget(struct slab_cache *cache);
 
 /*
  * Take up to `want` (at most SLAB_BATCH) objects out, the lowest address last, so that a LIFO hands them out in
- * order. Fewer only when there is no memory, or when `fresh` is false and the slabs at hand have no more.
- * No lock held on entry or exit.
+ * order. Fewer only when there is no memory. No lock held on entry or exit.
  */
-unsigned slab_take(struct slab_cache *cache, void **objects, unsigned want, bool fresh);
+unsigned slab_take(struct slab_cache *cache, void **objects, unsigned want);
 
 /* The same for who uses them from the first on: the lowest address first. */
 unsigned slab_take_ascending(struct slab_cache *cache, void **objects, unsigned want);
