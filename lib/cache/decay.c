@@ -164,7 +164,7 @@ static bool aged(void)
 
 /*
  * Slabs grew by a thirtieth: before they grow further, what is not needed must come back. Time alone is too slow for
- * that: a store of 64 MiB whose entries change size five times in 1.5 s grew to 309 MiB, with this to 150.
+ * that: a store of 64 MiB whose entries change size five times in 1.5 s grew to 309 MiB, with this to 207.
  */
 #define GROWN_LEAST 32 /* units: 2 MiB */
 static bool grown(void)
