@@ -117,6 +117,16 @@ bool cache_flush_sheaf(struct kmem_cache *cache, unsigned slot, struct sheaf *sh
     return true;
 }
 
+bool cache_empty_sheaf(struct kmem_cache *cache, unsigned slot, struct sheaf *sheaf, struct barn *barn)
+{
+    if (sheaf->count && !cache_flush_sheaf(cache, slot, sheaf)) {
+        barn_put(barn, sheaf, BARN_FORCE);
+        return false;
+    }
+    empty_sheaf_free(sheaf);
+    return true;
+}
+
 struct barn *cache_barn_here(const struct kmem_cache *cache)
 {
     return unlikely(cache->nodes) ? node_barn(cache, slot_current()) : cache_barn(cache, slot_domain());

@@ -27,11 +27,8 @@ static void empty_barn(struct kmem_cache *cache, struct barn *barn, uint64_t obj
     struct sheaf *sheaf;
     while (objects > 0 && (sheaf = barn_get(barn))) {
         objects -= objects < sheaf->count ? objects : sheaf->count;
-        if (!cache_flush_sheaf(cache, 0, sheaf)) {
-            barn_put(barn, sheaf, BARN_FORCE);
+        if (!cache_empty_sheaf(cache, 0, sheaf, barn))
             return;
-        }
-        empty_sheaf_free(sheaf);
     }
 }
 

@@ -92,8 +92,10 @@ void cache_put_sheaf(struct kmem_cache *cache, unsigned slot, struct sheaf *shea
 /* Give the objects of a sheaf to their slabs. False: not now (a signal handler over the lock). */
 bool cache_flush_sheaf(struct kmem_cache *cache, unsigned slot, struct sheaf *sheaf);
 
-/* Its objects to the slabs, itself to the pool of empty ones; into the barn as it is where the slabs cannot be had
- * now. */
+/* Its objects to the slabs, itself to the pool of empty ones. False: as cache_flush_sheaf(); the barn has it. */
+bool cache_empty_sheaf(struct kmem_cache *cache, unsigned slot, struct sheaf *sheaf, struct barn *barn);
+
+/* The same of one that belongs to nobody, but its objects go to the reserve first where that is short. */
 void cache_discard_sheaf(struct kmem_cache *cache, unsigned slot, struct sheaf *sheaf);
 
 /* The barn for the thread that asks: that of its domain, or for a cache of another node one there. */

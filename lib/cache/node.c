@@ -125,14 +125,9 @@ void node_send(struct kmem_cache *cache, unsigned slot, struct sheaf *sheaf)
         count(slot, cache->number, COUNT_outbound_barn, 1);
         return;
     }
-    if (sheaf->count) {
+    if (sheaf->count)
         count(slot, cache->number, COUNT_outbound_flush, 1);
-        if (!cache_flush_sheaf(cache, slot, sheaf)) {
-            barn_put(node_barn(cache, slot), sheaf, BARN_FORCE);
-            return;
-        }
-    }
-    empty_sheaf_free(sheaf);
+    cache_empty_sheaf(cache, slot, sheaf, node_barn(cache, slot));
 }
 
 bool node_free(struct kmem_cache *cache, unsigned slot, void *object)

@@ -71,10 +71,7 @@ void cache_discard_sheaf(struct kmem_cache *cache, unsigned slot, struct sheaf *
 {
     while (sheaf->count && reserve_short(&cache->reserve) && reserve_put(cache, sheaf->objects[sheaf->count - 1]))
         sheaf->count--;
-    if (sheaf->count && !cache_flush_sheaf(cache, slot, sheaf))
-        barn_put(cache_barn_here(cache), sheaf, BARN_FORCE);
-    else
-        empty_sheaf_free(sheaf);
+    cache_empty_sheaf(cache, slot, sheaf, cache_barn_here(cache));
 }
 
 static void discard_all(struct kmem_cache *cache, unsigned slot, struct sheaf *sheaf)

@@ -29,22 +29,18 @@ uint64_t takeover_count(void)
     return atomic_load_explicit(&takeovers, memory_order_relaxed);
 }
 
+/* There may be none. */
 static void dispose(struct kmem_cache *cache, unsigned slot, struct sheaf *sheaf)
 {
-    if (sheaf->count && !cache_flush_sheaf(cache, slot, sheaf)) {
-        barn_put(cache_barn(cache, 0), sheaf, BARN_FORCE);
-        return;
-    }
-    empty_sheaf_free(sheaf);
+    if (sheaf)
+        cache_empty_sheaf(cache, slot, sheaf, cache_barn(cache, 0));
 }
 
 static void take_spare(struct kmem_cache *cache, unsigned slot)
 {
     if (!slot_writable(slot))
         return;
-    struct sheaf *spare = cache_take_spare(slot, SLOT_ID(cache->number));
-    if (spare)
-        dispose(cache, slot, spare);
+    dispose(cache, slot, cache_take_spare(slot, SLOT_ID(cache->number)));
     /* sheaves start small again, and what they were allowed to hold goes back to the slot's budget */
     uint64_t seen = atomic_fetch_and(&slot_words(slot, SLOT_ID(cache->number))->spare, ~SPARE_CAPACITY);
     atomic_fetch_sub_explicit(&slot_head(slot)->budget_used,
@@ -65,12 +61,6 @@ static struct sheaf *taken(struct kmem_cache *cache, unsigned slot, uint64_t old
     return sheaf;
 }
 
-static void dispose_some(struct kmem_cache *cache, unsigned slot, struct sheaf *sheaf)
-{
-    if (sheaf)
-        dispose(cache, slot, sheaf);
-}
-
 /* Under the fallback the slot's lock keeps everybody else out. */
 static bool take_locked(struct kmem_cache *cache, unsigned slot, enum takeover_aim aim)
 {
@@ -83,7 +73,7 @@ static bool take_locked(struct kmem_cache *cache, unsigned slot, enum takeover_a
         *top = TOP_HELD;
     slot_open(slot);
     if (some)
-        dispose_some(cache, slot, taken(cache, slot, old, aim));
+        dispose(cache, slot, taken(cache, slot, old, aim));
     return true;
 }
 
@@ -94,7 +84,7 @@ static void take_own(struct kmem_cache *cache, enum takeover_aim aim)
     uintptr_t id = SLOT_ID(cache->number);
     uint64_t old = read_once(slot_words(slot, id)->top);
     if (top_offset(old) && slot_install(slot, id, old, TOP_HELD))
-        dispose_some(cache, slot, taken(cache, slot, old, aim));
+        dispose(cache, slot, taken(cache, slot, old, aim));
 }
 
 /* Main sheaves of the slots [from, to), at most BATCH; false when some must be tried again. */
@@ -143,7 +133,7 @@ static bool take_batch(struct kmem_cache *cache, unsigned from, unsigned to, enu
             all = false;
     }
     for (unsigned slot = from; slot < to; slot++)
-        dispose_some(cache, slot, sheaves[slot - from]);
+        dispose(cache, slot, sheaves[slot - from]);
     return all;
 }
 
