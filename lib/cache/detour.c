@@ -50,7 +50,5 @@ void *detour_free(struct kmem_cache *cache, void *object)
 
 size_t detour_size(const struct kmem_cache *cache, const void *p)
 {
-    if (cache->detour & DETOUR_DEBUG)
-        return debug_size(cache, p);
-    return cache->slab.size - ((uintptr_t)p - (uintptr_t)slab_object(&cache->slab, p));
+    return cache->detour & DETOUR_DEBUG ? debug_size(cache, p) : slab_room(&cache->slab, p);
 }

@@ -246,21 +246,15 @@ __attribute__((noinline)) void free_slow(void *p)
 
 /* ---- size ---- */
 
-static size_t slab_usable(const struct kmem_cache *cache, const void *p)
-{
-    if (unlikely(cache->detour))
-        return detour_size(cache, p);
-    return cache->slab.size - ((uintptr_t)p - (uintptr_t)slab_object(&cache->slab, p));
-}
-
 size_t malloc_size(const void *p, const char *call)
 {
     uintptr_t unit = unit_of(p);
     size_t size = 0;
     if (likely(cache_layer_ready && unit < space.unit_count)) {
         uint16_t id = read_once(*unit_id(unit));
+        const struct kmem_cache *cache = &caches[id >> 4];
         if (id)
-            return slab_usable(&caches[id >> 4], p);
+            return unlikely(cache->detour) ? detour_size(cache, p) : slab_room(&cache->slab, p);
         size = large_size(p);
         if (!size)
             large_report(call, p);

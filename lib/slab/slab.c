@@ -414,6 +414,11 @@ void *slab_object(const struct slab_cache *cache, const void *p)
     return start + (size_t)slab_index(cache, (uintptr_t)p - (uintptr_t)start) * cache->size;
 }
 
+size_t slab_room(const struct slab_cache *cache, const void *p)
+{
+    return cache->size - ((uintptr_t)p - (uintptr_t)slab_object(cache, p));
+}
+
 bool slab_is_free(const struct slab_cache *cache, const void *p)
 {
     struct slab *slab = descriptor_of_unit(unit_of(p));

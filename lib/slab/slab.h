@@ -116,6 +116,9 @@ bool slab_locate(const struct slab_cache *cache, const void *p, uint32_t *unit, 
 /* The start of the object that `p` lies in, which must belong to a slab of the cache. */
 void *slab_object(const struct slab_cache *cache, const void *p);
 
+/* Bytes from p to the end of that object. */
+size_t slab_room(const struct slab_cache *cache, const void *p);
+
 /* Objects out, exact when the cache is quiet. */
 uint64_t slab_out(const struct slab_cache *cache);
 
