@@ -150,8 +150,6 @@ static void fill_header(struct sheaf_record_header *h, const char *program, uint
  * program. For the header and malloc's caches in as many slots as there are CPUs for us. File systems that cannot
  * tell are believed.
  */
-#define USED_OF_SLOT ((off_t)128 * COUNTER_STRIDE) /* numbers from CACHE_USERS up are of kmem_cache_create() */
-
 static bool allocate(int fd, off_t from, off_t size)
 {
     return fallocate(fd, FALLOC_FL_KEEP_SIZE, from, size) == 0 ||
@@ -160,13 +158,15 @@ static bool allocate(int fd, off_t from, off_t size)
 
 static bool has_room(int fd, uint64_t slots_at)
 {
-    bool room = true;
+    bool room = allocate(fd, 0, CACHES_AT);
     for (unsigned node = 0; room && node < numa.count; node++) {
-        off_t caches_at = CACHES_AT + (off_t)(node * node_stride * sizeof(struct sheaf_record_cache));
-        room = allocate(fd, node ? caches_at : 0, (node ? 0 : CACHES_AT) + 128 * sizeof(struct sheaf_record_cache));
-        off_t words_at = (off_t)slots_at + (off_t)node * node_stride * COUNTER_STRIDE;
-        for (unsigned slot = 0; room && slot < space.slots && slot < cpu_allowed_count; slot++)
-            room = allocate(fd, words_at + (off_t)(slot * COUNTER_BLOCK), USED_OF_SLOT);
+        uint64_t first = node * node_stride; /* of the node's numbers; malloc's are the first of them */
+        uint64_t caches_at = CACHES_AT + first * sizeof(struct sheaf_record_cache);
+        room = allocate(fd, (off_t)caches_at, CACHE_GAP * sizeof(struct sheaf_record_cache));
+        for (unsigned slot = 0; room && slot < space.slots && slot < cpu_allowed_count; slot++) {
+            uint64_t counters_at = slots_at + slot * COUNTER_BLOCK + first * COUNTER_STRIDE;
+            room = allocate(fd, (off_t)counters_at, CACHE_GAP * COUNTER_STRIDE);
+        }
     }
     return room;
 }

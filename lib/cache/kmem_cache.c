@@ -144,11 +144,8 @@ static void capacity_setup(struct kmem_cache *cache, uint32_t size, unsigned wan
     unsigned most = sheaf_capacity_of(SHEAF_ORDER_MAX);
     bool is_fixed = capacity_by_option(cache->name, &fixed) || wanted;
     unsigned capacity = is_fixed ? fixed : capacity_by_size(size);
-    cache->capacity =
-        (uint16_t)(cache->detour || sheaf_config.tiny || sheaf_config.harden.check || (numa.strict && cache->nodes)
-                       ? 0
-                   : capacity < most ? capacity
-                                     : most);
+    bool none = cache->detour || sheaf_config.tiny || sheaf_config.harden.check || (numa.strict && cache->nodes);
+    cache->capacity = (uint16_t)(none ? 0 : capacity < most ? capacity : most);
     cache->capacity_fixed = is_fixed;
 }
 
@@ -166,11 +163,32 @@ static void barn_setup(struct kmem_cache *cache, uint32_t size)
     cache->barn_most = (uint32_t)(most < UINT32_MAX ? most : UINT32_MAX);
 }
 
+/* What the slabs know but for the size, which tells that the cache is there. */
+static void slab_setup(struct kmem_cache *cache, unsigned number, uint32_t size)
+{
+    struct slab_cache geometry = {.size = 0};
+    slab_cache_init(&geometry, number, size, NULL);
+    cache->slab.units = geometry.units;
+    cache->slab.objects = geometry.objects;
+    cache->slab.reciprocal = geometry.reciprocal;
+    cache->slab.number = geometry.number;
+    if (unlikely(sheaf_config.harden.random))
+        slab_cache_shuffle(&cache->slab, geometry.objects, size);
+    cache->slab.typesafe = cache->flags & SLAB_TYPESAFE_BY_RCU;
+}
+
+static void raise_top(unsigned number)
+{
+    unsigned top = read_once(cache_top);
+    while (top <= number &&
+           !__atomic_compare_exchange_n(&cache_top, &top, number + 1, false, __ATOMIC_RELEASE, __ATOMIC_RELAXED)) {
+    }
+}
+
 void cache_setup(unsigned number, const char *name, uint32_t object_size, uint32_t size, uint32_t align,
                  const struct kmem_cache_args *args, slab_flags_t flags, bool is_malloc)
 {
     struct kmem_cache *cache = &caches[number];
-    struct slab_cache geometry = {.size = 0};
     strncpy(cache->name, name, sizeof(cache->name) - 1);
     cache->is_malloc = is_malloc;
     if (unlikely(sheaf_config.debug != NULL))
@@ -182,23 +200,13 @@ void cache_setup(unsigned number, const char *name, uint32_t object_size, uint32
     cache->sampled = is_malloc && sheaf_config.harden.sample && !(cache->detour & DETOUR_DEBUG);
     if (unlikely(cache->detour & DETOUR_DEBUG))
         size = debug_layout(cache, object_size, align);
-    slab_cache_init(&geometry, number, size, NULL);
-    cache->slab.units = geometry.units;
-    cache->slab.objects = geometry.objects;
-    cache->slab.reciprocal = geometry.reciprocal;
-    cache->slab.number = geometry.number;
-    if (unlikely(sheaf_config.harden.random))
-        slab_cache_shuffle(&cache->slab, geometry.objects, size);
-    cache->slab.typesafe = flags & SLAB_TYPESAFE_BY_RCU;
+    slab_setup(cache, number, size);
     cache->align = align;
     cache->number = (uint16_t)number;
     node_setup(cache);
     capacity_setup(cache, size, args ? args->sheaf_capacity : 0);
     barn_setup(cache, size);
-    unsigned top = read_once(cache_top);
-    while (top <= number &&
-           !__atomic_compare_exchange_n(&cache_top, &top, number + 1, false, __ATOMIC_RELEASE, __ATOMIC_RELAXED)) {
-    }
+    raise_top(number);
     __atomic_store_n(&cache->slab.size, size, __ATOMIC_RELEASE); /* last: it tells that the rest is there */
 }
 

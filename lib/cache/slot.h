@@ -4,10 +4,11 @@
  * `top` holds, in its low half, the offset from the constant sheaf of the first unused entry of the main sheaf, and
  * in its high half the number of objects popped, counted up from fold_start so that it overflows (and so reaches the
  * slow path) after fold_interval of them. It is changed only
- *   - by the sections of os/rseq.h on the slot itself (or under the slot's lock, where there is no rseq), and
+ *   - by the sections of os/rseq.h on the slot itself (or under the slot's lock, where there is no rseq); one of them
+ *     puts TOP_FOLDING there while the slot folds its own count (cache/alloc.c), and
  *   - by a take-over (cache/takeover.c), which puts TOP_HELD there by compare-and-swap.
  * An offset of 0 is the constant sheaf, {0, the mark of a full one}: empty and full at once, so that every operation
- * goes slow. With a count of 0 the slot is unused and may be installed to; TOP_HELD means hands off.
+ * goes slow. With a count of 0 the slot is unused and may be installed to; TOP_HELD and TOP_FOLDING: hands off.
  *
  * `spare` holds the offset of the spare sheaf in its low half, 0 for none; whoever exchanges it for 0 owns the sheaf.
  * In the high half, 16 bits are the capacity that the slot's sheaves of this cache have grown to, and 16 count swaps.
@@ -26,15 +27,20 @@
 #define TOP_HELD    (1ull << 32)
 #define TOP_FOLDING (2ull << 32)   /* held by its own slot: a taker must not think that it holds it */
 #define POP_STEP    (TOP_HELD - 8) /* one entry down, one pop more */
-#define CACHE_FIRST 8              /* numbers below have no words */
-#define CACHE_USERS                                                                                                  \
-    256 /* from here up kmem_cache_create() gives them out; those of malloc are below, see malloc/classes.h */
-/* Numbers without siblings: words that malloc's table covers in slot 0 (with node_stride added they are not covered).
+
+/*
+ * Numbers of caches: below CACHE_FIRST they have no words, then come malloc's (malloc/classes.h), then a gap, and
+ * from CACHE_USERS up those that kmem_cache_create() gives out. In the gap they have no siblings: in slot 0 malloc's
+ * table lies where their words would be (with node_stride added it does not).
  */
+#define CACHE_FIRST 8
+#define CACHE_GAP   81
+#define CACHE_USERS 256
 static inline bool cache_gap(unsigned number)
 {
-    return number > 80 && number < CACHE_USERS;
+    return number >= CACHE_GAP && number < CACHE_USERS;
 }
+
 #define SLOT_ID(number) ((uintptr_t)(number) << 4)
 #define SLOT_SEEN_AT    32768 /* behind the words, and malloc's table in slot 0 */
 #define SLOT_RCU_AT     49152 /* behind those of all caches */

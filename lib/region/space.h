@@ -1,13 +1,17 @@
 /*
  * The one reservation of address space, and what lies where in it.
  *
- *   ids           from base downwards, two bytes for each unit above base: the cache that its objects belong to, as
- * an offset of words; 0 for all that is no slab, as is whatever lies below the region slots         64 KiB for each
- * slot: its words (cache/slot.h); the constant sheaf lies among those of slot 0 sheaves       where sheaves are cut
- * from (cache/sheaf.h) orders        one byte for each 4 KiB of sheaves: how large they are counters      512 KiB for
- * each slot: struct of counters for each cache units         struct unit for each unit (region/unit.h) dirty a bit
- * for each unit: its pages may hold data slabs         descriptors of slabs (slab/slab.h) outside       struct of
- * blocks that did not fit (region/outside.h) region        the units themselves
+ *   ids        from base downwards, two bytes for each unit above base: the cache that its objects belong to, as an
+ *              offset of words; 0 for all that is no slab, as is whatever lies below the region
+ *   slots      from base up, 64 KiB each: their words (cache/slot.h); in slot 0 the constant sheaf, too
+ *   sheaves    where sheaves are cut from (cache/sheaf.h)
+ *   orders     one byte for each 4 KiB of sheaves: how large they are
+ *   counters   512 KiB for each slot: the counters of each cache (cache/counters.h)
+ *   units      a struct unit for each unit (region/unit.h)
+ *   dirty      a bit for each unit: its pages may hold data
+ *   slabs      descriptors of slabs (slab/slab.h)
+ *   outside    blocks that did not fit (region/outside.h)
+ *   region     the units themselves
  *
  * Everything reads as zero until written, and costs nothing until then. What lies below the region is for the
  * allocator alone; the region is the users' and nothing of ours is ever written there.
@@ -29,9 +33,7 @@ struct outside;
 
 struct space {
     char *start;
-    uintptr_t
-        base; /* of the words, and what ids, offsets and units count from; aligned to a unit; 0 until space_init()
-               */
+    uintptr_t base; /* of the words, and what ids and offsets count from; aligned to a unit; 0 until space_init() */
     unsigned slots; /* how many slots there is room for */
     char *sheaves;  /* must lie within 4 GiB above the constant sheaf: words hold 32-bit offsets */
     size_t sheaves_size;

@@ -3,10 +3,10 @@
  *
  * Invariants, under the region's lock:
  * - Units form runs. `length` and `kind` stand in the first unit of a run; the last unit of a free run repeats the
- *   length with kind UNIT_TAIL. All other units have kind UNIT_INSIDE: so the kind of a unit tells whether a pointer
- * to it can be freed, without searching for the head.
- * - No two free runs touch: they are joined when freed. The unit below an arena's frontier may be the tail of a free
- * run.
+ *   length with kind UNIT_TAIL. All other units have kind UNIT_INSIDE: so the kind of a unit tells whether a
+ *   pointer to it can be freed, without searching for the head.
+ * - No two free runs touch: they are joined when freed. The unit below an arena's frontier may be the tail of a
+ *   free run.
  * - A free run is in the bin of its length; if any of its units is dirty it is also in the list by age.
  */
 #ifndef SHEAF_REGION_UNIT_H
