@@ -163,20 +163,6 @@ static void barn_setup(struct kmem_cache *cache, uint32_t size)
     cache->barn_most = (uint32_t)(most < UINT32_MAX ? most : UINT32_MAX);
 }
 
-/* What the slabs know but for the size, which tells that the cache is there. */
-static void slab_setup(struct kmem_cache *cache, unsigned number, uint32_t size)
-{
-    struct slab_cache geometry = {.size = 0};
-    slab_cache_init(&geometry, number, size, NULL);
-    cache->slab.units = geometry.units;
-    cache->slab.objects = geometry.objects;
-    cache->slab.reciprocal = geometry.reciprocal;
-    cache->slab.number = geometry.number;
-    if (unlikely(sheaf_config.harden.random))
-        slab_cache_shuffle(&cache->slab, geometry.objects, size);
-    cache->slab.typesafe = cache->flags & SLAB_TYPESAFE_BY_RCU;
-}
-
 static void raise_top(unsigned number)
 {
     unsigned top = read_once(cache_top);
@@ -200,7 +186,10 @@ void cache_setup(unsigned number, const char *name, uint32_t object_size, uint32
     cache->sampled = is_malloc && sheaf_config.harden.sample && !(cache->detour & DETOUR_DEBUG);
     if (unlikely(cache->detour & DETOUR_DEBUG))
         size = debug_layout(cache, object_size, align);
-    slab_setup(cache, number, size);
+    slab_cache_init(&cache->slab, number, size);
+    if (unlikely(sheaf_config.harden.random))
+        slab_cache_shuffle(&cache->slab, size);
+    cache->slab.typesafe = flags & SLAB_TYPESAFE_BY_RCU;
     cache->align = align;
     cache->number = (uint16_t)number;
     node_setup(cache);

@@ -8,20 +8,18 @@
 
 const struct slab_watch *slab_watch;
 
-void slab_cache_init(struct slab_cache *cache, unsigned number, uint32_t size, void (*ctor)(void *))
+void slab_cache_init(struct slab_cache *cache, unsigned number, uint32_t size)
 {
-    cache->size = size;
     cache->units = size <= SMALL_SLAB_OBJECT ? 1 : 4;
     cache->objects = (uint32_t)((cache->units * UNIT_SIZE) / size);
     cache->reciprocal = (1ull << 40) / size + 1;
     cache->number = (uint16_t)number;
-    cache->ctor = ctor;
 }
 
 /* Without memory for a permutation, by address. The exchange decides whose is kept. */
-void slab_cache_shuffle(struct slab_cache *cache, uint32_t objects, uint32_t size)
+void slab_cache_shuffle(struct slab_cache *cache, uint32_t size)
 {
-    struct shuffle *none = NULL, *made = shuffle_create(objects, size);
+    struct shuffle *none = NULL, *made = shuffle_create(cache->objects, size);
     if (made && !__atomic_compare_exchange_n(&cache->shuffle, &none, made, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
         shuffle_destroy(made);
 }

@@ -79,11 +79,16 @@ struct slab_report {
     void *object;
 };
 
-/* `size` is a multiple of the alignment; slabs are of 64 KiB up to 8 KiB objects, of 256 KiB above. */
-void slab_cache_init(struct slab_cache *cache, unsigned number, uint32_t size, void (*ctor)(void *));
+/*
+ * What follows from the size, a multiple of the alignment: slabs are of 64 KiB up to 8 KiB objects, of 256 KiB above.
+ * `size` itself is for the caller to store, last: it tells others that the cache is there. Two threads may do it at
+ * once.
+ */
+void slab_cache_init(struct slab_cache *cache, unsigned number, uint32_t size);
 
-/* From now on fresh objects come in random order; before the cache has a slab. Two threads may do it at once. */
-void slab_cache_shuffle(struct slab_cache *cache, uint32_t objects, uint32_t size);
+/* From now on fresh objects come in random order; after slab_cache_init(), before the cache has a slab. Two threads
+ * may do it at once. */
+void slab_cache_shuffle(struct slab_cache *cache, uint32_t size);
 
 /* Give back what that took; no slab is left. */
 void slab_cache_forget(struct slab_cache *cache);
