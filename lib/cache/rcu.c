@@ -12,10 +12,22 @@
 #define HERE         (1ull << 60)
 _Static_assert(CACHE_MAX <= 4096 && DOMAINS <= 8, "they fit the bottom word");
 
+static unsigned number_in(uint64_t bottom)
+{
+    return (unsigned)(bottom >> NUMBER_SHIFT) & 0xfff;
+}
+static unsigned slot_in(uint64_t bottom)
+{
+    return (unsigned)(bottom >> SLOT_AT) & 0x1fff;
+}
+static unsigned domain_in(uint64_t bottom)
+{
+    return (unsigned)(bottom >> DOMAIN_SHIFT) & 7;
+}
+
 #define HANDS          63u /* in the slot's word: how many hold a sheaf taken from it */
 #define LARGE_CAPACITY 61
-#define LARGE_AT_ONCE                                                                                                \
-    (1ul << 20) /* a large block of so many bytes does not wait for others; nor does any near the limit */
+#define LARGE_AT_ONCE  (1ul << 20) /* so large a block does not wait for others; nor does any near the limit */
 
 void (*rcu_kick)(void);
 void (*rcu_barrier_on)(struct kmem_cache *cache);
@@ -111,7 +123,7 @@ static void note(unsigned slot, unsigned number)
 /* The sheaf is ours, and nobody's afterwards. */
 static void seal(unsigned slot, struct sheaf *sheaf)
 {
-    unsigned number = (unsigned)(sheaf->bottom >> NUMBER_SHIFT) & 0xfff;
+    unsigned number = number_in(sheaf->bottom);
     atomic_fetch_add(&waiting[number], sheaf->count);
     atomic_fetch_add(&bytes, (uint64_t)sheaf->count * size_of(number));
     atomic_fetch_add(&sheaves, 1);
@@ -252,7 +264,7 @@ static enum sheaf_rcu_put put(struct kmem_cache *cache, unsigned number, void *o
             let_go(word);
         return SHEAF_RCU_NO_MEMORY;
     }
-    sheaf_assert(sheaf->count < sheaf->capacity && (sheaf->bottom >> NUMBER_SHIFT & 0xfff) == number);
+    sheaf_assert(sheaf->count < sheaf->capacity && number_in(sheaf->bottom) == number);
     sheaf->objects[sheaf->count++] = object;
     if (cache)
         count(slot, number, COUNT_free_rcu, 1);
@@ -341,8 +353,7 @@ static void free_all_large(struct sheaf *sheaf)
 static void hand_back(struct sheaf *sheaf)
 {
     uint64_t bottom = sheaf->bottom;
-    unsigned number = (unsigned)(bottom >> NUMBER_SHIFT) & 0xfff;
-    unsigned slot = (unsigned)(bottom >> SLOT_AT) & 0x1fff;
+    unsigned number = number_in(bottom);
     unsigned n = sheaf->count;
     sheaf_assert(bottom & HERE);
     sheaf->bottom = 0;
@@ -350,12 +361,12 @@ static void hand_back(struct sheaf *sheaf)
     atomic_fetch_sub(&bytes, (uint64_t)n * size_of(number));
     atomic_fetch_sub(&sheaves, 1);
     atomic_fetch_sub(&waiting[number], n);
-    if (number == RCU_LARGE)
+    if (number == RCU_LARGE) {
         free_all_large(sheaf);
-    else
-        give_back(&caches[number], slot, (unsigned)(bottom >> DOMAIN_SHIFT) & 7, sheaf);
-    if (number != RCU_LARGE)
+    } else {
+        give_back(&caches[number], slot_in(bottom), domain_in(bottom), sheaf);
         cache_went_slow(&caches[number]);
+    }
 }
 
 bool rcu_collect(void)
@@ -431,7 +442,7 @@ void rcu_stats(struct sheaf_rcu_stats *stats)
 
 static void count_anew(const struct sheaf *sheaf)
 {
-    unsigned number = (unsigned)(sheaf->bottom >> NUMBER_SHIFT) & 0xfff;
+    unsigned number = number_in(sheaf->bottom);
     waiting[number] += sheaf->count;
     bytes += (uint64_t)sheaf->count * size_of(number);
     for (unsigned i = 0; i < sheaf->count && number == RCU_LARGE; i++)
