@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-enum { THREADS = 4, OBJECTS = 150000, MIB = 1 << 20, WAIT_SECONDS = 30 };
+enum { THREADS = 4, OBJECTS = 150000, MIB = 1 << 20, WAIT_SECONDS = CASE_SECONDS / 2 };
 
 static size_t resident(void)
 {

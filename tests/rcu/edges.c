@@ -117,9 +117,13 @@ static void use_up_sheaves(void)
         }
 }
 
-static void *leave_soon(void *reader)
+static _Atomic int step;
+
+static void *leave_later(void *reader)
 {
-    usleep(100000);
+    while (atomic_load(&step) != 1)
+        usleep(1000);
+    usleep(100000); /* destruction has begun to wait by then */
     end_reader(reader);
     return NULL;
 }
@@ -132,11 +136,12 @@ static void destroy_waits_for_single_ones(void)
     struct reader reader;
     pthread_t thread;
     start_reader(&reader);
-    must(!pthread_create(&thread, NULL, leave_soon, &reader));
+    must(!pthread_create(&thread, NULL, leave_later, &reader));
     cache_trim_all();
     use_up_sheaves();
     kfree_rcu(item, rcu);
     must(stats_now().single == 1);
+    atomic_store(&step, 1);
     must(kmem_cache_destroy(cache) == 0);
     pthread_join(thread, NULL);
 }
@@ -144,7 +149,6 @@ static void destroy_waits_for_single_ones(void)
 /* ---- forks ---- */
 
 static struct kmem_cache *shared;
-static _Atomic int step;
 
 static void *allocating_reader(void *unused)
 {
@@ -197,7 +201,7 @@ static void fork_over_a_decay(void)
     pid_t pid = fork();
     lock_release(&takeover_lock);
     if (!pid) {
-        alarm(20);
+        alarm(CASE_SECONDS / 2);
         for (unsigned slot = 0; slot < slot_top; slot++)
             must((slot_rcu(slot)[shared->number] & 63) == 0);
         kvfree_rcu_barrier();

@@ -36,7 +36,7 @@ static void *reader(void *unused)
 int main(void)
 {
     pthread_t thread;
-    alarm(100);
+    alarm(CASE_SECONDS);
     must(sheaf_rcu_flavor(&rcu_flavor) == 0);
     rcu_register_thread();
     for (int i = 0; i < 100; i++)

@@ -54,7 +54,7 @@ int main(int argc, char **argv)
     bool sheaf = argc > 1 && !strcmp(argv[1], "sheaf");
     struct item *items[ITEMS];
     char *large = malloc(5 << 20);
-    alarm(100);
+    alarm(CASE_SECONDS);
     rcu_read_lock();
     memset(large, 7, 5 << 20);
     kfree_rcu(large);

@@ -8,15 +8,13 @@
 #include <stdlib.h>
 #include <sys/resource.h>
 
-enum { HANG_SECONDS = 30 }; /* a case takes one or two */
-
 /* The second half of the calling case. `data`: RLIMIT_DATA in bytes, under which the reservation is staged; 0: none.
  */
 static void start_again(const char *half, rlim_t data)
 {
     struct rlimit limit = {data, data};
     must(!data || setrlimit(RLIMIT_DATA, &limit) == 0);
-    alarm(HANG_SECONDS);
+    alarm(CASE_SECONDS);
     execl("/proc/self/exe", "again", "--again", half, (char *)NULL);
     must(!"executed again");
 }

@@ -9,7 +9,7 @@
 #include <sheaf/malloc.h>
 #include <sys/mman.h>
 
-enum { HANG_SECONDS = 30, OBJECTS = 1000 };
+enum { OBJECTS = 1000 };
 
 static struct kmem_cache *create(const char *name)
 {
@@ -21,7 +21,7 @@ static struct kmem_cache *create(const char *name)
 /* In the child caches can be created, whoever was about to in the parent. */
 static void child_creates(void)
 {
-    alarm(HANG_SECONDS / 3);
+    alarm(CASE_SECONDS / 2);
     struct kmem_cache *cache = create("child");
     void *p = kmem_cache_alloc(cache, 0);
     must(p);
@@ -61,7 +61,6 @@ static void *create_slowly(void *unused)
 
 static void fork_during_create(void)
 {
-    alarm(HANG_SECONDS);
     forker = getpid();
     create("first");
     name_page = mmap(NULL, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -98,7 +97,6 @@ static void *create_and_destroy(void *unused)
 
 static void fork_during_destroy(void)
 {
-    alarm(HANG_SECONDS);
     create("first");
     pthread_t thread;
     must(pthread_create(&thread, NULL, create_and_destroy, NULL) == 0);
@@ -123,7 +121,6 @@ static void *trim(void *unused)
 
 static void destroy_during_trim(void)
 {
-    alarm(HANG_SECONDS);
     create("first");
     pthread_t thread;
     must(pthread_create(&thread, NULL, trim, NULL) == 0);
@@ -167,7 +164,6 @@ static int full_pipe(void)
 
 static void destroy_into_pipe(void)
 {
-    alarm(HANG_SECONDS);
     struct kmem_cache *cache = create("in use");
     must(kmem_cache_alloc(cache, 0));
     int from = full_pipe();

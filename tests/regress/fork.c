@@ -174,7 +174,6 @@ static void *hold_on(void *tag)
 
 static void vforked(void)
 {
-    alarm(HANG_SECONDS);
     pthread_t threads[THREADS];
     for (uintptr_t i = 0; i < THREADS; i++)
         must(pthread_create(&threads[i], NULL, hold_on, (void *)(i + 1)) == 0);

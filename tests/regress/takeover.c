@@ -20,7 +20,7 @@
 #include <sys/syscall.h>
 #include <ucontext.h>
 
-enum { HANG_SECONDS = 30, FIRST = 20, OBJECTS = 6000, RSEQ_BARRIER = 1 << 7 };
+enum { FIRST = 20, OBJECTS = 6000, RSEQ_BARRIER = 1 << 7 };
 
 static struct kmem_cache *cache;
 static void *first[FIRST], *all[OBJECTS];
@@ -177,7 +177,6 @@ static void choose_cpus(void)
 
 static void fold_within_takeover(void)
 {
-    alarm(HANG_SECONDS);
     choose_cpus();
     prepare();
     struct sigaction action = {.sa_sigaction = in_fold, .sa_flags = SA_SIGINFO};

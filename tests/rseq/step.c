@@ -236,7 +236,7 @@ int main(void)
 {
     setvbuf(stdout, NULL, _IOLBF, 0);
     shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    alarm(200);
+    alarm(300);
     pid_t pid = fork();
     if (pid == 0)
         child();

@@ -224,7 +224,7 @@ static void *migrator(void *unused)
 static void child(unsigned long seed)
 {
     struct block blocks[32] = {{0}};
-    alarm(20);
+    alarm(200);
     for (int i = 0; i < 2000; i++)
         one_step(blocks, 32, &seed);
     malloc_trim(0);
@@ -314,7 +314,7 @@ static void parse(int argc, char **argv)
 int main(int argc, char **argv)
 {
     parse(argc, argv);
-    alarm(option.seconds * 4 + 60);
+    alarm(option.seconds * 4 + 300);
     fprintf(stderr, "stress: seed %lu\n", option.seed);
     size_t before = mallinfo2().uordblks;
     run();
