@@ -226,6 +226,15 @@ static unsigned find_number(void)
     return 0;
 }
 
+static bool is_valid(const char *name, unsigned size, const struct kmem_cache_args *args)
+{
+    if (!name || !size || size > 32768)
+        return false;
+    if (args && args->align && (!is_power_of_two(args->align) || args->align > 4096))
+        return false;
+    return !args || args->sheaf_capacity <= sheaf_capacity_of(SHEAF_ORDER_MAX);
+}
+
 #define CREATE_FLAGS (SLAB_HWCACHE_ALIGN | SLAB_TYPESAFE_BY_RCU | SLAB_MERGE | SLAB_NO_MERGE | DEBUG_FLAGS)
 
 /* setup_lock is held. NULL: there are too many. */
@@ -247,10 +256,7 @@ static struct kmem_cache *find_or_setup(const char *name, uint32_t size, uint32_
 sheaf_export struct kmem_cache *kmem_cache_create(const char *name, unsigned size, const struct kmem_cache_args *args,
                                                   slab_flags_t flags)
 {
-    uint32_t align = alignment_for(size, args, flags);
-    if (!name || !size || size > 32768 || (flags & ~CREATE_FLAGS) || !is_power_of_two(align) || align > 4096 ||
-        (args && args->align && !is_power_of_two(args->align)) ||
-        (args && args->sheaf_capacity > sheaf_capacity_of(SHEAF_ORDER_MAX))) {
+    if (!is_valid(name, size, args) || flags & ~CREATE_FLAGS) {
         errno = EINVAL;
         return NULL;
     }
@@ -262,7 +268,7 @@ sheaf_export struct kmem_cache *kmem_cache_create(const char *name, unsigned siz
         errno = ENOMEM;
         return NULL;
     }
-    struct kmem_cache *cache = find_or_setup(name, size, align, args, flags);
+    struct kmem_cache *cache = find_or_setup(name, size, alignment_for(size, args, flags), args, flags);
     lock_release(&cache_setup_lock);
     if (!cache)
         errno = ENOSPC;

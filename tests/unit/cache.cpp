@@ -249,6 +249,7 @@ TEST_CASE("wrong arguments are refused")
 {
     errno = 0;
     CHECK(kmem_cache_create("x", 0, nullptr, 0) == nullptr);
+    CHECK(kmem_cache_create("x", 0, nullptr, SLAB_HWCACHE_ALIGN) == nullptr);
     CHECK(errno == EINVAL);
     CHECK(kmem_cache_create(nullptr, 8, nullptr, 0) == nullptr);
     CHECK(kmem_cache_create("x", 32769, nullptr, 0) == nullptr);
