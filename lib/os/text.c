@@ -12,7 +12,8 @@ bool text_number(const char **at, bool suffix, uint64_t *value)
     for (; *p >= '0' && *p <= '9'; p++)
         if (__builtin_mul_overflow(n, 10u, &n) || __builtin_add_overflow(n, (uint64_t)(*p - '0'), &n))
             return false;
-    const char *s = suffix && *p ? strchr(suffixes, *p & ~0x20) : NULL;
+    int upper = *p & ~0x20; /* 0 of a blank, too, which the search would find behind the last */
+    const char *s = suffix && upper ? strchr(suffixes, upper) : NULL;
     if (s) {
         unsigned shift = 10 * (unsigned)(s - suffixes + 1);
         if (n >> (64 - shift))

@@ -201,6 +201,7 @@ static const struct told_case cases[] = {
     WRONG("no-list", "", "wants NAME=VALUE"),
     WRONG("no-such-name", "often=1", "wants NAME=VALUE,... of probability"),
     WRONG("no-number", "nth=x", "wants a number"),
+    WRONG("a-blank-is-no-unit", "space=1 ", "has something behind a value"),
     WRONG("too-probable", "probability=101", "PERCENT"),
     WRONG("behind", "nth=5x", "behind a value"),
     WRONG("comma", "nth=5,", "behind a value"),
