@@ -20,11 +20,13 @@ static struct depot *get_depot(void)
     if (likely(there != NULL))
         return there;
     struct depot *new = vm_map_staged(DEPOT_BYTES, 4096);
-    if (!new || !vm_commit(new, sizeof(*new)))
+    if (!new)
         return NULL;
-    atomic_store_explicit(&new->used, round_up(sizeof(*new), 64), memory_order_relaxed);
-    if (atomic_compare_exchange_strong(&depot, &there, new))
-        return new;
+    if (vm_commit(new, sizeof(*new))) {
+        atomic_store_explicit(&new->used, round_up(sizeof(*new), 64), memory_order_relaxed);
+        if (atomic_compare_exchange_strong(&depot, &there, new))
+            return new;
+    }
     vm_unmap(new, DEPOT_BYTES);
     return there;
 }

@@ -15,7 +15,7 @@ struct depot_stack {
     uint32_t next;  /* in the chain of its hash; 0: the last */
     uint32_t depth; /* of pcs */
     uint64_t hash;
-    uint64_t live_bytes, live_count; /* summed up by cache/leaks.c */
+    uint64_t live_bytes, live_count; /* summed up by cache/debug_walk.c */
     uintptr_t pcs[];
 };
 

@@ -5,7 +5,7 @@
  *     check       no sheaves, so that each free reaches the slab's bits at once
  *     zero-free, zero-alloc, quarantine   here and cache/quarantine.h, in the caches' detour
  *     guard       region/guard.h      closed units between groups of slabs and round large blocks
- *     sample      malloc/sample.h     some allocations on pages of their own
+ *     sample      cache/sample.h      some allocations on pages of their own
  */
 #ifndef SHEAF_CACHE_HARDEN_H
 #define SHEAF_CACHE_HARDEN_H
