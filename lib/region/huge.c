@@ -4,11 +4,9 @@
 #include "os/numa.h"
 #include "os/vm.h"
 
-#define WINDOW     32u /* units: 2 MiB */
-#define HUGE_AFTER 256 /* units: 16 MiB */
-#define PLAIN_MOST                                                                                                   \
-    1024u /* windows advised against one by one: each may split a mapping, of which there are 65530                  \
-           */
+#define WINDOW      32u   /* units: 2 MiB */
+#define HUGE_AFTER  256   /* units: 16 MiB */
+#define PLAIN_MOST  1024u /* windows advised against one by one: each may split a mapping; there may be 65530 */
 #define NOT_STARTED UNIT_NONE
 #define SMALL_PAGES 768u  /* dear: more than so many faults of small pages; half as many again as a window has */
 #define SMALL_NS    1000u /* what a fault of a small page costs at least: 1000 to 1600 here */

@@ -30,16 +30,16 @@ struct arena {
 
 static struct {
     struct lock lock; /* protects the arenas, the table of units and the dirty bits of runs that are not in use */
-    struct arena
-        arenas[ARENA_COUNT + NODES_MAX - 1]; /* slabs of the first node, large blocks, slabs of other nodes */
-    uint32_t node_units;                     /* in each node's arena of slabs */
+    /* of slabs of the first node, of large blocks, of slabs of other nodes */
+    struct arena arenas[ARENA_COUNT + NODES_MAX - 1];
+    uint32_t node_units; /* in each node's arena of slabs */
     size_t keep_units;
     uint32_t decay_ms;
     uint32_t debt;                             /* units taken that were clean, since the last payment */
     _Atomic uint32_t aside_slabs, aside_large; /* units taken from the reserve that are not in the statistics yet */
-    _Atomic uint32_t put_aside; /* runs freed over the lock's holder, linked by bin_next, one more than the unit */
-    _Atomic uint32_t
-        reserve[RESERVE_UNITS]; /* single units for signal handlers over the holder, one more than the unit */
+    /* both are one more than the unit: */
+    _Atomic uint32_t put_aside;              /* runs freed over the lock's holder, linked by bin_next */
+    _Atomic uint32_t reserve[RESERVE_UNITS]; /* single units for signal handlers over the holder */
 } region;
 
 struct region_stats region_stats;
@@ -511,11 +511,11 @@ static uint32_t oldest_due(bool all, uint32_t now, uint32_t age)
 static size_t give_back(bool all, uint32_t age, size_t most)
 {
     size_t given = 0;
-    uint32_t now = clock_ms();
     for (int runs = 0; given < most && (all || runs < 64); runs++) {
         if (!lock_acquire(&region.lock))
             break;
         collect_put_aside();
+        uint32_t now = clock_ms(); /* under the lock: no run may be stamped later, or it would look old */
         uint32_t unit = oldest_due(all, now, age);
         if (unit == UNIT_NONE) {
             lock_release(&region.lock);
