@@ -133,37 +133,25 @@ static void usable_freed(void)
 
 /* ---- overflows ---- */
 
-static void beyond(size_t size, size_t from, size_t n)
-{
-    char *p = tell(give(size));
-    memset(byte(p) + from, 'x', n);
-    take(p);
-}
+/* `n` bytes behind an object of `size`. */
+#define BEYOND(name, size, n)                                                                                        \
+    static void name(void)                                                                                           \
+    {                                                                                                                \
+        char *p = tell(give(size));                                                                                  \
+        memset(byte(p) + (size), 'x', n);                                                                            \
+        take(p);                                                                                                     \
+    }
 
-static void overflow_1(void)
-{
-    beyond(64, 64, 1);
-}
-
-static void overflow_8(void)
-{
-    beyond(64, 64, 8);
-}
-
-static void overflow_32(void)
-{
-    beyond(64, 64, 32);
-}
-
-static void overflow_mib(void)
-{
-    beyond(64, 64, 1 << 20);
-}
-
-static void overflow_tail(void)
-{
-    beyond(100, 100, 1);
-}
+BEYOND(overflow_1, 64, 1)
+BEYOND(overflow_8, 64, 8)
+BEYOND(overflow_32, 64, 32)
+BEYOND(overflow_mib, 64, 1 << 20)
+BEYOND(overflow_tail, 100, 1)
+BEYOND(overflow_zero_size, 0, 1)
+BEYOND(overflow_large_1, 100000, 1)
+BEYOND(overflow_large_8, 100000, 8)
+BEYOND(overflow_large_page, 100000, 4096)
+BEYOND(overflow_large_exact, 1 << 20, 1)
 
 static void overflow_string(void)
 {
@@ -171,11 +159,6 @@ static void overflow_string(void)
     char *p = tell(give(strlen(text)));
     strcpy(byte(p), text);
     take(p);
-}
-
-static void overflow_zero_size(void)
-{
-    beyond(0, 0, 1);
 }
 
 static void overflow_calloc(void)
@@ -229,26 +212,6 @@ static void overflow_neighbour(void)
     take(high);
 }
 
-static void overflow_large_1(void)
-{
-    beyond(100000, 100000, 1);
-}
-
-static void overflow_large_8(void)
-{
-    beyond(100000, 100000, 8);
-}
-
-static void overflow_large_page(void)
-{
-    beyond(100000, 100000, 4096);
-}
-
-static void overflow_large_exact(void)
-{
-    beyond(1 << 20, 1 << 20, 1);
-}
-
 /* ---- underflows ---- */
 
 static void before(size_t size, size_t n)
@@ -258,20 +221,15 @@ static void before(size_t size, size_t n)
     take(p);
 }
 
-static void underflow_1(void)
-{
-    before(64, 1);
-}
+#define BEFORE(name, size, n)                                                                                        \
+    static void name(void)                                                                                           \
+    {                                                                                                                \
+        before(size, n);                                                                                             \
+    }
 
-static void underflow_8(void)
-{
-    before(64, 8);
-}
-
-static void underflow_16(void)
-{
-    before(64, 16);
-}
+BEFORE(underflow_1, 64, 1)
+BEFORE(underflow_8, 64, 8)
+BEFORE(underflow_16, 64, 16)
 
 static void underflow_large(void)
 {
