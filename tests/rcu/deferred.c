@@ -38,26 +38,18 @@ static void reader_keeps_objects(void)
     check_empty(cache);
 }
 
-static _Atomic bool barrier_done;
-static void *call_barrier(void *cache)
-{
-    kvfree_rcu_barrier_on_cache(cache);
-    atomic_store(&barrier_done, true);
-    return NULL;
-}
-
 static void barrier_waits(void)
 {
     struct kmem_cache *cache = make_cache(100, 0, 0);
     struct reader reader;
-    pthread_t thread;
+    struct barrier barrier;
     start_reader(&reader);
     kmem_cache_free_rcu(cache, kmem_cache_alloc(cache, 0));
-    must(!pthread_create(&thread, NULL, call_barrier, cache));
+    start_barrier(&barrier, cache);
     usleep(100000);
-    must(!atomic_load(&barrier_done) && rcu_objects(cache) == 1);
+    must(!atomic_load(&barrier.done) && rcu_objects(cache) == 1);
     end_reader(&reader);
-    must(!pthread_join(thread, NULL) && rcu_objects(cache) == 0);
+    must(!pthread_join(barrier.thread, NULL) && rcu_objects(cache) == 0);
     kvfree_rcu_barrier();
     check_empty(cache);
 }
@@ -66,18 +58,18 @@ static void barrier_waits(void)
 static void barrier_waits_for_hands(void)
 {
     struct kmem_cache *cache = make_cache(100, 0, 0);
-    pthread_t thread;
+    struct barrier barrier;
     kmem_cache_free_rcu(cache, kmem_cache_alloc(cache, 0));
     kvfree_rcu_barrier_on_cache(cache);
     for (unsigned slot = 0; slot < space.slots && slot_commit(slot); slot++)
         __atomic_fetch_add(&slot_rcu(slot)[cache->number], 1, __ATOMIC_SEQ_CST);
     kmem_cache_free_rcu(cache, kmem_cache_alloc(cache, 0));
-    must(!pthread_create(&thread, NULL, call_barrier, cache));
+    start_barrier(&barrier, cache);
     usleep(100000);
-    must(!atomic_load(&barrier_done));
+    must(!atomic_load(&barrier.done));
     for (unsigned slot = 0; slot < space.slots && slot_commit(slot); slot++)
         __atomic_fetch_sub(&slot_rcu(slot)[cache->number], 1, __ATOMIC_SEQ_CST);
-    must(!pthread_join(thread, NULL) && rcu_objects(cache) == 0);
+    must(!pthread_join(barrier.thread, NULL) && rcu_objects(cache) == 0);
     check_empty(cache);
 }
 

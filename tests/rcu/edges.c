@@ -36,26 +36,20 @@ static void typesafe_alone(void)
     must(kmem_cache_destroy(cache) == 0);
 }
 
-static void *call_barrier(void *unused)
-{
-    kvfree_rcu_barrier();
-    return unused;
-}
-
 /* A thread that is cancelled in a barrier leaves nothing locked. */
 static void cancelled_barrier(void)
 {
     struct kmem_cache *cache = make_cache(64, 13, 0);
     struct reader reader;
-    pthread_t thread;
+    struct barrier barrier;
     start_reader(&reader);
     kmem_cache_free_rcu(cache, kmem_cache_alloc(cache, 0));
-    must(!pthread_create(&thread, NULL, call_barrier, NULL));
+    start_barrier(&barrier, NULL);
     usleep(50000);
-    must(!pthread_cancel(thread));
+    must(!pthread_cancel(barrier.thread));
     usleep(50000);
     end_reader(&reader);
-    must(!pthread_join(thread, NULL));
+    must(!pthread_join(barrier.thread, NULL));
     check_empty(cache);
 }
 

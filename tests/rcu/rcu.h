@@ -71,6 +71,31 @@ static inline void end_reader(struct reader *reader)
     must(!pthread_join(reader->thread, NULL));
 }
 
+/* A thread that calls a barrier, for one cache or, if that is NULL, for all. */
+struct barrier {
+    pthread_t thread;
+    struct kmem_cache *cache;
+    _Atomic bool done;
+};
+
+static void *barrier_thread(void *of)
+{
+    struct barrier *barrier = of;
+    if (barrier->cache)
+        kvfree_rcu_barrier_on_cache(barrier->cache);
+    else
+        kvfree_rcu_barrier();
+    atomic_store(&barrier->done, true);
+    return NULL;
+}
+
+static inline void start_barrier(struct barrier *barrier, struct kmem_cache *cache)
+{
+    barrier->cache = cache;
+    atomic_store(&barrier->done, false);
+    must(!pthread_create(&barrier->thread, NULL, barrier_thread, barrier));
+}
+
 /* The cache holds nothing of ours any more, and all of it is accounted for. */
 static inline void check_empty(struct kmem_cache *cache)
 {
