@@ -109,13 +109,6 @@ static struct kmem_cache *node_cache(unsigned capacity)
     return nodes;
 }
 
-static struct pair *new_pair(struct kmem_cache *nodes)
-{
-    the_pair.tree.nodes = nodes;
-    the_pair.random = 1;
-    return &the_pair;
-}
-
 /* Some thousand updates while there is memory, so that the tree has grown to several levels. */
 static void grow_pair(struct pair *p)
 {
@@ -188,6 +181,15 @@ static void let_go(struct ballast *b, unsigned n)
     }
 }
 
+static struct pair *begin(struct kmem_cache *nodes, struct ballast *b)
+{
+    *b = (struct ballast){.nodes = nodes};
+    the_pair.tree.nodes = nodes;
+    the_pair.random = 1;
+    grow_pair(&the_pair);
+    return &the_pair;
+}
+
 static void finish(struct pair *p, struct ballast *b)
 {
     compare(p);
@@ -202,9 +204,8 @@ static void finish(struct pair *p, struct ballast *b)
 /* Prefill what was let go of, the worst case; take what is left until ordinary allocation fails; update; return. */
 static void starved(struct kmem_cache *nodes, unsigned updates)
 {
-    struct pair *p = new_pair(nodes);
-    struct ballast ballast = {.nodes = nodes};
-    grow_pair(p);
+    struct ballast ballast;
+    struct pair *p = begin(nodes, &ballast);
     take_everything(&ballast);
     for (unsigned i = 0; i < updates; i++) {
         struct slab_sheaf *sheaf = NULL;
@@ -256,9 +257,8 @@ static void case_refill(void)
 {
     limit_space();
     struct kmem_cache *nodes = node_cache(32);
-    struct pair *p = new_pair(nodes);
-    struct ballast ballast = {.nodes = nodes};
-    grow_pair(p);
+    struct ballast ballast;
+    struct pair *p = begin(nodes, &ballast);
     struct slab_sheaf *sheaf = NULL;
     must(tree_prepare(&p->tree, 0, &sheaf));
     take_all(&ballast);
@@ -288,9 +288,8 @@ static void case_reserve(void)
 {
     limit_space();
     struct kmem_cache *nodes = node_cache(32);
-    struct pair *p = new_pair(nodes);
-    struct ballast ballast = {.nodes = nodes};
-    grow_pair(p);
+    struct ballast ballast;
+    struct pair *p = begin(nodes, &ballast);
     unsigned worst = tree_worst(&p->tree);
     must(!kmem_cache_reserve(nodes, worst));
     take_everything(&ballast);
@@ -315,9 +314,8 @@ static void case_fork(void)
 {
     limit_space();
     struct kmem_cache *nodes = node_cache(0);
-    struct pair *p = new_pair(nodes);
-    struct ballast ballast = {.nodes = nodes};
-    grow_pair(p);
+    struct ballast ballast;
+    struct pair *p = begin(nodes, &ballast);
     struct slab_sheaf *sheaf = NULL;
     must(tree_prepare(&p->tree, 0, &sheaf));
     take_all(&ballast);
