@@ -1,6 +1,7 @@
 // The kmem_cache interface and the conservation of objects.
 #include "catch.hpp"
 #include "probe.h"
+#include "takeovers.hpp"
 
 #include <algorithm>
 #include <atomic>
@@ -283,32 +284,21 @@ TEST_CASE("threads, hand-over and take-over lose and double nothing")
     Cache c(64);
     constexpr size_t boxes = 256;
     static std::atomic<void *> mailbox[boxes];
-    std::atomic<bool> stop{false};
-    std::vector<std::thread> threads;
-    for (unsigned t = 0; t < 8; t++)
-        threads.emplace_back([&, t] {
-            unsigned long x = t * 7919 + 1;
-            for (int i = 0; i < 150000; i++) {
-                x = x * 6364136223846793005ul + 1442695040888963407ul;
-                void *o = kmem_cache_alloc(c.cache, GFP_KERNEL);
-                *static_cast<void **>(o) = o;
-                void *old = mailbox[(x >> 33) % boxes].exchange(o);
-                if (!old)
-                    continue;
-                if (*static_cast<void **>(old) != old)
-                    std::abort(); // two owners
-                *static_cast<void **>(old) = nullptr;
-                kmem_cache_free(c.cache, old);
-            }
-        });
-    std::thread taker([&] {
-        while (!stop)
-            probe_takeover(c.cache);
+    among_takeovers(c.cache, 8, [&](unsigned t) {
+        unsigned long x = t * 7919 + 1;
+        for (int i = 0; i < 150000; i++) {
+            x = x * 6364136223846793005ul + 1442695040888963407ul;
+            void *o = kmem_cache_alloc(c.cache, GFP_KERNEL);
+            *static_cast<void **>(o) = o;
+            void *old = mailbox[(x >> 33) % boxes].exchange(o);
+            if (!old)
+                continue;
+            if (*static_cast<void **>(old) != old)
+                std::abort(); // two owners
+            *static_cast<void **>(old) = nullptr;
+            kmem_cache_free(c.cache, old);
+        }
     });
-    for (auto &t : threads)
-        t.join();
-    stop = true;
-    taker.join();
     probe_check(c.cache);
     for (auto &box : mailbox)
         if (void *o = box.exchange(nullptr))

@@ -1,5 +1,6 @@
 // Prefilled sheaves.
 #include "starved.hpp"
+#include "takeovers.hpp"
 
 #include <atomic>
 #include <cerrno>
@@ -372,42 +373,31 @@ TEST_CASE("threads prefill, hand sheaves over and free while slots are taken ove
 {
     Cache c(64, 32);
     static std::atomic<slab_sheaf *> passed;
-    std::atomic<bool> stop{false};
-    std::vector<std::thread> threads;
-    for (unsigned t = 0; t < 6; t++)
-        threads.emplace_back([&, t] {
-            unsigned long x = t * 7919 + 1;
-            for (int i = 0; i < 20000; i++) {
-                x = x * 6364136223846793005ul + 1442695040888963407ul;
-                unsigned n = 1 + static_cast<unsigned>(x >> 33) % (i % 50 ? 40 : 1200);
-                slab_sheaf *sheaf = kmem_cache_prefill_sheaf(c.cache, GFP_KERNEL, n);
-                if (!sheaf)
+    among_takeovers(c.cache, 6, [&](unsigned t) {
+        unsigned long x = t * 7919 + 1;
+        for (int i = 0; i < 20000; i++) {
+            x = x * 6364136223846793005ul + 1442695040888963407ul;
+            unsigned n = 1 + static_cast<unsigned>(x >> 33) % (i % 50 ? 40 : 1200);
+            slab_sheaf *sheaf = kmem_cache_prefill_sheaf(c.cache, GFP_KERNEL, n);
+            if (!sheaf)
+                std::abort();
+            void *objects[8];
+            unsigned k = n < 8 ? n : 8;
+            for (unsigned j = 0; j < k; j++) {
+                objects[j] = kmem_cache_alloc_from_sheaf(c.cache, 0, sheaf);
+                if (!objects[j])
                     std::abort();
-                void *objects[8];
-                unsigned k = n < 8 ? n : 8;
-                for (unsigned j = 0; j < k; j++) {
-                    objects[j] = kmem_cache_alloc_from_sheaf(c.cache, 0, sheaf);
-                    if (!objects[j])
-                        std::abort();
-                    *static_cast<void **>(objects[j]) = &objects[j];
-                }
-                if (slab_sheaf *other = passed.exchange(sheaf))
-                    kmem_cache_return_sheaf(c.cache, GFP_KERNEL, other);
-                for (unsigned j = 0; j < k; j++) {
-                    if (*static_cast<void **>(objects[j]) != &objects[j])
-                        std::abort(); // two owners
-                    kmem_cache_free(c.cache, objects[j]);
-                }
+                *static_cast<void **>(objects[j]) = &objects[j];
             }
-        });
-    std::thread taker([&] {
-        while (!stop)
-            probe_takeover(c.cache);
+            if (slab_sheaf *other = passed.exchange(sheaf))
+                kmem_cache_return_sheaf(c.cache, GFP_KERNEL, other);
+            for (unsigned j = 0; j < k; j++) {
+                if (*static_cast<void **>(objects[j]) != &objects[j])
+                    std::abort(); // two owners
+                kmem_cache_free(c.cache, objects[j]);
+            }
+        }
     });
-    for (auto &t : threads)
-        t.join();
-    stop = true;
-    taker.join();
     c.give_back(passed.exchange(nullptr));
     CHECK(c.census().in_use == 0);
     CHECK(c.census().in_prefilled == 0);
