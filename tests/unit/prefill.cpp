@@ -343,11 +343,15 @@ TEST_CASE("signal handlers may prefill over any point of it", "[prefill]")
     handled = refused = 0;
     std::signal(SIGUSR1, prefill_in_handler);
     std::atomic<bool> stop{false};
+    std::atomic<unsigned> rounds{0};
     pthread_t victim = pthread_self();
-    std::thread sender([&] {
+    std::thread sender([&] { // one after the other, at any moment of a round; or only handlers might run
         for (int sent = 0; !stop; sent++) {
+            unsigned before = rounds;
+            for (volatile unsigned wait = static_cast<unsigned>(sent) * 2777 % 20000; wait > 0;)
+                wait = wait - 1;
             pthread_kill(victim, SIGUSR1);
-            while (handled < sent && !stop)
+            while ((handled <= sent || rounds == before) && !stop)
                 sched_yield();
         }
     });
@@ -359,6 +363,7 @@ TEST_CASE("signal handlers may prefill over any point of it", "[prefill]")
         c.give_back(sheaf);
         c.free(a);
         c.free(b);
+        rounds++;
     }
     stop = true;
     sender.join();
