@@ -4,7 +4,7 @@
 
 #define RSEQ_SIGNATURE 0xd428bc00 /* a brk instruction; what glibc registered with */
 
-/* Labels in all three: 1 first instruction, 2 behind the commit, 3 the descriptor, 4 the abort handler, 5 entry. */
+/* Labels in all of them: 1 first instruction, 2 behind the commit, 3 the descriptor, 4 the abort handler, 5 entry. */
 #define RSEQ_DESCRIPTOR                                                                                              \
     ".pushsection __rseq_cs, \"aw\"\n\t"                                                                             \
     ".balign 32\n"                                                                                                   \
@@ -49,52 +49,32 @@
     "add %[t], %[t], %[w]\n\t"
 
 /* The object, or NULL when the sheaf is empty (or its count of pops is full). */
-static always_inline void *rseq_pop(uintptr_t base, uintptr_t id)
-{
-    const struct rseq_area *area = (const struct rseq_area *)(base + AREA_AT);
-    uintptr_t t, w, u, p;
-    __asm__ goto volatile(RSEQ_DESCRIPTOR RSEQ_ENTER RSEQ_WORD "ldr %[w], [%[t]]\n\t"
-                                                               "add %[u], %[base], %w[w], uxtw\n\t"
-                                                               "ldr %[p], [%[u], #56]\n\t"
-                                                               "cbz %[p], %l[fail]\n\t"
-                                                               "mov %w[u], #0xfffffff8\n\t"
-                                                               "adds %[w], %[w], %[u]\n\t"
-                                                               "b.cs %l[fail]\n\t"
-                                                               "str %[w], [%[t]]\n"
-                                                               "2:\n" RSEQ_ABORT
-                          : [t] "=&r"(t), [w] "=&r"(w), [u] "=&r"(u), [p] "=&r"(p)
-                          : [tp] "r"(__builtin_thread_pointer()), [cs] "r"(area->cs), [slot] "r"(area->slot),
-                            [base] "r"(base), [id] "r"(id)
-                          : "memory", "cc"
-                          : fail);
-    return (void *)p;
-fail:
-    return NULL;
-}
+#define RSEQ_POP(name, word_text)                                                                                    \
+    static always_inline void *name(uintptr_t base, uintptr_t id)                                                    \
+    {                                                                                                                \
+        const struct rseq_area *area = (const struct rseq_area *)(base + AREA_AT);                                   \
+        uintptr_t t, w, u, p;                                                                                        \
+        __asm__ goto volatile(RSEQ_DESCRIPTOR RSEQ_ENTER word_text "ldr %[w], [%[t]]\n\t"                            \
+                                                                   "add %[u], %[base], %w[w], uxtw\n\t"              \
+                                                                   "ldr %[p], [%[u], #56]\n\t"                       \
+                                                                   "cbz %[p], %l[fail]\n\t"                          \
+                                                                   "mov %w[u], #0xfffffff8\n\t"                      \
+                                                                   "adds %[w], %[w], %[u]\n\t"                       \
+                                                                   "b.cs %l[fail]\n\t"                               \
+                                                                   "str %[w], [%[t]]\n"                              \
+                                                                   "2:\n" RSEQ_ABORT                                 \
+                              : [t] "=&r"(t), [w] "=&r"(w), [u] "=&r"(u), [p] "=&r"(p)                               \
+                              : [tp] "r"(__builtin_thread_pointer()), [cs] "r"(area->cs), [slot] "r"(area->slot),    \
+                                [base] "r"(base), [id] "r"(id)                                                       \
+                              : "memory", "cc"                                                                       \
+                              : fail);                                                                               \
+        return (void *)p;                                                                                            \
+    fail:                                                                                                            \
+        return NULL;                                                                                                 \
+    }
 
-/* From the slot's own sibling of the cache `id`. */
-static always_inline void *rseq_pop_near(uintptr_t base, uintptr_t id)
-{
-    const struct rseq_area *area = (const struct rseq_area *)(base + AREA_AT);
-    uintptr_t t, w, u, p;
-    __asm__ goto volatile(RSEQ_DESCRIPTOR RSEQ_ENTER RSEQ_WORD_NEAR "ldr %[w], [%[t]]\n\t"
-                                                                    "add %[u], %[base], %w[w], uxtw\n\t"
-                                                                    "ldr %[p], [%[u], #56]\n\t"
-                                                                    "cbz %[p], %l[fail]\n\t"
-                                                                    "mov %w[u], #0xfffffff8\n\t"
-                                                                    "adds %[w], %[w], %[u]\n\t"
-                                                                    "b.cs %l[fail]\n\t"
-                                                                    "str %[w], [%[t]]\n"
-                                                                    "2:\n" RSEQ_ABORT
-                          : [t] "=&r"(t), [w] "=&r"(w), [u] "=&r"(u), [p] "=&r"(p)
-                          : [tp] "r"(__builtin_thread_pointer()), [cs] "r"(area->cs), [slot] "r"(area->slot),
-                            [base] "r"(base), [id] "r"(id)
-                          : "memory", "cc"
-                          : fail);
-    return (void *)p;
-fail:
-    return NULL;
-}
+RSEQ_POP(rseq_pop, RSEQ_WORD)
+RSEQ_POP(rseq_pop_near, RSEQ_WORD_NEAR)
 
 /* False: the sheaf is full, or p was among the two latest frees. */
 static always_inline bool rseq_push(uintptr_t base, uintptr_t id, void *object)

@@ -4,7 +4,7 @@
 
 #define RSEQ_SIGNATURE 0x53053053 /* what glibc registered with; must stand before each abort handler */
 
-/* Labels in all three: 1 first instruction, 2 behind the commit, 3 the descriptor, 4 the abort handler, 5 entry. */
+/* Labels in all of them: 1 first instruction, 2 behind the commit, 3 the descriptor, 4 the abort handler, 5 entry. */
 #define RSEQ_DESCRIPTOR                                                                                              \
     ".pushsection __rseq_cs, \"aw\"\n\t"                                                                             \
     ".balign 32\n"                                                                                                   \
@@ -47,102 +47,69 @@
     "addq %[id], %[t]\n\t"                                                                                           \
     "addq %[w], %[t]\n\t"
 
-#define RSEQ_POP(word_text, slot_offset)                                                                             \
-    __asm__ goto volatile(RSEQ_DESCRIPTOR RSEQ_ENTER word_text "movq (%[t]), %[w]\n\t"                               \
-                                                               "movl %k[w], %k[p]\n\t"                               \
-                                                               "movq 56(%[base], %[p]), %[p]\n\t"                    \
-                                                               "testq %[p], %[p]\n\t"                                \
-                                                               "jz %l[fail]\n\t"                                     \
-                                                               "addq 96(%[base]), %[w]\n\t"                          \
-                                                               "jc %l[fail]\n\t"                                     \
-                                                               "movq %[w], (%[t])\n"                                 \
-                                                               "2:\n" RSEQ_ABORT                                     \
-                          : [t] "=&r"(t), [w] "=&r"(w), [p] "=&a"(p)                                                 \
-                          : [cs] "r"(area->cs), [slot] "r"(slot_offset), [base] "r"(base), [id] "r"(id)              \
-                          : "memory", "cc"                                                                           \
-                          : fail)
+/* The object, or NULL when the sheaf is empty (or its count of pops is full). */
+#define RSEQ_POP(name, word_text, slot_offset)                                                                       \
+    static always_inline void *name(uintptr_t base, uintptr_t id)                                                    \
+    {                                                                                                                \
+        const struct rseq_area *area = (const struct rseq_area *)(base + AREA_AT);                                   \
+        uintptr_t t, w, p;                                                                                           \
+        __asm__ goto volatile(RSEQ_DESCRIPTOR RSEQ_ENTER word_text "movq (%[t]), %[w]\n\t"                           \
+                                                                   "movl %k[w], %k[p]\n\t"                           \
+                                                                   "movq 56(%[base], %[p]), %[p]\n\t"                \
+                                                                   "testq %[p], %[p]\n\t"                            \
+                                                                   "jz %l[fail]\n\t"                                 \
+                                                                   "addq 96(%[base]), %[w]\n\t"                      \
+                                                                   "jc %l[fail]\n\t"                                 \
+                                                                   "movq %[w], (%[t])\n"                             \
+                                                                   "2:\n" RSEQ_ABORT                                 \
+                              : [t] "=&r"(t), [w] "=&r"(w), [p] "=&a"(p)                                             \
+                              : [cs] "r"(area->cs), [slot] "r"(slot_offset), [base] "r"(base), [id] "r"(id)          \
+                              : "memory", "cc"                                                                       \
+                              : fail);                                                                               \
+        if (!p)                                                                                                      \
+            __builtin_unreachable();                                                                                 \
+        return (void *)p;                                                                                            \
+    fail:                                                                                                            \
+        return NULL;                                                                                                 \
+    }
 
-#define RSEQ_PUSH(slot_text, slot_offset)                                                                            \
-    __asm__ goto volatile(                                                                                           \
-        RSEQ_DESCRIPTOR RSEQ_ENTER RSEQ_WORD(slot_text) "movq (%[t]), %[w]\n\t"                                      \
-                                                        "movl %k[w], %k[u]\n\t"                                      \
-                                                        "cmpq %[p], 56(%[base], %[u])\n\t"                           \
-                                                        "je %l[fail]\n\t"                                            \
-                                                        "cmpq %[p], 48(%[base], %[u])\n\t"                           \
-                                                        "je %l[fail]\n\t"                                            \
-                                                        "cmpq %[base], 64(%[base], %[u])\n\t"                        \
-                                                        "je %l[fail]\n\t"                                            \
-                                                        "movq %[p], 64(%[base], %[u])\n\t"                           \
-                                                        "addq $8, %[w]\n\t"                                          \
-                                                        "movq %[w], (%[t])\n"                                        \
-                                                        "2:\n" RSEQ_ABORT                                            \
-        : [t] "=&r"(t), [w] "=&r"(w), [u] "=&r"(u)                                                                   \
-        : [cs] "r"(area->cs), [slot] "r"(slot_offset), [base] "r"(base), [id] "r"(id), [p] "r"(object)               \
-        : "memory", "cc"                                                                                             \
-        : fail)
+/* False: the sheaf is full, or p was among the two latest frees. */
+#define RSEQ_PUSH(name, word_text, slot_offset)                                                                      \
+    static always_inline bool name(uintptr_t base, uintptr_t id, void *object)                                       \
+    {                                                                                                                \
+        const struct rseq_area *area = (const struct rseq_area *)(base + AREA_AT);                                   \
+        uintptr_t t, w, u;                                                                                           \
+        __asm__ goto volatile(                                                                                       \
+            RSEQ_DESCRIPTOR RSEQ_ENTER word_text "movq (%[t]), %[w]\n\t"                                             \
+                                                 "movl %k[w], %k[u]\n\t"                                             \
+                                                 "cmpq %[p], 56(%[base], %[u])\n\t"                                  \
+                                                 "je %l[fail]\n\t"                                                   \
+                                                 "cmpq %[p], 48(%[base], %[u])\n\t"                                  \
+                                                 "je %l[fail]\n\t"                                                   \
+                                                 "cmpq %[base], 64(%[base], %[u])\n\t"                               \
+                                                 "je %l[fail]\n\t"                                                   \
+                                                 "movq %[p], 64(%[base], %[u])\n\t"                                  \
+                                                 "addq $8, %[w]\n\t"                                                 \
+                                                 "movq %[w], (%[t])\n"                                               \
+                                                 "2:\n" RSEQ_ABORT                                                   \
+            : [t] "=&r"(t), [w] "=&r"(w), [u] "=&r"(u)                                                               \
+            : [cs] "r"(area->cs), [slot] "r"(slot_offset), [base] "r"(base), [id] "r"(id), [p] "r"(object)           \
+            : "memory", "cc"                                                                                         \
+            : fail);                                                                                                 \
+        return true;                                                                                                 \
+    fail:                                                                                                            \
+        return false;                                                                                                \
+    }
 
 #define RSEQ_SLOT_ANY "-2(%[slot])"
 /* mm_cid lies 16 bytes behind rseq_cs: one load less, and a pair takes 3.8 ns instead of 4.2. */
 #define RSEQ_SLOT_CID "14(%[cs])"
 
-/* The object, or NULL when the sheaf is empty (or its count of pops is full). */
-static always_inline void *rseq_pop(uintptr_t base, uintptr_t id)
-{
-    const struct rseq_area *area = (const struct rseq_area *)(base + AREA_AT);
-    uintptr_t t, w, p;
-    RSEQ_POP(RSEQ_WORD(RSEQ_SLOT_ANY), area->slot);
-    if (!p)
-        __builtin_unreachable();
-    return (void *)p;
-fail:
-    return NULL;
-}
-
-static always_inline void *rseq_pop_cid(uintptr_t base, uintptr_t id)
-{
-    const struct rseq_area *area = (const struct rseq_area *)(base + AREA_AT);
-    uintptr_t t, w, p;
-    RSEQ_POP(RSEQ_WORD(RSEQ_SLOT_CID), area->cs);
-    if (!p)
-        __builtin_unreachable();
-    return (void *)p;
-fail:
-    return NULL;
-}
-
-/* From the slot's own sibling of the cache `id`. */
-static always_inline void *rseq_pop_near(uintptr_t base, uintptr_t id)
-{
-    const struct rseq_area *area = (const struct rseq_area *)(base + AREA_AT);
-    uintptr_t t, w, p;
-    RSEQ_POP(RSEQ_WORD_NEAR(RSEQ_SLOT_ANY), area->slot);
-    if (!p)
-        __builtin_unreachable();
-    return (void *)p;
-fail:
-    return NULL;
-}
-
-/* False: the sheaf is full, or p was among the two latest frees. */
-static always_inline bool rseq_push(uintptr_t base, uintptr_t id, void *object)
-{
-    const struct rseq_area *area = (const struct rseq_area *)(base + AREA_AT);
-    uintptr_t t, w, u;
-    RSEQ_PUSH(RSEQ_SLOT_ANY, area->slot);
-    return true;
-fail:
-    return false;
-}
-
-static always_inline bool rseq_push_cid(uintptr_t base, uintptr_t id, void *object)
-{
-    const struct rseq_area *area = (const struct rseq_area *)(base + AREA_AT);
-    uintptr_t t, w, u;
-    RSEQ_PUSH(RSEQ_SLOT_CID, area->cs);
-    return true;
-fail:
-    return false;
-}
+RSEQ_POP(rseq_pop, RSEQ_WORD(RSEQ_SLOT_ANY), area->slot)
+RSEQ_POP(rseq_pop_cid, RSEQ_WORD(RSEQ_SLOT_CID), area->cs)
+RSEQ_POP(rseq_pop_near, RSEQ_WORD_NEAR(RSEQ_SLOT_ANY), area->slot)
+RSEQ_PUSH(rseq_push, RSEQ_WORD(RSEQ_SLOT_ANY), area->slot)
+RSEQ_PUSH(rseq_push_cid, RSEQ_WORD(RSEQ_SLOT_CID), area->cs)
 
 /* Add to the word at `first` + slot * 512 KiB; which slot it was. */
 static always_inline uint32_t rseq_add(const struct rseq_area *area, uintptr_t first, uint64_t n)
