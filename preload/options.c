@@ -21,6 +21,7 @@ struct option {
     const char *name;
     enum kind kind;
     uint64_t least, most;
+    const char *words; /* of a choice */
 };
 
 enum option_index {
@@ -31,7 +32,12 @@ enum option_index {
 };
 
 static const struct option table[OPTIONS] = {
-#define X(name, kind, default_, least, most, help) {#name, kind, least, most},
+#define WORDS_text(help)                           NULL
+#define WORDS_number(help)                         NULL
+#define WORDS_size(help)                           NULL
+#define WORDS_flag(help)                           NULL
+#define WORDS_choice(help)                         help
+#define X(name, kind, default_, least, most, help) {#name, kind, least, most, WORDS_##kind(help)},
 #include "preload/options.def"
 #undef X
 };
@@ -75,16 +81,6 @@ static bool valid_capacity(const char *at)
     return true;
 }
 
-static bool set_choice(const char *value, const char *const *words, unsigned *into)
-{
-    for (unsigned i = 0; words[i]; i++)
-        if (!strcmp(value, words[i])) {
-            *into = i;
-            return true;
-        }
-    return false;
-}
-
 /* Programs write over their environment (setproctitle). NULL when there is no memory. */
 static const char *keep_text(const char *value)
 {
@@ -102,12 +98,6 @@ static const char *set_debug(struct sheaf_config *config, const char *value)
 
 static const char *set_text(struct sheaf_config *config, enum option_index which, const char *value)
 {
-    static const char *const rseq_words[] = {"auto", "libc", "off", NULL};
-    static const char *const slots_words[] = {"auto", "mm_cid", "cpu_id", NULL};
-    static const char *const action_words[] = {"abort", "continue", NULL};
-    static const char *const mode_words[] = {"normal", "tiny", NULL};
-    static const char *const numa_words[] = {"auto", "off", "strict", "interleave", NULL};
-    unsigned index;
     switch (which) {
     case OPTION_record:
         if (strlen(value) >= sizeof(config->record))
@@ -119,48 +109,39 @@ static const char *set_text(struct sheaf_config *config, enum option_index which
             return "wants N or CACHE=N,CACHE=N with N up to 509";
         strcpy(config->capacity, value);
         return NULL;
-    case OPTION_mode:
-        if (!set_choice(value, mode_words, &index))
-            return "wants normal or tiny";
-        config->tiny = index;
-        return NULL;
     case OPTION_debug:
         return set_debug(config, value);
     case OPTION_debug_log:
         config->debug_log = *value ? keep_text(value) : NULL;
         return NULL;
-    case OPTION_debug_action:
-        if (!set_choice(value, action_words, &index))
-            return "wants abort or continue";
-        config->debug_go_on = index;
-        return NULL;
     case OPTION_fail:
         return fail_configure(value);
     case OPTION_harden:
         return harden_configure(value, &config->harden);
-    case OPTION_numa:
-        if (!set_choice(value, numa_words, &index))
-            return "wants auto, off, strict or interleave";
-        config->numa = (enum numa_choice)index;
-        return NULL;
-    case OPTION_rseq:
-        if (!set_choice(value, rseq_words, &index))
-            return "wants auto, libc or off";
-        config->rseq = (enum rseq_choice)index;
-        return NULL;
-    case OPTION_slots:
-        if (!set_choice(value, slots_words, &index))
-            return "wants auto, mm_cid or cpu_id";
-        config->slots = (enum slots_choice)index;
-        return NULL;
     default:
         return "is not a text";
     }
 }
 
+/* A flag is 0 or 1, a choice the place of its word, which the members of its enum follow. */
 static void set_number(struct sheaf_config *config, enum option_index which, uint64_t n)
 {
     switch (which) {
+    case OPTION_rseq:
+        config->rseq = (enum rseq_choice)n;
+        break;
+    case OPTION_slots:
+        config->slots = (enum slots_choice)n;
+        break;
+    case OPTION_numa:
+        config->numa = (enum numa_choice)n;
+        break;
+    case OPTION_mode:
+        config->tiny = n;
+        break;
+    case OPTION_debug_action:
+        config->debug_go_on = n;
+        break;
     case OPTION_slot_budget:
         config->slot_budget = n;
         break;
@@ -211,10 +192,36 @@ static void set_number(struct sheaf_config *config, enum option_index which, uin
     }
 }
 
+/* The words begin the option's help, up to its colon. */
+static void set_choice(struct sheaf_config *config, enum option_index which, const char *value)
+{
+    struct message wanted = {.length = 0};
+    message_text(&wanted, "wants one of ");
+    const char *word = table[which].words;
+    for (unsigned i = 0; word; i++) {
+        size_t length = strcspn(word, "|:");
+        if (strlen(value) == length && !memcmp(value, word, length)) {
+            set_number(config, which, i);
+            return;
+        }
+        for (size_t c = 0; c < length; c++)
+            message_text(&wanted, (char[]){word[c], 0});
+        bool last = word[length] == ':';
+        message_text(&wanted, last ? "" : ", ");
+        word = last ? NULL : word + length + 1;
+    }
+    wanted.text[wanted.length] = 0;
+    complain(&table[which], value, wanted.text);
+}
+
 static void set(struct sheaf_config *config, enum option_index which, const char *value)
 {
     const struct option *option = &table[which];
-    if (option->kind == text || option->kind == choice) {
+    if (option->kind == choice) {
+        set_choice(config, which, value);
+        return;
+    }
+    if (option->kind == text) {
         const char *wrong = set_text(config, which, value);
         if (wrong)
             complain(option, value, wrong);
