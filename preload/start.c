@@ -83,36 +83,29 @@ sheaf_export pid_t _Fork(void)
 }
 
 /* Some programs close standard error in their own atexit handlers, which run before. */
-static int stats_to = -1;
+static int error_output = -1;
 
 static void keep_error_output(void)
 {
-    if (stats_to < 0)
-        stats_to = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 3);
+    if (error_output < 0)
+        error_output = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 3);
 }
 
 static void reopen_error_output(void)
 {
-    if (fcntl(STDERR_FILENO, F_GETFD) < 0 && stats_to >= 0)
-        dup2(stats_to, STDERR_FILENO);
+    if (fcntl(STDERR_FILENO, F_GETFD) < 0 && error_output >= 0)
+        dup2(error_output, STDERR_FILENO);
 }
 
-static void print_stats(void)
+static void tell_at_exit(void)
 {
     reopen_error_output();
-    malloc_stats();
-}
-
-static void look_at_debugged(void)
-{
-    reopen_error_output();
-    debug_at_exit();
-}
-
-static void print_failures(void)
-{
-    reopen_error_output();
-    fail_tell();
+    if (sheaf_config.stats)
+        malloc_stats();
+    if (sheaf_config.validate || sheaf_config.leaks)
+        debug_at_exit();
+    if (fail_is_on())
+        fail_tell();
 }
 
 /*
@@ -129,16 +122,8 @@ void sheaf_started(void)
         record_start();
         atexit(record_end);
     }
-    if (fail_is_on()) {
+    if (sheaf_config.stats || sheaf_config.validate || sheaf_config.leaks || fail_is_on()) {
         keep_error_output();
-        atexit(print_failures);
-    }
-    if (sheaf_config.validate || sheaf_config.leaks) {
-        keep_error_output();
-        atexit(look_at_debugged);
-    }
-    if (sheaf_config.stats) {
-        keep_error_output();
-        atexit(print_stats);
+        atexit(tell_at_exit);
     }
 }
