@@ -13,12 +13,6 @@
 #define SMALL_MOST  1024  /* up to here by the table of small sizes, above by that of large ones */
 #define CLASS_FIRST CACHE_FIRST
 
-#define CLASS_LOG(n) (31 - __builtin_clz((n) <= 128 ? 128u : (unsigned)(n)-1))
-#define CLASS_INDEX(n)                                                                                               \
-    ((n) <= 8     ? 0                                                                                                \
-     : (n) <= 128 ? ((n) + 15) / 16                                                                                  \
-                  : 9 + (CLASS_LOG(n) - 7) * 8 + ((((int)(n)-1) >> (CLASS_LOG(n) - 3)) & 7))
-
 /*
  * Where base is, for the fast paths: they find all they need from there (struct slot_head, the table). Where the slot
  * is mm_cid, cid_base is set, where it is cpu_id, cpu_base is; any_base is in both. Until the first initialisation,
@@ -46,7 +40,13 @@ static inline const struct class_table *class_table(uintptr_t base)
 /* The number of the class's cache; n from 0 to CLASS_MOST. */
 static inline unsigned class_number(size_t n)
 {
-    return CLASS_FIRST + (unsigned)CLASS_INDEX((int)n);
+    unsigned request = (unsigned)n;
+    if (request <= 8)
+        return CLASS_FIRST;
+    if (request <= 128)
+        return CLASS_FIRST + (request + 15) / 16;
+    unsigned log = 31 - (unsigned)__builtin_clz(request - 1);
+    return CLASS_FIRST + 9 + (log - 7) * 8 + ((request - 1) >> (log - 3) & 7);
 }
 
 static inline uint32_t class_size(unsigned number)
