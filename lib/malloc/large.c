@@ -35,47 +35,45 @@ static void zero_dirty(uint32_t unit, size_t n)
     }
 }
 
-/* When the region is full, give back everything that only lies in sheaves, once. */
-static uint32_t run_alloc(uint32_t units, size_t align, bool *zeroed)
+/* In the region; NULL: it has no room. */
+static void *plain_run(size_t n, size_t align, bool zero)
 {
-    uint32_t align_units = align > UNIT_SIZE ? (uint32_t)(align >> UNIT_SHIFT) : 1;
-    if (align >> UNIT_SHIFT >= space.unit_count)
-        return UNIT_NONE;
-    return region_alloc(ARENA_LARGE, units, align_units, zeroed);
-}
-
-void *large_plain_alloc(size_t n, size_t align, bool zero)
-{
-    uint32_t units;
+    uint32_t units, align_units = align > UNIT_SIZE ? (uint32_t)(align >> UNIT_SHIFT) : 1;
     bool zeroed;
-    if (n > PTRDIFF_MAX || align > PTRDIFF_MAX)
+    if (!units_for(n, &units) || align >> UNIT_SHIFT >= space.unit_count)
         return NULL;
-    n += !n; /* a block of its own all the same */
-    zero |= sheaf_config.harden.zero_alloc;
-    cache_decay(slot_current());
-    void *guarded = sheaf_config.harden.guard ? guarded_alloc(n, align, &zeroed) : NULL;
-    if (guarded) {
-        if (zero && !zeroed)
-            zero_dirty((uint32_t)unit_of(guarded), n);
-        return guarded;
-    }
-    if (units_for(n, &units)) {
-        uint32_t unit = run_alloc(units, align, &zeroed);
-        if (unit != UNIT_NONE) {
-            if (zero && !zeroed)
-                zero_dirty(unit, n);
-            return unit_address(unit);
-        }
-    }
-    void *p = outside_alloc(n, align);
-    if (p || !units_for(n, &units) || !cache_trim_all())
-        return p;
-    uint32_t unit = run_alloc(units, align, &zeroed);
+    uint32_t unit = region_alloc(ARENA_LARGE, units, align_units, &zeroed);
     if (unit == UNIT_NONE)
         return NULL;
     if (zero && !zeroed)
         zero_dirty(unit, n);
     return unit_address(unit);
+}
+
+static void *guarded_run(size_t n, size_t align, bool zero)
+{
+    bool zeroed;
+    void *p = guarded_alloc(n, align, &zeroed);
+    if (p && zero && !zeroed)
+        zero_dirty((uint32_t)unit_of(p), n);
+    return p;
+}
+
+/* When the region is full, and there is no room outside, everything that only lies in sheaves is given back, once. */
+void *large_plain_alloc(size_t n, size_t align, bool zero)
+{
+    uint32_t units;
+    if (n > PTRDIFF_MAX || align > PTRDIFF_MAX)
+        return NULL;
+    n += !n; /* a block of its own all the same */
+    zero |= sheaf_config.harden.zero_alloc;
+    cache_decay(slot_current());
+    void *p = sheaf_config.harden.guard ? guarded_run(n, align, zero) : NULL;
+    if (!p)
+        p = plain_run(n, align, zero);
+    if (!p)
+        p = outside_alloc(n, align);
+    return p || !units_for(n, &units) || !cache_trim_all() ? p : plain_run(n, align, zero);
 }
 
 static void release(void *p)
