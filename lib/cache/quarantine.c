@@ -1,4 +1,5 @@
 #include "cache/quarantine.h"
+#include "cache/debug.h"
 #include "cache/harden.h"
 #include "cache/misuse.h"
 #include "os/vm.h"
@@ -35,14 +36,10 @@ void quarantine_init(size_t bytes)
 /* ---- the pattern ---- */
 
 /* The first byte that is not of it; NULL: all are. */
-static const unsigned char *changed_at(const void *object, size_t size)
+static const char *changed_at(const char *object, size_t size)
 {
-    const unsigned char *at = object;
-    if (*at == PATTERN && memcmp(at, at + 1, size - 1) == 0)
-        return NULL;
-    while (*at == PATTERN)
-        at++;
-    return at;
+    size_t first, end;
+    return debug_differs(object, size, PATTERN, &first, &end) ? object + first : NULL;
 }
 
 static bool is_waiting(const void *object)
@@ -58,7 +55,7 @@ static bool is_waiting(const void *object)
 static void release_object(struct kmem_cache *cache, void *object)
 {
     if (!harden_keeps(cache)) {
-        const unsigned char *changed = changed_at(object, cache->slab.size);
+        const char *changed = changed_at(object, cache->slab.size);
         if (unlikely(changed != NULL))
             misuse_report("write to freed memory at", changed, cache->name);
         if (sheaf_config.harden.zero_free)
