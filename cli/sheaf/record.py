@@ -8,6 +8,7 @@ different moments, and whatever is derived from several is clamped at zero.
 from __future__ import annotations
 
 import os
+import re
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -21,6 +22,7 @@ _HEADER = struct.Struct("<8sIIQ8I4QIIQQ4IQ16s32s128s128s")
 _CACHE = struct.Struct("<32sIIIIIIII24Q")
 RUNNING, ENDED = 1, 2
 NODE_SHIFT = 16  # in a cache's flags
+_PID = re.compile("[0-9]{1,18}")
 
 
 @dataclass
@@ -304,7 +306,7 @@ def find(target: str) -> Iterator[Path]:
         if not files:
             raise SheafError(f"{target}: no records here; run a program with `sheaf run --record {target} PROGRAM`")
         yield from files
-    elif target.isdigit() and not os.path.exists(target):
+    elif _PID.fullmatch(target) and not os.path.exists(target):
         yield _of_process(int(target))
     else:
         yield path

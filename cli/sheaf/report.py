@@ -20,7 +20,10 @@ Places = dict[tuple[str, int], str]
 
 def _lines(name: str) -> list[str]:
     try:
-        text = sys.stdin.read() if name == "-" else Path(name).read_text(errors="replace")
+        if name != "-":
+            text = Path(name).read_text(errors="replace")
+        else:  # whatever bytes the program writes between its reports; no standard input has none
+            text = sys.stdin.buffer.read().decode(errors="replace") if sys.stdin else ""
     except OSError as error:
         raise SheafError(f"{name}: {error.strerror}; name the file of SHEAF_DEBUG_LOG, or - for standard input") from error
     return text.splitlines()
@@ -30,7 +33,7 @@ def _ask(tool: str, module: str, offsets: list[int]) -> list[str]:
     """File and line for each offset; one that is not known has none."""
     # What is noted are return addresses: the call is the instruction before.
     asked = "".join(f"{max(offset - 1, 0):#x}\n" for offset in offsets)
-    ran = subprocess.run([tool, "-e", module], input=asked, capture_output=True, text=True, check=False)
+    ran = subprocess.run([tool, "-e", module], input=asked, capture_output=True, text=True, errors="replace", check=False)
     answers = [line.split(" (discriminator")[0] for line in ran.stdout.splitlines()]
     if len(answers) != len(offsets):
         return [""] * len(offsets)

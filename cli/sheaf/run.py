@@ -14,6 +14,7 @@ from sheaf import child, options, preload, record, table
 from sheaf.errors import SheafError
 from sheaf.program import locate, obstacle
 
+FORMS = ("table", "json")
 _PART = "([FZPUTAfzputa]*|-)(,[^,;]+)*"
 _DEBUG = re.compile(f"{_PART}(;{_PART})*")
 
@@ -27,6 +28,8 @@ def _command(program: Path, args: tuple[str, ...], environment: dict[str, str], 
 
 
 def _directory(name: str) -> str:
+    if not name:
+        raise SheafError("--record: an empty name; name a directory that can be written to", 125)
     try:
         os.makedirs(name, exist_ok=True)
     except OSError as error:
@@ -36,8 +39,17 @@ def _directory(name: str) -> str:
     return str(Path(name).resolve())
 
 
+def _program(name: str, stats: str | None) -> Path:
+    try:
+        return locate(name)
+    except SheafError as error:
+        if stats and name in FORMS:  # the next word after an option without a value
+            raise SheafError(f"{name}: no such program; for the form of --stats write --stats={name}", 127) from error
+        raise
+
+
 def _debugged(spec: str) -> str:
-    if not _DEBUG.fullmatch(spec):
+    if not spec or not _DEBUG.fullmatch(spec):
         raise SheafError(f"--debug {spec}: wants letters of F Z P U T A or -, then caches, as in FZPU or FZ,malloc-64", 125)
     return spec
 
@@ -89,7 +101,7 @@ class _Run(click.Command):
               help="Find memory that is misused: letters of F Z P U T A, such as FZPU. The same as --option debug=...")
 @click.option("--record", "directory", metavar="DIR",
               help="Keep each process's counters in DIR/<program>.<pid>.sheaf, to be read at any moment and after a SIGKILL.")
-@click.option("--stats", type=click.Choice(["table", "json"]), metavar="[=table|json]",
+@click.option("--stats", type=click.Choice(FORMS), metavar="[=table|json]",
               help="Print the caches of the program and its children to standard error at the end.")
 @click.option("--no-children", is_flag=True, help="Only the program itself runs on Sheaf, not what it starts.")
 @click.option("--force", is_flag=True, help="Run even a program that Sheaf cannot serve.")
@@ -109,7 +121,7 @@ def run(settings: tuple[str, ...], debug: str | None, directory: str | None, sta
     that cannot be executed, 127 one that was not found. An LD_PRELOAD that is already set is kept, behind ours; with
     --no-children it, too, is for the program alone.
     """
-    program = locate(command[0])
+    program = _program(command[0], stats)
     why = obstacle(program)
     if why and not force:
         raise SheafError(f"{command[0]}: cannot run on Sheaf: {why.reason}; {why.advice} (--force runs it all the same)", 125)
@@ -117,7 +129,7 @@ def run(settings: tuple[str, ...], debug: str | None, directory: str | None, sta
     environment.update(options.parse(setting) for setting in settings)
     if debug is not None:
         environment["SHEAF_DEBUG"] = _debugged(debug)
-    if directory:
+    if directory is not None:
         environment["SHEAF_RECORD"] = _directory(directory)
     if not stats:
         child.execute(_command(program, command, environment, no_children))

@@ -43,9 +43,9 @@ EXPLAINED = [
 
 def _load(targets: Sequence[str]) -> list[Record]:
     """Of a directory, a file that cannot be read is named and left out; one that was named itself is an error."""
-    records = []
+    records: list[Record] = []
     for target in targets:
-        paths = list(record.find(target))
+        paths, before = list(record.find(target)), len(records)
         for path in paths:
             try:
                 records.append(record.read(path))
@@ -53,6 +53,8 @@ def _load(targets: Sequence[str]) -> list[Record]:
                 if len(paths) == 1:
                     raise
                 error.show()
+        if len(records) == before:
+            raise SheafError(f"{target}: none of its {len(paths)} records can be read; run the programs again")
     return records
 
 

@@ -16,7 +16,7 @@ from sheaf.bench.against import changes, machine_differs, past_best, past_old, r
 from sheaf.bench.contestants import Contestant, find_contestants, parse_peer, verify
 from sheaf.bench.exports import Report
 from sheaf.bench.figures import Ratio
-from sheaf.bench.native import parse_result, run_native
+from sheaf.bench.native import listed_tests, parse_result, run_native
 from sheaf.bench.progress import Progress
 from sheaf.bench.runs import KEYS, Outcome, Plan, Result, run_all
 from sheaf.bench.runs import Test as Runnable
@@ -256,6 +256,20 @@ def test_the_death_of_a_program_is_told(code: str, timeout_s: float, said: str) 
         script(code)(Contestant("glibc"), timeout_s)
 
 
+def test_what_a_program_says_in_other_bytes_is_told() -> None:
+    code = "import os, sys; os.write(2, b'no \\xff room'); sys.exit(1)"
+    with pytest.raises(SheafError, match="no \ufffd room"):
+        script(code)(Contestant("glibc"), 60)
+
+
+def test_programs_that_cannot_be_executed_are_told(tmp_path: Path) -> None:
+    program = tmp_path / "bench-micro"
+    program.write_bytes(b"\x7fELF of another machine")
+    program.chmod(0o755)
+    with pytest.raises(SheafError, match=r"--list failed .*Exec format error.*; rebuild"):
+        listed_tests(program, "micro", None, False)
+
+
 def test_rounds_shuffle_and_the_failed_drop_out(tmp_path: Path) -> None:
     line = json.dumps({key: 1 for key in KEYS})
     code = f"import os; me = os.environ['ME']; open({str(tmp_path / 'log')!r}, 'a').write(me); assert me != 'b'; print({line!r})"
@@ -369,6 +383,15 @@ def test_a_missing_program_is_named_with_its_package_and_left_out(tmp_path: Path
     said: list[str] = []
     assert real.real_tests(tmp_path, tmp_path / "work", lambda _: True, said.append) == []
     assert said == ["a: left out: no-such-program not found: apt install some-package"]
+
+
+def test_a_preparation_that_hangs_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sheaf.bench.real.PREPARE_S", 0.1)
+    description = 'package = "p"\n[[test]]\nname = "a"\nwhat = "b"\ncommand = ["true"]\nprepare = "exec sleep 60"'
+    (tmp_path / "x.toml").write_text(description)
+    said: list[str] = []
+    assert real.real_tests(tmp_path, tmp_path / "work", lambda _: True, said.append) == []
+    assert said == ["a: left out: a could not be prepared (took more than 0.1 s)"]
 
 
 # ---- the command ----

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
-from conftest import Run
+from conftest import ROOT, Run
 
 SOURCE = """\
 #include <stdlib.h>
@@ -55,6 +57,15 @@ def test_other_lines_stay_or_go(sheaf: Run, tmp_path: Path) -> None:
     log.write_text("one\nsheaf:     (/no/such/object+0x123)\n")
     assert sheaf("report", str(log)).stdout == log.read_text()
     assert sheaf("report", "--reports-only", str(log)).stdout == "sheaf:     (/no/such/object+0x123)\n"
+
+
+def test_bytes_that_are_no_text_pass() -> None:
+    command = [sys.executable, "-m", "sheaf", "report", "-"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "cli")}
+    done = subprocess.run(command, input=b"\xff\xfe text\n", capture_output=True, env=environment)
+    assert (done.returncode, done.stdout.decode(), done.stderr) == (0, "\ufffd\ufffd text\n", b"")
+    closed = subprocess.run(["sh", "-c", 'exec "$@" <&-', "sh", *command], capture_output=True, env=environment)
+    assert (closed.returncode, closed.stdout, closed.stderr) == (0, b"", b"")
 
 
 def test_no_such_file(sheaf: Run) -> None:

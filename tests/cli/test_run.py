@@ -82,6 +82,20 @@ def test_options(sheaf: Run, library: str) -> None:
     assert "did you mean decay" in sheaf("run", "--option", "decya=5", "true").stderr
 
 
+@pytest.mark.parametrize("option", ["--record", "--debug"])
+def test_an_empty_value_is_a_mistake(sheaf: Run, library: str, option: str) -> None:
+    """As of a variable of the shell that is not set."""
+    done = sheaf("run", option, "", "true")
+    assert (done.returncode, len(done.stderr.splitlines())) == (125, 1)
+    assert done.stderr.startswith(f"sheaf: {option}")
+
+
+def test_a_form_that_stands_apart_from_stats_is_told(sheaf: Run, library: str) -> None:
+    done = sheaf("run", "--stats", "json", "true")
+    assert done.returncode == 127
+    assert done.stderr == "sheaf: json: no such program; for the form of --stats write --stats=json\n"
+
+
 @pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc is not installed")
 def test_programs_that_cannot_be_preloaded(sheaf: Run, library: str, tmp_path: Path) -> None:
     source = tmp_path / "p.c"

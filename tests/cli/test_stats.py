@@ -77,6 +77,20 @@ def test_by_slot_sort_and_diff(sheaf: Run, tmp_path: Path, one: Path) -> None:
     assert next(row for row in rows if row["name"] == "malloc-64")["in_use"] == 500
 
 
+def test_a_directory_without_a_readable_record_is_an_error(sheaf: Run, tmp_path: Path) -> None:
+    for name in ("a.1.sheaf", "b.2.sheaf"):
+        (tmp_path / name).write_bytes(bytes(4096))
+    done = sheaf("stats", str(tmp_path))
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.splitlines()[-1] == f"sheaf: {tmp_path}: none of its 2 records can be read; run the programs again"
+
+
+@pytest.mark.parametrize("name", ["\u00b2", "9" * 5000])
+def test_what_looks_like_a_number_but_is_no_process(sheaf: Run, name: str) -> None:
+    done = sheaf("stats", name)
+    assert (done.returncode, len(done.stderr.splitlines())) == (1, 1)
+
+
 @pytest.mark.parametrize("content", [b"", b"SHEAFREC", b"hello" * 2000])
 def test_files_that_are_no_records(sheaf: Run, tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "bad.sheaf"

@@ -172,7 +172,7 @@ def verify(contestant: Contestant) -> None:
     command = [sys.executable, "-I", "-S", "-c", _WHOSE_MALLOC]
     try:
         done = subprocess.run(
-            command, env=environment, capture_output=True, text=True, check=False, timeout=VERIFY_TIMEOUT_S
+            command, env=environment, capture_output=True, text=True, errors="replace", check=False, timeout=VERIFY_TIMEOUT_S
         )
     except subprocess.TimeoutExpired:
         raise SheafError(f"{contestant.name}: a small program hangs under {contestant.path}; leave it out") from None

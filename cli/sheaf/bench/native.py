@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import os
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,6 +17,7 @@ from sheaf.errors import SheafError
 
 # A line that few programs resemble may be shown, but would flatter an allocator in a mean.
 NOT_IN_MEANS = frozenset({"producer-consumer-blind"})
+LIST_S = 60
 STARTS = 30  # of each contestant in a round
 EMPTY = "empty"  # the yardstick: preloading an object with nothing in it
 
@@ -35,9 +37,13 @@ def parse_result(line: str, test: str) -> Result:
 def captured(command: Sequence[str], environment: dict[str, str], timeout_s: float) -> str:
     """Standard output of one process. Fails with what happened, in words."""
     try:
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=timeout_s)
+        done = subprocess.run(
+            command, env=environment, capture_output=True, text=True, errors="replace", check=False, timeout=timeout_s
+        )
     except subprocess.TimeoutExpired:
         raise SheafError(f"took more than {timeout_s:g} s") from None
+    except OSError as error:
+        raise SheafError(f"{command[0]}: {error.strerror}") from None
     if done.returncode < 0:
         raise SheafError(f"killed by signal {-done.returncode}")
     if done.returncode != 0:
@@ -59,11 +65,12 @@ def native_test(name: str, suites: tuple[str, ...], what: str, command: Sequence
 
 def listed_tests(program: Path, suite: str, ops: int | None, spread: bool) -> list[Test]:
     """All that a program of many tests lists."""
-    done = subprocess.run([program, "--list"], capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise SheafError(f"{program}: --list failed; rebuild the benchmarks")
+    try:
+        listed = captured([str(program), "--list"], dict(os.environ), LIST_S)
+    except SheafError as error:
+        raise SheafError(f"{program}: --list failed ({error.message}); rebuild the benchmarks") from None
     options = (*(("--ops", str(ops)) if ops else ()), *(("--spread",) if spread else ()))
-    rows = (line.partition("\t") for line in done.stdout.splitlines())
+    rows = (line.partition("\t") for line in listed.splitlines())
     return [native_test(name, (suite,), what, (program, name, *options)) for name, _, what in rows]
 
 

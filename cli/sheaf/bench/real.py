@@ -40,10 +40,13 @@ def _program(name: str, package: str) -> Path:
 def _prepare(name: str, script: str, directory: Path, environment: dict[str, str]) -> None:
     """Once, plain."""
     directory.mkdir(parents=True, exist_ok=True)
-    done = subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", script], cwd=directory, env=environment, capture_output=True, text=True,
-        check=False, timeout=PREPARE_S, stdin=subprocess.DEVNULL,
-    )  # fmt: skip
+    try:
+        done = subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", script], cwd=directory, env=environment, capture_output=True, text=True,
+            errors="replace", check=False, timeout=PREPARE_S, stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        raise Unfit(f"{name} could not be prepared (took more than {PREPARE_S} s)") from None
     if done.returncode != 0:
         said = done.stderr.strip().splitlines() or [f"status {done.returncode}"]
         raise Unfit(f"{name} could not be prepared ({said[-1]})")

@@ -17,7 +17,7 @@ from sheaf.bench.runs import Result
 from sheaf.bench.whole import Command
 from sheaf.errors import SheafError
 
-START_S = 20
+START_S = 60
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ def _peak_kib(pid: int) -> int:
 def _ask(server: Server, words: Sequence[str], timeout_s: float) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         words, env=dict(server.command.environment), cwd=server.command.directory, capture_output=True, text=True,
-        check=False, timeout=timeout_s, stdin=subprocess.DEVNULL,
+        errors="replace", check=False, timeout=timeout_s, stdin=subprocess.DEVNULL,
     )  # fmt: skip
 
 
@@ -108,8 +108,8 @@ def run_server(server: Server, contestant: Contestant, timeout_s: float) -> Resu
         _ask(server, server.stop, START_S)
         process.wait(START_S)
         return result
-    except subprocess.TimeoutExpired:
-        raise SheafError(f"took more than {timeout_s:g} s") from None
+    except subprocess.TimeoutExpired as error:
+        raise SheafError(f"took more than {error.timeout:g} s") from None
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
