@@ -214,7 +214,7 @@ static void set_choice(struct sheaf_config *config, enum option_index which, con
     complain(&table[which], value, wanted.text);
 }
 
-static void set(struct sheaf_config *config, enum option_index which, const char *value)
+static noinline_cold void set(struct sheaf_config *config, enum option_index which, const char *value)
 {
     const struct option *option = &table[which];
     if (option->kind == choice) {
@@ -247,7 +247,7 @@ static bool matches(const char *variable, const char *name)
     return *variable == '=';
 }
 
-static void unknown(const char *variable)
+static noinline_cold void unknown(const char *variable)
 {
     struct message m = {.length = 0};
     message_text(&m, "sheaf: ");

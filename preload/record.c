@@ -34,7 +34,7 @@
  */
 static struct sheaf_record_header *header;
 static uint32_t *alive;
-static char path[512];
+static large_table char path[512];
 
 static const char names[] =
 #define SHEAF_SLOT_COUNTERS(name, help) #name "\0"

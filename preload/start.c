@@ -14,14 +14,21 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-/* glibc's, in libc_nonshared.a under the name pthread_atfork; the handle makes it stay with this object. */
+/*
+ * This object's name for itself, which the start files would define: libc's atexit and atfork note it. We never go
+ * away before the program does.
+ */
+extern hidden void *__dso_handle;
+void *__dso_handle = &__dso_handle;
+
+/* glibc's, in libc_nonshared.a under the name pthread_atfork. */
 extern int __register_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void), void *handle);
-extern void *__dso_handle;
 
 static void fork_child(void)
 {
     cache_fork_child();
-    record_fork_child();
+    if (sheaf_config.record[0])
+        record_fork_child();
 }
 
 /*
@@ -104,13 +111,13 @@ static void tell_at_exit(void)
         malloc_stats();
     if (sheaf_config.validate || sheaf_config.leaks)
         debug_at_exit();
-    if (fail_is_on())
+    if (fail_is_on)
         fail_tell();
 }
 
 /*
- * At the first allocation, not at load: a program that never allocates then does not even touch our code (70 KiB
- * resident for /bin/true). Such a program has no record either.
+ * At the first allocation, not at load: a program that never allocates then does not even touch our code. Such a
+ * program has no record either.
  */
 void sheaf_started(void)
 {
@@ -122,7 +129,7 @@ void sheaf_started(void)
         record_start();
         atexit(record_end);
     }
-    if (sheaf_config.stats || sheaf_config.validate || sheaf_config.leaks || fail_is_on()) {
+    if (sheaf_config.stats || sheaf_config.validate || sheaf_config.leaks || fail_is_on) {
         keep_error_output();
         atexit(tell_at_exit);
     }

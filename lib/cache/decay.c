@@ -36,7 +36,8 @@ static void empty_barn(struct kmem_cache *cache, struct barn *barn, uint64_t obj
 void cache_drain_locked(struct kmem_cache *cache)
 {
     takeover(cache, 0, read_once(slot_top), TAKEOVER_EMPTY);
-    quarantine_drain(cache);
+    if (unlikely(sheaf_config.harden.quarantine))
+        quarantine_drain(cache);
     for (int i = 0; i < DOMAINS; i++)
         empty_barn(cache, cache_barn(cache, i), UINT64_MAX);
     slab_shrink(&cache->slab);
@@ -67,7 +68,8 @@ void cache_fold_all(void)
 size_t cache_trim_all(void)
 {
     atomic_fetch_add_explicit(&trims, 1, memory_order_relaxed);
-    quarantine_drain(NULL);
+    if (unlikely(sheaf_config.harden.quarantine))
+        quarantine_drain(NULL);
     for (unsigned i = CACHE_FIRST; i < cache_top; i++)
         cache_drain(&caches[i]);
     return region_purge(true);
@@ -129,7 +131,8 @@ static uint64_t decay_cache(struct kmem_cache *cache, enum why why)
 
 static void decay(enum why why)
 {
-    rcu_age();
+    if (unlikely(rcu_kick))
+        rcu_age();
     if (!lock_acquire(&takeover_lock))
         return;
     for (unsigned i = CACHE_FIRST; i < cache_top; i++)

@@ -18,15 +18,15 @@ struct pattern {
 };
 
 static struct {
-    bool on, quiet, seeded;
+    bool quiet, seeded;
     unsigned patterns;
     struct pattern caches[PATTERNS];
     uint64_t probability, interval, times, after, nth, space, size_least, size_most, seed;
 } spec;
 
-static char list_copy[512];
+static large_table char list_copy[512];
 static _Atomic uint64_t calls, failed, space_used;
-bool fail_large;
+bool fail_is_on, fail_large;
 
 /* ---- the list ---- */
 
@@ -137,16 +137,11 @@ const char *fail_configure(const char *list)
     spec.interval = 1;
     spec.times = spec.size_most = UINT64_MAX;
     const char *wrong = *list ? read_list(list_copy, &here) : "wants NAME=VALUE,..., such as nth=1";
-    spec.on = !wrong && here;
-    if (spec.on && !spec.seeded && spec.probability != ALWAYS)
+    fail_is_on = !wrong && here;
+    if (fail_is_on && !spec.seeded && spec.probability != ALWAYS)
         spec.seed = random_seed() % 1000000000;
     fail_large = fail_concerns(FAIL_LARGE, false);
     return wrong;
-}
-
-bool fail_is_on(void)
-{
-    return spec.on;
 }
 
 bool fail_concerns(const char *cache, bool marked)
@@ -154,7 +149,7 @@ bool fail_concerns(const char *cache, bool marked)
     bool found = marked || !spec.patterns;
     for (unsigned i = 0; i < spec.patterns && !found; i++)
         found = text_matches(spec.caches[i].text, spec.caches[i].length, cache);
-    return spec.on && found;
+    return fail_is_on && found;
 }
 
 /* ---- each allocation ---- */

@@ -26,7 +26,7 @@ extern hidden bool fail_large;
 bool fail_now(const char *cache, size_t size);
 
 /* Whether failures are on, and the line at the end that says how many there were (none where nothing was counted). */
-bool fail_is_on(void);
+extern hidden bool fail_is_on;
 void fail_tell(void);
 
 #endif

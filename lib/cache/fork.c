@@ -111,8 +111,10 @@ void cache_fork_child(void)
         free_held_slots();
         lock_reset(&takeover_lock);
     }
-    rcu_fork_child(); /* knows no lock */
+    if (unlikely(rcu_kick))
+        rcu_fork_child(); /* knows no lock */
     if (took_setup || !lock_held_by_self(&cache_setup_lock))
         lock_reset(&cache_setup_lock);
-    helper_forget();
+    if (unlikely(sheaf_config.helper))
+        helper_forget();
 }

@@ -64,12 +64,6 @@ const char *harden_configure(const char *list, struct harden_config *config)
 
 /* ---- objects ---- */
 
-bool harden_objects(void)
-{
-    const struct harden_config *on = &sheaf_config.harden;
-    return on->zero_free || on->zero_alloc || on->quarantine;
-}
-
 /* What a constructor made survives free, as does what RCU readers may look at, and what debugging put there. */
 bool harden_keeps(const struct kmem_cache *cache)
 {

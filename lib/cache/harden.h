@@ -18,7 +18,11 @@ struct kmem_cache;
 const char *harden_configure(const char *list, struct harden_config *config);
 
 /* Whether objects of the caches are handled one by one, by the two below. */
-bool harden_objects(void);
+static inline bool harden_objects(void)
+{
+    const struct harden_config *on = &sheaf_config.harden;
+    return on->zero_free || on->zero_alloc || on->quarantine;
+}
 
 /* Whether the contents of the cache's free objects must stay as they are. */
 bool harden_keeps(const struct kmem_cache *cache);

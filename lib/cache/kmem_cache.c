@@ -2,6 +2,8 @@
 #include "cache/alias.h"
 #include "cache/debug.h"
 #include "cache/detour.h"
+#include "cache/fail.h"
+#include "cache/harden.h"
 #include "cache/node.h"
 #include "cache/quarantine.h"
 #include "cache/sample.h"
@@ -22,8 +24,8 @@
 #define FOLD_SELDOM      4096 /* 0.02 ns an operation */
 #define FOLD_RECORDED    1024 /* a record is behind by at most so many operations for each slot and cache */
 
-struct kmem_cache caches[CACHE_MAX];
-struct barn cache_barns[DOMAINS][CACHE_MAX];
+large_table struct kmem_cache caches[CACHE_MAX];
+large_table struct barn cache_barns[DOMAINS][CACHE_MAX];
 unsigned cache_top = CACHE_FIRST;
 bool cache_layer_ready;
 char *counters_base;
@@ -182,7 +184,8 @@ void cache_setup(unsigned number, const char *name, uint32_t object_size, uint32
     cache->flags = flags;
     cache->object_size = object_size;
     cache->slab.ctor = args ? args->ctor : NULL;
-    cache->detour = detour_for(name, flags);
+    bool seldom = flags & DEBUG_FLAGS || fail_is_on || harden_objects(); /* nobody else touches that code */
+    cache->detour = unlikely(seldom) ? detour_for(name, flags) : 0;
     cache->sampled = is_malloc && sheaf_config.harden.sample && !(cache->detour & DETOUR_DEBUG);
     if (unlikely(cache->detour & DETOUR_DEBUG))
         size = debug_layout(cache, object_size, align);

@@ -36,7 +36,7 @@ void node_setup(struct kmem_cache *cache)
 }
 
 /* Two threads may do this at once: both write the same, and the size, which tells that it is done, last. */
-struct kmem_cache *node_sibling(const struct kmem_cache *cache, unsigned index)
+apart struct kmem_cache *node_sibling(const struct kmem_cache *cache, unsigned index)
 {
     struct kmem_cache *sibling = cache_sibling(cache, index);
     const struct kmem_cache *first = cache_sibling(cache, 0);
@@ -77,7 +77,7 @@ int node_of_slot(unsigned slot)
     return likely(node) ? (int)node - 1 : find_node(slot);
 }
 
-bool node_enter(struct kmem_cache **cache, unsigned slot)
+apart bool node_enter(struct kmem_cache **cache, unsigned slot)
 {
     static _Atomic unsigned turns;
     int node = node_of_slot(slot);
@@ -89,18 +89,18 @@ bool node_enter(struct kmem_cache **cache, unsigned slot)
     return true;
 }
 
-struct kmem_cache *node_near_any(struct kmem_cache *cache, unsigned slot)
+apart struct kmem_cache *node_near_any(struct kmem_cache *cache, unsigned slot)
 {
     node_enter(&cache, slot);
     return cache;
 }
 
-bool node_is_far(const struct kmem_cache *cache, unsigned slot)
+apart bool node_is_far(const struct kmem_cache *cache, unsigned slot)
 {
     return node_of_slot(slot) != cache->slab.node;
 }
 
-struct barn *node_barn(const struct kmem_cache *cache, unsigned slot)
+apart struct barn *node_barn(const struct kmem_cache *cache, unsigned slot)
 {
     if (!node_is_far(cache, slot))
         return cache_barn(cache, slot_domain());
@@ -119,7 +119,7 @@ static bool put_home(struct kmem_cache *cache, unsigned slot, struct sheaf *shea
     return barn_put(barn, sheaf, barn_limit(barn, cache->barn_least));
 }
 
-void node_send(struct kmem_cache *cache, unsigned slot, struct sheaf *sheaf)
+apart void node_send(struct kmem_cache *cache, unsigned slot, struct sheaf *sheaf)
 {
     if (sheaf->count && put_home(cache, slot, sheaf)) {
         count(slot, cache->number, COUNT_outbound_barn, 1);
@@ -130,7 +130,7 @@ void node_send(struct kmem_cache *cache, unsigned slot, struct sheaf *sheaf)
     cache_empty_sheaf(cache, slot, sheaf, node_barn(cache, slot));
 }
 
-bool node_free(struct kmem_cache *cache, unsigned slot, void *object)
+apart bool node_free(struct kmem_cache *cache, unsigned slot, void *object)
 {
     uintptr_t id = SLOT_ID(cache->number);
     count(slot, cache->number, COUNT_remote_free, 1);
@@ -166,7 +166,7 @@ static void *from_barns(struct kmem_cache *cache)
     return NULL;
 }
 
-void *node_alloc_elsewhere(struct kmem_cache *cache, unsigned slot)
+apart void *node_alloc_elsewhere(struct kmem_cache *cache, unsigned slot)
 {
     for (unsigned k = 1; k < cache->nodes; k++) {
         struct kmem_cache *other = cache_sibling(cache, (cache->slab.node + k) % cache->nodes);
@@ -184,7 +184,7 @@ void *node_alloc_elsewhere(struct kmem_cache *cache, unsigned slot)
     return NULL;
 }
 
-void *node_defrag(struct kmem_cache *cache, unsigned slot)
+apart void *node_defrag(struct kmem_cache *cache, unsigned slot)
 {
     static _Atomic unsigned turns;
     const struct slot_words *words = slot_words(slot, SLOT_ID(cache->number));
@@ -208,7 +208,7 @@ static void *alloc_on(struct kmem_cache *cache)
     return raw && unlikely(cache->detour) ? detour_present(cache, raw, cache->object_size, 1) : raw;
 }
 
-sheaf_export void *kmem_cache_alloc_node(struct kmem_cache *cache, gfp_t flags, int node)
+sheaf_export apart void *kmem_cache_alloc_node(struct kmem_cache *cache, gfp_t flags, int node)
 {
     int index = cache->nodes ? numa_index_of(node) : -1;
     bool fails = unlikely(cache->detour & DETOUR_FAIL);

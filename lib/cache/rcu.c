@@ -36,14 +36,14 @@ void (*rcu_free_large)(void *p);
 size_t (*rcu_large_size)(void *p);
 
 /* Which slots (number % 64) hold something for a cache, and which caches have such slots: what a look must visit. */
-static _Atomic uint64_t slots_of[CACHE_MAX];
-static _Atomic uint64_t caches_with[CACHE_MAX / 64];
+static large_table _Atomic uint64_t slots_of[CACHE_MAX];
+static large_table _Atomic uint64_t caches_with[CACHE_MAX / 64];
 
 static sheaf_stack sealed;     /* waiting for a grace period to begin */
 static struct sheaf *in_grace; /* linked by `link`; of who is between rcu_collect() and rcu_finish() */
 static bool slabs_in_grace;
-static _Atomic uint64_t waiting[CACHE_MAX]; /* objects in sealed sheaves */
-static _Atomic uint64_t bytes, sheaves;     /* in sealed sheaves, and large blocks from their free on */
+static large_table _Atomic uint64_t waiting[CACHE_MAX]; /* objects in sealed sheaves */
+static _Atomic uint64_t bytes, sheaves;                 /* in sealed sheaves, and large blocks from their free on */
 static uint64_t grace_periods;
 static _Atomic uint64_t waits, lost;
 
@@ -202,8 +202,7 @@ unsigned rcu_seal(const struct kmem_cache *cache, uint32_t age_ms)
 
 void rcu_age(void)
 {
-    if (rcu_kick)
-        seal_all(sheaf_config.rcu_age_ms, false);
+    seal_all(sheaf_config.rcu_age_ms, false);
 }
 
 /* ---- taking objects ---- */
@@ -477,8 +476,6 @@ static void collects_anew(unsigned slot, unsigned number)
  */
 void rcu_fork_child(void)
 {
-    if (!rcu_kick)
-        return;
     bytes = sheaves = 0;
     for (unsigned number = 0; number < cache_top; number++) {
         waiting[number] = 0;

@@ -51,7 +51,7 @@ bool rcu_collect(void);
 /* A grace period has passed since: give it all back. Not for signal handlers. */
 void rcu_finish(void);
 
-/* Seal what is old; for slow paths, now and then. */
+/* Seal what is old; for slow paths, now and then, once rcu_kick is set. */
 void rcu_age(void);
 
 /* Whether anything of the cache waits; exact when nobody frees. */
@@ -60,7 +60,7 @@ bool rcu_waits(const struct kmem_cache *cache);
 /* Objects of the cache that wait, exact when it is quiet. */
 uint64_t rcu_objects(const struct kmem_cache *cache);
 
-/* In the child of a fork: nobody else holds anything. `cache` numbers below cache_top. */
+/* In the child of a fork, if rcu_kick is set: nobody else holds anything. `cache` numbers below cache_top. */
 void rcu_fork_child(void);
 
 /* A caller waited because of the limit, or an object was lost. */

@@ -13,9 +13,9 @@ uint64_t slot_fold_start;
 
 const struct rseq_area *counters_area;
 
-static unsigned lock_slots;      /* slots in use without rseq */
-static bool lock_slots_of_nodes; /* slot s is of node s % numa.count */
-static uint8_t cpu_domain[8192]; /* one more than the domain, 0: not asked yet */
+static unsigned lock_slots;                  /* slots in use without rseq */
+static bool lock_slots_of_nodes;             /* slot s is of node s % numa.count */
+static large_table uint8_t cpu_domain[8192]; /* one more than the domain, 0: not asked yet */
 static unsigned domain_llc[DOMAINS];
 static _Atomic unsigned domains;
 
@@ -43,7 +43,7 @@ void slot_init(bool rseq, bool own, bool want_cid, bool cpu_id_only, uint32_t fo
 }
 
 /* Staged: which slots are writable. Two threads may do the same work once. */
-static _Atomic uint64_t committed[8192 / 64];
+static large_table _Atomic uint64_t committed[8192 / 64];
 
 bool slot_writable(unsigned slot)
 {

@@ -20,7 +20,7 @@
 
 static bool started; /* without libc's rseq, the fast paths' limits do not tell */
 
-static noinline_cold bool start(void)
+static __attribute__((noinline)) bool start(void)
 {
     if (!cache_layer_init()) /* which kmem_cache_create() may have called before us */
         return false;
@@ -78,7 +78,7 @@ static void *no_memory(void)
 }
 
 /* Requests that are made to fail, and those that are served from elsewhere. */
-static noinline_cold bool class_watches(unsigned number, size_t n, size_t align, void **p)
+static __attribute__((noinline)) bool class_watches(unsigned number, size_t n, size_t align, void **p)
 {
     const struct kmem_cache *cache = class_cache(number);
     *p = NULL;
@@ -302,7 +302,7 @@ void *malloc_resize(void *p, size_t n)
 
 /* ---- totals ---- */
 
-void malloc_totals(struct malloc_totals *totals)
+apart void malloc_totals(struct malloc_totals *totals)
 {
     *totals = (struct malloc_totals){0};
     if (!cache_layer_ready)

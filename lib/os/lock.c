@@ -51,7 +51,7 @@ static void sleep_for(struct lock *lock)
     }
 }
 
-noinline_cold bool lock_acquire_slow(struct lock *lock)
+__attribute__((noinline)) bool lock_acquire_slow(struct lock *lock)
 {
     if (lock_held_by_self(lock))
         return false;
@@ -68,7 +68,7 @@ noinline_cold bool lock_acquire_slow(struct lock *lock)
  * Wake all: a single one that is woken may go into a signal handler and wait there for another lock, whose holder (in
  * fork) sleeps on this one.
  */
-noinline_cold void lock_wake(struct lock *lock)
+__attribute__((noinline)) void lock_wake(struct lock *lock)
 {
     sys_call3(SYS_futex, (long)futex_of(lock), FUTEX_WAKE_PRIVATE, INT32_MAX);
 }

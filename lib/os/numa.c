@@ -13,7 +13,7 @@
 struct numa numa = {.count = 1};
 
 /* One more than the index that a node without an index of its own is taken for, 0: not asked yet. */
-static uint8_t nearest[MASK_BITS];
+static large_table uint8_t nearest[MASK_BITS];
 
 static bool mask_has(const unsigned long *mask, unsigned node)
 {
@@ -118,7 +118,7 @@ static unsigned nearest_index(unsigned node)
     return index - 1u;
 }
 
-unsigned numa_here(unsigned *cpu)
+apart unsigned numa_here(unsigned *cpu)
 {
     unsigned node = 0;
     if (numa.pretend) {
@@ -131,7 +131,7 @@ unsigned numa_here(unsigned *cpu)
     return own >= 0 ? (unsigned)own : nearest_index(node);
 }
 
-int numa_index_of(int node)
+apart int numa_index_of(int node)
 {
     return node < 0 ? -1 : own_index((unsigned)node);
 }
@@ -153,7 +153,7 @@ static unsigned nth_of(const unsigned long *mask, unsigned n, unsigned otherwise
 }
 
 /* Interleaving is by object, other policies want the local node where they allow it. */
-unsigned numa_by_policy(unsigned local, unsigned turn)
+apart unsigned numa_by_policy(unsigned local, unsigned turn)
 {
     unsigned long mask[MASK_WORDS] = {0};
     int mode = numa.pretend ? MPOL_DEFAULT : task_policy(mask);
@@ -165,7 +165,7 @@ unsigned numa_by_policy(unsigned local, unsigned turn)
 }
 
 /* The node's number stays what it is when the process is moved to other nodes: memory is then placed locally. */
-void numa_place(void *at, size_t size, unsigned index)
+apart void numa_place(void *at, size_t size, unsigned index)
 {
     unsigned long mask[MASK_WORDS] = {0};
     unsigned node = numa.node[index];
@@ -175,7 +175,7 @@ void numa_place(void *at, size_t size, unsigned index)
     sys_call(SYS_mbind, (long)at, (long)size, MPOL_PREFERRED | MPOL_F_STATIC_NODES, (long)mask, MASK_BITS, 0);
 }
 
-void numa_interleave(void *at, size_t size)
+apart void numa_interleave(void *at, size_t size)
 {
     unsigned long mask[MASK_WORDS] = {0};
     if (sys_call(SYS_get_mempolicy, 0, (long)mask, MASK_BITS, 0, MPOL_F_MEMS_ALLOWED, 0) == 0)

@@ -4,9 +4,9 @@
 #include <sys/auxv.h>
 #include <unwind.h>
 
-/* Where this object's code lies, by the linker. */
+/* Where this object lies up to the end of its data, by the linker; its code may be in two segments. */
 extern const char __ehdr_start[] hidden;
-extern const char etext[] hidden;
+extern const char _edata[] hidden;
 
 #define OWN_FRAMES 4 /* at most so many are left out where the allocator is part of the program itself */
 
@@ -18,7 +18,7 @@ struct walk {
 
 static bool own_code(uintptr_t pc)
 {
-    return pc >= (uintptr_t)__ehdr_start && pc < (uintptr_t)etext;
+    return pc >= (uintptr_t)__ehdr_start && pc < (uintptr_t)_edata;
 }
 
 static _Unwind_Reason_Code step(struct _Unwind_Context *context, void *argument)
