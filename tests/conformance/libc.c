@@ -174,11 +174,24 @@ static void *uncancelled(void *unused)
     return unused;
 }
 
+static void *cancelled_behind(void *unused)
+{
+    must(!pthread_cancel(pthread_self()));
+    malloc_stats(); /* no place to be cancelled at, as glibc's */
+    reached = true;
+    pthread_testcancel();
+    return unused;
+}
+
 static void cancellation(void)
 {
     pthread_t t;
+    void *end;
     must(dup2(open("/dev/null", O_WRONLY), 2) == 2);
     must(!pthread_create(&t, NULL, uncancelled, NULL) && !pthread_join(t, NULL) && reached);
+    reached = false;
+    must(!pthread_create(&t, NULL, cancelled_behind, NULL) && !pthread_join(t, &end));
+    must(reached && end == PTHREAD_CANCELED);
 }
 
 static void nowhere_to_print(void)
