@@ -214,9 +214,15 @@ static void fork_child(void)
 /* Handlers to prepare run in reverse: ours, which wait for readers, must come before those that take locks. */
 sheaf_export int sheaf_rcu_handle_fork(void)
 {
+    static _Atomic bool done; /* twice, fork() would wait for a lock that it has */
+    if (atomic_exchange(&done, true))
+        return 0;
     for (unsigned i = 0; i < core_count; i++)
         cores[i]->tune(0, 0); /* registers its own, if it did not */
-    return -pthread_atfork(fork_prepare, fork_parent, fork_child);
+    int error = pthread_atfork(fork_prepare, fork_parent, fork_child);
+    if (error)
+        atomic_store(&done, false);
+    return -error;
 }
 
 sheaf_export void sheaf_rcu_tune(size_t limit, unsigned age_ms)

@@ -68,7 +68,7 @@ int sheaf_rcu_flavor(const struct rcu_flavor_struct *flavor);
 /*
  * Register liburcu's handlers for fork(): those of call_rcu() and, for bp, of the flavour itself. Only in programs
  * that do not call them themselves, and before the first fork; fork() must not be called in a read-side section then.
- * 0, or an error of pthread_atfork(), negative.
+ * 0, or an error of pthread_atfork(), negative. Further calls do nothing.
  */
 int sheaf_rcu_handle_fork(void);
 
