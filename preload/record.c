@@ -325,7 +325,7 @@ void record_start(void)
     *alive = 1;
     if (!map_file())
         return;
-    /* what was counted before; nothing else runs at load */
+    /* what was counted before; as a rule nothing else runs at the first allocation */
     for (unsigned slot = 0; slot < slot_top; slot++)
         memcpy(at(header->slots_offset) + slot * COUNTER_BLOCK, counters_base + slot * COUNTER_BLOCK,
                (size_t)cache_top * COUNTER_STRIDE);

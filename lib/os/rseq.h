@@ -50,6 +50,15 @@ enum rseq_owner rseq_probe(bool own, bool want_cid, struct rseq_area *area, bool
 /* Under RSEQ_OWN every thread has to register, once; true when it is or was. */
 bool rseq_register_thread(const struct rseq_area *area);
 
+/* Labels in all sections: 1 first instruction, 2 behind the commit, 3 descriptor, 4 abort handler, 5 entry. */
+#define RSEQ_DESCRIPTOR                                                                                              \
+    ".pushsection __rseq_cs, \"aw\"\n\t"                                                                             \
+    ".balign 32\n"                                                                                                   \
+    "3:\n\t"                                                                                                         \
+    ".long 0, 0\n\t"                                                                                                 \
+    ".quad 1f, 2f - 1f, 4f\n\t"                                                                                      \
+    ".popsection\n"
+
 #if defined(SHEAF_NO_RSEQ)
 #define SHEAF_HAVE_RSEQ 0
 #elif defined(__x86_64__)

@@ -4,15 +4,6 @@
 
 #define RSEQ_SIGNATURE 0x53053053 /* what glibc registered with; must stand before each abort handler */
 
-/* Labels in all of them: 1 first instruction, 2 behind the commit, 3 the descriptor, 4 the abort handler, 5 entry. */
-#define RSEQ_DESCRIPTOR                                                                                              \
-    ".pushsection __rseq_cs, \"aw\"\n\t"                                                                             \
-    ".balign 32\n"                                                                                                   \
-    "3:\n\t"                                                                                                         \
-    ".long 0, 0\n\t"                                                                                                 \
-    ".quad 1f, 2f - 1f, 4f\n\t"                                                                                      \
-    ".popsection\n"
-
 #define RSEQ_ABORT                                                                                                   \
     ".pushsection .text.rseq_abort, \"ax\"\n\t"                                                                      \
     ".byte 0x0f, 0xb9, 0x3d\n\t" /* ud1 with the signature as its operand: disassemblers stay in step */             \
