@@ -3,6 +3,7 @@
 #include "malloc/malloc.h"
 #include "malloc/classes.h"
 #include "cache/node.h"
+#include "cache/stash.h"
 #include "os/vm.h"
 
 #include <errno.h>
@@ -62,6 +63,7 @@ sheaf_export int mallopt(int parameter, int value)
         if (value >= 0) {
             sheaf_config.keep = (size_t)value;
             region_keep((size_t)value);
+            stash_keep((size_t)value);
         }
         return 1;
     case M_MXFAST:

@@ -3,6 +3,7 @@
 #include "cache/node.h"
 #include "cache/quarantine.h"
 #include "cache/rcu.h"
+#include "cache/stash.h"
 #include "cache/takeover.h"
 #include "os/clock.h"
 
@@ -72,6 +73,7 @@ size_t cache_trim_all(void)
         quarantine_drain(NULL);
     for (unsigned i = CACHE_FIRST; i < cache_top; i++)
         cache_drain(&caches[i]);
+    stash_flush();
     return region_purge(true);
 }
 
@@ -148,6 +150,8 @@ static void decay(enum why why)
     atomic_store_explicit(&last_held, held, memory_order_relaxed);
     atomic_store_explicit(&last_step_ms, clock_ms(), memory_order_relaxed);
     lock_release(&takeover_lock);
+    if (why == AGED)
+        stash_flush();
     region_purge(false);
 }
 

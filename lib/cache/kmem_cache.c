@@ -7,6 +7,7 @@
 #include "cache/node.h"
 #include "cache/quarantine.h"
 #include "cache/sample.h"
+#include "cache/stash.h"
 #include "cache/takeover.h"
 #include "cache/debug_spec.h"
 #include "os/cpu.h"
@@ -82,6 +83,7 @@ static bool init_locked(void)
         tiny_init();
     node_init();
     region_init(sheaf_config.keep, sheaf_config.decay_ms);
+    stash_init(sheaf_config.keep);
     huge_init(sheaf_config.huge && !sheaf_config.harden.guard);
     guard_on = sheaf_config.harden.guard;
     if (sheaf_config.harden.sample)

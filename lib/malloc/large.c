@@ -3,6 +3,7 @@
 #include "cache/kmem_cache.h"
 #include "cache/misuse.h"
 #include "cache/quarantine.h"
+#include "cache/stash.h"
 #include "malloc/guarded.h"
 #include "os/vm.h"
 #include "region/guard.h"
@@ -42,7 +43,10 @@ static void *plain_run(size_t n, size_t align, bool zero)
     bool zeroed;
     if (!units_for(n, &units) || align >> UNIT_SHIFT >= space.unit_count)
         return NULL;
-    uint32_t unit = region_alloc(ARENA_LARGE, units, align_units, &zeroed);
+    uint32_t unit = align <= UNIT_SIZE ? stash_take(units) : UNIT_NONE;
+    if (unit != UNIT_NONE)
+        return zero ? memset(unit_address(unit), 0, n) : unit_address(unit);
+    unit = region_alloc(ARENA_LARGE, units, align_units, &zeroed);
     if (unit == UNIT_NONE)
         return NULL;
     if (zero && !zeroed)
@@ -142,7 +146,7 @@ void large_plain_free(void *p)
     cache_decay(slot_current());
     if (unlikely(sheaf_config.harden.large))
         free_hardened(p);
-    else
+    else if (!stash_put((uint32_t)unit))
         region_free((uint32_t)unit);
 }
 
@@ -163,11 +167,17 @@ static size_t large_room(const void *p)
     return (size_t)space.units[unit].length << UNIT_SHIFT;
 }
 
-void large_totals(uint64_t *bytes, uint64_t *blocks)
+struct large_totals large_totals(void)
 {
-    uint64_t aside = atomic_load(&guarded_units) << UNIT_SHIFT;
-    *bytes = (read_once(region_stats.large_units) << UNIT_SHIFT) - aside - atomic_load(&quarantine_large_bytes);
-    *blocks = read_once(region_stats.large_blocks) - atomic_load(&quarantine_large_blocks);
+    struct stash_totals stash = stash_totals();
+    uint64_t units = read_once(region_stats.large_units) - stash.units - atomic_load(&guarded_units);
+    return (struct large_totals){
+        .bytes = (units << UNIT_SHIFT) - atomic_load(&quarantine_large_bytes),
+        .blocks = read_once(region_stats.large_blocks) - stash.runs - atomic_load(&quarantine_large_blocks),
+        .allocs = read_once(region_stats.large_alloc) + stash.taken,
+        .frees = read_once(region_stats.large_free) + stash.taken + stash.runs,
+        .warm_bytes = (read_once(region_stats.warm_units) + stash.units) << UNIT_SHIFT,
+    };
 }
 
 size_t large_size(const void *p)

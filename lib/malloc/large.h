@@ -17,8 +17,13 @@ void *large_resize(void *p, size_t n);
 /* Bytes of a live block; 0 when p is not the start of one. */
 size_t large_size(const void *p);
 
-/* Bytes and number of the blocks in use, without guards and what waits in quarantine. */
-void large_totals(uint64_t *bytes, uint64_t *blocks);
+/* Of the blocks in use, without guards and what waits in quarantine; and how many there ever were. */
+struct large_totals {
+    uint64_t bytes, blocks;
+    uint64_t allocs, frees;
+    uint64_t warm_bytes; /* free and possibly resident; of slabs, too */
+};
+struct large_totals large_totals(void);
 
 /* The same without debugging, for malloc/large_debug.c. */
 void *large_plain_alloc(size_t n, size_t align, bool zero);

@@ -319,7 +319,9 @@ apart void malloc_totals(struct malloc_totals *totals)
         totals->free_in_slabs += read_once(cache->slab.free) * cache->slab.size;
     }
     totals->slab_bytes = read_once(region_stats.slab_units) << UNIT_SHIFT;
-    large_totals(&totals->large_bytes, &totals->large_count);
-    totals->warm_bytes = read_once(region_stats.warm_units) << UNIT_SHIFT;
+    struct large_totals large = large_totals();
+    totals->large_bytes = large.bytes;
+    totals->large_count = large.blocks;
+    totals->warm_bytes = large.warm_bytes;
     totals->outside_bytes = outside_bytes() + sample_live();
 }

@@ -3,7 +3,8 @@
  * moving the threads between CPUs, by fork, by trimming. Every block is filled with a stamp of its address and size
  * and checked before it is freed or resized: two owners of one block, or a lost write, show as a wrong stamp.
  *
- * stress MODE [--seconds S] [--seed N]; modes: threads, signals, migrate, fork, trim, all
+ * stress MODE [--seconds S] [--seed N]; modes: threads, signals, migrate, fork, trim, all; large: only blocks that a
+ * slot may keep for itself, little of them touched, so that much happens there
  * Prints "ok" and exits 0, or says what was wrong and aborts. A hang ends by SIGALRM.
  */
 #define _GNU_SOURCE
@@ -30,7 +31,7 @@ struct block {
 };
 
 static struct {
-    bool signals, migrate, fork, trim;
+    bool signals, migrate, fork, trim, large;
     unsigned seconds;
     unsigned long seed;
 } option = {.seconds = 2};
@@ -54,7 +55,8 @@ static void fail(const char *what, const void *at, size_t size)
     abort();
 }
 
-/* First and last 16 bytes and one byte in each page between: enough to see another owner. */
+/* First and last 16 bytes and, unless it is for large blocks, one byte in each page between: enough to see another
+ * owner. */
 static unsigned char stamp(const struct block *b, size_t i)
 {
     return (unsigned char)((uintptr_t)b->at * 31 >> 4 ^ b->size ^ i);
@@ -62,8 +64,9 @@ static unsigned char stamp(const struct block *b, size_t i)
 
 static void each_stamp(struct block *b, bool check)
 {
+    size_t step = option.large ? SIZE_MAX / 2 : 4096;
     for (size_t i = 0; i < b->size; i += i < 16 || i + 16 >= b->size ? 1
-                                         : b->size - i > 4096 + 16   ? 4096
+                                         : b->size - i > step + 16   ? step
                                                                      : b->size - i - 16) {
         if (!check)
             b->at[i] = stamp(b, i);
@@ -75,6 +78,8 @@ static void each_stamp(struct block *b, bool check)
 static size_t random_size(unsigned long *state)
 {
     unsigned long r = next(state);
+    if (option.large)
+        return 33000 + r % 220000;
     unsigned kind = r % 64;
     r >>= 8;
     if (kind < 40)
@@ -89,7 +94,7 @@ static size_t random_size(unsigned long *state)
 static void take(struct block *b, unsigned long *state)
 {
     b->size = random_size(state);
-    unsigned how = next(state) % 16;
+    unsigned how = option.large ? 2 : next(state) % 16;
     size_t align = how == 0 ? (size_t)16 << next(state) % 9 : 1;
     b->at = how == 0 ? aligned_alloc(align, b->size) : how == 1 ? calloc(1, b->size) : malloc(b->size);
     if (!b->at)
@@ -164,7 +169,7 @@ static void *worker(void *argument)
     struct block blocks[BLOCKS] = {{0}};
     unsigned long done = 0;
     while (!atomic_load_explicit(&stop, memory_order_relaxed)) {
-        one_step(blocks, BLOCKS, &state);
+        one_step(blocks, option.large ? 8 : BLOCKS, &state);
         done++;
     }
     for (unsigned i = 0; i < BLOCKS; i++)
@@ -302,6 +307,7 @@ static void parse(int argc, char **argv)
         option.migrate |= all || !strcmp(argv[i], "migrate");
         option.fork |= all || !strcmp(argv[i], "fork");
         option.trim |= all || !strcmp(argv[i], "trim");
+        option.large |= !strcmp(argv[i], "large");
         if (!strcmp(argv[i], "--seconds") && i + 1 < argc)
             option.seconds = (unsigned)atoi(argv[++i]);
         else if (!strcmp(argv[i], "--seed") && i + 1 < argc)

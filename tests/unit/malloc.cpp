@@ -86,6 +86,7 @@ TEST_CASE("alignments")
 
 TEST_CASE("free runs join: a region that was cut up serves a block of its whole size")
 {
+    sheaf_malloc_trim(); // what a slot keeps for itself
     std::vector<void *> blocks;
     for (int i = 0; i < 64; i++)
         blocks.push_back(sheaf_malloc(100000));
@@ -94,9 +95,40 @@ TEST_CASE("free runs join: a region that was cut up serves a block of its whole 
     for (size_t i = 1; i < blocks.size(); i += 2)
         sheaf_free(blocks[i]);
     CHECK(probe_large_units() == 0);
+    sheaf_malloc_trim();
     void *all = sheaf_malloc(64 * 131072);
     CHECK(all == blocks[0]);
     sheaf_free(all);
+}
+
+TEST_CASE("short large blocks that come and go are counted, zeroed and told like others")
+{
+    sheaf_malloc_trim();
+    for (size_t n : {33000, 65536, 131072, 200000, 262144}) {
+        auto *p = static_cast<unsigned char *>(sheaf_malloc(n));
+        REQUIRE(p);
+        uint64_t units = probe_large_units(), allocs = probe_large_allocs(), frees = probe_large_frees();
+        for (int i = 0; i < 100; i++) {
+            std::memset(p, 0xff, n);
+            sheaf_free(p);
+            CHECK(probe_large_units() == 0);
+            p = static_cast<unsigned char *>(sheaf_calloc(1, n));
+            REQUIRE(p);
+            for (size_t k = 0; k < n; k += 509)
+                REQUIRE(p[k] == 0);
+            REQUIRE(p[n - 1] == 0);
+        }
+        CHECK(probe_large_units() == units);
+        CHECK(probe_large_allocs() == allocs + 100);
+        CHECK(probe_large_frees() == frees + 100);
+        sheaf_free(p);
+    }
+    uint64_t allocs = probe_large_allocs(), frees = probe_large_frees();
+    sheaf_malloc_trim();
+    CHECK(probe_warm_bytes() == 0);
+    CHECK(probe_large_allocs() == allocs);
+    CHECK(probe_large_frees() == frees);
+    CHECK(allocs == frees);
 }
 
 TEST_CASE("trim gives back what is free and leaves what is used")

@@ -5,6 +5,7 @@
 #include "cache/node.h"
 #include "cache/takeover.h"
 #include "malloc/classes.h"
+#include "malloc/large.h"
 #include "malloc/malloc.h"
 
 #include <stdlib.h>
@@ -68,12 +69,22 @@ uint32_t probe_class_size(size_t n)
 
 uint64_t probe_large_units(void)
 {
-    return region_stats.large_units;
+    return large_totals().bytes >> UNIT_SHIFT;
+}
+
+uint64_t probe_large_allocs(void)
+{
+    return large_totals().allocs;
+}
+
+uint64_t probe_large_frees(void)
+{
+    return large_totals().frees;
 }
 
 uint64_t probe_warm_bytes(void)
 {
-    return region_stats.warm_units << UNIT_SHIFT;
+    return large_totals().warm_bytes;
 }
 
 unsigned probe_order_for(unsigned capacity)
