@@ -11,6 +11,7 @@ import json
 import os
 import statistics
 import subprocess
+from pathlib import Path
 
 MODES = {
     "default": {},
@@ -28,17 +29,26 @@ def measure(program: str, library: str, test: str, mode: str) -> tuple[float, in
     env = {name: value for name, value in os.environ.items() if not name.startswith("SHEAF_")}
     done = subprocess.run(
         [program, test, "--ops", str(TESTS[test]), "--repetitions", "3"],
-        env={**env, "LD_PRELOAD": library, **MODES[mode]}, stdout=subprocess.PIPE, check=True, text=True,
+        env={**env, "LD_PRELOAD": library, **MODES[mode]}, stdout=subprocess.PIPE, check=False, text=True,
     )  # fmt: skip
+    if done.returncode:
+        raise SystemExit(f"modes.py: {program} {test} in mode {mode}: ended with {done.returncode}; run it by hand to see why")
     out = json.loads(done.stdout)
     return float(out["ns_per_op_min"]), int(out["peak_rss_kib"])
 
 
+def a_file(name: str) -> str:
+    """The loader goes on without an object that is not there, and libc's malloc would be measured."""
+    if not Path(name).is_file():
+        raise argparse.ArgumentTypeError(f"{name}: no such file; build it with meson")
+    return str(Path(name).resolve())
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("program")
-    parser.add_argument("library")
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("program", type=a_file, help="bench-micro of a build")
+    parser.add_argument("library", type=a_file, help="libsheaf-preload.so of the same build")
+    parser.add_argument("--rounds", type=int, choices=range(1, 100), default=3, metavar="N", help="the best of them (default: 3)")
     args = parser.parse_args()
     seen: dict[tuple[str, str], list[tuple[float, int]]] = {}
     for _ in range(args.rounds):

@@ -93,7 +93,10 @@ def main() -> int:
     except callgrind.Missing as error:
         print(f"1..0 # SKIP {error}")
         return 0
-    except (CountError, OSError) as error:
+    except OSError as error:
+        print(f"counts.py: {error.filename}: {error.strerror}; name the object and the programs of a build", file=sys.stderr)
+        return 1
+    except CountError as error:
         print(f"counts.py: {error}", file=sys.stderr)
         return 1
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Runs bench-deferred over threads and capacities, and prints two tables: deferred.py BUILD/bench/seeds/bench-deferred."""
 
+import argparse
 import json
 import os
 import statistics
@@ -13,7 +14,9 @@ KERNEL_PER_MMAP = 0.085 + 0.154  # replacements and empties fetched, before empt
 
 
 def run(program: str, *arguments: str) -> dict[str, float]:
-    done = subprocess.run([program, *arguments], capture_output=True, text=True, check=True)
+    done = subprocess.run([program, *arguments], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(f"deferred.py: {' '.join([program, *arguments])}: {done.stderr.strip() or done.returncode}")
     values: dict[str, float] = json.loads(done.stdout)
     return values
 
@@ -58,11 +61,14 @@ def pairs(program: str) -> None:
 
 
 def main() -> int:
-    if len(sys.argv) != 2:
-        print(__doc__, file=sys.stderr)
-        return 2
-    mmap2(sys.argv[1])
-    pairs(sys.argv[1])
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("program", help="bench-deferred of a build")
+    args = parser.parse_args()
+    if not os.access(args.program, os.X_OK):
+        parser.error(f"{args.program}: no program there; build it with meson, which wants liburcu")
+    program = os.path.abspath(args.program)
+    mmap2(program)
+    pairs(program)
     return 0
 
 

@@ -151,6 +151,8 @@ def main() -> None:
     parser.add_argument("--scale", type=float, default=1, help="share of the operations, for a quick look")
     parser.add_argument("--export", type=Path, metavar="FILE.json", help="every run")
     options = parser.parse_args()
+    if options.rounds < 1 or options.scale <= 0:
+        parser.error("--rounds wants 1 or more, --scale a share above 0")
     if unknown := set(options.parts) - set(PARTS):
         parser.error(f"no part {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}")
     if not (options.programs / "bench-columns").exists():

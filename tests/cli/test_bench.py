@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -392,6 +394,30 @@ def test_a_preparation_that_hangs_is_left_out(tmp_path: Path, monkeypatch: pytes
     said: list[str] = []
     assert real.real_tests(tmp_path, tmp_path / "work", lambda _: True, said.append) == []
     assert said == ["a: left out: a could not be prepared (took more than 0.1 s)"]
+
+
+# ---- scripts beside the command ----
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["modes.py", sys.executable, "/no/such.so"],
+        ["modes.py", "--rounds", "0", sys.executable, sys.executable],
+        ["modes.py", "/bin/false", "/bin/false"],
+        ["seeds/deferred.py", "/no/such"],
+        ["seeds/deferred.py", "/bin/false"],
+        ["seeds/tables.py", "--programs", "/no/such", "batch"],
+        ["seeds/tables.py", "--rounds", "0", "batch"],
+        ["seeds/tables.py", "--scale", "0", "batch"],
+        ["counts/counts.py", "check", "/no/such.so"],
+    ],
+)
+def test_mistakes_in_calling_a_script_are_one_line(words: list[str]) -> None:
+    done = subprocess.run([sys.executable, ROOT / "bench" / words[0], *words[1:]], capture_output=True, text=True)
+    assert done.returncode != 0
+    assert "Traceback" not in done.stderr
+    assert re.match(r"\w+\.py: (error: )?\S", done.stderr.splitlines()[-1])
 
 
 # ---- the command ----
