@@ -307,7 +307,7 @@ static void publish_all(void)
 
 static void count_in_file(void)
 {
-    counters_base = at(header->slots_offset);
+    counters_base = (uintptr_t)at(header->slots_offset);
     cache_publish = publish;
 }
 
@@ -326,7 +326,7 @@ void record_start(void)
         return;
     /* what was counted before; as a rule nothing else runs at the first allocation */
     for (unsigned slot = 0; slot < slot_top; slot++)
-        memcpy(at(header->slots_offset) + slot * COUNTER_BLOCK, counters_base + slot * COUNTER_BLOCK,
+        memcpy(at(header->slots_offset) + slot * COUNTER_BLOCK, space_counters(slot),
                (size_t)cache_top * COUNTER_STRIDE);
     count_in_file();
     publish_all();
@@ -369,11 +369,11 @@ void record_fork_child(void)
         }
     }
     header = NULL;
-    counters_base = space.counters;
+    counters_base = (uintptr_t)space.counters | COUNTERS_DOWN;
     fold_slots();
     for (unsigned slot = 0; slot < slot_top; slot++)
         if (slot_writable(slot))
-            memset(space.counters + slot * COUNTER_BLOCK, 0, (size_t)cache_top * COUNTER_STRIDE);
+            memset(space_counters(slot), 0, (size_t)cache_top * COUNTER_STRIDE);
     if (map_file()) {
         count_in_file();
         publish_all();

@@ -27,12 +27,18 @@ enum process_value {
     PROCESS_VALUES
 };
 
-/* Where slots count: in the space, or in the record file. */
-extern hidden char *counters_base;
+/*
+ * Where slots count: in the record file, upwards from here, or in the space, downwards. One word tells both, because it
+ * changes while other threads count: bit 0 is set where it goes down.
+ */
+extern hidden uintptr_t counters_base;
+#define COUNTERS_DOWN 1ul
 
 static inline uint64_t *counter_at(unsigned slot, unsigned number, enum slot_counter which)
 {
-    return (uint64_t *)(void *)(counters_base + slot * COUNTER_BLOCK + (size_t)number * COUNTER_STRIDE) + which;
+    uintptr_t base = read_once(counters_base);
+    uint64_t down = -(base & COUNTERS_DOWN); /* 0, or all ones: then slot ^ down is -1 - slot */
+    return (uint64_t *)(base + down + (slot ^ down) * COUNTER_BLOCK + (size_t)number * COUNTER_STRIDE) + which;
 }
 
 /*
@@ -52,7 +58,8 @@ static inline void count(unsigned slot, unsigned number, enum slot_counter which
         __atomic_fetch_add(counter_at(slot, number, which), n, __ATOMIC_RELAXED);
         return;
     }
-    uint32_t here = rseq_add(counters_area, (uintptr_t)counter_at(0, number, which), n);
+    uint32_t here = rseq_add(counters_area, read_once(counters_base),
+                             (uintptr_t)number * COUNTER_STRIDE + (uintptr_t)which * sizeof(uint64_t), n);
     if (unlikely(here >= read_once(slot_top)))
         slot_raise_top(here);
 }

@@ -29,7 +29,7 @@ large_table struct kmem_cache caches[CACHE_MAX];
 large_table struct barn cache_barns[DOMAINS][CACHE_MAX];
 unsigned cache_top = CACHE_FIRST;
 bool cache_layer_ready;
-char *counters_base;
+uintptr_t counters_base;
 struct sheaf_config sheaf_config = SHEAF_CONFIG_DEFAULT;
 void (*cache_publish)(const struct kmem_cache *cache);
 
@@ -69,7 +69,7 @@ static bool init_locked(void)
     cpu_count(&possible, &allowed);
     if (!space_init(possible, sheaf_config.region))
         return false;
-    counters_base = space.counters;
+    counters_base = (uintptr_t)space.counters | COUNTERS_DOWN;
     lock_may_wait = cache_may_wait;
     /* with several nodes a slot must stay on its node */
     if (sheaf_config.slots != SLOTS_MM_CID)

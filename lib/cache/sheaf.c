@@ -49,18 +49,28 @@ struct sheaf *sheaf_stack_take_all(sheaf_stack *stack)
     return sheaf_at((uint32_t)head);
 }
 
+/* Where a piece lies; NULL when there are no more. */
+static char *piece_at(uint64_t piece)
+{
+    uint64_t first = space.sheaves_first_size / PIECE;
+    if (piece < first)
+        return space.sheaves_first + piece * PIECE;
+    piece -= first;
+    return (piece + 1) * PIECE <= space.sheaves_size ? space.sheaves + piece * PIECE : NULL;
+}
+
 /* Cut a piece of 4 KiB; one sheaf for the caller, the rest for the pool. */
 static struct sheaf *cut_piece(unsigned order)
 {
     uint64_t piece = atomic_fetch_add(&pieces, 1);
-    if ((piece + 1) * PIECE > space.sheaves_size) {
+    char *start = piece_at(piece);
+    if (!start) {
         atomic_fetch_sub(&pieces, 1);
         return NULL;
     }
-    char *start = space.sheaves + piece * PIECE;
-    if (!space_commit(start, PIECE) || !space_commit(&space.orders[piece], 1))
+    if (!space_commit(start, PIECE) || !space_commit(sheaf_order_at(start), 1))
         return NULL;
-    space.orders[piece] = (uint8_t)order;
+    *sheaf_order_at(start) = (uint8_t)order;
     size_t bytes = 8ul << order;
     for (char *at = start + bytes; at < start + PIECE; at += bytes)
         sheaf_stack_push(&pool[order], (struct sheaf *)(void *)at);

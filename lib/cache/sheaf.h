@@ -63,9 +63,13 @@ static inline uintptr_t sheaf_full_mark(void)
     return space.base;
 }
 
+static inline uint8_t *sheaf_order_at(const void *in)
+{
+    return &space.orders[((uintptr_t)in - (uintptr_t)space.sheaves) >> SHEAF_PAGE_SHIFT];
+}
 static inline unsigned sheaf_order(const void *in)
 {
-    return space.orders[((uintptr_t)in - (uintptr_t)space.sheaves) >> SHEAF_PAGE_SHIFT];
+    return *sheaf_order_at(in);
 }
 
 /* The sheaf that an offset points into. */

@@ -90,9 +90,9 @@ static inline bool rseq_install(const struct rseq_area *area, uint32_t slot, uin
     (void)area, (void)slot, (void)word, (void)old, (void)new;
     return false;
 }
-static inline uint32_t rseq_add(const struct rseq_area *area, uintptr_t first, uint64_t n)
+static inline uint32_t rseq_add(const struct rseq_area *area, uintptr_t base, uintptr_t at, uint64_t n)
 {
-    (void)area, (void)first, (void)n;
+    (void)area, (void)base, (void)at, (void)n;
     return 0;
 }
 static inline uint32_t rseq_slot(const struct rseq_area *area)

@@ -101,19 +101,21 @@ fail:
 #define rseq_pop_cid  rseq_pop
 #define rseq_push_cid rseq_push
 
-/* Add to the word at `first` + slot * 512 KiB; which slot it was. */
-static always_inline uint32_t rseq_add(const struct rseq_area *area, uintptr_t first, uint64_t n)
+/* Add to the word at `offset` in the slot's block (cache/counters.h: blocks of 512 KiB, up from `base` or down); which
+ * slot it was. */
+static always_inline uint32_t rseq_add(const struct rseq_area *area, uintptr_t base, uintptr_t offset, uint64_t n)
 {
-    uintptr_t t, w, u, at;
+    uintptr_t t, w, u, at, down = -(base & 1), first = base + down + offset;
     __asm__ volatile(RSEQ_DESCRIPTOR RSEQ_ENTER "ldr %w[at], [%[tp], %[slot]]\n\t"
-                                                "add %[t], %[first], %[at], lsl #19\n\t"
+                                                "eor %[t], %[at], %[down]\n\t"
+                                                "add %[t], %[first], %[t], lsl #19\n\t"
                                                 "ldr %[w], [%[t]]\n\t"
                                                 "add %[w], %[w], %[n]\n\t"
                                                 "str %[w], [%[t]]\n"
                                                 "2:\n" RSEQ_ABORT
                      : [t] "=&r"(t), [w] "=&r"(w), [u] "=&r"(u), [at] "=&r"(at)
                      : [tp] "r"(__builtin_thread_pointer()), [cs] "r"(area->cs), [slot] "r"(area->slot),
-                       [first] "r"(first), [n] "r"(n)
+                       [first] "r"(first), [down] "r"(down), [n] "r"(n)
                      : "memory", "cc");
     return (uint32_t)at;
 }

@@ -102,18 +102,20 @@ RSEQ_POP(rseq_pop_near, RSEQ_WORD_NEAR(RSEQ_SLOT_ANY), area->slot)
 RSEQ_PUSH(rseq_push, RSEQ_WORD(RSEQ_SLOT_ANY), area->slot)
 RSEQ_PUSH(rseq_push_cid, RSEQ_WORD(RSEQ_SLOT_CID), area->cs)
 
-/* Add to the word at `first` + slot * 512 KiB; which slot it was. */
-static always_inline uint32_t rseq_add(const struct rseq_area *area, uintptr_t first, uint64_t n)
+/* Add to the word at `offset` in the slot's block (cache/counters.h: blocks of 512 KiB, up from `base` or down); which
+ * slot it was. */
+static always_inline uint32_t rseq_add(const struct rseq_area *area, uintptr_t base, uintptr_t offset, uint64_t n)
 {
-    uintptr_t t, at;
+    uintptr_t t, at, down = -(base & 1), first = base + down + offset;
     __asm__ volatile(RSEQ_DESCRIPTOR RSEQ_ENTER "movl %%fs:(%[slot]), %k[t]\n\t"
                                                 "movl %k[t], %k[at]\n\t"
+                                                "xorq %[down], %[t]\n\t"
                                                 "shlq $19, %[t]\n\t"
                                                 "addq %[first], %[t]\n\t"
                                                 "addq %[n], (%[t])\n"
                                                 "2:\n" RSEQ_ABORT
                      : [t] "=&r"(t), [at] "=&r"(at)
-                     : [cs] "r"(area->cs), [slot] "r"(area->slot), [first] "r"(first), [n] "r"(n)
+                     : [cs] "r"(area->cs), [slot] "r"(area->slot), [first] "r"(first), [down] "r"(down), [n] "r"(n)
                      : "memory", "cc");
     return (uint32_t)at;
 }

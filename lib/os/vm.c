@@ -45,8 +45,8 @@ bool vm_unmap(void *addr, size_t size)
     return survived(sys_call3(SYS_munmap, (long)addr, (long)size, 0));
 }
 
-/* Map more than asked and cut off both ends: an aligned place can not be asked for. */
-static void *map_aligned(size_t size, size_t align, int prot)
+/* Map more than asked and cut off both ends: an aligned place can not be asked for. What is aligned is start + at. */
+static void *map_aligned_at(size_t size, size_t align, size_t aligned_at, int prot)
 {
     size_t page = vm_page_size();
     size_t extra = align > page ? align - page : 0;
@@ -55,7 +55,7 @@ static void *map_aligned(size_t size, size_t align, int prot)
     char *at = sys_mmap(NULL, size + extra, prot, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE);
     if (!at || !extra)
         return at;
-    char *start = (char *)round_up((uintptr_t)at, align);
+    char *start = (char *)round_up((uintptr_t)at + aligned_at, align) - aligned_at;
     if (start > at)
         vm_unmap(at, (size_t)(start - at));
     if (start + size < at + size + extra)
@@ -63,13 +63,18 @@ static void *map_aligned(size_t size, size_t align, int prot)
     return start;
 }
 
-void *vm_reserve(size_t size, size_t align)
+static void *map_aligned(size_t size, size_t align, int prot)
+{
+    return map_aligned_at(size, align, 0, prot);
+}
+
+void *vm_reserve(size_t size, size_t align, size_t aligned_at)
 {
     vm_staged = false;
-    void *at = map_aligned(size, align, PROT_READ | PROT_WRITE);
+    void *at = map_aligned_at(size, align, aligned_at, PROT_READ | PROT_WRITE);
     if (!at) {
         vm_staged = true;
-        at = map_aligned(size, align, PROT_READ);
+        at = map_aligned_at(size, align, aligned_at, PROT_READ);
     }
     return at;
 }

@@ -7,7 +7,20 @@
 
 /* Lock-free stacks; the upper half of a head counts the changes, against ABA. References begin at 1. */
 static _Atomic uint64_t stacks[LINES_MAX];
-static _Atomic uint32_t next_line = 1;
+static _Atomic uint32_t next_line; /* 0: none was cut yet */
+
+/* Where `lines` lines can be cut when the next ones are at `next`: the first descriptors lie apart. 0: nowhere. */
+static uint32_t place_for(uint32_t next, unsigned lines)
+{
+    size_t first = space.slabs_first / 64, first_end = space.slabs_first_end / 64, end = space.slabs_size / 64;
+    if (!next)
+        next = (uint32_t)first;
+    if (next >= first && next + lines <= first_end)
+        return next;
+    if (next >= first)
+        next = 1;
+    return next + lines <= end ? next : 0;
+}
 
 static uint32_t stack_pop(_Atomic uint64_t *stack)
 {
@@ -29,12 +42,12 @@ struct slab *descriptor_alloc(unsigned objects)
     unsigned lines = 1 + (words + 7) / 8;
     uint32_t reference = stack_pop(&stacks[lines]);
     if (!reference) {
-        reference = atomic_load(&next_line);
+        uint32_t next = atomic_load(&next_line);
         do { /* what cannot be had is not used up */
-            if (((size_t)reference + lines) * 64 > space.slabs_size ||
-                !space_commit(descriptor_of(reference), lines * 64ul))
+            reference = place_for(next, lines);
+            if (!reference || !space_commit(descriptor_of(reference), lines * 64ul))
                 return NULL;
-        } while (!atomic_compare_exchange_weak(&next_line, &reference, reference + lines));
+        } while (!atomic_compare_exchange_weak(&next_line, &next, reference + lines));
     }
     struct slab *slab = descriptor_of(reference);
     memset(slab, 0, lines * 64ul);
