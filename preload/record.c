@@ -278,7 +278,7 @@ static void publish_cache(const struct kmem_cache *cache)
     write_once(gauges[GAUGE_free_slab], cache->slab.free_slab);
     write_once(gauges[GAUGE_free_add_partial], cache->slab.add_partial);
     write_once(gauges[GAUGE_free_remove_partial], cache->slab.remove_partial);
-    write_once(gauges[GAUGE_lock_wait], cache->slab.lock.waits);
+    write_once(gauges[GAUGE_lock_wait], cache->slab.lock->waits);
     write_once(gauges[GAUGE_alloc_fail], cache->alloc_fail);
     write_once(gauges[GAUGE_reserve_objects], reserve_objects(&cache->reserve));
     write_once(gauges[GAUGE_rcu_objects], rcu_objects(cache));

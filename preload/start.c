@@ -48,7 +48,8 @@ static void fork_prepare(void)
     bool lock = !alone && &_IO_list_lock && &_IO_list_unlock && &_IO_list_resetlock;
     if (lock)
         _IO_list_lock();
-    streams_locked = lock;
+    if (streams_locked != lock) /* this page is else not written by fork */
+        streams_locked = lock;
     cache_fork_prepare();
 }
 

@@ -61,7 +61,7 @@ bool alias_drop(const struct kmem_cache *cache)
 sheaf_export unsigned kmem_cache_aliases(const struct kmem_cache *cache, char (*names)[32], unsigned most)
 {
     unsigned n = 0;
-    if (!lock_acquire(&cache_setup_lock))
+    if (!lock_acquire(lock_of(LOCK_SETUP)))
         return 0;
     for (unsigned i = 0; i < alias_top; i++) {
         if (aliases[i].number != cache->number)
@@ -70,6 +70,6 @@ sheaf_export unsigned kmem_cache_aliases(const struct kmem_cache *cache, char (*
             memcpy(names[n], aliases[i].name, sizeof(aliases[i].name));
         n++;
     }
-    lock_release(&cache_setup_lock);
+    lock_release(lock_of(LOCK_SETUP));
     return n;
 }

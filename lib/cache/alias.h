@@ -1,5 +1,5 @@
 /*
- * Alike caches that are one: its other names. All of it under cache_setup_lock.
+ * Alike caches that are one: its other names. All of it under the lock of the setup.
  *
  * Not by default, as the kernel has it, because it costs what people look for in caches of their own: counters by
  * cache, frees to the wrong cache, and objects left at the end. Both sides must ask for it (SLAB_MERGE).

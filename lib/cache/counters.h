@@ -28,8 +28,8 @@ enum process_value {
 };
 
 /*
- * Where slots count: in the record file, upwards from here, or in the space, downwards. One word tells both, because it
- * changes while other threads count: bit 0 is set where it goes down.
+ * Where slots count: in the record file, upwards from here, or in the space, downwards. One word tells both, because
+ * it changes while other threads count: bit 0 is set where it goes down.
  */
 extern hidden uintptr_t counters_base;
 #define COUNTERS_DOWN 1ul

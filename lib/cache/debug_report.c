@@ -104,12 +104,12 @@ static bool report_enter(void)
 
 /*
  * dladdr() waits for the dynamic linker's lock, and who holds that may wait for ours (a constructor that calls
- * malloc_trim). So where slabs are looked at under takeover_lock, the file alone is told, which takes no lock;
- * `sheaf report` finds the symbol.
+ * malloc_trim). So where slabs are looked at under the lock of takeovers, the file alone is told, which takes no
+ * lock; `sheaf report` finds the symbol.
  */
 static bool find_symbol(uintptr_t pc, Dl_info *info)
 {
-    if (likely(!lock_held_by_self(&takeover_lock)))
+    if (likely(!lock_held_by_self(lock_of(LOCK_TAKEOVER))))
         return dladdr((void *)pc, info) && info->dli_fname;
 #ifdef DLFO_STRUCT_HAS_EH_DBASE /* glibc 2.35 */
     struct dl_find_object object;

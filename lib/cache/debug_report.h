@@ -1,8 +1,8 @@
 /*
  * Reports on debugged objects: what is wrong, the bytes, who allocated, who freed, who found it, and what was done.
  * Put together without malloc or stdio. Symbols come from dladdr(), which takes the dynamic linker's lock; where
- * takeover_lock is held, which is the only one of ours that may be, they are left out. To standard error, or to the
- * file of SHEAF_DEBUG_LOG.
+ * the lock of takeovers is held, which is the only one of ours that may be, they are left out. To standard error, or
+ * to the file of SHEAF_DEBUG_LOG.
  */
 #ifndef SHEAF_CACHE_DEBUG_REPORT_H
 #define SHEAF_CACHE_DEBUG_REPORT_H

@@ -46,24 +46,24 @@ void cache_drain_locked(struct kmem_cache *cache)
         cache_publish(cache);
 }
 
-/* takeover_lock is held all the time, so that no cache is destroyed under our hands. */
+/* The lock of takeovers is held all the time, so that no cache is destroyed under our hands. */
 void cache_drain(struct kmem_cache *cache)
 {
-    if (!lock_acquire(&takeover_lock))
+    if (!lock_acquire(lock_of(LOCK_TAKEOVER)))
         return;
     if (cache_in_use(cache))
         cache_drain_locked(cache);
-    lock_release(&takeover_lock);
+    lock_release(lock_of(LOCK_TAKEOVER));
 }
 
 void cache_fold_all(void)
 {
-    if (!cache_layer_ready || !lock_acquire(&takeover_lock))
+    if (!cache_layer_ready || !lock_acquire(lock_of(LOCK_TAKEOVER)))
         return;
     for (unsigned i = CACHE_FIRST; i < cache_top; i++)
         if (cache_in_use(&caches[i]))
             takeover(&caches[i], 0, read_once(slot_top), TAKEOVER_COUNT);
-    lock_release(&takeover_lock);
+    lock_release(lock_of(LOCK_TAKEOVER));
 }
 
 size_t cache_trim_all(void)
@@ -135,7 +135,7 @@ static void decay(enum why why)
 {
     if (unlikely(rcu_kick))
         rcu_age();
-    if (!lock_acquire(&takeover_lock))
+    if (!lock_acquire(lock_of(LOCK_TAKEOVER)))
         return;
     for (unsigned i = CACHE_FIRST; i < cache_top; i++)
         for (unsigned slot = 0; cache_in_use(&caches[i]) && slot < read_once(slot_top); slot++)
@@ -149,7 +149,7 @@ static void decay(enum why why)
             write_once(slot_head(slot)->barn_traffic, 0);
     atomic_store_explicit(&last_held, held, memory_order_relaxed);
     atomic_store_explicit(&last_step_ms, clock_ms(), memory_order_relaxed);
-    lock_release(&takeover_lock);
+    lock_release(lock_of(LOCK_TAKEOVER));
     if (why == AGED)
         stash_flush();
     region_purge(false);

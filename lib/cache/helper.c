@@ -56,5 +56,6 @@ void helper_arm(void)
 
 void helper_forget(void)
 {
-    atomic_store(&running, 0);
+    if (atomic_load(&running)) /* or its page would be copied */
+        atomic_store(&running, 0);
 }

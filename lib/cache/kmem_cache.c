@@ -25,6 +25,7 @@
 #define FOLD_SELDOM      4096 /* 0.02 ns an operation */
 #define FOLD_RECORDED    1024 /* a record is behind by at most so many operations for each slot and cache */
 
+large_table struct lock_group locks_others[CACHE_MAX / LOCK_GROUP - 1];
 large_table struct kmem_cache caches[CACHE_MAX];
 large_table struct barn cache_barns[DOMAINS][CACHE_MAX];
 unsigned cache_top = CACHE_FIRST;
@@ -32,8 +33,6 @@ bool cache_layer_ready;
 uintptr_t counters_base;
 struct sheaf_config sheaf_config = SHEAF_CONFIG_DEFAULT;
 void (*cache_publish)(const struct kmem_cache *cache);
-
-struct lock cache_setup_lock; /* protects the start, and which numbers are in use; taken before all others */
 
 /* ---- start ---- */
 
@@ -97,13 +96,13 @@ bool cache_layer_init(void)
 {
     if (__atomic_load_n(&cache_layer_ready, __ATOMIC_ACQUIRE))
         return true;
-    if (!lock_acquire(&cache_setup_lock))
+    if (!lock_acquire(lock_of(LOCK_SETUP)))
         return false; /* from within: a signal handler over the start */
     bool before = cache_layer_ready;
     bool done = before || init_locked();
     if (done)
         __atomic_store_n(&cache_layer_ready, true, __ATOMIC_RELEASE);
-    lock_release(&cache_setup_lock);
+    lock_release(lock_of(LOCK_SETUP));
     if (done && !before)
         sheaf_started();
     return done;
@@ -269,12 +268,12 @@ sheaf_export struct kmem_cache *kmem_cache_create(const char *name, unsigned siz
         errno = ENOTSUP; /* nobody waits for grace periods */
         return NULL;
     }
-    if (!cache_layer_init() || !lock_acquire(&cache_setup_lock)) {
+    if (!cache_layer_init() || !lock_acquire(lock_of(LOCK_SETUP))) {
         errno = ENOMEM;
         return NULL;
     }
     struct kmem_cache *cache = find_or_setup(name, size, alignment_for(size, args, flags), args, flags);
-    lock_release(&cache_setup_lock);
+    lock_release(lock_of(LOCK_SETUP));
     if (!cache)
         errno = ENOSPC;
     else if (flags & SLAB_TYPESAFE_BY_RCU)
@@ -282,7 +281,7 @@ sheaf_export struct kmem_cache *kmem_cache_create(const char *name, unsigned siz
     return cache;
 }
 
-/* Everything but the lock, which a fork or a late look may hold: it must stay what its holder took. */
+/* Everything but which lock is its own, because a late look may find it gone, and is about to take that. */
 static void forget_cache(struct kmem_cache *cache)
 {
     unsigned number = cache->number;
@@ -297,7 +296,8 @@ static void forget_cache(struct kmem_cache *cache)
         memset(cache_barn(cache, i), 0, sizeof(struct barn));
     char *start = (char *)cache, *lock = (char *)&cache->slab.lock;
     memset(start, 0, (size_t)(lock - start));
-    memset(lock + sizeof(struct lock), 0, sizeof(*cache) - (size_t)(lock - start) - sizeof(struct lock));
+    lock += sizeof(cache->slab.lock);
+    memset(lock, 0, sizeof(*cache) - (size_t)(lock - start));
 }
 
 static void report_left(const struct kmem_cache *cache, uint64_t left)
@@ -311,7 +311,7 @@ static void report_left(const struct kmem_cache *cache, uint64_t left)
     message_write(&m);
 }
 
-/* takeover_lock keeps out decay, trims and forks, which look at all caches. */
+/* The lock of takeovers keeps out decay, trims and forks, which look at all caches. */
 static bool destroy_locked(struct kmem_cache *cache, uint64_t *left)
 {
     uint32_t slabs = 0;
@@ -327,10 +327,10 @@ static bool destroy_locked(struct kmem_cache *cache, uint64_t *left)
     /* the first one last: it is what the user has, and knows the others */
     for (unsigned k = siblings; k--;) {
         struct kmem_cache *sibling = cache_sibling(cache, k);
-        if (!lock_acquire(&sibling->slab.lock))
+        if (!lock_acquire(sibling->slab.lock))
             return false;
         forget_cache(sibling);
-        lock_release(&sibling->slab.lock);
+        lock_release(sibling->slab.lock);
     }
     return true;
 }
@@ -338,10 +338,10 @@ static bool destroy_locked(struct kmem_cache *cache, uint64_t *left)
 /* One of several names goes, and the cache stays. */
 static bool drop_name(struct kmem_cache *cache)
 {
-    if (!(cache->flags & SLAB_MERGE) || !lock_acquire(&cache_setup_lock))
+    if (!(cache->flags & SLAB_MERGE) || !lock_acquire(lock_of(LOCK_SETUP)))
         return false;
     bool dropped = alias_drop(cache);
-    lock_release(&cache_setup_lock);
+    lock_release(lock_of(LOCK_SETUP));
     return dropped;
 }
 
@@ -358,13 +358,13 @@ sheaf_export int kmem_cache_destroy(struct kmem_cache *cache)
     }
     bool done = false;
     uint64_t left = 0;
-    if (!lock_acquire(&cache_setup_lock))
+    if (!lock_acquire(lock_of(LOCK_SETUP)))
         return -EBUSY;
-    if (lock_acquire(&takeover_lock)) {
+    if (lock_acquire(lock_of(LOCK_TAKEOVER))) {
         done = destroy_locked(cache, &left);
-        lock_release(&takeover_lock);
+        lock_release(lock_of(LOCK_TAKEOVER));
     }
-    lock_release(&cache_setup_lock);
+    lock_release(lock_of(LOCK_SETUP));
     if (left)
         report_left(cache, left);
     return done ? 0 : -EBUSY;

@@ -124,7 +124,7 @@ struct sheaf *cache_take_spare(unsigned slot, uintptr_t id);
 
 /* Empty all sheaves and barns of the cache into its slabs, and give empty slabs back. */
 void cache_drain(struct kmem_cache *cache);
-void cache_drain_locked(struct kmem_cache *cache); /* takeover_lock is held */
+void cache_drain_locked(struct kmem_cache *cache); /* the lock of takeovers is held */
 
 /* One step of giving memory back by age: idle slots, barns, slabs, region. Cheap when it is not time. No lock held.
  */

@@ -60,8 +60,7 @@ bool slot_commit(unsigned slot)
     _Atomic uint64_t *word = &committed[slot / 64 % array_size(committed)];
     if (atomic_load_explicit(word, memory_order_relaxed) & bit)
         return true;
-    if (!space_commit(slot_head(slot), 1ul << SLOT_SHIFT) ||
-        !space_commit(space_counters(slot), COUNTER_BLOCK))
+    if (!space_commit(slot_head(slot), 1ul << SLOT_SHIFT) || !space_commit(space_counters(slot), COUNTER_BLOCK))
         return false;
     atomic_fetch_or(word, bit);
     return true;

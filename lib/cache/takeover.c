@@ -11,7 +11,7 @@
  * 3. look again. TOP_HELD stands: the main sheaf is ours, in the state that the old word tells. Otherwise such a
  * section committed after our swap; that was a legal operation, as if we had not come, and we try again. After such a
  * section the slot itself may have replaced main or be folding; it then puts TOP_FOLDING there, never TOP_HELD, or we
- * would take for ours what it holds. One at a time, under takeover_lock: so two takers never wait for each other's
+ * would take for ours what it holds. One at a time, under their lock: so two takers never wait for each other's
  * words.
  *
  * Preempted or interrupted anywhere here: the slot's users see TOP_HELD and go around. Fork: the lock is taken before
@@ -21,7 +21,6 @@
 #define BATCH 64 /* slots for one membarrier */
 #define TRIES 4
 
-struct lock takeover_lock; /* order: before the region's lock and those of caches */
 static _Atomic uint64_t takeovers;
 
 uint64_t takeover_count(void)

@@ -4,16 +4,13 @@
 
 #include "cache/kmem_cache.h"
 
-extern hidden struct lock takeover_lock;
-extern hidden struct lock cache_setup_lock;
-
 enum takeover_aim {
     TAKEOVER_EMPTY, /* flush main and spare to the slabs */
     TAKEOVER_COUNT, /* bring the operations counted in the words to the counters, and leave the sheaves where they are
                      */
 };
 
-/* For the slots [from, to). takeover_lock is held. A slot that stays busy is left. */
+/* For the slots [from, to). The lock of takeovers is held. A slot that stays busy is left. */
 void takeover(struct kmem_cache *cache, unsigned from, unsigned to, enum takeover_aim aim);
 
 /* Main sheaves taken so far. */

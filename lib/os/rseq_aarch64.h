@@ -101,8 +101,8 @@ fail:
 #define rseq_pop_cid  rseq_pop
 #define rseq_push_cid rseq_push
 
-/* Add to the word at `offset` in the slot's block (cache/counters.h: blocks of 512 KiB, up from `base` or down); which
- * slot it was. */
+/* Add to the word at `offset` in the slot's block (cache/counters.h: blocks of 512 KiB, up from `base` or down);
+ * which slot it was. */
 static always_inline uint32_t rseq_add(const struct rseq_area *area, uintptr_t base, uintptr_t offset, uint64_t n)
 {
     uintptr_t t, w, u, at, down = -(base & 1), first = base + down + offset;

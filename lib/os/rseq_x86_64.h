@@ -102,8 +102,8 @@ RSEQ_POP(rseq_pop_near, RSEQ_WORD_NEAR(RSEQ_SLOT_ANY), area->slot)
 RSEQ_PUSH(rseq_push, RSEQ_WORD(RSEQ_SLOT_ANY), area->slot)
 RSEQ_PUSH(rseq_push_cid, RSEQ_WORD(RSEQ_SLOT_CID), area->cs)
 
-/* Add to the word at `offset` in the slot's block (cache/counters.h: blocks of 512 KiB, up from `base` or down); which
- * slot it was. */
+/* Add to the word at `offset` in the slot's block (cache/counters.h: blocks of 512 KiB, up from `base` or down);
+ * which slot it was. */
 static always_inline uint32_t rseq_add(const struct rseq_area *area, uintptr_t base, uintptr_t offset, uint64_t n)
 {
     uintptr_t t, at, down = -(base & 1), first = base + down + offset;

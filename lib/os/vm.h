@@ -17,8 +17,9 @@ size_t vm_page_size(void);
 uint64_t vm_machine_memory(void);
 
 /*
- * Reserve `size` bytes, readable as zeros, the byte `aligned_at` of them at a multiple of `align`. Writable too, unless the system does not grant
- * that much writable memory (overcommit off, RLIMIT_DATA): then vm_staged is set. NULL when there is no room.
+ * Reserve `size` bytes, readable as zeros, the byte `aligned_at` of them at a multiple of `align`. Writable too,
+ * unless the system does not grant that much writable memory (overcommit off, RLIMIT_DATA): then vm_staged is set.
+ * NULL when there is no room.
  */
 void *vm_reserve(size_t size, size_t align, size_t aligned_at);
 

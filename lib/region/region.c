@@ -1,4 +1,5 @@
 #include "region/region.h"
+#include "region/locks.h"
 #include "region/arena.h"
 #include "region/dirty.h"
 #include "region/guard.h"
@@ -21,7 +22,6 @@
 #define PAY_LEAST 16u /* units: 1 MiB */
 
 static struct {
-    struct lock lock; /* protects the arenas, the table of units and the dirty bits of runs that are not in use */
     /* of slabs of the first node, of large blocks, of slabs of other nodes */
     struct arena arenas[ARENA_COUNT + NODES_MAX - 1];
     uint32_t node_units;    /* in each node's arena of slabs */
@@ -194,7 +194,7 @@ static void pay(uint32_t units);
 static uint32_t alloc(enum arena_kind kind, unsigned node, uint32_t units, uint32_t align, bool *zeroed)
 {
     *zeroed = false;
-    if (!lock_acquire(&region.lock))
+    if (!lock_acquire(lock_of(LOCK_REGION)))
         return take_reserve(kind, units, align);
     collect_put_aside();
     if (unlikely(!atomic_load_explicit(&region.reserve[0], memory_order_relaxed)))
@@ -210,7 +210,7 @@ static uint32_t alloc(enum arena_kind kind, unsigned node, uint32_t units, uint3
     uint32_t frontier = slabs->frontier, end = slabs->end;
     uint64_t in_use = region_stats.slab_units;
     uint32_t debt = take_debt();
-    lock_release(&region.lock);
+    lock_release(lock_of(LOCK_REGION));
     huge_grown(in_use, node, frontier, end);
     if (*zeroed)
         huge_touch(unit, units);
@@ -273,7 +273,7 @@ static size_t give_back(struct give_back what);
 
 void region_free(uint32_t unit)
 {
-    if (!lock_acquire(&region.lock)) {
+    if (!lock_acquire(lock_of(LOCK_REGION))) {
         uint32_t head = atomic_load(&region.put_aside);
         do {
             space.units[unit].bin_next = head;
@@ -285,7 +285,7 @@ void region_free(uint32_t unit)
     const struct arena *arena = arena_of(unit);
     uint64_t limit = warm_limit(arena);
     bool too_much = arena->warm > limit;
-    lock_release(&region.lock);
+    lock_release(lock_of(LOCK_REGION));
     if (unlikely(too_much)) /* and some more, so that not every free has to */
         give_back((struct give_back){.arena = arena, .age = region.decay_ms, .leave = limit - limit / 4});
 }
@@ -318,7 +318,7 @@ static bool grow_locked(uint32_t unit, uint32_t units)
 
 bool region_resize(uint32_t unit, uint32_t units)
 {
-    if (!lock_acquire(&region.lock))
+    if (!lock_acquire(lock_of(LOCK_REGION)))
         return false;
     struct unit *run = &space.units[unit];
     bool done = true;
@@ -333,7 +333,7 @@ bool region_resize(uint32_t unit, uint32_t units)
         arena_insert(arena_of(unit), unit + units, rest, clock_ms());
     }
     uint32_t debt = take_debt();
-    lock_release(&region.lock);
+    lock_release(lock_of(LOCK_REGION));
     if (unlikely(debt))
         pay(debt);
     return done;
@@ -363,7 +363,7 @@ static size_t give_back(struct give_back what)
 {
     size_t given = 0;
     for (int runs = 0; (!what.most || given < what.most) && (!what.leave || runs < 64); runs++) {
-        if (!lock_acquire(&region.lock))
+        if (!lock_acquire(lock_of(LOCK_REGION)))
             break;
         collect_put_aside();
         uint32_t now = clock_ms(); /* under the lock: no run may be stamped later, or it would look old */
@@ -371,19 +371,19 @@ static size_t give_back(struct give_back what)
         struct arena *arena = unit != UNIT_NONE ? arena_of(unit) : NULL;
         bool aged = arena && what.age && now - space.units[unit].stamp >= what.age;
         if (!arena || (!aged && arena->warm <= what.leave)) {
-            lock_release(&region.lock);
+            lock_release(lock_of(LOCK_REGION));
             break;
         }
         uint32_t length = space.units[unit].length;
         uint32_t stamp = space.units[unit].stamp;
         arena_unlink(arena, unit);
         space.units[unit].kind = UNIT_BUSY;
-        lock_release(&region.lock);
+        lock_release(lock_of(LOCK_REGION));
 
         huge_discarding(unit, length);
         bool done = dirty_discard(unit, length);
 
-        if (!lock_acquire(&region.lock))
+        if (!lock_acquire(lock_of(LOCK_REGION)))
             break;
         space.units[unit].kind = UNIT_INSIDE;
         if (done) {
@@ -395,7 +395,7 @@ static size_t give_back(struct give_back what)
                 keep_gave_back(&region.keep_large, units, now);
         }
         arena_insert(arena_of(unit), unit, length, done ? stamp : now);
-        lock_release(&region.lock);
+        lock_release(lock_of(LOCK_REGION));
         if (!done) /* it stays warm; another time */
             break;
     }
@@ -427,11 +427,11 @@ bool region_warm(void)
 
 void region_keep(size_t bytes)
 {
-    if (!lock_acquire(&region.lock))
+    if (!lock_acquire(lock_of(LOCK_REGION)))
         return;
     keep_fix(&region.keep_large, bytes >> UNIT_SHIFT);
     region.keep_slabs = bytes >> UNIT_SHIFT;
-    lock_release(&region.lock);
+    lock_release(lock_of(LOCK_REGION));
 }
 
 void region_init(size_t keep_bytes, uint32_t decay_ms)
@@ -451,24 +451,4 @@ void region_init(size_t keep_bytes, uint32_t decay_ms)
     keep_init(&region.keep_large, keep_bytes >> UNIT_SHIFT);
     region.keep_slabs = keep_bytes >> UNIT_SHIFT;
     region.decay_ms = decay_ms;
-}
-
-bool region_lock(void)
-{
-    return lock_acquire(&region.lock);
-}
-
-void region_unlock(void)
-{
-    lock_release(&region.lock);
-}
-
-void region_reset(void)
-{
-    lock_reset(&region.lock);
-}
-
-bool region_locked_by_self(void)
-{
-    return lock_held_by_self(&region.lock);
 }

@@ -73,12 +73,6 @@ uint32_t region_slab_frontier(void);
 /* Whether there is something to give back soon; for the helper thread. */
 bool region_warm(void);
 
-/* fork: see cache/fork.c. */
-bool region_lock(void);
-void region_unlock(void);
-void region_reset(void);
-bool region_locked_by_self(void);
-
 static inline void *unit_address(uint32_t unit)
 {
     return (void *)(space.region + ((uintptr_t)unit << UNIT_SHIFT));

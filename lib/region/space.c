@@ -1,4 +1,5 @@
 #include "region/space.h"
+#include "region/locks.h"
 #include "region/unit.h"
 #include "region/outside.h"
 #include "os/rseq.h"
@@ -17,16 +18,17 @@
  */
 #define SLAB_BYTES_PER_UNIT ((17 + 9 + 5 + 4 + 3 + 2) * 64)
 
+struct lock_group locks_first;
 struct space space;
 
-#define WINDOW          (2ul << 20)  /* what one page of page tables maps */
-#define IDS_NEAR        (256ul << 10) /* of the window of base, what is left to ids */
-#define HUB_COUNTERS    2             /* slots whose counters lie in the hub */
-#define HUB_DIRTY       (256ul << 10) /* the dirty bits lie there if they are no more */
-#define SLABS_FIRST     (128ul << 10)
-#define SHEAVES_FIRST   (256ul << 10)
-#define ONE_TABLE       (1ul << 30) /* what one page of page tables of the next level maps */
-#define ONE_TABLE_FROM  (16ul << 30)
+#define WINDOW         (2ul << 20)   /* what one page of page tables maps */
+#define IDS_NEAR       (256ul << 10) /* of the window of base, what is left to ids */
+#define HUB_COUNTERS   2             /* slots whose counters lie in the hub */
+#define HUB_DIRTY      (256ul << 10) /* the dirty bits lie there if they are no more */
+#define SLABS_FIRST    (128ul << 10)
+#define SHEAVES_FIRST  (256ul << 10)
+#define ONE_TABLE      (1ul << 30) /* what one page of page tables of the next level maps */
+#define ONE_TABLE_FROM (16ul << 30)
 
 static size_t take(size_t *at, size_t bytes)
 {

@@ -47,7 +47,7 @@ struct space {
     size_t sheaves_first_size;
     uint8_t *orders;
     char *counters; /* the end of slot 0's: see space_counters() */
-    uint16_t *ids; /* behind that of the region's first unit */
+    uint16_t *ids;  /* behind that of the region's first unit */
     struct unit *units;
     uint64_t *dirty;
     char *slabs;

@@ -14,6 +14,7 @@ void slab_cache_init(struct slab_cache *cache, unsigned number, uint32_t size)
     cache->objects = (uint32_t)((cache->units * UNIT_SIZE) / size);
     cache->reciprocal = (1ull << 40) / size + 1;
     cache->number = (uint16_t)number;
+    cache->lock = lock_of(number);
 }
 
 /* Without memory for a permutation, by address. The exchange decides whose is kept. */
@@ -247,7 +248,7 @@ static unsigned take(struct slab_cache *cache, void **objects, unsigned want)
     struct slab *new = NULL;
     for (;;) {
         unsigned built;
-        if (!lock_acquire(&cache->lock))
+        if (!lock_acquire(cache->lock))
             break; /* a handler over the holder: its caller has other ways */
         if (new) {
             cache->slabs++;
@@ -258,7 +259,7 @@ static unsigned take(struct slab_cache *cache, void **objects, unsigned want)
             new = NULL;
         }
         n += take_listed(cache, objects + n, want - n, &built);
-        lock_release(&cache->lock);
+        lock_release(cache->lock);
         construct(cache, objects + n - built, built);
         if (n == want)
             break;
@@ -287,10 +288,10 @@ unsigned slab_take_ascending(struct slab_cache *cache, void **objects, unsigned 
 unsigned slab_try_take(struct slab_cache *cache, void **objects, unsigned want)
 {
     unsigned built;
-    if (!lock_try(&cache->lock))
+    if (!lock_try(cache->lock))
         return 0;
     unsigned n = take_listed(cache, objects, want, &built);
-    lock_release(&cache->lock);
+    lock_release(cache->lock);
     construct(cache, objects + n - built, built);
     reverse(objects, n);
     return n;
@@ -339,7 +340,7 @@ bool slab_give(struct slab_cache *cache, void *const *objects, unsigned n, struc
     uint32_t touched = 0;
     struct slab *empty = NULL;
     report->fault = SLAB_OK;
-    if (!lock_acquire(&cache->lock))
+    if (!lock_acquire(cache->lock))
         return false;
     unsigned i;
     for (i = 0; i < n; i++) {
@@ -365,7 +366,7 @@ bool slab_give(struct slab_cache *cache, void *const *objects, unsigned n, struc
             empty = slab;
         }
     }
-    lock_release(&cache->lock);
+    lock_release(cache->lock);
     while (empty) {
         struct slab *next = empty->chain ? descriptor_of(empty->chain) : NULL;
         slab_release(cache, empty);
@@ -378,7 +379,7 @@ void slab_shrink(struct slab_cache *cache)
 {
     for (;;) {
         struct slab *empty = NULL;
-        if (!cache->size || !lock_acquire(&cache->lock))
+        if (!cache->size || !lock_acquire(cache->lock))
             return;
         if (cache->empty)
             for (uint32_t at = cache->lists[SLAB_LISTS - 1]; at && !empty; at = descriptor_of(at)->next)
@@ -391,7 +392,7 @@ void slab_shrink(struct slab_cache *cache)
             cache->free_slab++;
             cache->free -= cache->objects;
         }
-        lock_release(&cache->lock);
+        lock_release(cache->lock);
         if (!empty)
             return;
         slab_release(cache, empty);
@@ -431,7 +432,7 @@ uint64_t slab_out(const struct slab_cache *cache)
 
 void slab_check(struct slab_cache *cache)
 {
-    if (!lock_acquire(&cache->lock))
+    if (!lock_acquire(cache->lock))
         return;
     uint64_t free = 0;
     uint32_t empty = 0;
@@ -451,5 +452,5 @@ void slab_check(struct slab_cache *cache)
     }
     if (free != cache->free || empty != cache->empty)
         sheaf_assert_failed("counts of the cache agree with its slabs", __FILE__, __LINE__);
-    lock_release(&cache->lock);
+    lock_release(cache->lock);
 }

@@ -13,7 +13,7 @@
 #ifndef SHEAF_SLAB_SLAB_H
 #define SHEAF_SLAB_SLAB_H
 
-#include "os/lock.h"
+#include "region/locks.h"
 #include "region/region.h"
 #include "slab/shuffle.h"
 
@@ -51,7 +51,7 @@ extern hidden const struct slab_watch *slab_watch;
 
 /* What the slab layer knows of a cache. */
 struct slab_cache {
-    struct lock lock;
+    struct lock *lock;   /* of the cache's number; set before `size`, stays */
     uint32_t size;       /* bytes from one object to the next */
     uint32_t objects;    /* in one slab */
     uint16_t units;      /* of one slab */

@@ -192,9 +192,9 @@ static void fork_over_a_decay(void)
     atomic_fetch_add((_Atomic uint32_t *)&slot_rcu(1)[shared->number], 1); /* another thread's hand */
     slot_raise_top(1);
     kmem_cache_free_rcu(shared, kmem_cache_alloc(shared, 0));
-    must(lock_acquire(&takeover_lock));
+    must(lock_acquire(lock_of(LOCK_TAKEOVER)));
     pid_t pid = fork();
-    lock_release(&takeover_lock);
+    lock_release(lock_of(LOCK_TAKEOVER));
     if (!pid) {
         alarm(CASE_SECONDS / 2);
         for (unsigned slot = 0; slot < slot_top; slot++)

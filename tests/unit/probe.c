@@ -57,9 +57,9 @@ int probe_mode(void)
 
 void probe_takeover(struct kmem_cache *cache)
 {
-    lock_acquire(&takeover_lock);
+    lock_acquire(lock_of(LOCK_TAKEOVER));
     takeover(cache, 0, slot_top, TAKEOVER_EMPTY);
-    lock_release(&takeover_lock);
+    lock_release(lock_of(LOCK_TAKEOVER));
 }
 
 uint32_t probe_class_size(size_t n)
