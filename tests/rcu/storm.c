@@ -171,6 +171,7 @@ static void barriers(void)
     for (int i = 0; i < 2; i++)
         pthread_join(others[i], NULL);
     kvfree_rcu_barrier();
+    cache_trim_all(); /* what slots keep of large memory */
     must(stats_now().bytes == 0 && region_stats.large_units == 0);
 }
 
