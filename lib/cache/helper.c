@@ -1,10 +1,9 @@
 #define _GNU_SOURCE
 #include "cache/decay.h"
 #include "cache/kmem_cache.h"
+#include "os/thread.h"
 
 #include <errno.h>
-#include <pthread.h>
-#include <signal.h>
 #include <time.h>
 
 #define IDLE_ROUNDS 32 /* without anything warm, after which the thread ends; the next slow path starts another */
@@ -39,18 +38,8 @@ void helper_arm(void)
     if (!atomic_compare_exchange_strong(&running, &no, 1))
         return;
     int saved = errno;
-    sigset_t all, old;
-    sigfillset(&all);
-    pthread_attr_t attributes;
-    pthread_t thread;
-    pthread_attr_init(&attributes);
-    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-    pthread_attr_setstacksize(&attributes, 64 << 10);
-    pthread_sigmask(SIG_SETMASK, &all, &old); /* the program's signals are not for this thread */
-    if (pthread_create(&thread, &attributes, helper, NULL))
+    if (!thread_start(helper, 64 << 10))
         atomic_store(&running, 0);
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
-    pthread_attr_destroy(&attributes);
     errno = saved;
 }
 

@@ -1,10 +1,9 @@
 #define _GNU_SOURCE
 #include "rcu/rcu.h"
 #include "rcu/futex.h"
+#include "os/thread.h"
 
 #include <errno.h>
-#include <pthread.h>
-#include <signal.h>
 
 /*
  * The thread that waits for grace periods. It sleeps without a timeout while nothing is collected anywhere, and wakes
@@ -66,24 +65,6 @@ __attribute__((constructor)) static void register_fork(void)
     pthread_atfork(NULL, NULL, fork_child);
 }
 
-/* 0: the system's default, for programs whose thread-local data, which lie on the stack, leave no room on ours. */
-static bool create(size_t stack)
-{
-    pthread_attr_t attributes;
-    pthread_t thread;
-    sigset_t all, old;
-    sigfillset(&all);
-    pthread_attr_init(&attributes);
-    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-    if (stack)
-        pthread_attr_setstacksize(&attributes, stack);
-    pthread_sigmask(SIG_SETMASK, &all, &old); /* the program's signals are not for this thread */
-    bool done = !pthread_create(&thread, &attributes, worker, NULL);
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
-    pthread_attr_destroy(&attributes);
-    return done;
-}
-
 /* The flag is set first, because pthread_create() allocates, and its caller's malloc may come here. */
 bool worker_start(void)
 {
@@ -95,7 +76,7 @@ bool worker_start(void)
     if (!atomic_compare_exchange_strong(&started, &no, true))
         return true;
     int saved = errno;
-    bool done = create(128 << 10) || create(0);
+    bool done = thread_start(worker, 128 << 10);
     if (!done) {
         atomic_store(&not_now, TRY_AGAIN);
         atomic_store(&started, false);

@@ -7,6 +7,11 @@
 
 enum { THREADS = 4, OBJECTS = 150000, MIB = 1 << 20, WAIT_SECONDS = CASE_SECONDS / 2 };
 
+#ifdef MUCH_THREAD_LOCAL_DATA
+/* A program may have more of it than the helper's thread needs for its stack. */
+static _Thread_local volatile char thread_local_data[MIB];
+#endif
+
 static size_t resident(void)
 {
     char text[64] = "";
@@ -59,6 +64,9 @@ static void idle_child(void)
 
 int main(int argc, char **argv)
 {
+#ifdef MUCH_THREAD_LOCAL_DATA
+    thread_local_data[MIB - 1] = 1;
+#endif
     static const struct test_case cases[] = {
         {"memory goes back after a burst", idle_after_burst},
         {"memory goes back in a child too", idle_child},
