@@ -1,0 +1,116 @@
+/* Where the allocator keeps what is its own: fork pays for each page it writes and for each table that maps any. */
+#define _GNU_SOURCE
+#include "../cases.h"
+#include "cache/kmem_cache.h"
+#include "sheaf/malloc.h"
+#include "region/locks.h"
+#include "slab/descriptor.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#define WINDOW (2ul << 20) /* what one page of page tables maps */
+
+static void locks(void)
+{
+    uintptr_t first = UINTPTR_MAX, last = 0;
+    for (unsigned i = 0; i < CACHE_MAX; i++) {
+        must(lock_number(lock_of(i)) == i);
+        uintptr_t at = (uintptr_t)lock_of(i);
+        if (i < LOCK_GROUP) {
+            first = at < first ? at : first;
+            last = at > last ? at : last;
+        }
+        must(at >> 6 != (uintptr_t)lock_of((i + 1) % CACHE_MAX) >> 6);
+    }
+    must(last - first < 4096);
+}
+
+/* Pages of the tables that exist, counted by the windows that they lie in. */
+static unsigned windows(void)
+{
+    static uint64_t entries[WINDOW / 4096];
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    int map = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
+    if (map < 0 || page != 4096)
+        _exit(CASE_SKIPPED);
+    unsigned n = 0;
+    for (uintptr_t at = (uintptr_t)space.start; at < space.region; at += WINDOW) {
+        must(pread(map, entries, sizeof(entries), (off_t)(at / page * 8)) == sizeof(entries));
+        bool any = false;
+        for (size_t i = 0; i < sizeof(entries) / 8; i++)
+            any |= entries[i] >> 62 != 0; /* resident, or in the swap */
+        n += any;
+    }
+    close(map);
+    return n;
+}
+
+static void small_program(void)
+{
+    void *held[2000];
+    for (size_t i = 0; i < 2000; i++)
+        held[i] = sheaf_malloc(i % 1000);
+    for (size_t i = 0; i < 2000; i++)
+        sheaf_free(held[i]);
+    if (slot_top > 2) /* by CPU number: each slot has a window of its own, of words or of counters */
+        _exit(CASE_SKIPPED);
+    must(windows() == 2);
+}
+
+/* What is used first ends, and the rest lies elsewhere. */
+static void sheaves_beyond_the_first(void)
+{
+    enum { N = 300 };
+    static struct sheaf *made[N];
+    must(sheaf_malloc(1));
+    for (unsigned i = 0; i < N; i++) {
+        must((made[i] = empty_sheaf_alloc(253)) != NULL);
+        must(sheaf_at(sheaf_offset(made[i])) == made[i]);
+        must(sheaf_order(made[i]) == sheaf_order_for(253));
+        for (unsigned k = 0; k < 253; k++)
+            made[i]->objects[k] = made[i];
+    }
+    bool beyond = false;
+    for (unsigned i = 0; i < N; i++) {
+        for (unsigned k = 0; k < 253; k++)
+            must(made[i]->objects[k] == made[i]);
+        beyond |= (char *)made[i] < space.sheaves_first;
+    }
+    must(beyond);
+}
+
+static void descriptors_beyond_the_first(void)
+{
+    enum { N = 400, OBJECTS = 4096 };
+    static struct slab *made[N];
+    must(sheaf_malloc(1));
+    for (unsigned i = 0; i < N; i++) {
+        must((made[i] = descriptor_alloc(OBJECTS)) != NULL);
+        must(descriptor_of(made[i]->reference) == made[i]);
+        made[i]->unit = i;
+        for (unsigned k = 0; k < OBJECTS / 64; k++)
+            made[i]->bits[k] = i;
+    }
+    bool beyond = false;
+    for (unsigned i = 0; i < N; i++) {
+        must(made[i]->unit == i);
+        for (unsigned k = 0; k < OBJECTS / 64; k++)
+            must(made[i]->bits[k] == i);
+        beyond |= (char *)made[i] < space.slabs + space.slabs_first;
+    }
+    must(beyond);
+}
+
+static const struct test_case cases[] = {
+    {"locks-by-number", locks},
+    {"a-small-program-touches-few-windows", small_program},
+    {"sheaves-beyond-the-first", sheaves_beyond_the_first},
+    {"descriptors-beyond-the-first", descriptors_beyond_the_first},
+};
+
+int main(int argc, char **argv)
+{
+    return run_cases(argc, argv, cases, sizeof(cases) / sizeof(cases[0]));
+}
