@@ -123,8 +123,8 @@ static const char *set_text(struct sheaf_config *config, enum option_index which
     }
 }
 
-/* A flag is 0 or 1, a choice the place of its word, which the members of its enum follow. */
-static void set_number(struct sheaf_config *config, enum option_index which, uint64_t n)
+/* `n` is the place of the word, which the members of its enum follow. */
+static void set_word(struct sheaf_config *config, enum option_index which, unsigned n)
 {
     switch (which) {
     case OPTION_rseq:
@@ -142,6 +142,15 @@ static void set_number(struct sheaf_config *config, enum option_index which, uin
     case OPTION_debug_action:
         config->debug_go_on = n;
         break;
+    default:
+        break;
+    }
+}
+
+/* A flag is 0 or 1. */
+static void set_number(struct sheaf_config *config, enum option_index which, uint64_t n)
+{
+    switch (which) {
     case OPTION_slot_budget:
         config->slot_budget = n;
         break;
@@ -201,7 +210,7 @@ static void set_choice(struct sheaf_config *config, enum option_index which, con
     for (unsigned i = 0; word; i++) {
         size_t length = strcspn(word, "|:");
         if (strlen(value) == length && !memcmp(value, word, length)) {
-            set_number(config, which, i);
+            set_word(config, which, i);
             return;
         }
         for (size_t c = 0; c < length; c++)
