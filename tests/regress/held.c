@@ -1,0 +1,75 @@
+/* A fork in a signal handler over the holder of a lock: the holder goes on in both, and every other lock is free. */
+#define _GNU_SOURCE
+#include "../cases.h"
+#include "cache/kmem_cache.h"
+#include "region/locks.h"
+#include "sheaf/malloc.h"
+
+static bool is_free(unsigned number)
+{
+    return atomic_load(&lock_of(number)->word) == 0;
+}
+
+static void only_held(unsigned held)
+{
+    for (unsigned i = 0; i < cache_top; i++) {
+        if (i == held)
+            must(lock_held_by_self(lock_of(i)));
+        else
+            must(is_free(i));
+    }
+}
+
+/* What libc calls around fork(), in this process: of the child too, which has nothing else of its own here. */
+static void fork_over(unsigned held, void (*after)(void))
+{
+    must(lock_acquire(lock_of(held)));
+    cache_fork_prepare();
+    for (unsigned i = CACHE_FIRST; i < cache_top; i++)
+        must(lock_held_by_self(lock_of(i)));
+    cache_fork_prepare(); /* _Fork in a handler over fork() */
+    after();
+    must(lock_held_by_self(lock_of(cache_top - 1)));
+    after();
+    only_held(held);
+    lock_release(lock_of(held));
+    only_held(CACHE_MAX);
+}
+
+static void over_each(void (*after)(void))
+{
+    void *some = sheaf_malloc(100);
+    must(some);
+    must(cache_top > CACHE_FIRST + 3);
+    for (int round = 0; round < 2; round++) { /* a lock that was left once is taken the next time */
+        fork_over(LOCK_SETUP, after);
+        fork_over(LOCK_TAKEOVER, after);
+        fork_over(LOCK_REGION, after);
+        fork_over(CACHE_FIRST, after);
+        fork_over(cache_top - 1, after);
+        cache_fork_prepare();
+        after();
+        only_held(CACHE_MAX);
+    }
+    sheaf_free(some);
+}
+
+static void in_parent(void)
+{
+    over_each(cache_fork_parent);
+}
+
+static void in_child(void)
+{
+    over_each(cache_fork_child);
+}
+
+static const struct test_case cases[] = {
+    {"the-parent-keeps-what-it-held", in_parent},
+    {"the-child-keeps-what-it-held", in_child},
+};
+
+int main(int argc, char **argv)
+{
+    return run_cases(argc, argv, cases, sizeof(cases) / sizeof(cases[0]));
+}
