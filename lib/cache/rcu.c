@@ -65,16 +65,20 @@ static uint32_t size_of(unsigned number)
 
 /* ---- a slot's word ---- */
 
-/* Take what the slot collects, NULL if it has none. False: too many hands, nothing is taken. */
-static bool take(_Atomic uint32_t *word, struct sheaf **sheaf)
+/* Take what the slot collects: the word as it was. With all HANDS in it there were too many, and nothing is taken. */
+static uint32_t take(_Atomic uint32_t *word)
 {
     uint32_t seen = atomic_load_explicit(word, memory_order_relaxed);
     do {
         if ((seen & HANDS) == HANDS)
-            return false;
+            break;
     } while (!atomic_compare_exchange_weak(word, &seen, (seen & HANDS) + 1));
-    *sheaf = seen & ~HANDS ? sheaf_at(seen & ~HANDS) : NULL;
-    return true;
+    return seen;
+}
+
+static struct sheaf *sheaf_in(uint32_t seen)
+{
+    return seen & ~HANDS ? sheaf_at(seen & ~HANDS) : NULL;
 }
 
 /* The count is 0 already only in a child forked by a handler over us: rcu_fork_child(). */
@@ -140,20 +144,27 @@ static bool old_enough(uint32_t seen, uint32_t age_ms)
     return !age_ms || clock_ms() - since >= age_ms;
 }
 
+static unsigned held_in(uint32_t seen)
+{
+    return seen & HANDS ? SHEAF_RCU_HELD : 0;
+}
+
+/* Nothing is in hand if so it was when we took: before that moment, somebody may have come for what we saw. */
 static unsigned seal_slot(unsigned slot, unsigned number, uint32_t age_ms)
 {
     _Atomic uint32_t *word = word_of(slot, number);
-    struct sheaf *sheaf;
     uint32_t seen = atomic_load(word);
-    unsigned left = seen & HANDS ? SHEAF_RCU_HELD : 0;
     if (!(seen & ~HANDS))
-        return left;
-    if (!old_enough(seen, age_ms) || !take(word, &sheaf))
-        return left | SHEAF_RCU_LEFT;
-    if (sheaf)
-        seal(slot, sheaf);
+        return held_in(seen);
+    if (!old_enough(seen, age_ms))
+        return held_in(seen) | SHEAF_RCU_LEFT;
+    seen = take(word);
+    if ((seen & HANDS) == HANDS)
+        return SHEAF_RCU_HELD | SHEAF_RCU_LEFT;
+    if (seen & ~HANDS)
+        seal(slot, sheaf_in(seen));
     let_go(word);
-    return left;
+    return held_in(seen);
 }
 
 /* Only one caller at a time may clear bits: another would pass by what is being looked at. */
@@ -256,8 +267,9 @@ static enum sheaf_rcu_put put(struct kmem_cache *cache, unsigned number, void *o
 {
     unsigned slot = slot_counting();
     _Atomic uint32_t *word = word_of(slot, number);
-    struct sheaf *sheaf = NULL;
-    bool held = take(word, &sheaf);
+    uint32_t seen = take(word);
+    bool held = (seen & HANDS) != HANDS;
+    struct sheaf *sheaf = held ? sheaf_in(seen) : NULL;
     if (!sheaf && !(sheaf = fresh(cache, slot, number))) {
         if (held)
             let_go(word);

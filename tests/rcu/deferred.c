@@ -73,6 +73,41 @@ static void barrier_waits_for_hands(void)
     check_empty(cache);
 }
 
+/* As threads that add an object of theirs: the sheaf is in hand for a moment, then in its place again. */
+static _Atomic bool hands_rest;
+static void *come_and_go(void *cache)
+{
+    enum { HANDS = 63 };
+    unsigned number = ((struct kmem_cache *)cache)->number;
+    while (!atomic_load(&hands_rest)) {
+        for (unsigned slot = 0; slot < read_once(slot_top) && slot_commit(slot); slot++) {
+            _Atomic uint32_t *word = (_Atomic uint32_t *)&slot_rcu(slot)[number];
+            uint32_t seen = atomic_load(word), sheaf = seen & ~(uint32_t)HANDS;
+            if (!sheaf || (seen & HANDS) == HANDS || !atomic_compare_exchange_strong(word, &seen, (seen & HANDS) + 1))
+                continue;
+            do
+                seen = atomic_load(word) & HANDS; /* a sheaf that came meanwhile the barrier takes away */
+            while (!atomic_compare_exchange_weak(word, &seen, (seen - 1) | sheaf));
+        }
+    }
+    return NULL;
+}
+
+static void barrier_sees_hands_that_come_meanwhile(void)
+{
+    struct kmem_cache *cache = make_cache(100, 0, 0);
+    pthread_t thread;
+    must(!pthread_create(&thread, NULL, come_and_go, cache));
+    for (unsigned i = 1; i <= 40000; i++) {
+        kmem_cache_free_rcu(cache, kmem_cache_alloc(cache, 0));
+        kvfree_rcu_barrier_on_cache(cache);
+        must(counter_sum(cache->number, COUNT_free_rcu_done) == i);
+    }
+    atomic_store(&hands_rest, true);
+    pthread_join(thread, NULL);
+    check_empty(cache);
+}
+
 static void barrier_in_section_returns(void)
 {
     struct kmem_cache *cache = make_cache(100, 0, 0);
@@ -300,6 +335,7 @@ int main(int argc, char **argv)
         {"reader_keeps_objects", reader_keeps_objects},
         {"barrier_waits", barrier_waits},
         {"barrier_waits_for_hands", barrier_waits_for_hands},
+        {"barrier_sees_hands_that_come_meanwhile", barrier_sees_hands_that_come_meanwhile},
         {"barrier_in_section_returns", barrier_in_section_returns},
         {"destroy_waits_for_its_own", destroy_waits_for_its_own},
         {"old_ones_go", old_ones_go},
