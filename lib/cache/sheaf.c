@@ -59,17 +59,16 @@ static char *piece_at(uint64_t piece)
     return (piece + 1) * PIECE <= space.sheaves_size ? space.sheaves + piece * PIECE : NULL;
 }
 
-/* Cut a piece of 4 KiB; one sheaf for the caller, the rest for the pool. */
+/* Cut a piece of 4 KiB; one sheaf for the caller, the rest for the pool. What cannot be had is not used up. */
 static struct sheaf *cut_piece(unsigned order)
 {
-    uint64_t piece = atomic_fetch_add(&pieces, 1);
-    char *start = piece_at(piece);
-    if (!start) {
-        atomic_fetch_sub(&pieces, 1);
-        return NULL;
-    }
-    if (!space_commit(start, PIECE) || !space_commit(sheaf_order_at(start), 1))
-        return NULL;
+    uint64_t piece = atomic_load(&pieces);
+    char *start;
+    do {
+        start = piece_at(piece);
+        if (!start || !space_commit(start, PIECE) || !space_commit(sheaf_order_at(start), 1))
+            return NULL;
+    } while (!atomic_compare_exchange_weak(&pieces, &piece, piece + 1));
     *sheaf_order_at(start) = (uint8_t)order;
     size_t bytes = 8ul << order;
     for (char *at = start + bytes; at < start + PIECE; at += bytes)
