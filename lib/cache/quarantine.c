@@ -35,11 +35,11 @@ void quarantine_init(size_t bytes)
 
 /* ---- the pattern ---- */
 
-/* The first byte that is not of it; NULL: all are. */
-static const char *changed_at(const char *object, size_t size)
+/* *first is a byte that is not of it. */
+static bool changed(const void *object, size_t size, size_t *first)
 {
-    size_t first, end;
-    return debug_differs(object, size, PATTERN, &first, &end) ? object + first : NULL;
+    size_t end;
+    return debug_differs(object, size, PATTERN, first, &end);
 }
 
 static bool is_waiting(const void *object)
@@ -55,9 +55,9 @@ static bool is_waiting(const void *object)
 static void release_object(struct kmem_cache *cache, void *object)
 {
     if (!harden_keeps(cache)) {
-        const char *changed = changed_at(object, cache->slab.size);
-        if (unlikely(changed != NULL))
-            misuse_report("write to freed memory at", changed, cache->name);
+        size_t first;
+        if (unlikely(changed(object, cache->slab.size, &first)))
+            misuse_report("write to freed memory at", (char *)object + first, cache->name);
         if (sheaf_config.harden.zero_free)
             memset(object, 0, cache->slab.size);
     }
@@ -114,10 +114,10 @@ static void enter(void *p, size_t bytes)
 /* What still has the pattern may be freed for the second time. (What has none is found out when it leaves twice.) */
 bool quarantine_object(struct kmem_cache *cache, void *object, bool keep)
 {
-    size_t size = cache->slab.size;
+    size_t size = cache->slab.size, first;
     if (!ring.entries || size > ring.bound)
         return false;
-    if (unlikely(!keep && !changed_at(object, size) && is_waiting(object)))
+    if (unlikely(!keep && !changed(object, size, &first) && is_waiting(object)))
         misuse_report("double free of", object, cache->name);
     if (!keep)
         memset(object, PATTERN, size);
