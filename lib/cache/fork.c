@@ -1,6 +1,9 @@
 #include "cache/decay.h"
 #include "cache/rcu.h"
 #include "cache/takeover.h"
+#include "os/syscall.h"
+
+#include <signal.h>
 
 /*
  * Fork at any moment. Lock order: by number (region/locks.h): the setup's, that of takeovers, the region's, those of
@@ -8,40 +11,40 @@
  * forgets them. A lock that the forking thread holds already (it forks in a signal handler over the holder) is left
  * alone: the holder goes on in both.
  *
+ * Several threads may be at it: one waits for a lock whose holder was interrupted by a handler that forks, which goes
+ * around the locks that the first has. So what a fork took stands in the words of the locks (LOCK_BY_FORK), and what
+ * it keeps beside them is written when it holds the last lock in the order, which only one can.
+ *
+ * Signals are blocked from before the first lock to after the last: else a handler that forks would find half of them
+ * taken by its own thread, and would neither have all nor know which to give back.
+ *
  * What the other threads had in hand outside any lock (a sheaf between two places) is lost to the child. A slot that
  * one of them was folding has TOP_HELD: the child frees it. Slots, barns and pool are changed by single words only.
  */
 
 /*
- * Who has taken them, and how many forks of the same thread lie between: _Fork in a signal handler over fork() finds
- * all locks held by itself, and leaves them to the fork below.
+ * Who has taken them, and how many forks of the same thread lie between: a handler of fork that forks finds all locks
+ * held by itself, and leaves them to the fork below.
  */
 static unsigned depth;
-
-/*
- * Which of them the fork did not take, because this thread held it already or must not wait for it: bits by number.
- * Rare, so that this page is seldom written: all that every fork writes lies on that of the locks.
- */
-static uint64_t left[CACHE_MAX / 64];
-static unsigned top; /* of the numbers that it looked at */
 
 static _Atomic uint64_t *forker(void)
 {
     return &lock_of(LOCK_FORKER)->word;
 }
 
-static void note(unsigned number, bool taken)
+/* The signal mask that it had; beside the words of locks, so that the fork writes no further page. */
+static uint64_t *forker_mask(void)
 {
-    uint64_t *word = &left[number / 64], bit = 1ull << (number % 64);
-    if (unlikely(!taken))
-        *word |= bit;
-    else if (unlikely(*word & bit))
-        *word &= ~bit;
+    return &lock_of(LOCK_FORKER)->waits;
 }
 
-static bool took(unsigned number)
+/* The thread's signal mask; returns what it was. */
+static uint64_t set_signals(uint64_t mask)
 {
-    return !(left[number / 64] >> (number % 64) & 1);
+    uint64_t before = 0;
+    sys_call(SYS_rt_sigprocmask, SIG_SETMASK, (long)&mask, (long)&before, sizeof(mask), 0, 0);
+    return before;
 }
 
 /* For lock_acquire_slow(): only locks later in the order than all that this thread holds. */
@@ -57,8 +60,6 @@ bool cache_may_wait(const struct lock *lock)
 /*
  * In a signal handler over a holder not every lock may be waited for. Then what is free is taken; what another thread
  * is changing right now may be half changed in the child, as with any fork in a handler.
- *
- * With the first two locks no other fork writes `left`, and no cache comes or goes.
  */
 void cache_fork_prepare(void)
 {
@@ -66,15 +67,18 @@ void cache_fork_prepare(void)
         depth++;
         return;
     }
-    bool setup = lock_acquire(lock_of(LOCK_SETUP)), takeover = lock_acquire(lock_of(LOCK_TAKEOVER));
-    note(LOCK_SETUP, setup);
-    note(LOCK_TAKEOVER, takeover);
-    note(LOCK_REGION, lock_acquire(lock_of(LOCK_REGION)));
-    if (unlikely(top != cache_top))
-        top = cache_top;
-    for (unsigned i = CACHE_FIRST; i < top; i++)
-        note(i, lock_acquire(lock_of(i)));
+    uint64_t mask = set_signals(~0ull);
+    for (unsigned i = 0; i < read_once(cache_top); i++)
+        if (i <= LOCK_REGION || i >= CACHE_FIRST)
+            lock_acquire_by(lock_of(i), lock_self() | LOCK_BY_FORK);
+    *forker_mask() = mask;
     atomic_store_explicit(forker(), lock_self(), memory_order_relaxed);
+}
+
+static bool taken_by_fork(unsigned number)
+{
+    uint64_t word = atomic_load_explicit(&lock_of(number)->word, memory_order_relaxed);
+    return (word & ~LOCK_SLEEPERS) == (lock_self() | LOCK_BY_FORK);
 }
 
 void cache_fork_parent(void)
@@ -83,17 +87,12 @@ void cache_fork_parent(void)
         depth--;
         return;
     }
+    uint64_t mask = *forker_mask();
     atomic_store_explicit(forker(), 0, memory_order_relaxed);
-    for (unsigned i = top; i-- > CACHE_FIRST;)
-        if (took(i))
+    for (unsigned i = read_once(cache_top); i-- > 0;)
+        if (taken_by_fork(i))
             lock_release(lock_of(i));
-    if (took(LOCK_REGION))
-        lock_release(lock_of(LOCK_REGION));
-    bool setup = took(LOCK_SETUP); /* the next fork writes it once the lock of takeovers is free */
-    if (took(LOCK_TAKEOVER))
-        lock_release(lock_of(LOCK_TAKEOVER));
-    if (setup)
-        lock_release(lock_of(LOCK_SETUP));
+    set_signals(mask);
 }
 
 static void free_held_slots(void)
@@ -112,9 +111,8 @@ static void free_held_slots(void)
 /* Ours from below a handler stay; all others are ours to forget, their owners are not here. */
 static void forget(unsigned number)
 {
-    if (!took(number) && lock_held_by_self(lock_of(number)))
-        return;
-    lock_reset(lock_of(number));
+    if (taken_by_fork(number) || !lock_held_by_self(lock_of(number)))
+        lock_reset(lock_of(number));
 }
 
 void cache_fork_child(void)
@@ -123,11 +121,12 @@ void cache_fork_child(void)
         depth--;
         return;
     }
+    uint64_t mask = *forker_mask();
     atomic_store_explicit(forker(), 0, memory_order_relaxed);
     for (unsigned i = CACHE_FIRST; i < cache_top; i++)
         forget(i);
     forget(LOCK_REGION);
-    if (took(LOCK_TAKEOVER) || !lock_held_by_self(lock_of(LOCK_TAKEOVER)))
+    if (taken_by_fork(LOCK_TAKEOVER) || !lock_held_by_self(lock_of(LOCK_TAKEOVER)))
         free_held_slots();
     forget(LOCK_TAKEOVER);
     if (unlikely(rcu_kick))
@@ -135,4 +134,5 @@ void cache_fork_child(void)
     forget(LOCK_SETUP);
     if (unlikely(sheaf_config.helper))
         helper_forget();
+    set_signals(mask);
 }

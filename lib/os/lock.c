@@ -21,11 +21,11 @@ static void cpu_relax(void)
 bool (*lock_may_wait)(const struct lock *lock);
 
 /* Spin for about as long as a refill holds the lock. */
-static bool spin(struct lock *lock)
+static bool spin(struct lock *lock, uint64_t by)
 {
     for (int i = 0; i < 100; i++) {
         uint64_t expected = 0;
-        if (atomic_compare_exchange_weak_explicit(&lock->word, &expected, lock_self(), memory_order_acquire,
+        if (atomic_compare_exchange_weak_explicit(&lock->word, &expected, by, memory_order_acquire,
                                                   memory_order_relaxed))
             return true;
         cpu_relax();
@@ -33,32 +33,34 @@ static bool spin(struct lock *lock)
     return false;
 }
 
-/* A thread that slept takes the lock with bit 0 set, because others may still sleep. */
-static void sleep_for(struct lock *lock)
+/* A thread that slept takes the lock as one that has sleepers, because others may still sleep. */
+static void sleep_for(struct lock *lock, uint64_t by)
 {
     for (;;) {
         uint64_t word = atomic_load_explicit(&lock->word, memory_order_relaxed);
         if (word == 0) {
-            if (atomic_compare_exchange_weak_explicit(&lock->word, &word, lock_self() | 1, memory_order_acquire,
+            if (atomic_compare_exchange_weak_explicit(&lock->word, &word, by | LOCK_SLEEPERS, memory_order_acquire,
                                                       memory_order_relaxed))
                 return;
             continue;
         }
-        if (!(word & 1) && !atomic_compare_exchange_weak_explicit(&lock->word, &word, word | 1, memory_order_relaxed,
-                                                                  memory_order_relaxed))
+        if (!(word & LOCK_SLEEPERS) &&
+            !atomic_compare_exchange_weak_explicit(&lock->word, &word, word | LOCK_SLEEPERS, memory_order_relaxed,
+                                                   memory_order_relaxed))
             continue;
-        sys_call(SYS_futex, (long)futex_of(lock), FUTEX_WAIT_PRIVATE, (long)(uint32_t)(word | 1), 0, 0, 0);
+        sys_call(SYS_futex, (long)futex_of(lock), FUTEX_WAIT_PRIVATE, (long)(uint32_t)(word | LOCK_SLEEPERS), 0, 0,
+                 0);
     }
 }
 
-__attribute__((noinline)) bool lock_acquire_slow(struct lock *lock)
+__attribute__((noinline)) bool lock_acquire_slow(struct lock *lock, uint64_t by)
 {
     if (lock_held_by_self(lock))
         return false;
-    if (!spin(lock)) {
+    if (!spin(lock, by)) {
         if (lock_may_wait && !lock_may_wait(lock))
             return false;
-        sleep_for(lock);
+        sleep_for(lock, by);
     }
     lock->waits++;
     return true;

@@ -11,9 +11,13 @@
 #include "os/compiler.h"
 
 struct lock {
-    _Atomic uint64_t word; /* 0: free. Else the owner's thread pointer; bit 0: somebody sleeps on the low half */
+    _Atomic uint64_t word; /* 0: free. Else the owner's thread pointer and the bits below */
     uint64_t waits;        /* times that a thread had to wait; written by the holder */
 };
+
+#define LOCK_SLEEPERS 1ull /* somebody sleeps on the low half */
+#define LOCK_BY_FORK  2ull /* taken for a fork */
+#define LOCK_BITS     (LOCK_SLEEPERS | LOCK_BY_FORK)
 
 static inline uint64_t lock_self(void)
 {
@@ -22,7 +26,7 @@ static inline uint64_t lock_self(void)
 
 static inline bool lock_held_by_self(struct lock *lock)
 {
-    return (atomic_load_explicit(&lock->word, memory_order_relaxed) & ~1ull) == lock_self();
+    return (atomic_load_explicit(&lock->word, memory_order_relaxed) & ~LOCK_BITS) == lock_self();
 }
 
 /*
@@ -40,8 +44,18 @@ static inline bool lock_try(struct lock *lock)
                                                    memory_order_relaxed);
 }
 
-bool lock_acquire_slow(struct lock *lock);
+bool lock_acquire_slow(struct lock *lock, uint64_t by);
 void lock_wake(struct lock *lock);
+
+/* `by` is what the word then says: lock_self(), and LOCK_BY_FORK where it is for a fork. */
+static inline bool lock_acquire_by(struct lock *lock, uint64_t by)
+{
+    uint64_t expected = 0;
+    if (likely(atomic_compare_exchange_strong_explicit(&lock->word, &expected, by, memory_order_acquire,
+                                                       memory_order_relaxed)))
+        return true;
+    return lock_acquire_slow(lock, by);
+}
 
 /*
  * Take the lock. False: it would have to be waited for, and this thread holds it or a later one already, below the
@@ -49,17 +63,13 @@ void lock_wake(struct lock *lock);
  */
 static inline bool lock_acquire(struct lock *lock)
 {
-    uint64_t expected = 0;
-    if (likely(atomic_compare_exchange_strong_explicit(&lock->word, &expected, lock_self(), memory_order_acquire,
-                                                       memory_order_relaxed)))
-        return true;
-    return lock_acquire_slow(lock);
+    return lock_acquire_by(lock, lock_self());
 }
 
 /* If a signal handler comes between the exchange and the wake-up, it finds the lock free: it is. */
 static inline void lock_release(struct lock *lock)
 {
-    if (unlikely(atomic_exchange_explicit(&lock->word, 0, memory_order_release) & 1))
+    if (unlikely(atomic_exchange_explicit(&lock->word, 0, memory_order_release) & LOCK_SLEEPERS))
         lock_wake(lock);
 }
 

@@ -17,6 +17,7 @@
 extern char **environ;
 
 static _Atomic bool stop;
+static _Atomic int done;
 static _Atomic int *handled; /* counted by the handler, looked at by the process that sends the signals */
 
 /* Allocates, checks and frees blocks of all kinds; true if the contents were right. */
@@ -212,6 +213,82 @@ static void *fork_here(void *unused)
     return unused;
 }
 
+/* Nothing but the fork: what other threads were changing may be half changed in this child. */
+static void only_fork(int signal)
+{
+    int kept = errno;
+    (void)signal;
+    pid_t pid = fork_form();
+    must(pid >= 0);
+    if (pid == 0)
+        _exit(0);
+    reap(pid);
+    done++;
+    errno = kept;
+}
+
+static void *forker(void *seed)
+{
+    for (unsigned i = (unsigned)(size_t)seed; !stop; i++) {
+        pid_t pid = fork();
+        must(pid >= 0);
+        if (pid == 0)
+            _exit(works(i) ? 0 : 1);
+        reap(pid);
+    }
+    return NULL;
+}
+
+static void *forks_or_works(void *seed)
+{
+    return (size_t)seed / 1000 % 2 ? worker(seed) : forker(seed);
+}
+
+/* One waits for a lock in fork() whose holder a handler interrupted that forks; or is itself interrupted so. */
+static void forks_in_forks(void)
+{
+    struct sigaction action = {.sa_handler = only_fork};
+    fork_form = (pid_t(*)(void))dlsym(RTLD_DEFAULT, "_Fork");
+    if (!fork_form)
+        _exit(CASE_SKIPPED);
+    sigaction(SIGUSR1, &action, NULL);
+    start(forks_or_works);
+    for (unsigned i = 0; done < 400; i++) {
+        must(!pthread_kill(threads[i % THREADS], SIGUSR1));
+        usleep(200 + i * 77 % 400);
+    }
+    finish();
+    malloc_trim(0); /* no lock may have stayed behind */
+    fork_form = fork;
+    only_fork(0);
+    must(works(1));
+}
+
+static void check_mask(void)
+{
+    sigset_t mask;
+    must(!pthread_sigmask(SIG_SETMASK, NULL, &mask));
+    must(sigismember(&mask, SIGUSR2) == 1 && sigismember(&mask, SIGUSR1) == 0 && sigismember(&mask, SIGTERM) == 0);
+}
+
+/* The signals that are blocked stay so, and no others, on both sides. */
+static void masks(void)
+{
+    pid_t (*forms[])(void) = {fork, (pid_t(*)(void))dlsym(RTLD_DEFAULT, "_Fork")};
+    sigset_t one;
+    sigemptyset(&one);
+    sigaddset(&one, SIGUSR2);
+    must(!pthread_sigmask(SIG_SETMASK, &one, NULL) && works(1));
+    for (size_t i = 0; i < 2 && forms[i]; i++) {
+        pid_t pid = forms[i]();
+        must(pid >= 0);
+        check_mask();
+        if (pid == 0)
+            _exit(0);
+        reap(pid);
+    }
+}
+
 static void fork_in_a_thread(void)
 {
     pthread_t t;
@@ -332,7 +409,8 @@ static const struct test_case cases[] = {
     {"fork-against-stdio", fork_against_stdio}, {"fork-60-generations", generations},
     {"fork-in-a-thread", fork_in_a_thread},     {"spawn-vfork-system-popen", spawning},
     {"exit-among-threads", exit_among_threads}, {"threads-end-together", threads_end_together},
-    {"refused-in-threads", refused_in_threads},
+    {"refused-in-threads", refused_in_threads}, {"forks-in-forks", forks_in_forks},
+    {"fork-keeps-signal-mask", masks},
 };
 
 int main(int argc, char **argv)
