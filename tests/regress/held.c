@@ -5,6 +5,12 @@
 #include "region/locks.h"
 #include "sheaf/malloc.h"
 
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+
+static _Atomic bool holds;
+
 static bool is_free(unsigned number)
 {
     return atomic_load(&lock_of(number)->word) == 0;
@@ -64,7 +70,64 @@ static void in_child(void)
     over_each(cache_fork_child);
 }
 
+static volatile sig_atomic_t came;
+
+static void come(int signal)
+{
+    (void)signal;
+    came = 1;
+}
+
+/* No handler of this thread comes between the locks: one that forks would find half of them taken. */
+static void comes_after(void (*after)(void))
+{
+    signal(SIGUSR1, come);
+    came = 0;
+    cache_fork_prepare();
+    raise(SIGUSR1);
+    must(!came);
+    after();
+    must(came);
+}
+
+static void no_handler_between(void)
+{
+    comes_after(cache_fork_parent);
+    comes_after(cache_fork_child);
+}
+
+/* Another thread forks in a handler over the holder of a lock that a fork in this one has to wait for. */
+static void *fork_over_first(void *unused)
+{
+    must(lock_acquire(lock_of(CACHE_FIRST)));
+    atomic_store(&holds, true);
+    while (!atomic_load(&lock_of(LOCK_REGION)->word)) /* the other fork has what comes before */
+        sched_yield();
+    cache_fork_prepare();
+    cache_fork_parent();
+    lock_release(lock_of(CACHE_FIRST));
+    return unused;
+}
+
+static void two_at_once(void)
+{
+    pthread_t other;
+    sheaf_free(sheaf_malloc(100));
+    must(cache_top > CACHE_FIRST + 3);
+    must(!pthread_create(&other, NULL, fork_over_first, NULL));
+    while (!atomic_load(&holds))
+        sched_yield();
+    cache_fork_prepare();
+    for (unsigned i = CACHE_FIRST; i < cache_top; i++)
+        must(lock_held_by_self(lock_of(i)));
+    cache_fork_parent();
+    must(!pthread_join(other, NULL));
+    only_held(CACHE_MAX);
+}
+
 static const struct test_case cases[] = {
+    {"no-handler-between-the-locks", no_handler_between},
+    {"two-forks-at-once", two_at_once},
     {"the-parent-keeps-what-it-held", in_parent},
     {"the-child-keeps-what-it-held", in_child},
 };
