@@ -1,7 +1,7 @@
 #include "region/arena.h"
 #include "region/dirty.h"
 #include "region/guard.h"
-#include "region/region.h"
+#include "region/space.h"
 #include "os/clock.h"
 #include "os/vm.h"
 

@@ -73,15 +73,4 @@ uint32_t region_slab_frontier(void);
 /* Whether there is something to give back soon; for the helper thread. */
 bool region_warm(void);
 
-static inline void *unit_address(uint32_t unit)
-{
-    return (void *)(space.region + ((uintptr_t)unit << UNIT_SHIFT));
-}
-
-/* The unit of an address; at least unit_count when it is not in the region. */
-static inline uintptr_t unit_of(const void *p)
-{
-    return ((uintptr_t)p - space.region) >> UNIT_SHIFT;
-}
-
 #endif

@@ -85,4 +85,15 @@ static inline uint16_t *unit_id(size_t unit)
     return space.ids - 1 - unit;
 }
 
+static inline void *unit_address(uint32_t unit)
+{
+    return (void *)(space.region + ((uintptr_t)unit << UNIT_SHIFT));
+}
+
+/* The unit of an address; at least unit_count when it is not in the region. */
+static inline uintptr_t unit_of(const void *p)
+{
+    return ((uintptr_t)p - space.region) >> UNIT_SHIFT;
+}
+
 #endif
