@@ -6,10 +6,9 @@
  * One word for each length in each slot. Low half: one more than the run's unit, 0 for none. High half: runs taken
  * from here since the last flush, modulo 2^32, so that a word that was changed twice is not the same again. Whoever
  * exchanges the run for 0 owns it: so no thread, signal handler or CPU change comes between, and a fork copies words
- * that are valid at any moment. Below malloc's table in slot 0, in each slot in the page that holds malloc's words.
+ * that are valid at any moment.
  */
 typedef _Atomic uint64_t stash_word;
-_Static_assert(STASH_AT + STASH_LENGTHS * sizeof(stash_word) <= SLOT_ID(CACHE_GAP + 7), "malloc's table is next");
 
 #define TAKEN_ONE (1ull << 32)
 

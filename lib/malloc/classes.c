@@ -1,4 +1,5 @@
 #include "malloc/classes.h"
+#include "cache/stash.h"
 
 static const struct slot_head none = {.lowest = UINTPTR_MAX};
 #define NONE (uintptr_t) & none
@@ -8,7 +9,8 @@ uintptr_t cid_base = NONE, cpu_base = NONE, any_base = NONE;
 void fast_enable(void)
 {
     _Static_assert(CLASS_FIRST + CLASSES == CACHE_GAP, "as cache/slot.h says");
-    _Static_assert(CACHE_GAP * sizeof(struct slot_words) <= CLASS_TABLE_AT, "malloc's words lie below");
+    _Static_assert(CACHE_GAP * sizeof(struct slot_words) <= STASH_AT && STASH_END <= CLASS_TABLE_AT,
+                   "malloc's words and the stash lie below");
     _Static_assert(CLASS_TABLE_AT + sizeof(struct class_table) <= SLOT_ID(CACHE_USERS),
                    "other caches' words lie behind");
     struct class_table *table = (struct class_table *)(space.base + CLASS_TABLE_AT);
