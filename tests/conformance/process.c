@@ -47,18 +47,23 @@ static void reap(pid_t pid)
 
 static pid_t (*fork_form)(void);
 
-/* What a handler forked in the middle of malloc can do all the same. */
-static void fork_in_handler(int signal)
+static void fork_and_reap(bool child_works)
 {
     int kept = errno;
-    (void)signal;
     pid_t pid = fork_form();
     must(pid >= 0);
     if (pid == 0)
-        _exit(works(7) ? 0 : 1);
+        _exit(!child_works || works(7) ? 0 : 1);
     reap(pid);
-    (*handled)++;
     errno = kept;
+}
+
+/* What a handler forked in the middle of malloc can do all the same. */
+static void fork_in_handler(int signal)
+{
+    (void)signal;
+    fork_and_reap(true);
+    (*handled)++;
 }
 
 static void handler_forks(pid_t (*form)(void))
@@ -216,15 +221,9 @@ static void *fork_here(void *unused)
 /* Nothing but the fork: what other threads were changing may be half changed in this child. */
 static void only_fork(int signal)
 {
-    int kept = errno;
     (void)signal;
-    pid_t pid = fork_form();
-    must(pid >= 0);
-    if (pid == 0)
-        _exit(0);
-    reap(pid);
+    fork_and_reap(false);
     done++;
-    errno = kept;
 }
 
 static void *forker(void *seed)
