@@ -2,6 +2,7 @@
 #include "preload/record.h"
 #include "malloc/large.h"
 #include "cache/decay.h"
+#include "cache/ends.h"
 #include "cache/kmem_cache.h"
 #include "cache/node.h"
 #include "cache/rcu.h"
@@ -134,7 +135,7 @@ static void fill_header(struct sheaf_record_header *h, const char *program, uint
         .start_time_ns = now_ns(),
         .mode = slot_mode,
         .state = SHEAF_RECORD_RUNNING,
-        .fold_interval = (uint32_t) - (slot_fold_start >> 32),
+        .fold_interval = 0u - slot_fold_start,
         .page_size = (uint32_t)space.page_size,
     };
     snprintf(h->mode_name, sizeof(h->mode_name), "%s", mode_name());
@@ -339,10 +340,8 @@ static void fold_slots(void)
         for (unsigned i = CACHE_FIRST; i < cache_top; i++) {
             uint64_t *word = &slot_words(slot, SLOT_ID(i))->top;
             uint64_t top = read_once(*word);
-            if (!cache_in_use(&caches[i]) || !top_offset(top))
-                continue;
-            struct sheaf *sheaf = cache_fold(&caches[i], slot, top);
-            write_once(*word, top_of(sheaf));
+            if (cache_in_use(&caches[i]) && top && !top_held(top))
+                write_once(*word, ends_top(&caches[i], ends_fold(&caches[i], slot, top)));
         }
 }
 

@@ -185,18 +185,27 @@ class Walk:
         raise CountError(f"no return after {_LONGEST} instructions")
 
 
-def count(path: Path, objdump: str) -> dict[str, Counts]:
-    """Of all functions."""
+def straight(path: Path, objdump: str, names: Sequence[str]) -> dict[str, list[Instruction]]:
+    """The instructions of some of FUNCTIONS, each from its start to its return."""
     symbols = _symbols(path, objdump)
-    memory = x86_memory if machine_of(path) == "x86_64" else arm_memory
-    code, slots = _instructions(path, objdump), _slots(path, objdump)
+    walk = Walk(_instructions(path, objdump), symbols, _slots(path, objdump))
     found = {}
-    for name, symbol in FUNCTIONS.items():
+    for name in names:
+        symbol = FUNCTIONS[name]
         if symbol not in symbols:
             raise CountError(f"{path}: no function {symbol}; name libsheaf-preload.so")
         try:
-            kinds = [memory(i) for i in Walk(code, symbols, slots).from_start(symbols[symbol])]
+            found[name] = walk.from_start(symbols[symbol])
         except CountError as error:
             raise CountError(f"{path}: {name}: {error}") from None
+    return found
+
+
+def count(path: Path, objdump: str) -> dict[str, Counts]:
+    """Of all functions."""
+    memory = x86_memory if machine_of(path) == "x86_64" else arm_memory
+    found = {}
+    for name, instructions in straight(path, objdump, tuple(FUNCTIONS)).items():
+        kinds = [memory(i) for i in instructions]
         found[name] = Counts(len(kinds), sum(loads for loads, _ in kinds), sum(stores for _, stores in kinds))
     return found

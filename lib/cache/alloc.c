@@ -1,8 +1,8 @@
 #include "cache/detour.h"
+#include "cache/ends.h"
 #include "cache/kmem_cache.h"
 #include "cache/misuse.h"
 #include "cache/node.h"
-#include "cache/sample.h"
 #include "os/membarrier.h"
 
 #include <string.h>
@@ -92,19 +92,6 @@ unsigned cache_next_capacity(const struct kmem_cache *cache, unsigned slot)
 
 /* ---- moving sheaves ---- */
 
-struct sheaf *cache_fold(struct kmem_cache *cache, unsigned slot, uint64_t top)
-{
-    struct sheaf *sheaf = sheaf_containing(top_offset(top));
-    unsigned depth = top_depth(top);
-    uint64_t pops = top_pops(top);
-    count(slot, cache->number, COUNT_alloc_fastpath, pops);
-    count(slot, cache->number, COUNT_free_fastpath, pops + depth - sheaf->count);
-    sheaf->count = (uint16_t)depth;
-    if (unlikely(cache->sampled))
-        sample_passed(pops);
-    return sheaf;
-}
-
 bool cache_flush_sheaf(struct kmem_cache *cache, unsigned slot, struct sheaf *sheaf)
 {
     struct slab_report report;
@@ -163,31 +150,15 @@ void cache_put_sheaf(struct kmem_cache *cache, unsigned slot, struct sheaf *shea
     empty_sheaf_free(sheaf);
 }
 
-/* Make `sheaf` the main of the slot whose word was `top`; what was main becomes spare, or goes on. */
-static void replace_main(struct kmem_cache *cache, unsigned slot, uint64_t top, struct sheaf *sheaf)
-{
-    if (!slot_install(slot, SLOT_ID(cache->number), top, top_of(sheaf))) {
-        count(slot, cache->number, COUNT_install_fail, 1);
-        cache_put_sheaf(cache, slot, sheaf);
-        return;
-    }
-    if (top_offset(top))
-        cache_put_sheaf(cache, slot, cache_fold(cache, slot, top));
-}
-
-/*
- * The count of pops is full: fold it. The slot is held while the sheaf's count is set, because who replaces main
- * reads it; that is two stores, and nobody waits for us.
- */
+/* LIFO: the count of pops is full. */
 static void fold_in_place(struct kmem_cache *cache, unsigned slot, uint64_t top)
 {
-    if (!slot_install(slot, SLOT_ID(cache->number), top, TOP_FOLDING))
-        return;
-    struct sheaf *sheaf = cache_fold(cache, slot, top);
-    __atomic_store_n(&slot_words(slot, SLOT_ID(cache->number))->top, top_of(sheaf), __ATOMIC_RELEASE);
+    struct ends ends;
+    if (ends_detach(cache, slot, top, &ends))
+        ends_attach(cache, slot, ends);
 }
 
-/* ---- allocation: main is empty ---- */
+/* ---- allocation: the pop end is empty ---- */
 
 static struct sheaf *refill(struct kmem_cache *cache, unsigned slot, struct sheaf *empty)
 {
@@ -217,7 +188,7 @@ static struct sheaf *refill(struct kmem_cache *cache, unsigned slot, struct shea
 static struct sheaf *swap_spare(struct kmem_cache *cache, unsigned slot, uint64_t top, struct sheaf *spare)
 {
     count(slot, cache->number, COUNT_spare_swap, 1);
-    if (top_offset(top) && top_pops(top) > 4ul * spare->capacity)
+    if (!cache->lifo || (top_pop_end(top) && top_pops(top) > 4ul * spare->capacity))
         return spare;
     uint64_t seen = atomic_fetch_add(&slot_words(slot, SLOT_ID(cache->number))->spare, SPARE_SWAP);
     bool grow = (seen >> SPARE_SWAP_SHIFT) % SWAPS_TO_GROW == SWAPS_TO_GROW - 1;
@@ -230,6 +201,22 @@ static struct sheaf *swap_spare(struct kmem_cache *cache, unsigned slot, uint64_
     spare->count = 0;
     empty_sheaf_free(spare);
     return larger;
+}
+
+/*
+ * Two ends: the sheaf that frees went to becomes the one that allocations come from. Returns an object of it, or NULL
+ * where the slot has moved on.
+ */
+static void *alloc_exchanged(struct kmem_cache *cache, unsigned slot, uint64_t top)
+{
+    struct ends ends;
+    if (!ends_detach(cache, slot, top, &ends))
+        return NULL;
+    ends_exchange(cache, slot, &ends);
+    void *object = ends.pop->objects[--ends.pop->count];
+    count(slot, cache->number, COUNT_alloc_slowpath, 1);
+    ends_attach(cache, slot, ends);
+    return object;
 }
 
 /* A sheaf with at least one object, in the kernel's order of tries: spare, barn, refill. */
@@ -302,24 +289,31 @@ void *cache_alloc_slow(struct kmem_cache *cache)
             count(slot, cache->number, COUNT_held, 1);
             break;
         }
-        if (top_offset(top) && top_depth(top)) {
-            if (top_full_count(top)) {
+        if (end_holds(top_pop_end(top))) {
+            if (cache->lifo && top_full_count(top)) {
                 fold_in_place(cache, slot, top);
                 cache_went_slow(cache);
             }
-            void *object = slot_pop(id);
+            void *object = slot_pop(id, cache->lifo);
             if (object)
                 return object;
             continue;
         }
         if (!cache->capacity || unlikely(reserve_short(&cache->reserve)))
             break;
+        if (!cache->lifo && end_holds(top_push_end(top))) {
+            void *object = ends_swap(slot, id) ? slot_pop(id, false) : alloc_exchanged(cache, slot, top);
+            cache_went_slow(cache);
+            if (object)
+                return object;
+            continue;
+        }
         struct sheaf *sheaf = find_filled(cache, slot, top);
         if (!sheaf)
             break;
         void *object = sheaf->objects[--sheaf->count];
         count(slot, cache->number, COUNT_alloc_slowpath, 1);
-        replace_main(cache, slot, top, sheaf);
+        ends_replace_pop(cache, slot, top, sheaf);
         cache_went_slow(cache);
         return object;
     }
@@ -329,7 +323,7 @@ void *cache_alloc_slow(struct kmem_cache *cache)
     return unlikely(!object && cache->nodes) ? node_alloc_elsewhere(cache, slot) : object;
 }
 
-/* ---- free: main is full ---- */
+/* ---- free: the push end is full ---- */
 
 /*
  * A sheaf with room: the spare, else an empty one, and main goes to the barn (or is flushed) when it is replaced.
@@ -385,32 +379,50 @@ static void free_around(struct kmem_cache *cache, unsigned slot, void *object)
 }
 
 /*
- * The push refuses an object that is among the two on top. If the word did not change while we looked, they are free
+ * The push refuses an object that is among the two on top. If the end did not move while we looked, they are free
  * objects of this slot, and the caller frees one again.
  */
-static bool looks_on_top(const uint64_t *word, uint64_t top, unsigned depth, const void *object)
+static bool looks_on_top(const uint32_t *word, uint32_t end, unsigned depth, const void *object)
 {
-    void *const *at = sheaf_entry(top_offset(top));
+    void *const *at = sheaf_entry(end);
     bool found = (depth > 0 && __atomic_load_n(&at[-1], __ATOMIC_ACQUIRE) == object) ||
                  (depth > 1 && __atomic_load_n(&at[-2], __ATOMIC_ACQUIRE) == object);
-    return found && read_once(*word) == top;
+    return found && read_once(*word) == end;
 }
 
 /*
  * Where stores are not seen in order (aarch64), an entry may be read older than the word, even as a restarted push of
  * our own left it. So before anybody is accused, all CPUs come to rest and it is looked at once more.
  */
-static bool on_top(const uint64_t *word, uint64_t top, unsigned depth, const void *object)
+static bool on_top(const uint32_t *word, uint32_t end, unsigned depth, const void *object)
 {
-    if (likely(!looks_on_top(word, top, depth, object)))
+    if (likely(!looks_on_top(word, end, depth, object)))
         return false;
     membarrier_rseq();
-    return looks_on_top(word, top, depth, object);
+    return looks_on_top(word, end, depth, object);
+}
+
+/*
+ * Two ends: the full sheaf that frees went to becomes the one that allocations come from, and the empty one takes the
+ * object. False: the slot has moved on, or there is no memory for a sheaf.
+ */
+static bool free_exchanged(struct kmem_cache *cache, unsigned slot, uint64_t top, void *object)
+{
+    struct ends ends;
+    if (!ends_detach(cache, slot, top, &ends))
+        return false;
+    ends_exchange(cache, slot, &ends);
+    bool room = ends.push != NULL;
+    if (room) {
+        ends.push->objects[ends.push->count++] = object;
+        count(slot, cache->number, COUNT_free_slowpath, 1);
+    }
+    ends_attach(cache, slot, ends);
+    return room;
 }
 
 void cache_free_slow(struct kmem_cache *cache, void *object)
 {
-    uintptr_t id = SLOT_ID(cache->number);
     unsigned slot = 0;
     for (int i = 0; i < TRIES; i++) {
         slot = slot_current();
@@ -424,30 +436,38 @@ void cache_free_slow(struct kmem_cache *cache, void *object)
                 return;
             break;
         }
-        uint64_t *word = &slot_words(slot, id)->top;
-        uint64_t top = read_once(*word);
+        uint64_t top = read_once(slot_words(slot, SLOT_ID(cache->number))->top);
         if (unlikely(top_held(top))) {
             count(slot, cache->number, COUNT_held, 1);
             break;
         }
-        if (top_offset(top)) {
-            unsigned depth = top_depth(top);
-            if (unlikely(on_top(word, top, depth, object)))
+        uint32_t end = cache->lifo ? top_pop_end(top) : top_push_end(top);
+        if (end) {
+            unsigned depth = end_depth(end);
+            if (unlikely(on_top(slot_push_end(slot, cache->slab.id), end, depth, object)))
                 misuse_report("double free of", object, cache->name);
-            if (depth < sheaf_containing(top_offset(top))->capacity) {
-                if (slot_push(id, object))
+            if (depth < sheaf_containing(end)->capacity) {
+                if (slot_push(cache->slab.id, object))
                     return;
                 continue;
             }
         }
         if (!cache->capacity || unlikely(reserve_short(&cache->reserve)))
             break;
+        if (!cache->lifo && end && !end_holds(top_pop_end(top))) {
+            bool done = ends_swap(slot, SLOT_ID(cache->number)) ? slot_push(cache->slab.id, object)
+                                                                : free_exchanged(cache, slot, top, object);
+            cache_went_slow(cache);
+            if (done)
+                return;
+            continue;
+        }
         struct sheaf *sheaf = find_room(cache, slot, top);
         if (!sheaf)
             break;
         sheaf->objects[sheaf->count++] = object;
         count(slot, cache->number, COUNT_free_slowpath, 1);
-        replace_main(cache, slot, top, sheaf);
+        ends_replace_push(cache, slot, top, sheaf);
         cache_went_slow(cache);
         return;
     }

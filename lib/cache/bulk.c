@@ -1,38 +1,29 @@
 #include "cache/bulk.h"
+#include "cache/ends.h"
 #include "cache/misuse.h"
 #include "cache/node.h"
 
 /*
- * Main is detached: a section puts 0 in its place, and from then on the sheaf is ours alone, as a spare that was
- * taken is. (To copy its top and move the word down afterwards would not do: the word may have come round to the same
- * value with other objects below it.) A signal handler or another thread on the slot meanwhile finds the constant
- * sheaf and installs one of its own; then ours goes where any sheaf goes. A fork meanwhile loses it to the child, as
- * every sheaf in a thread's hand.
+ * The slot's ends are detached (cache/ends.h), and its sheaves are ours alone meanwhile. (To copy the top of a sheaf
+ * and move the word down afterwards would not do: the word may have come round to the same value with other objects
+ * below it.)
  */
 
-#define BULK_LEAST 16 /* for fewer, single operations cost no more than to detach main and put it back */
+#define BULK_LEAST 16 /* for fewer, single operations cost no more than to detach the ends and to attach them */
 
 static bool worth_it(const struct kmem_cache *cache, size_t n)
 {
     return n >= BULK_LEAST && cache->capacity && likely(!reserve_short(&cache->reserve));
 }
 
-/* NULL: there is none, or the slot is held. */
-static struct sheaf *detach_main(struct kmem_cache *cache, unsigned slot)
+/* The slot's sheaves; none where it has none or is held. */
+static struct ends detach(struct kmem_cache *cache, unsigned slot)
 {
-    uintptr_t id = SLOT_ID(cache->number);
-    uint64_t top = read_once(slot_words(slot, id)->top);
-    if (!top_offset(top) || !slot_install(slot, id, top, 0))
-        return NULL;
-    return cache_fold(cache, slot, top);
-}
-
-static void attach_main(struct kmem_cache *cache, unsigned slot, struct sheaf *sheaf)
-{
-    if (!sheaf || slot_install(slot, SLOT_ID(cache->number), 0, top_of(sheaf)))
-        return;
-    count(slot, cache->number, COUNT_install_fail, 1);
-    cache_put_sheaf(cache, slot, sheaf);
+    struct ends ends = {NULL, NULL};
+    uint64_t top = read_once(slot_words(slot, SLOT_ID(cache->number))->top);
+    if (!top_held(top))
+        ends_detach(cache, slot, top, &ends);
+    return ends;
 }
 
 /* ---- taking ---- */
@@ -66,19 +57,21 @@ static size_t draw(struct sheaf *sheaf, void **objects, size_t want)
 static size_t take_from_sheaves(struct kmem_cache *cache, unsigned slot, void **objects, size_t want)
 {
     size_t n = 0;
-    struct sheaf *hand = detach_main(cache, slot);
-    if (hand)
-        n = draw(hand, objects, want);
+    struct ends hand = detach(cache, slot);
+    if (hand.pop)
+        n = draw(hand.pop, objects, want);
+    if (hand.push)
+        n += draw(hand.push, objects + n, want - n);
     while (n < want) {
         struct sheaf *next = next_filled(cache, slot);
         if (!next)
             break;
-        if (hand)
-            empty_sheaf_free(hand);
-        hand = next;
-        n += draw(hand, objects + n, want - n);
+        if (hand.pop)
+            empty_sheaf_free(hand.pop);
+        hand.pop = next;
+        n += draw(next, objects + n, want - n);
     }
-    attach_main(cache, slot, hand);
+    ends_attach(cache, slot, hand);
     if (n)
         count(slot, cache->number, COUNT_alloc_fastpath, n);
     return n;
@@ -147,17 +140,23 @@ size_t bulk_give(struct kmem_cache *cache, void *const *objects, size_t n)
         return 0;
     cache_decay(slot);
     size_t done = 0;
-    struct sheaf *hand = detach_main(cache, slot);
-    if (!hand)
-        hand = empty_sheaf_alloc(cache_next_capacity(cache, slot));
-    while (hand) {
-        done += lay(cache, hand, objects + done, n - done);
+    struct ends hand = detach(cache, slot);
+    struct sheaf **into = cache->lifo ? &hand.pop : &hand.push;
+    if (!*into)
+        *into = empty_sheaf_alloc(cache_next_capacity(cache, slot));
+    while (*into) {
+        done += lay(cache, *into, objects + done, n - done);
         if (done == n)
             break;
-        hand = exchange_full(cache, slot, hand);
+        if (!cache->lifo && !(hand.pop && hand.pop->count))
+            ends_exchange(cache, slot, &hand);
+        else
+            *into = exchange_full(cache, slot, *into);
+        if (!*into)
+            *into = empty_sheaf_alloc(cache_next_capacity(cache, slot));
     }
     count(slot, cache->number, COUNT_free_fastpath, done);
-    attach_main(cache, slot, hand);
+    ends_attach(cache, slot, hand);
     cache_went_slow(cache);
     return done;
 }

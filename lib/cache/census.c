@@ -1,3 +1,4 @@
+#include "cache/ends.h"
 #include "cache/rcu.h"
 
 uint64_t counter_sum(unsigned number, enum slot_counter which)
@@ -8,18 +9,6 @@ uint64_t counter_sum(unsigned number, enum slot_counter which)
     return sum;
 }
 
-/* What the main sheaf of a slot adds to the folded counters: pops and pushes since it was installed. */
-static void add_main(uint64_t top, uint64_t *allocs, uint64_t *frees, uint64_t *depth)
-{
-    if (!top_offset(top))
-        return;
-    unsigned held = top_depth(top);
-    uint64_t pops = top_pops(top);
-    *allocs += pops;
-    *frees += pops + held - sheaf_containing(top_offset(top))->count;
-    *depth += held;
-}
-
 void cache_census(const struct kmem_cache *cache, struct cache_census *census)
 {
     unsigned number = cache->number;
@@ -28,7 +17,10 @@ void cache_census(const struct kmem_cache *cache, struct cache_census *census)
     for (unsigned slot = 0; slot < read_once(slot_top); slot++) {
         const struct slot_words *words = slot_words(slot, SLOT_ID(number));
         uint32_t spare = (uint32_t)atomic_load_explicit(&words->spare, memory_order_relaxed);
-        add_main(read_once(words->top), &allocs, &frees, &census->in_sheaves);
+        struct ends_account ends = ends_account(cache, read_once(words->top));
+        allocs += ends.pops;
+        frees += ends.pushes;
+        census->in_sheaves += ends.pop_depth + ends.push_depth;
         if (spare)
             census->in_sheaves += sheaf_at(spare)->count;
     }

@@ -78,15 +78,15 @@ size_t cache_trim_all(void)
 }
 
 /*
- * What lies in a slot's sheaves of one cache was not needed when the word is what it was at the last step: the count
- * of pops is in it. (Each class by itself: a slot is seldom idle, but a program that changes the sizes it uses leaves
- * sheaves behind whose objects keep slabs from going back.)
+ * What lies in a slot's sheaves of one cache was not needed when the word is what it was at the last step, and no
+ * allocations were counted in between. (Each class by itself: a slot is seldom idle, but a program that changes the
+ * sizes it uses leaves sheaves behind whose objects keep slabs from going back.)
  */
 static void drain_idle(struct kmem_cache *cache, unsigned slot)
 {
     const struct slot_words *words = slot_words(slot, SLOT_ID(cache->number));
     uint64_t top = read_once(words->top);
-    if (!top_offset(top) && !(uint32_t)atomic_load_explicit(&words->spare, memory_order_relaxed))
+    if (!top && !(uint32_t)atomic_load_explicit(&words->spare, memory_order_relaxed))
         return;
     if (unlikely(cache->nodes) && node_is_far(cache, slot)) { /* what goes home does so at each step */
         struct sheaf *outbound = cache_take_spare(slot, SLOT_ID(cache->number));
@@ -96,7 +96,8 @@ static void drain_idle(struct kmem_cache *cache, unsigned slot)
         return;
     }
     uint32_t *seen = &slot_seen(slot)[cache->number];
-    uint32_t now = (uint32_t)((top * 0x9e3779b97f4a7c15ull) >> 32);
+    uint64_t both = top + read_once(*counter_at(slot, cache->number, COUNT_alloc_fastpath));
+    uint32_t now = (uint32_t)((both * 0x9e3779b97f4a7c15ull) >> 32);
     if (read_once(*seen) == now)
         takeover(cache, slot, slot + 1, TAKEOVER_EMPTY);
     else

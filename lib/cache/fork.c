@@ -18,8 +18,9 @@
  * Signals are blocked from before the first lock to after the last: else a handler that forks would find half of them
  * taken by its own thread, and would neither have all nor know which to give back.
  *
- * What the other threads had in hand outside any lock (a sheaf between two places) is lost to the child. A slot that
- * one of them was folding has TOP_HELD: the child frees it. Slots, barns and pool are changed by single words only.
+ * What the other threads had in hand outside any lock (a sheaf between two places) is lost to the child. Slots, barns
+ * and pool are changed by single words only. A take-over holds its lock, so that its ends are held only when the fork
+ * could not take that lock; the child then gives the ends back, without their sheaves.
  */
 
 /*

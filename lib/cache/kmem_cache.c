@@ -148,6 +148,8 @@ static void capacity_setup(struct kmem_cache *cache, uint32_t size, unsigned wan
     bool is_fixed = capacity_by_option(cache->name, &fixed) || wanted;
     unsigned capacity = is_fixed ? fixed : capacity_by_size(size);
     bool none = cache->detour || sheaf_config.tiny || sheaf_config.harden.check || (numa.strict && cache->nodes);
+    if (cache->sampled && !cache->lifo && capacity > sheaf_config.harden.sample)
+        capacity = sheaf_config.harden.sample; /* every pop end that was used up is counted */
     cache->capacity = (uint16_t)(none ? 0 : capacity < most ? capacity : most);
     cache->capacity_fixed = is_fixed;
 }
@@ -190,7 +192,9 @@ void cache_setup(unsigned number, const char *name, uint32_t object_size, uint32
     cache->sampled = is_malloc && sheaf_config.harden.sample && !(cache->detour & DETOUR_DEBUG);
     if (unlikely(cache->detour & DETOUR_DEBUG))
         size = debug_layout(cache, object_size, align);
+    cache->lifo = object_size > TWO_ENDS_MOST;
     slab_cache_init(&cache->slab, number, size);
+    cache->slab.id = (uint16_t)(SLOT_ID(number) + (cache->lifo ? 0 : SLOT_PUSH_AT));
     if (unlikely(sheaf_config.harden.random))
         slab_cache_shuffle(&cache->slab, size);
     cache->slab.typesafe = flags & SLAB_TYPESAFE_BY_RCU;

@@ -30,6 +30,7 @@ struct kmem_cache {
     uint16_t detour;     /* of enum detour (cache/detour.h); not 0 implies capacity 0 */
     uint8_t nodes;       /* siblings; 0: none, the cache is of all nodes */
     bool capacity_fixed; /* sheaves do not grow to it but begin with it */
+    bool lifo;           /* the format of its words, by the size of its objects: cache/slot.h */
     bool is_malloc;
     bool sampled;                 /* some of its requests are served by cache/sample.h */
     slab_flags_t flags;           /* as created */
@@ -115,9 +116,6 @@ void *cache_alloc_failed(struct kmem_cache *cache);
 
 /* Make it the slot's spare; false when there is one. */
 bool cache_put_spare(unsigned slot, uintptr_t id, struct sheaf *sheaf);
-
-/* Account for a main sheaf that was just removed, whose last word was `top`; afterwards its count is right. */
-struct sheaf *cache_fold(struct kmem_cache *cache, unsigned slot, uint64_t top);
 
 /* Take the spare sheaf of a slot; NULL when there is none. */
 struct sheaf *cache_take_spare(unsigned slot, uintptr_t id);

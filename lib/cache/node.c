@@ -191,7 +191,7 @@ apart void *node_defrag(struct kmem_cache *cache, unsigned slot)
     uint64_t top = read_once(words->top);
     bool none = !read_once(cache->slab.free) && !barn_objects(node_barn(cache, slot)) &&
                 !(uint32_t)atomic_load_explicit(&words->spare, memory_order_relaxed) &&
-                (!top || (top_offset(top) && !top_depth(top)));
+                !end_holds(top_pop_end(top)) && (cache->lifo || !end_holds(top_push_end(top)));
     if (!none || atomic_fetch_add_explicit(&turns, 1, memory_order_relaxed) % 100 >= sheaf_config.defrag)
         return NULL;
     return node_alloc_elsewhere(cache, slot);

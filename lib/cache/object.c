@@ -11,7 +11,8 @@
 
 static void *alloc(struct kmem_cache *cache)
 {
-    void *object = unlikely(cache->nodes) ? slot_pop_near(SLOT_ID(cache->home)) : slot_pop(SLOT_ID(cache->number));
+    void *object = unlikely(cache->nodes) ? slot_pop_near(SLOT_ID(cache->home), cache->lifo)
+                                          : slot_pop(SLOT_ID(cache->number), cache->lifo);
     return likely(object != NULL) ? object : cache_alloc_slow(cache);
 }
 
@@ -68,7 +69,7 @@ static void free_checked(struct kmem_cache *cache, void *object)
             misuse_tell("free to the wrong cache of", object, owner->name);
         cache = owner;
     }
-    if (unlikely(!slot_push(SLOT_ID(cache->number), object)))
+    if (unlikely(!slot_push(cache->slab.id, object)))
         cache_free_slow(cache, object);
 }
 

@@ -151,7 +151,7 @@ void quarantine_drain(struct kmem_cache *cache)
         return;
     for (uint32_t i = 0; i <= ring.mask; i++) {
         uintptr_t entry = atomic_load_explicit(&ring.entries[i], memory_order_relaxed);
-        bool wanted = entry && (!cache || *unit_id(unit_of((void *)entry)) == SLOT_ID(cache->number));
+        bool wanted = entry && (!cache || *unit_id(unit_of((void *)entry)) == cache->slab.id);
         if (wanted && atomic_compare_exchange_strong(&ring.entries[i], &entry, 0))
             release(entry);
     }

@@ -9,7 +9,7 @@
 #define FEW_CPUS 8 /* below, one domain: asking cpuid would cost more than it can give */
 
 enum sheaf_mode slot_mode;
-uint64_t slot_fold_start;
+uint32_t slot_fold_start;
 
 const struct rseq_area *counters_area;
 
@@ -23,8 +23,7 @@ void slot_init(bool rseq, bool own, bool want_cid, bool cpu_id_only, uint32_t fo
 {
     slot_commit(0);
     struct slot_head *head = slot_head(0);
-    *(uintptr_t *)(space.base + CONSTANT_AT) = sheaf_full_mark();
-    head->step = POP_STEP;
+    *sheaf_entry(0) = *sheaf_entry(END_HELD) = (void *)sheaf_full_mark();
     bool is_cid = false;
     enum rseq_owner owner = rseq ? rseq_probe(own, want_cid && !cpu_id_only, &head->area, &is_cid) : RSEQ_NONE;
     slot_mode = owner == RSEQ_NONE  ? SHEAF_MODE_LOCK
@@ -34,7 +33,7 @@ void slot_init(bool rseq, bool own, bool want_cid, bool cpu_id_only, uint32_t fo
     /* staged, another slot's counters may not be writable */
     bool libc = slot_mode == SHEAF_MODE_RSEQ_MM_CID || slot_mode == SHEAF_MODE_RSEQ_CPU_ID;
     counters_area = libc && !vm_staged ? &head->area : NULL;
-    slot_fold_start = (uint64_t)(uint32_t)(0u - fold_interval) << 32;
+    slot_fold_start = 0u - fold_interval;
     /* more than run at once, so that a holder that was preempted is seldom met; each holds objects of each cache */
     unsigned enough = 4 * cpu_allowed_count < 8 ? 8 : 4 * cpu_allowed_count > 64 ? 64 : 4 * cpu_allowed_count;
     enough = numa.count > enough ? numa.count : enough;
@@ -120,7 +119,7 @@ void slot_open(unsigned slot)
     slot_unlock(slot);
 }
 
-static void *locked_pop(uintptr_t id, bool near)
+static void *locked_pop(uintptr_t id, bool near, bool lifo)
 {
     unsigned slot = hashed_slot();
     if (!slot_try_lock(slot))
@@ -128,11 +127,11 @@ static void *locked_pop(uintptr_t id, bool near)
     if (near)
         id += atomic_load_explicit(&slot_head(slot)->near, memory_order_relaxed);
     uint64_t *top = &slot_words(slot, id)->top;
-    void *object = sheaf_entry(top_offset(*top))[-1];
-    if (object && !top_full_count(*top))
-        *top += POP_STEP;
-    else
+    void *object = sheaf_entry(top_pop_end(*top))[-1];
+    if (object && lifo && top_full_count(*top))
         object = NULL;
+    if (object)
+        *top += lifo ? (1ull << 32) - 8 : -8ull; /* no borrow: an end that leads to an object is larger than 8 */
     slot_unlock(slot);
     return object;
 }
@@ -142,12 +141,12 @@ static bool locked_push(uintptr_t id, void *object)
     unsigned slot = hashed_slot();
     if (!slot_try_lock(slot))
         return false;
-    uint64_t *top = &slot_words(slot, id)->top;
-    void **at = sheaf_entry(top_offset(*top));
+    uint32_t *end = slot_push_end(slot, id);
+    void **at = sheaf_entry(*end);
     bool room = (uintptr_t)at[0] != sheaf_full_mark() && at[-1] != object && at[-2] != object;
     if (room) {
         *at = object;
-        *top += 8;
+        *end += 8;
     }
     slot_unlock(slot);
     return room;
@@ -160,6 +159,20 @@ static bool locked_install(unsigned slot, uint64_t *top, uint64_t old, uint64_t 
     bool same = *top == old;
     if (same)
         *top = new;
+    slot_unlock(slot);
+    return same;
+}
+
+static bool locked_exchange(unsigned slot, uint64_t *top, uint64_t old, const struct sheaf *from, struct sheaf *to,
+                            unsigned n)
+{
+    if (!slot_try_lock(slot))
+        return false;
+    bool same = *top == old && !__builtin_add_overflow(from->link, n, &to->link);
+    if (same) {
+        to->count = from->count;
+        *top = old >> 32 | old << 32;
+    }
     slot_unlock(slot);
     return same;
 }
@@ -179,18 +192,22 @@ unsigned slot_current(void)
     return slot < space.slots ? slot : 0;
 }
 
-void *slot_pop(uintptr_t id)
+void *slot_pop(uintptr_t id, bool lifo)
 {
     if (slot_mode == SHEAF_MODE_LOCK)
-        return locked_pop(id, false);
-    return ready() ? rseq_pop(space.base, id) : NULL;
+        return locked_pop(id, false, lifo);
+    if (!ready())
+        return NULL;
+    return lifo ? rseq_pop_lifo(space.base, id) : rseq_pop(space.base, id);
 }
 
-void *slot_pop_near(uintptr_t id)
+void *slot_pop_near(uintptr_t id, bool lifo)
 {
     if (slot_mode == SHEAF_MODE_LOCK)
-        return locked_pop(id, true);
-    return ready() ? rseq_pop_near(space.base, id) : NULL;
+        return locked_pop(id, true, lifo);
+    if (!ready())
+        return NULL;
+    return lifo ? rseq_pop_lifo_near(space.base, id) : rseq_pop_near(space.base, id);
 }
 
 bool slot_push(uintptr_t id, void *object)
@@ -206,6 +223,14 @@ bool slot_install(unsigned slot, uintptr_t id, uint64_t old, uint64_t new)
     if (slot_mode == SHEAF_MODE_LOCK)
         return locked_install(slot, top, old, new);
     return ready() && rseq_install(&slot_head(0)->area, slot, top, old, new);
+}
+
+bool slot_exchange(unsigned slot, uintptr_t id, uint64_t top, const struct sheaf *from, struct sheaf *to, unsigned n)
+{
+    uint64_t *word = &slot_words(slot, id)->top;
+    if (slot_mode == SHEAF_MODE_LOCK)
+        return locked_exchange(slot, word, top, from, to, n);
+    return ready() && rseq_exchange(&slot_head(0)->area, slot, word, top, from, to, n);
 }
 
 unsigned slot_counting(void)

@@ -1,20 +1,31 @@
 /*
  * Slots: for each CPU (or concurrency id), two words for each cache.
  *
- * `top` holds, in its low half, the offset from the constant sheaf of the first unused entry of the main sheaf, and
- * in its high half the number of objects popped, counted up from fold_start so that it overflows (and so reaches the
- * slow path) after fold_interval of them. It is changed only
- *   - by the sections of os/rseq.h on the slot itself (or under the slot's lock, where there is no rseq); one of them
- *     puts TOP_FOLDING there while the slot folds its own count (cache/alloc.c), and
- *   - by a take-over (cache/takeover.c), which puts TOP_HELD there by compare-and-swap.
- * An offset of 0 is the constant sheaf, {0, the mark of a full one}: empty and full at once, so that every operation
- * goes slow. With a count of 0 the slot is unused and may be installed to; TOP_HELD and TOP_FOLDING: hands off.
+ * `top` holds offsets from the constant sheaf of first unused entries, four bytes each. It has two formats:
+ *   - Two ends, for small objects. The low half is the pop end: allocations take objects from that sheaf. The high
+ * half is the push end: frees put objects into that one. The two sheaves change places when the first is empty
+ *     (cache/ends.h). Allocations and frees then do not wait for each other's stores (docs/design.md, "Critical
+ * paths").
+ *   - LIFO, for large objects, whose lines are better reused at once. The low half is both ends. The high half counts
+ *     pops upwards from slot_fold_start, so that it overflows, and so reaches the slow path, after fold_interval
+ * pops.
+ *
+ * Who changes `top`:
+ *   - The sections of os/rseq.h on the slot itself (or code under the slot's lock, where there is no rseq). Pops and
+ *     pushes store one half, LIFO pops and installs the whole word.
+ *   - A take-over (cache/takeover.c), from any CPU: by compare-and-swap it sets the ends to END_HELD, and later gives
+ *     each end back by a store.
+ *
+ * An end of 0 leads to the constant sheaf, {0, the mark of a full one}: it is empty and full at once, so that every
+ * operation takes the slow path. The slot has no sheaf there, and one may be installed. END_HELD leads to a second
+ * such sheaf: nothing may be installed while a take-over owns an end.
  *
  * `spare` holds the offset of the spare sheaf in its low half, 0 for none; whoever exchanges it for 0 owns the sheaf.
- * In the high half, 16 bits are the capacity that the slot's sheaves of this cache have grown to, and 16 count swaps.
+ * In the high half, 16 bits are the capacity that the slot's sheaves of this cache have grown to. The other 16 count
+ * swaps of main and spare where words are LIFO, and exchanges of two ends until the capacity is settled.
  *
- * Words 0 to 15 of a slot belong to no cache. Cache number 0 (units that hold no slab) has top 0 for ever.
- * In slot 0 the constant sheaf lies there: [6] [7] = 0, [8] = the mark; offsets start at word 8.
+ * Words 0 to 15 of a slot belong to no cache. Cache number 0 (units that hold no slab) has top 0 for ever. In slot 0
+ * the constant sheaves lie there: words [6] to [10] are 0, 0, the mark, 0, the mark; offsets start at word 8.
  */
 #ifndef SHEAF_CACHE_SLOT_H
 #define SHEAF_CACHE_SLOT_H
@@ -24,9 +35,7 @@
 #include "os/rseq.h"
 #include "sheaf/record.h"
 
-#define TOP_HELD    (1ull << 32)
-#define TOP_FOLDING (2ull << 32)   /* held by its own slot: a taker must not think that it holds it */
-#define POP_STEP    (TOP_HELD - 8) /* one entry down, one pop more */
+#define END_HELD 16u /* the offset of the second constant sheaf */
 
 /*
  * Numbers of caches: below CACHE_FIRST they have no words, then come malloc's (malloc/classes.h), then a gap, and
@@ -42,6 +51,8 @@ static inline bool cache_gap(unsigned number)
 }
 
 #define SLOT_ID(number) ((uintptr_t)(number) << 4)
+#define SLOT_PUSH_AT    4u    /* from a cache's id to its push end, where it has two ends */
+#define TWO_ENDS_MOST   1024  /* bytes of an object; what larger ones cost is in docs/design.md */
 #define SLOT_SEEN_AT    32768 /* behind the words, and malloc's table in slot 0 */
 #define SLOT_RCU_AT     49152 /* behind those of all caches */
 
@@ -53,29 +64,28 @@ struct slot_head {               /* words 0 to 15 */
     _Atomic int64_t budget_used; /* bytes of objects that its sheaves may hold */
     uint64_t barn_traffic;       /* decay: bytes of objects that went to barns from here, since its last step */
     uint64_t slow_calls;         /* decay: looks at the clock now and then */
-    uint64_t constant[3];        /* [6] .. [8] in slot 0 */
+    uint64_t constant[5];        /* [6] .. [10] in slot 0 */
 
-    /* Of slot 0 alone, one cache line with the mark: what the fast paths read. */
+    /* Of slot 0 alone, in one cache line with the marks: what the fast paths read. */
     size_t limit; /* malloc's requests below go by the table of small sizes */
     struct rseq_area area;
-    uint64_t step;    /* POP_STEP, which no immediate holds */
     uintptr_t last;   /* base - 1: (last - p) >> 16, signed, indexes the ids from base downwards */
     uintptr_t lowest; /* indices at or below it, unsigned, are not ours */
 };
-_Static_assert(offsetof(struct slot_head, area) == AREA_AT && offsetof(struct slot_head, step) == STEP_AT,
-               "as os/rseq.h says");
+_Static_assert(offsetof(struct slot_head, area) == AREA_AT, "as os/rseq.h says");
 _Static_assert(offsetof(struct slot_head, near) == NEAR_AT, "as os/rseq.h says");
 _Static_assert(offsetof(struct slot_head, constant[2]) == CONSTANT_AT && sizeof(struct slot_head) <= CACHE_FIRST * 16,
                "as os/rseq.h says");
 
 struct slot_words {
-    uint64_t top;
+    uint64_t top; /* little endian: the pop end comes first */
     _Atomic uint64_t spare;
 };
 
 #define SPARE_CAPACITY   (0xffffull << 32)
 #define SPARE_SWAP_SHIFT 48
 #define SPARE_SWAP       (1ull << SPARE_SWAP_SHIFT)
+#define SPARE_SETTLED    (1ull << 63) /* two ends: exchanges do not let the capacity grow */
 
 static inline unsigned spare_capacity(uint64_t spare)
 {
@@ -83,7 +93,7 @@ static inline unsigned spare_capacity(uint64_t spare)
 }
 
 extern hidden enum sheaf_mode slot_mode;
-extern hidden uint64_t slot_fold_start;
+extern hidden uint32_t slot_fold_start;
 
 /* Choose the mode and set up the constant sheaf. The space exists. */
 void slot_init(bool rseq, bool own, bool want_cid, bool cpu_id_only, uint32_t fold_interval);
@@ -98,11 +108,21 @@ unsigned slot_counting(void);
 unsigned slot_domain(void);
 #define DOMAINS 8
 
-/* The operations in whatever mode; they fail where the fast paths do, and where a lock is busy. */
-void *slot_pop(uintptr_t id);
-void *slot_pop_near(uintptr_t id); /* from the sibling of the slot's node */
+/*
+ * The operations in whatever mode; they fail where the fast paths do, and where a lock is busy. `lifo` tells the
+ * format of the cache's words. slot_push() takes the id that the units of the cache have (struct slab_cache, `id`).
+ */
+void *slot_pop(uintptr_t id, bool lifo);
+void *slot_pop_near(uintptr_t id, bool lifo); /* from the sibling of the slot's node */
 bool slot_push(uintptr_t id, void *object);
 bool slot_install(unsigned slot, uintptr_t id, uint64_t old, uint64_t new);
+
+/*
+ * Two ends: change the halves of `top` over. `from` is the sheaf of the push end with `n` objects, `to` that of the
+ * pop end with none; the account of both moves from the first to the second (cache/ends.h). False: the word has
+ * changed, the thread is not on that slot, or the account is full.
+ */
+bool slot_exchange(unsigned slot, uintptr_t id, uint64_t top, const struct sheaf *from, struct sheaf *to, unsigned n);
 
 /* Without rseq: shut the slot for a take-over; false when it stays busy. */
 bool slot_shut(unsigned slot);
@@ -123,6 +143,12 @@ static inline struct slot_words *slot_words(unsigned slot, uintptr_t id)
     return (struct slot_words *)(space.base + ((uintptr_t)slot << SLOT_SHIFT) + id);
 }
 
+/* The half that frees change, of the cache with that id (struct slab_cache). */
+static inline uint32_t *slot_push_end(unsigned slot, uintptr_t id)
+{
+    return (uint32_t *)(space.base + ((uintptr_t)slot << SLOT_SHIFT) + id);
+}
+
 /* Decay: what each word was, hashed, when it looked last. */
 static inline uint32_t *slot_seen(unsigned slot)
 {
@@ -137,32 +163,48 @@ static inline uint32_t *slot_rcu(unsigned slot)
 _Static_assert(SLOT_SEEN_AT + CACHE_MAX * 4 <= SLOT_RCU_AT && SLOT_RCU_AT + CACHE_MAX * 4 <= 1 << 16,
                "both lie in the slot");
 
-static inline bool top_held(uint64_t top)
-{
-    return top && !(uint32_t)top;
-}
-static inline uint32_t top_offset(uint64_t top)
+/* The halves of `top`. */
+static inline uint32_t top_pop_end(uint64_t top)
 {
     return (uint32_t)top;
 }
-/* Objects in the main sheaf; the offset is not 0. */
-static inline unsigned top_depth(uint64_t top)
+static inline uint32_t top_push_end(uint64_t top)
 {
-    struct sheaf *sheaf = sheaf_containing(top_offset(top));
-    return (unsigned)(sheaf_entry(top_offset(top)) - sheaf->objects);
+    return (uint32_t)(top >> 32);
 }
-static inline uint64_t top_pops(uint64_t top)
+static inline uint64_t top_of(uint32_t pop_end, uint32_t high)
 {
-    return (top >> 32) - (slot_fold_start >> 32);
+    return pop_end | (uint64_t)high << 32;
+}
+/* A count of pops is never END_HELD, so that this holds for both formats. */
+static inline bool top_held(uint64_t top)
+{
+    return top_pop_end(top) == END_HELD || top_push_end(top) == END_HELD;
+}
+/* LIFO: pops since the count was folded last, and whether it is full. */
+static inline uint32_t top_pops(uint64_t top)
+{
+    return (uint32_t)(top >> 32) - slot_fold_start;
 }
 static inline bool top_full_count(uint64_t top)
 {
     return top >> 32 == UINT32_MAX;
 }
-/* The word that makes a sheaf main, holding what its count says. */
-static inline uint64_t top_of(const struct sheaf *sheaf)
+
+/* Objects in the sheaf of an end, which is neither 0 nor END_HELD. */
+static inline unsigned end_depth(uint32_t end)
 {
-    return slot_fold_start | (sheaf_offset(sheaf) + (uint32_t)offsetof(struct sheaf, objects) + sheaf->count * 8u);
+    return (unsigned)(sheaf_entry(end) - sheaf_containing(end)->objects);
+}
+/* The same of any end: nobody can take objects from one that is 0 or held. */
+static inline unsigned end_holds(uint32_t end)
+{
+    return end > END_HELD ? end_depth(end) : 0;
+}
+/* The end that makes a slot use a sheaf that holds what its count says; 0 for none. */
+static inline uint32_t end_of(const struct sheaf *sheaf)
+{
+    return sheaf ? sheaf_offset(sheaf) + (uint32_t)offsetof(struct sheaf, objects) + sheaf->count * 8u : 0;
 }
 
 #endif

@@ -1,4 +1,4 @@
-#include "cache/kmem_cache.h"
+#include "cache/ends.h"
 #include "cache/takeover.h"
 #include "os/lock.h"
 #include "os/membarrier.h"
@@ -6,16 +6,19 @@
 /*
  * Taking the sheaves of another slot.
  *
- * 1. compare-and-swap top to TOP_HELD;
- * 2. membarrier: sections that had read the old word are over, or will start again and see TOP_HELD;
- * 3. look again. TOP_HELD stands: the main sheaf is ours, in the state that the old word tells. Otherwise such a
- * section committed after our swap; that was a legal operation, as if we had not come, and we try again. After such a
- * section the slot itself may have replaced main or be folding; it then puts TOP_FOLDING there, never TOP_HELD, or we
- * would take for ours what it holds. One at a time, under their lock: so two takers never wait for each other's
- * words.
+ * 1. Compare-and-swap the word: each end becomes END_HELD (of a LIFO word the count of pops stays).
+ * 2. membarrier: sections that had read the old word are over, or will start again and find the held ends, at which
+ *    pops and pushes fail.
+ * 3. Look again. Where the ends are still END_HELD, their sheaves are ours, in the state that the old word tells. An
+ * end that is not was stored to by such a section after our swap. That was a legal operation, as if we had not come.
+ *    Then the other end goes back as it was, because the account of both stands in one sheaf, and we try again.
  *
- * Preempted or interrupted anywhere here: the slot's users see TOP_HELD and go around. Fork: the lock is taken before
- * it.
+ * Meanwhile the slot's slow paths install nothing, because top_held() tells them so, and only takers write END_HELD.
+ * An install that had compared before our swap and stored after it has replaced both ends. Takers work one at a time,
+ * under their lock, so that what reads END_HELD in step 3 is ours.
+ *
+ * Preempted or interrupted anywhere here: the slot's users see the held ends and bypass the slot. Fork: the lock is
+ * taken before it.
  */
 
 #define BATCH 64 /* slots for one membarrier */
@@ -46,18 +49,48 @@ static void take_spare(struct kmem_cache *cache, unsigned slot)
                               2 * (int64_t)spare_capacity(seen) * (int64_t)cache->slab.size, memory_order_relaxed);
 }
 
-/* The word is TOP_HELD by us; it is free again afterwards. What main was, when it is to be emptied. */
-static struct sheaf *taken(struct kmem_cache *cache, unsigned slot, uint64_t old, enum takeover_aim aim)
+static void dispose_ends(struct kmem_cache *cache, unsigned slot, struct ends ends)
+{
+    dispose(cache, slot, ends.pop);
+    dispose(cache, slot, ends.push);
+}
+
+/* The word with its ends held. */
+static uint64_t held(const struct kmem_cache *cache, uint64_t top)
+{
+    return top_of(END_HELD, cache->lifo ? top_push_end(top) : END_HELD);
+}
+
+/* Undo held() at each end that nobody stored to. */
+static void let_go(const struct kmem_cache *cache, uint64_t *top, uint64_t old)
+{
+    uint32_t *half = (uint32_t *)top, seen = END_HELD;
+    if (!cache->lifo)
+        __atomic_compare_exchange_n(&half[1], &seen, top_push_end(old), false, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED);
+    seen = END_HELD;
+    __atomic_compare_exchange_n(&half[0], &seen, top_pop_end(old), false, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED);
+}
+
+/*
+ * The word was `old` before its ends were held. Afterwards they are free again, and *ends the sheaves that are to be
+ * emptied. False: not taken.
+ */
+static bool taken(struct kmem_cache *cache, unsigned slot, uint64_t old, enum takeover_aim aim, struct ends *ends)
 {
     uint64_t *top = &slot_words(slot, SLOT_ID(cache->number))->top;
-    struct sheaf *sheaf = cache_fold(cache, slot, old);
-    if (aim == TAKEOVER_COUNT) {
-        __atomic_store_n(top, top_of(sheaf), __ATOMIC_RELEASE);
-        return NULL;
+    *ends = (struct ends){NULL, NULL};
+    if (__atomic_load_n(top, __ATOMIC_ACQUIRE) != held(cache, old)) {
+        let_go(cache, top, old);
+        return false;
     }
-    __atomic_store_n(top, 0, __ATOMIC_RELEASE);
-    atomic_fetch_add_explicit(&takeovers, 1, memory_order_relaxed);
-    return sheaf;
+    struct ends found = ends_fold(cache, slot, old);
+    bool back = aim == TAKEOVER_COUNT;
+    __atomic_store_n(top, back ? ends_top(cache, found) : 0, __ATOMIC_RELEASE);
+    if (!back) {
+        *ends = found;
+        atomic_fetch_add_explicit(&takeovers, 1, memory_order_relaxed);
+    }
+    return true;
 }
 
 /* Under the fallback the slot's lock keeps everybody else out. */
@@ -67,43 +100,46 @@ static bool take_locked(struct kmem_cache *cache, unsigned slot, enum takeover_a
     if (!slot_shut(slot))
         return false;
     uint64_t old = *top;
-    bool some = top_offset(old) != 0;
-    if (some)
-        *top = TOP_HELD;
+    if (old)
+        *top = held(cache, old);
     slot_open(slot);
-    if (some)
-        dispose(cache, slot, taken(cache, slot, old, aim));
+    struct ends ends;
+    if (old && taken(cache, slot, old, aim, &ends))
+        dispose_ends(cache, slot, ends);
     return true;
 }
 
-/* A kernel without the membarrier: only the slot that we are on can be emptied, by an install. */
+/* The slot that we are on needs no barrier, and without the kernel's membarrier it is the only one we can empty. */
 static void take_own(struct kmem_cache *cache, enum takeover_aim aim)
 {
     unsigned slot = slot_current();
-    uintptr_t id = SLOT_ID(cache->number);
-    uint64_t old = read_once(slot_words(slot, id)->top);
-    if (top_offset(old) && slot_install(slot, id, old, TOP_HELD))
-        dispose(cache, slot, taken(cache, slot, old, aim));
+    uint64_t old = read_once(slot_words(slot, SLOT_ID(cache->number))->top);
+    struct ends ends;
+    if (!old || top_held(old) || !ends_detach(cache, slot, old, &ends))
+        return;
+    if (aim == TAKEOVER_COUNT) {
+        ends_attach(cache, slot, ends);
+        return;
+    }
+    atomic_fetch_add_explicit(&takeovers, 1, memory_order_relaxed);
+    dispose_ends(cache, slot, ends);
 }
 
-/* Main sheaves of the slots [from, to), at most BATCH; false when some must be tried again. */
+/* The sheaves of the slots [from, to), at most BATCH; false when some must be tried again. */
 static bool take_batch(struct kmem_cache *cache, unsigned from, unsigned to, enum takeover_aim aim)
 {
     uint64_t old[BATCH];
-    bool any = false;
+    bool any = false, all = true;
     if (to == from + 1 && from == slot_current()) {
         take_own(cache, aim);
         return true;
     }
-    bool all = true;
     for (unsigned slot = from; slot < to; slot++) {
         uint64_t *top = &slot_words(slot, SLOT_ID(cache->number))->top;
         uint64_t seen = old[slot - from] = __atomic_load_n(top, __ATOMIC_ACQUIRE);
-        if (!top_offset(seen)) {
-            old[slot - from] = 0;
+        if (!seen)
             continue;
-        }
-        if (!__atomic_compare_exchange_n(top, &seen, TOP_HELD, false, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED)) {
+        if (!__atomic_compare_exchange_n(top, &seen, held(cache, seen), false, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED)) {
             old[slot - from] = 0;
             all = false;
         }
@@ -111,28 +147,21 @@ static bool take_batch(struct kmem_cache *cache, unsigned from, unsigned to, enu
     }
     if (any && !membarrier_rseq()) {
         /* nothing is known of the sections: put everything back, and take what we can take alone */
-        for (unsigned slot = from; slot < to; slot++) {
-            uint64_t held = TOP_HELD;
+        for (unsigned slot = from; slot < to; slot++)
             if (old[slot - from])
-                __atomic_compare_exchange_n(&slot_words(slot, SLOT_ID(cache->number))->top, &held, old[slot - from],
-                                            false, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED);
-        }
+                let_go(cache, &slot_words(slot, SLOT_ID(cache->number))->top, old[slot - from]);
         take_own(cache, aim);
         return true;
     }
     /* all are let go before any is emptied, which takes locks and may call the system */
-    struct sheaf *sheaves[BATCH];
+    struct ends ends[BATCH];
     for (unsigned slot = from; slot < to; slot++) {
-        sheaves[slot - from] = NULL;
-        if (!old[slot - from])
-            continue;
-        if (__atomic_load_n(&slot_words(slot, SLOT_ID(cache->number))->top, __ATOMIC_ACQUIRE) == TOP_HELD)
-            sheaves[slot - from] = taken(cache, slot, old[slot - from], aim);
-        else
+        ends[slot - from] = (struct ends){NULL, NULL};
+        if (old[slot - from] && !taken(cache, slot, old[slot - from], aim, &ends[slot - from]))
             all = false;
     }
     for (unsigned slot = from; slot < to; slot++)
-        dispose(cache, slot, sheaves[slot - from]);
+        dispose_ends(cache, slot, ends[slot - from]);
     return all;
 }
 

@@ -9,8 +9,8 @@
 #include "cache/kmem_cache.h"
 
 #define CLASSES     73
-#define CLASS_MOST  32768 /* larger requests are runs of units */
-#define SMALL_MOST  1024  /* up to here by the table of small sizes, above by that of large ones */
+#define CLASS_MOST  32768         /* larger requests are runs of units */
+#define SMALL_MOST  TWO_ENDS_MOST /* up to here by the table of small sizes, above, with LIFO words, by the other */
 #define CLASS_FIRST CACHE_FIRST
 
 /*
@@ -22,7 +22,6 @@ extern hidden uintptr_t cid_base, cpu_base, any_base;
 void fast_enable(void);
 
 /* In slot 0, in one page with malloc's words: which of them a request goes to. */
-#define CLASS_TABLE_AT 1408
 struct class_table {
     uint16_t small[SMALL_MOST + 1];
     uint16_t large[CLASS_MOST / 128 + 1]; /* by (size + 127) / 128 */

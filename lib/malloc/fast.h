@@ -12,7 +12,7 @@
 static always_inline void *malloc_try(size_t n)
 {
     uintptr_t base = cid_base;
-    return likely(n < fast_head(base)->limit) ? rseq_pop_cid(base, class_table(base)->small[n]) : NULL;
+    return likely(n < fast_head(base)->limit) ? rseq_pop_class(base, n) : NULL;
 }
 
 static always_inline void *malloc_fast(size_t n)
@@ -42,8 +42,7 @@ static always_inline void free_fast(void *p)
     uintptr_t base = cid_base;
     intptr_t at = (intptr_t)(fast_head(base)->last - (uintptr_t)p) >> UNIT_SHIFT;
     if (likely((uintptr_t)at > fast_head(base)->lowest)) {
-        uintptr_t id = ((const uint16_t *)base)[at];
-        if (likely(rseq_push_cid(base, id, p)))
+        if (likely(rseq_push_unit(base, (uintptr_t)at, p)))
             return;
     }
     free_slow(p);

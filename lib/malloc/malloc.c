@@ -1,6 +1,7 @@
 #include "malloc/malloc.h"
 #include "malloc/fast.h"
 #include "cache/detour.h"
+#include "cache/ends.h"
 #include "cache/fail.h"
 #include "cache/misuse.h"
 #include "cache/sample.h"
@@ -39,12 +40,20 @@ bool malloc_init(void)
 
 /* ---- allocation ---- */
 
+/* Whether malloc() and free() have tried a section by themselves. */
+static bool fast_paths(void)
+{
+    return slot_mode == SHEAF_MODE_RSEQ_MM_CID || slot_mode == SHEAF_MODE_RSEQ_CPU_ID;
+}
+
 /* Of the class, for a request of n bytes. */
 static void *class_alloc(unsigned number, size_t n, size_t align)
 {
-    void *object = slot_pop_near(SLOT_ID(number));
-    if (object)
-        return object;
+    if (!fast_paths()) {
+        void *object = slot_pop_near(SLOT_ID(number), class_size(number) > TWO_ENDS_MOST);
+        if (object)
+            return object;
+    }
     struct kmem_cache *cache = class_cache(number);
     return unlikely(cache->detour) ? detour_alloc(cache, n, align) : cache_alloc_slow(cache);
 }
@@ -133,16 +142,30 @@ static always_inline void *try_rest(size_t n)
         return rseq_pop_near(cpu_base, class_table(cpu_base)->small[n]);
     if (likely(n - SMALL_MOST - 1 < CLASS_MOST - SMALL_MOST)) {
         if (likely(fast_head(cid_base)->limit))
-            return rseq_pop_cid(cid_base, class_table(cid_base)->large[(n + 127) >> 7]);
+            return rseq_pop_lifo_cid(cid_base, class_table(cid_base)->large[(n + 127) >> 7]);
         if (likely(fast_head(cpu_base)->limit))
-            return rseq_pop_near(cpu_base, class_table(cpu_base)->large[(n + 127) >> 7]);
+            return rseq_pop_lifo_near(cpu_base, class_table(cpu_base)->large[(n + 127) >> 7]);
     }
     return NULL;
+}
+
+/* The slot is mm_cid, and the pop end was empty; most often the push end is not. */
+static __attribute__((noinline)) void *malloc_swapped(size_t n)
+{
+    uintptr_t base = cid_base;
+    if (likely(ends_swap(rseq_slot(&fast_head(base)->area), class_table(base)->small[n]))) {
+        void *object = rseq_pop_class(base, n);
+        if (likely(object != NULL))
+            return object;
+    }
+    return malloc_slowest(n);
 }
 
 /* A function without a frame; the rest is out of line. */
 __attribute__((noinline)) void *malloc_slow(size_t n)
 {
+    if (n < fast_head(cid_base)->limit)
+        return malloc_swapped(n);
     void *object = try_rest(n);
     return likely(object != NULL) ? object : malloc_slowest(n);
 }
@@ -228,8 +251,7 @@ static __attribute__((noinline)) void free_slowest(void *p)
         large_free(p);
         return;
     }
-    bool tried = slot_mode == SHEAF_MODE_RSEQ_MM_CID || slot_mode == SHEAF_MODE_RSEQ_CPU_ID;
-    if (!tried && slot_push(id, p))
+    if (!fast_paths() && slot_push(id, p))
         return;
     cache_free_slow(&caches[id >> 4], p);
 }

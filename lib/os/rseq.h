@@ -2,21 +2,30 @@
  * Restartable sequences: the critical sections, and whose registration they run on.
  *
  * A section is a few instructions that end in one store. If the thread is preempted, migrated or signalled inside,
- * the kernel sends it to the abort handler, which starts again. In pseudo-code, `slot` being the number the kernel
- * keeps in the thread's rseq area, `words` the words of that slot, `zero` the constant sheaf (see cache/slot.h):
+ * the kernel sends it to the abort handler, which starts again. In pseudo-code, `slot` being the number that the
+ * kernel keeps in the thread's rseq area, `at` the address of the 8-byte word of that slot and id, and `zero` the
+ * constant sheaf (cache/slot.h has the two formats of the word):
  *
- *   pop(id)         w = words[id]; p = [zero + low32(w) - 8]; if p == 0 fail
- *                   w' = w + 2^32 - 8; if that overflowed fail           one step down, one pop more
- *                   words[id] = w'                                       commit
- *   push(id, p)     w = words[id]; if [zero + low32(w) - 8] == p or [.. - 16] == p fail    freed twice
- *                   if [zero + low32(w)] == base fail                    full
- *                   [zero + low32(w)] = p; words[id] = w + 8             commit
- *   install(s, id, old, new)    if slot != s or words[id] != old fail; words[id] = new    commit
- *   add(first, n)   [first + slot * 512 KiB] += n                          commit
+ *   pop(id)         w = low32(at); p = [zero + w - 8]; if p == 0 fail              empty
+ *                   low32(at) = w - 8                                              commit
+ *   pop_lifo(id)    the same, but
+ *                   n = high32(at) + 1; if that overflowed fail                    one pop more
+ *                   at = w - 8 and n, in one store of 8 bytes                      commit
+ *   push(id, p)     w = 32 bits at `at`; if [zero + w - 8] == p or [zero + w - 16] == p fail    freed twice
+ *                   if [zero + w] == base fail                                     full
+ *                   [zero + w] = p; 32 bits at `at` = w + 8                        commit
+ *   install(s, at, old, new)    if slot != s or at != old fail; at = new           commit
+ *   exchange(s, at, old, from, to, n)    if slot != s or at != old fail
+ *                   low32(to) = low32(from) + n; if that overflowed fail           what a restart writes again
+ *                   16 bits at to + 4 = those at from + 4                          the same
+ *                   at = old with its halves changed over                          commit
+ *   add(first, n)   [first + slot * 512 KiB] += n                                  commit
  *
- * pop_near(id) is pop(id + near), `near` being read from the slot's head: the sibling of the slot's node
- * (cache/node.h). pop_cid and push_cid are the same for where the slot is mm_cid. The store of p by a push that is
- * then restarted is harmless: it lies above the top. Only rseq_cs is ever written to the kernel's area
+ * The id given to push is that of the half it works on: SLOT_ID() for the low one, 4 more for the high one.
+ * pop_near(id) is pop(id + near), where `near` is read from the slot's head: the sibling of the slot's node
+ * (cache/node.h). pop_class, pop_lifo_cid and push_unit are for slots numbered by mm_cid. The first and the last read
+ * the id from a table: malloc's, by size, and that of units. A push that is restarted after it stored p
+ * leaves p above the top, where nothing reads it. Only rseq_cs is ever written to the kernel's area
  * (google/tcmalloc#292).
  */
 #ifndef SHEAF_OS_RSEQ_H
@@ -24,11 +33,11 @@
 
 #include "os/compiler.h"
 
-#define SLOT_SHIFT  16 /* a slot's words lie 64 KiB apart: a multiple of every page size */
-#define CONSTANT_AT 64 /* where in slot 0 the constant sheaf lies, and offsets of sheaves start */
-#define NEAR_AT     8  /* where in each slot lies what pop_near adds to the id */
-#define AREA_AT     80 /* where in slot 0 struct rseq_area lies */
-#define STEP_AT     96 /* and what a pop adds to the word: 2^32 - 8 */
+#define SLOT_SHIFT     16   /* a slot's words lie 64 KiB apart: a multiple of every page size */
+#define CONSTANT_AT    64   /* where in slot 0 the constant sheaf lies, and offsets of sheaves start */
+#define NEAR_AT        8    /* where in each slot lies what pop_near adds to the id */
+#define AREA_AT        96   /* where in slot 0 struct rseq_area lies */
+#define CLASS_TABLE_AT 1408 /* and malloc's table of classes by size (malloc/classes.h) */
 
 /* Both are offsets from the thread pointer. Sections find them at base + AREA_AT. */
 struct rseq_area {
@@ -70,9 +79,12 @@ bool rseq_register_thread(const struct rseq_area *area);
 #endif
 
 #if !SHEAF_HAVE_RSEQ
-#define rseq_pop_cid  rseq_pop
-#define rseq_push_cid rseq_push
-#define rseq_pop_near rseq_pop
+#define rseq_pop_class     rseq_pop
+#define rseq_pop_near      rseq_pop
+#define rseq_pop_lifo      rseq_pop
+#define rseq_pop_lifo_cid  rseq_pop
+#define rseq_pop_lifo_near rseq_pop
+#define rseq_push_unit     rseq_push
 /* The build without: sections always fail, so every operation takes the way that needs none. */
 static inline void *rseq_pop(uintptr_t base, uintptr_t id)
 {
@@ -88,6 +100,12 @@ static inline bool rseq_install(const struct rseq_area *area, uint32_t slot, uin
                                 uint64_t new)
 {
     (void)area, (void)slot, (void)word, (void)old, (void)new;
+    return false;
+}
+static inline bool rseq_exchange(const struct rseq_area *area, uint32_t slot, uint64_t *word, uint64_t old,
+                                 const void *from, void *to, uint32_t n)
+{
+    (void)area, (void)slot, (void)word, (void)old, (void)from, (void)to, (void)n;
     return false;
 }
 static inline uint32_t rseq_add(const struct rseq_area *area, uintptr_t base, uintptr_t at, uint64_t n)

@@ -39,21 +39,35 @@
     "add %[t], %[t], %[id]\n\t"                                                                                      \
     "add %[t], %[t], %[w]\n\t"
 
-/* The object, or NULL when the sheaf is empty (or its count of pops is full). */
-#define RSEQ_POP(name, word_text)                                                                                    \
+/* What follows the address of the word in a pop: w, u and p are set, and the commit is the last instruction. */
+#define RSEQ_POP_ENDS                                                                                                \
+    "ldr %w[w], [%[t]]\n\t"                                                                                          \
+    "add %[u], %[base], %[w]\n\t"                                                                                    \
+    "ldr %[p], [%[u], #56]\n\t"                                                                                      \
+    "cbz %[p], %l[fail]\n\t"                                                                                         \
+    "sub %w[w], %w[w], #8\n\t"                                                                                       \
+    "str %w[w], [%[t]]\n"
+
+/* The halves are loaded one by one: a push stores the low one alone. */
+#define RSEQ_POP_LIFO                                                                                                \
+    "ldr %w[w], [%[t]]\n\t"                                                                                          \
+    "add %[u], %[base], %[w]\n\t"                                                                                    \
+    "ldr %[p], [%[u], #56]\n\t"                                                                                      \
+    "cbz %[p], %l[fail]\n\t"                                                                                         \
+    "ldr %w[u], [%[t], #4]\n\t"                                                                                      \
+    "adds %w[u], %w[u], #1\n\t"                                                                                      \
+    "b.cs %l[fail]\n\t"                                                                                              \
+    "sub %w[w], %w[w], #8\n\t"                                                                                       \
+    "orr %[w], %[w], %[u], lsl #32\n\t"                                                                              \
+    "str %[w], [%[t]]\n"
+
+/* The object, or NULL when the sheaf is empty (or, of a LIFO cache, the count of pops is full). */
+#define RSEQ_POP(name, word_text, pop_text)                                                                          \
     static always_inline void *name(uintptr_t base, uintptr_t id)                                                    \
     {                                                                                                                \
         const struct rseq_area *area = (const struct rseq_area *)(base + AREA_AT);                                   \
         uintptr_t t, w, u, p;                                                                                        \
-        __asm__ goto volatile(RSEQ_DESCRIPTOR RSEQ_ENTER word_text "ldr %[w], [%[t]]\n\t"                            \
-                                                                   "add %[u], %[base], %w[w], uxtw\n\t"              \
-                                                                   "ldr %[p], [%[u], #56]\n\t"                       \
-                                                                   "cbz %[p], %l[fail]\n\t"                          \
-                                                                   "mov %w[u], #0xfffffff8\n\t"                      \
-                                                                   "adds %[w], %[w], %[u]\n\t"                       \
-                                                                   "b.cs %l[fail]\n\t"                               \
-                                                                   "str %[w], [%[t]]\n"                              \
-                                                                   "2:\n" RSEQ_ABORT                                 \
+        __asm__ goto volatile(RSEQ_DESCRIPTOR RSEQ_ENTER word_text pop_text "2:\n" RSEQ_ABORT                        \
                               : [t] "=&r"(t), [w] "=&r"(w), [u] "=&r"(u), [p] "=&r"(p)                               \
                               : [tp] "r"(__builtin_thread_pointer()), [cs] "r"(area->cs), [slot] "r"(area->slot),    \
                                 [base] "r"(base), [id] "r"(id)                                                       \
@@ -64,16 +78,18 @@
         return NULL;                                                                                                 \
     }
 
-RSEQ_POP(rseq_pop, RSEQ_WORD)
-RSEQ_POP(rseq_pop_near, RSEQ_WORD_NEAR)
+RSEQ_POP(rseq_pop, RSEQ_WORD, RSEQ_POP_ENDS)
+RSEQ_POP(rseq_pop_near, RSEQ_WORD_NEAR, RSEQ_POP_ENDS)
+RSEQ_POP(rseq_pop_lifo, RSEQ_WORD, RSEQ_POP_LIFO)
+RSEQ_POP(rseq_pop_lifo_near, RSEQ_WORD_NEAR, RSEQ_POP_LIFO)
 
 /* False: the sheaf is full, or p was among the two latest frees. */
 static always_inline bool rseq_push(uintptr_t base, uintptr_t id, void *object)
 {
     const struct rseq_area *area = (const struct rseq_area *)(base + AREA_AT);
     uintptr_t t, w, u, e;
-    __asm__ goto volatile(RSEQ_DESCRIPTOR RSEQ_ENTER RSEQ_WORD "ldr %[w], [%[t]]\n\t"
-                                                               "add %[u], %[base], %w[w], uxtw\n\t"
+    __asm__ goto volatile(RSEQ_DESCRIPTOR RSEQ_ENTER RSEQ_WORD "ldr %w[w], [%[t]]\n\t"
+                                                               "add %[u], %[base], %[w]\n\t"
                                                                "ldr %[e], [%[u], #56]\n\t"
                                                                "cmp %[e], %[p]\n\t"
                                                                "b.eq %l[fail]\n\t"
@@ -84,8 +100,8 @@ static always_inline bool rseq_push(uintptr_t base, uintptr_t id, void *object)
                                                                "cmp %[e], %[base]\n\t"
                                                                "b.eq %l[fail]\n\t"
                                                                "str %[p], [%[u], #64]\n\t"
-                                                               "add %[w], %[w], #8\n\t"
-                                                               "str %[w], [%[t]]\n"
+                                                               "add %w[w], %w[w], #8\n\t"
+                                                               "str %w[w], [%[t]]\n"
                                                                "2:\n" RSEQ_ABORT
                           : [t] "=&r"(t), [w] "=&r"(w), [u] "=&r"(u), [e] "=&r"(e)
                           : [tp] "r"(__builtin_thread_pointer()), [cs] "r"(area->cs), [slot] "r"(area->slot),
@@ -97,9 +113,16 @@ fail:
     return false;
 }
 
-/* Where mm_cid lies saves nothing here. */
-#define rseq_pop_cid  rseq_pop
-#define rseq_push_cid rseq_push
+/* Where mm_cid lies saves nothing here, nor do loads from the tables within the section. */
+#define rseq_pop_lifo_cid rseq_pop_lifo
+static always_inline void *rseq_pop_class(uintptr_t base, size_t n)
+{
+    return rseq_pop(base, *(const uint16_t *)(base + CLASS_TABLE_AT + 2 * n));
+}
+static always_inline bool rseq_push_unit(uintptr_t base, intptr_t at, void *object)
+{
+    return rseq_push(base, ((const uint16_t *)base)[at], object);
+}
 
 /* Add to the word at `offset` in the slot's block (cache/counters.h: blocks of 512 KiB, up from `base` or down);
  * which slot it was. */
@@ -138,6 +161,37 @@ static always_inline bool rseq_install(const struct rseq_area *area, uint32_t sl
                             [s] "r"(slot), [word] "r"(word), [old] "r"(old), [new] "r"(new)
                           : "memory", "cc"
                           : fail);
+    return true;
+fail:
+    return false;
+}
+
+/* False: this thread is not on that slot, the word is another one, or the total overflowed. */
+static always_inline bool rseq_exchange(const struct rseq_area *area, uint32_t slot, uint64_t *word, uint64_t old,
+                                        const void *from, void *to, uint32_t n)
+{
+    uintptr_t t, w, u;
+    __asm__ goto volatile(
+        RSEQ_DESCRIPTOR RSEQ_ENTER "ldr %w[t], [%[tp], %[slot]]\n\t"
+                                   "cmp %w[t], %w[s]\n\t"
+                                   "b.ne %l[fail]\n\t"
+                                   "ldr %[w], [%[word]]\n\t"
+                                   "cmp %[w], %[old]\n\t"
+                                   "b.ne %l[fail]\n\t"
+                                   "ldr %w[t], [%[from]]\n\t"
+                                   "adds %w[t], %w[t], %w[n]\n\t"
+                                   "b.cs %l[fail]\n\t"
+                                   "str %w[t], [%[to]]\n\t"
+                                   "ldrh %w[t], [%[from], #4]\n\t"
+                                   "strh %w[t], [%[to], #4]\n\t"
+                                   "ror %[w], %[w], #32\n\t"
+                                   "str %[w], [%[word]]\n"
+                                   "2:\n" RSEQ_ABORT
+        : [t] "=&r"(t), [w] "=&r"(w), [u] "=&r"(u)
+        : [tp] "r"(__builtin_thread_pointer()), [cs] "r"(area->cs), [slot] "r"(area->slot), [s] "r"(slot),
+          [word] "r"(word), [old] "r"(old), [from] "r"(from), [to] "r"(to), [n] "r"(n)
+        : "memory", "cc"
+        : fail);
     return true;
 fail:
     return false;

@@ -235,7 +235,7 @@ static struct slab *slab_create(struct slab_cache *cache)
         slab->start = shuffle_start(cache->shuffle);
     for (uint32_t i = 0; i < cache->units; i++) {
         space.units[unit + i].slab = slab->reference;
-        write_once(*unit_id(unit + i), (uint16_t)(cache->number << 4));
+        write_once(*unit_id(unit + i), cache->id);
     }
     return slab;
 }

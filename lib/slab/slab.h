@@ -67,6 +67,7 @@ struct slab_cache {
     uint64_t alloc_slab, free_slab, add_partial, remove_partial;
     void (*ctor)(void *);
     struct shuffle *shuffle; /* the order of fresh objects; NULL: by address. Set before `size`, stays */
+    uint16_t id;             /* what the table of ids says of its units; set before `size` */
     uint8_t node;            /* memory node, by index */
     bool typesafe;           /* slabs go back after a grace period: slab/retire.h */
 };

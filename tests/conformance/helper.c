@@ -2,6 +2,7 @@
 #include "../cases.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <time.h>
 
@@ -22,12 +23,22 @@ static size_t resident(void)
     return pages * (size_t)sysconf(_SC_PAGESIZE);
 }
 
+static _Atomic size_t peak;
+
+static void note_peak(void)
+{
+    size_t now = resident(), before = peak;
+    while (now > before && !atomic_compare_exchange_weak(&peak, &before, now)) {
+    }
+}
+
 static void *burst(void *number)
 {
     static void *objects[THREADS][OBJECTS];
     void **mine = objects[(size_t)number];
     for (size_t i = 0; i < OBJECTS; i++)
         must(mine[i] = malloc(16 + (i * 7919) % 240));
+    note_peak(); /* before anything is free: what goes back while the threads end must not hide it */
     for (size_t i = 0; i < OBJECTS; i++)
         free(mine[i]);
     return NULL;
@@ -40,7 +51,7 @@ static void idle_after_burst(void)
         must(pthread_create(&threads[i], NULL, burst, (void *)i) == 0);
     for (size_t i = 0; i < THREADS; i++)
         pthread_join(threads[i], NULL);
-    size_t peak = resident(), now = peak;
+    size_t now = resident();
     for (int tenths = 0; tenths < WAIT_SECONDS * 10 && now > peak / 2; tenths++) {
         nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);
         now = resident();

@@ -8,8 +8,8 @@
 #include <stdint.h>
 #include <sys/wait.h>
 
-#define ODD 1234            /* a size that libc does not ask for by itself; the cases filter by it */
-static void *volatile kept; /* so that no allocation is optimised away */
+#define ODD 1234                          /* a size that libc does not ask for by itself; the cases filter by it */
+static _Thread_local void *volatile kept; /* so that no allocation is optimised away */
 
 static int fails(size_t n)
 {

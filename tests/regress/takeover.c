@@ -1,12 +1,12 @@
 /*
- * A take-over that meets a section of the slot and then the slot's own fold. Two threads on two CPUs are stopped
- * where it matters: the taker in its membarrier, which a filter turns into a signal; the slot's thread in its fold,
- * where it counts, on a page that may not be written. It sees the internal headers.
+ * A take-over that meets a section of the slot which had read the word before the taker changed it, and stores after
+ * that. The taker is stopped in its membarrier, which a filter turns into a signal; the handler then does what such a
+ * section does: it stores one half of the word, or both. It sees the internal headers.
  */
 #define _GNU_SOURCE
 #include "../cases.h"
 #include "cache/config.h"
-#include "cache/kmem_cache.h"
+#include "cache/ends.h"
 
 #include <linux/filter.h>
 #include <linux/seccomp.h>
@@ -23,9 +23,10 @@
 enum { FIRST = 20, OBJECTS = 6000, RSEQ_BARRIER = 1 << 7 };
 
 static struct kmem_cache *cache;
-static void *first[FIRST], *all[OBJECTS];
+static void *live[OBJECTS];
+static int n_live;
 static unsigned slot, taker_cpu;
-static volatile int take_now, late, folding, taken_over;
+static volatile bool late;
 
 /* Slots are CPUs, and nothing is given back on its own. */
 void sheaf_configure(struct sheaf_config *config)
@@ -47,33 +48,54 @@ static uint64_t *word(void)
     return &slot_words(slot, SLOT_ID(cache->number))->top;
 }
 
-static void counters_writable(bool yes)
+/* ---- what a late section does; `seen` is the word that it had read ---- */
+
+static uint64_t seen;
+static void (*commit_late)(void);
+
+static void store_half(int half, uint32_t end)
 {
-    must(mprotect(counter_at(slot, 0, 0), COUNTER_BLOCK, yes ? PROT_READ | PROT_WRITE : PROT_READ) == 0);
+    __atomic_store_n((uint32_t *)word() + half, end, __ATOMIC_SEQ_CST);
+}
+
+static void push(void)
+{
+    uint32_t end = cache->lifo ? top_pop_end(seen) : top_push_end(seen);
+    void **at = sheaf_entry(end);
+    must((uintptr_t)at[0] != sheaf_full_mark());
+    *at = live[--n_live];
+    store_half(!cache->lifo, end + 8);
+}
+
+static void pop(void)
+{
+    must(end_holds(top_pop_end(seen)));
+    live[n_live++] = sheaf_entry(top_pop_end(seen))[-1];
+    if (cache->lifo)
+        __atomic_store_n(word(), seen + (1ull << 32) - 8, __ATOMIC_SEQ_CST);
+    else
+        store_half(0, top_pop_end(seen) - 8);
+}
+
+/* The new push end has the account of both, as the section writes it before it commits. */
+static void exchange(void)
+{
+    struct sheaf *from = sheaf_containing(top_push_end(seen)), *to = sheaf_containing(top_pop_end(seen));
+    must(!end_holds(top_pop_end(seen)));
+    to->link = from->link + end_depth(top_push_end(seen));
+    to->count = from->count;
+    __atomic_store_n(word(), seen >> 32 | seen << 32, __ATOMIC_SEQ_CST);
 }
 
 /* ---- the taker ---- */
-
-/* What a push does that had read the word before the taker changed it. */
-static uint64_t seen;
-static void commit_late_push(void *object)
-{
-    void **at = sheaf_entry(top_offset(seen));
-    must((uintptr_t)at[0] != sheaf_full_mark());
-    *at = object;
-    __atomic_store_n(word(), seen + 8, __ATOMIC_SEQ_CST);
-}
 
 /* The word is held now. No section is under way, so the barrier has nothing to do: it is told to have succeeded. */
 static void in_barrier(int signal, siginfo_t *info, void *context)
 {
     (void)signal, (void)info;
-    if (!late && read_once(*word()) == TOP_HELD) {
-        commit_late_push(first[FIRST - 1]);
-        counters_writable(false);
-        late = 1;
-        while (!folding)
-            sched_yield();
+    if (!late && top_pop_end(read_once(*word())) == END_HELD) {
+        late = true;
+        commit_late();
     }
     ucontext_t *at = context;
 #if defined(__x86_64__)
@@ -104,44 +126,28 @@ static void *take(void *unused)
 {
     pin(taker_cpu);
     stop_in_barriers();
-    while (!take_now)
-        sched_yield();
     kmem_cache_shrink(cache);
     must(late);
-    taken_over = 1;
     return unused;
 }
 
 /* ---- the slot's own thread ---- */
 
-static void in_fold(int signal, siginfo_t *info, void *context)
+/* Both ends have sheaves; with `used_up`, the pop end has no objects. */
+static void prepare(unsigned size, bool used_up)
 {
-    (void)signal, (void)context;
-    uintptr_t at = (uintptr_t)info->si_addr - (uintptr_t)counter_at(slot, 0, 0);
-    must(at < COUNTER_BLOCK);
-    uint64_t now = read_once(*word());
-    must(now && !top_offset(now)); /* held for the fold */
-    counters_writable(true);
-    folding = 1;
-    while (!taken_over)
-        sched_yield();
-}
-
-/* The next allocation folds; there is room for one object more. */
-static void prepare(void)
-{
-    cache = kmem_cache_create("raced", 64, NULL, 0);
+    cache = kmem_cache_create("raced", size, NULL, 0);
     must(cache);
     if (slot_mode != SHEAF_MODE_RSEQ_CPU_ID || !counters_area)
         _exit(CASE_SKIPPED);
-    for (int i = 0; i < FIRST; i++)
-        must((first[i] = kmem_cache_alloc(cache, 0)));
-    for (int i = 0; i < FIRST / 2; i++)
-        kmem_cache_free(cache, first[i]);
-    while (!top_full_count(read_once(*word())))
-        kmem_cache_free(cache, kmem_cache_alloc(cache, 0));
+    for (n_live = 0; n_live < FIRST; n_live++)
+        must((live[n_live] = kmem_cache_alloc(cache, 0)));
+    for (int i = 0; i < 5; i++)
+        kmem_cache_free(cache, live[--n_live]);
+    while (used_up && end_holds(top_pop_end(read_once(*word()))))
+        must((live[n_live++] = kmem_cache_alloc(cache, 0)));
     seen = read_once(*word());
-    must(top_depth(seen) > 0);
+    must(end_holds(cache->lifo ? top_pop_end(seen) : top_push_end(seen)));
 }
 
 static int by_address(const void *a, const void *b)
@@ -153,9 +159,9 @@ static int by_address(const void *a, const void *b)
 static void no_object_twice(void)
 {
     int twice = 0;
-    qsort(all, OBJECTS, sizeof(all[0]), by_address);
+    qsort(live, OBJECTS, sizeof(live[0]), by_address);
     for (int i = 1; i < OBJECTS; i++)
-        twice += all[i] == all[i - 1];
+        twice += live[i] == live[i - 1];
     if (twice)
         dprintf(2, "%d objects were handed out twice\n", twice);
     must(!twice);
@@ -175,29 +181,49 @@ static void choose_cpus(void)
     pin(slot);
 }
 
-static void fold_within_takeover(void)
+static void race(unsigned size, bool used_up, void (*section)(void))
 {
     choose_cpus();
-    prepare();
-    struct sigaction action = {.sa_sigaction = in_fold, .sa_flags = SA_SIGINFO};
-    must(sigaction(SIGSEGV, &action, NULL) == 0);
+    prepare(size, used_up);
+    commit_late = section;
     pthread_t taker;
     must(pthread_create(&taker, NULL, take, NULL) == 0);
-    take_now = 1;
-    while (!late)
-        sched_yield();
-    int n = 0;
-    all[n++] = kmem_cache_alloc(cache, 0);
     must(pthread_join(taker, NULL) == 0);
-    for (int i = FIRST / 2; i < FIRST - 1; i++)
-        all[n++] = first[i];
-    while (n < OBJECTS)
-        must((all[n++] = kmem_cache_alloc(cache, 0)));
+    must(!top_held(read_once(*word())));
+    cache_check(cache); /* what was counted is what happened */
+    while (n_live < OBJECTS)
+        must((live[n_live++] = kmem_cache_alloc(cache, 0)));
     no_object_twice();
+    cache_check(cache);
+}
+
+static void late_push(void)
+{
+    race(64, false, push);
+}
+static void late_pop(void)
+{
+    race(64, false, pop);
+}
+static void late_exchange(void)
+{
+    race(64, true, exchange);
+}
+static void late_lifo_push(void)
+{
+    race(2048, false, push);
+}
+static void late_lifo_pop(void)
+{
+    race(2048, false, pop);
 }
 
 static const struct test_case cases[] = {
-    {"a-slot-folds-while-it-is-taken-over-after-a-late-push", fold_within_takeover},
+    {"a-push-after-the-ends-were-held", late_push},
+    {"a-pop-after-the-ends-were-held", late_pop},
+    {"an-exchange-after-the-ends-were-held", late_exchange},
+    {"a-push-to-a-lifo-cache-after-its-end-was-held", late_lifo_push},
+    {"a-pop-of-a-lifo-cache-after-its-end-was-held", late_lifo_pop},
 };
 
 int main(int argc, char **argv)
