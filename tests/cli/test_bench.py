@@ -15,7 +15,7 @@ import pytest
 from conftest import ROOT, Run
 from sheaf.bench import exports, figures, real, report, text
 from sheaf.bench.against import changes, machine_differs, past_best, past_old, render_changes
-from sheaf.bench.contestants import Contestant, find_contestants, parse_peer, verify
+from sheaf.bench.contestants import Choice, Contestant, find_contestants, parse_peer, verify
 from sheaf.bench.exports import Report
 from sheaf.bench.figures import Ratio
 from sheaf.bench.native import listed_tests, parse_result, run_native
@@ -346,11 +346,11 @@ def test_mistakes_in_a_peer_are_named(peer: str, said: str) -> None:
 def test_a_missing_allocator_is_named_with_its_package(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("sheaf.bench.contestants.library_directories", lambda: [tmp_path])
     said: list[str] = []
-    found = find_contestants(lambda: Path(__file__), [], [], said.append)
+    found = find_contestants(lambda: Path(__file__), Choice(), lambda *_: [], said.append)
     assert [contestant.name for contestant in found] == ["glibc", "sheaf"]
     assert [line for line in said if "apt install libjemalloc2" in line]
     with pytest.raises(SheafError, match="apt install libmimalloc"):
-        find_contestants(lambda: Path(__file__), [], ["mimalloc"], said.append)
+        find_contestants(lambda: Path(__file__), Choice(only=["mimalloc"]), lambda *_: [], said.append)
 
 
 def test_an_object_without_malloc_is_no_contestant() -> None:

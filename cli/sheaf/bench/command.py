@@ -17,15 +17,17 @@ import click
 
 from sheaf.bench import exports, real
 from sheaf.bench.against import changes, machine_differs, past_best, past_old, render_changes
-from sheaf.bench.contestants import Contestant, find_contestants, verify
+from sheaf.bench.contestants import CHOICES, Choice, Contestant, find_contestants, verify
 from sheaf.bench.exports import Report
 from sheaf.bench.machine import machine
+from sheaf.bench.modes import with_mode
 from sheaf.bench.native import native_tests
+from sheaf.bench.newest import find_newest
 from sheaf.bench.programs import Programs, find_descriptions, find_programs
 from sheaf.bench.progress import Progress
 from sheaf.bench.report import subject_of
 from sheaf.bench.runs import Plan, Test, run_all
-from sheaf.bench.text import render
+from sheaf.bench.text import render, render_contestants
 from sheaf.errors import SheafError
 from sheaf.preload import library
 
@@ -39,6 +41,7 @@ Examples:
   sheaf bench all --export out.json --export out.md    everything
   sheaf bench micro --tests 'pairs-*,batch-1000-*'     some tests
   sheaf bench real --peer mimalloc3=/opt/lib/libmimalloc.so.3
+  sheaf bench micro --peers newest                     against mimalloc 3, snmalloc, ...
   sheaf bench --rounds 10 -- python3 script.py         one command of yours
   sheaf bench programs --against old.json --fail-above 1.05
   sheaf bench --from out.json --plot plots             a finished run again
@@ -183,7 +186,10 @@ def _finish(report: Report, export: Sequence[Path], plot: Path | None, against: 
 @click.argument("suites", nargs=-1, metavar="[SUITE]... [-- COMMAND]", type=click.Choice([*SUITES, "all"]))
 @click.option("--rounds", type=click.IntRange(1), default=5, show_default=True, help="Runs of each test and allocator.")
 @click.option("--tests", default="", metavar="GLOB,...", help="Only these tests; of all suites where none is named.")
-@click.option("--peer", "peers", multiple=True, metavar="NAME=PATH[,VAR=VALUE]...",
+@click.option("--peers", type=click.Choice(CHOICES), default="installed", show_default=True,
+              help="The distribution's allocators; or the newest ones, built once in ~/.cache/sheaf/peers; or all of them.")
+@click.option("--list-peers", is_flag=True, help="Show the allocators that take part: version, mode and file.")
+@click.option("--peer", multiple=True, metavar="NAME=PATH[,VAR=VALUE]...",
               help="One more allocator; NAME sheaf-... is a variant of Sheaf, not a peer.")
 @click.option("--only", default="", metavar="NAME,...", help="Only these allocators.")
 @click.option("--export", multiple=True, type=click.Path(path_type=Path), metavar="FILE", help="Write .json, .csv or .md.")
@@ -191,14 +197,16 @@ def _finish(report: Report, export: Sequence[Path], plot: Path | None, against: 
 @click.option("--against", type=click.Path(path_type=Path), metavar="FILE.json", help="Compare with an older export.")
 @click.option("--fail-above", type=click.FloatRange(min=0, min_open=True), metavar="RATIO",
               help="Status 3 when a line is beyond this ratio to the older run, or without one to the best peer.")
-@click.option("--from", "source", type=click.Path(path_type=Path), metavar="FILE.json", help="Run nothing: take an export.")
+@click.option("--from", "source", type=click.Path(path_type=Path), metavar="FILE.json",
+              help="Use an existing export instead of running.")
 @click.option("--list", "listing", is_flag=True, help="Name the tests and what they do.")
 @click.option("--ops", type=click.IntRange(1), metavar="N",
               help="Operations in a repetition at most: for a quick look at the tests written here.")
 @click.option("--seed", type=click.IntRange(0), metavar="N",
               help="Order of the allocators within rounds (default: another each time).")
 @click.option("--spread", is_flag=True, help="Give each thread of a micro test a CPU of its own, in turn.")
-@click.option("--retries", type=click.IntRange(0), default=3, show_default=True, help="Repeat a round with other load so often.")
+@click.option("--retries", type=click.IntRange(0), default=3, show_default=True,
+              help="Maximum retries of a round disturbed by other load.")
 @click.option("--load", type=click.FloatRange(0), default=0.15, show_default=True, help="Other load that is accepted, in CPUs.")
 @click.option("--wait", type=click.FloatRange(0), default=10, show_default=True, help="Seconds to wait for it to go.")
 @click.option("--timeout", type=click.FloatRange(0, min_open=True), default=300, show_default=True, help="Seconds for one run.")
@@ -229,9 +237,14 @@ def _bench(wanted: Wanted, **options: Any) -> int:
             click.echo(f"{suite}\t{name}\t{what}")
         return 0
     only = [name for name in options["only"].split(",") if name]
-    contestants = find_contestants(_sheaf(programs, wanted), options["peers"], only, _tell)
+    choice = Choice(options["peer"], only, options["peers"])
+    contestants = find_contestants(_sheaf(programs, wanted), choice, find_newest, _tell)
     for contestant in contestants:
         verify(contestant)
+    contestants = [with_mode(contestant) for contestant in contestants]
+    if options["list_peers"]:
+        click.echo(render_contestants(contestants))
+        return 0
     seed = options["seed"] if options["seed"] is not None else random.SystemRandom().randrange(1 << 32)
     plan = Plan(options["rounds"], options["retries"], options["load"], options["wait"], options["timeout"], seed)
     report = _measure(

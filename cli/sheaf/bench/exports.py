@@ -8,7 +8,7 @@ import json
 import os
 import shlex
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +60,7 @@ def to_json(report: Report) -> str:
                 "path": _shown(contestant.path) if contestant.path else None,
                 "version": contestant.version,
                 "variables": contestant.variables,
+                "mode": contestant.mode,
             }
             for contestant in report.contestants
         ],
@@ -115,12 +116,27 @@ def write(path: Path, report: Report, plots: Sequence[Path] = ()) -> None:
 
 
 def _contestant(row: dict[str, Any]) -> Contestant:
-    return Contestant(row["name"], Path(row["path"]) if row["path"] else None, row["variables"], row["version"])
+    path = Path(row["path"]) if row["path"] else None
+    return Contestant(row["name"], path, row["variables"], row["version"], row.get("mode", ""))
 
 
 def _outcome(row: dict[str, Any]) -> Outcome:
     known = {name: row[name] for name in _OUTCOME_FIELDS}
     return Outcome(**{**known, "suites": tuple(known["suites"])})
+
+
+def _rename_gperftools(report: Report) -> None:
+    """Older exports call gperftools' tcmalloc by the name that is now Google's."""
+    old, new = "tcmalloc", "gperftools"
+    place = next((i for i, c in enumerate(report.contestants) if c.name == old and c.path and "_minimal" in c.path.name), None)
+    if place is None:
+        return
+    report.contestants[place] = replace(report.contestants[place], name=new)
+    for outcome in report.outcomes:
+        for found in (outcome.runs, outcome.failures):
+            renamed = {new if name == old else name: value for name, value in found.items()}
+            found.clear()
+            found.update(renamed)  # type: ignore[arg-type]
 
 
 def read(path: Path) -> Report:
@@ -131,7 +147,9 @@ def read(path: Path) -> Report:
             raise SheafError(f"{path}: schema version {found['schema_version']}, {SCHEMA_VERSION} is wanted; make it anew")
         contestants = [_contestant(row) for row in found["contestants"]]
         outcomes = [_outcome(row) for row in found["tests"]]
-        return Report(found["command"], found["machine"], contestants, outcomes, found.get("seed"))
+        report = Report(found["command"], found["machine"], contestants, outcomes, found.get("seed"))
+        _rename_gperftools(report)
+        return report
     except OSError as error:
         raise SheafError(f"{path}: {error.strerror}; name a file that --export FILE.json wrote", 2) from None
     except (ValueError, KeyError, TypeError):

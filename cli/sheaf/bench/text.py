@@ -92,6 +92,12 @@ def memory_lines(outcome: Outcome, contestants: Sequence[Contestant]) -> tuple[l
     return heads, lines
 
 
+def render_contestants(contestants: Sequence[Contestant]) -> str:
+    """Name, version, mode and file of each."""
+    cells = [[c.name, c.version or "as built", c.mode or "-", str(c.path or "-")] for c in contestants]
+    return text_table(("allocator", "version", "mode", "file"), cells, 4)
+
+
 def render(outcomes: Sequence[Outcome], contestants: Sequence[Contestant], markdown: bool) -> str:
     """The whole report."""
     table: Table = markdown_table if markdown else text_table
