@@ -140,7 +140,8 @@ def test_verdict_and_losses_name_the_best(outcome: Outcome, contestants: list[Co
     other = Outcome("v", ("micro",), runs={**outcome.runs, "sheaf": runs(8, 8, 8, 8, 8, rss=1500)})
     said = report.verdicts(report.means([outcome, other], contestants), contestants)
     assert said == ["micro, 2 tests: sheaf takes 1.414 of the time of mimalloc and 0.866 of the peak memory of glibc"]
-    assert report.losses([outcome, other], contestants) == [
+    rows = report.findings([outcome, other], contestants).rows
+    assert report.losses(rows, "sheaf") == [
         "v: 2.00 of the time of mimalloc",
         "v: 1.50 of the peak memory of glibc",
     ]
@@ -166,7 +167,8 @@ def test_memory_at_named_moments(contestants: list[Contestant]) -> None:
     named = (("start", 1024), ("", 1), ("1 s", 2048))
     points = [{"moment": moment, "ms": 0, "rss_kib": kib} for moment, kib in named]
     found = Outcome("idle", ("programs",), runs={"glibc": [{**run, "memory": points} for run in runs(1)]})
-    assert text.memory_lines(found, contestants) == (["allocator", "start", "1 s"], [["glibc", "1.00", "2.00"]])
+    moments = report.moments_of(found, contestants)
+    assert text.memory_tables(moments) == {"idle": (["allocator", "start", "1 s"], [["glibc", "1.00", "2.00"]])}
 
 
 # ---- exports and comparing ----

@@ -6,16 +6,16 @@ import csv
 import io
 import json
 import os
-import shlex
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from sheaf.bench.contestants import Contestant
+from sheaf.bench.facts import facts_of, to_markdown
+from sheaf.bench.machine import Machine
 from sheaf.bench.report import means, rows_of
 from sheaf.bench.runs import Outcome
-from sheaf.bench.text import render
 from sheaf.errors import SheafError
 
 SCHEMA_VERSION = 2
@@ -28,7 +28,7 @@ class Report:
     """Everything that one run of the benchmark found."""
 
     command: list[str]
-    machine: dict[str, str | int]
+    machine: Machine
     contestants: list[Contestant]
     outcomes: list[Outcome]
     seed: int | None = None  # of the contestants' order; exports of before had none
@@ -43,7 +43,7 @@ def check_file(path: Path) -> None:
 
 
 def _shown(path: Path) -> str:
-    """From here where it lies below: an export need not tell where somebody keeps his clone."""
+    """Relative to the working directory where it lies below: an export need not tell where a user keeps a clone."""
     return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
 
 
@@ -90,25 +90,11 @@ def to_csv(report: Report) -> str:
     return out.getvalue().rstrip("\n")
 
 
-def to_markdown(report: Report, plots: Sequence[str] = ()) -> str:
-    """The report behind what a reader has to know of where it was made; plots are paths as the page has to name them."""
-    facts = [f"- {name.replace('_', ' ')}: {value}" for name, value in report.machine.items() if value != ""]
-    versions = [
-        f"- {contestant.name}: {contestant.version or 'as built'}"
-        + "".join(f", {name}={value}" for name, value in contestant.variables.items())
-        for contestant in report.contestants
-    ]
-    head = ["# Benchmark results", "    " + shlex.join(report.command), "Columns and method: `docs/benchmark.md`."]
-    where = ["## Machine", "\n".join(facts), "## Contestants", "\n".join(versions)]
-    pictures = ["## Plots", "\n\n".join(f"![{Path(plot).stem}]({plot})" for plot in plots)] if plots else []
-    figures = ["## Figures", render(report.outcomes, report.contestants, markdown=True)]
-    return "\n\n".join([*head, *where, *figures, *pictures])
-
-
 def write(path: Path, report: Report, plots: Sequence[Path] = ()) -> None:
     """The kind by the name's ending."""
     shown = [os.path.relpath(plot, path.parent) for plot in plots if plot.suffix == ".svg"]
-    made = to_markdown(report, shown) if path.suffix == ".md" else to_csv(report) if path.suffix == ".csv" else to_json(report)
+    facts = facts_of(report.command, report.machine, report.contestants, report.outcomes, shown)
+    made = to_markdown(facts) if path.suffix == ".md" else to_csv(report) if path.suffix == ".csv" else to_json(report)
     try:
         path.write_text(made + "\n")
     except OSError as error:
