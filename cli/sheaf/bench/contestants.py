@@ -168,8 +168,9 @@ class Choice:
 def _unknown(name: str, choice: Choice) -> str:
     if name in (known.name for known in KNOWN) and choice.kind == "newest":
         return "is not among the newest peers; add --peers installed or --peers all"
-    hint = "" if choice.kind != "installed" else "--peers newest brings others; or "
-    return f"unknown; {hint}add it with --peer NAME=PATH"
+    if choice.kind == "installed":
+        return "unknown; --peers newest brings others, or add it with --peer NAME=PATH"
+    return "not there: left out as said above, or unknown; see --list-peers, or add it with --peer NAME=PATH"
 
 
 def find_contestants(sheaf: Callable[[], Path], choice: Choice, newest: Newest, tell: Callable[[str], None]) -> list[Contestant]:

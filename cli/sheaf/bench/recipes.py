@@ -141,7 +141,7 @@ add_library(tcmalloc SHARED
 )
 set_target_properties(tcmalloc PROPERTIES CXX_STANDARD 17 CXX_STANDARD_REQUIRED ON CXX_EXTENSIONS OFF)
 target_include_directories(tcmalloc PRIVATE "{root}/abseil-cpp" "{root}/tcmalloc")
-target_compile_options(tcmalloc PRIVATE -w -fno-semantic-interposition)
+target_compile_options(tcmalloc PRIVATE -w -fno-semantic-interposition -ftls-model=initial-exec)
 find_package(Threads REQUIRED)
 target_link_libraries(tcmalloc PRIVATE Threads::Threads ${{CMAKE_DL_LIBS}})
 target_link_options(tcmalloc PRIVATE -Wl,-Bsymbolic-functions)
@@ -151,7 +151,9 @@ target_link_options(tcmalloc PRIVATE -Wl,-Bsymbolic-functions)
 def _tcmalloc(place: Workplace) -> Path:
     """
     The files that the crate's build script names and tcmalloc.cc, which overrides malloc and C++'s operators; the crate
-    itself compiles that without the overrides. Flags as of Bazel's optimized build: -O2 -DNDEBUG.
+    itself compiles that without the overrides. Flags as of Bazel's optimized build: -O2 -DNDEBUG. tcmalloc is made to be
+    linked statically. The flags for TLS and symbols spare it what a shared object would cost besides, a call of
+    __tls_get_addr in each malloc and free among it; the other peers' own builds have them or their like.
     """
     named = re.findall(r'"(c_src/(?:abseil-cpp|tcmalloc)/[^"]+\.(?:cc|S))"', (place.source / "build.rs").read_text())
     files = [f'"{place.source / file}"' for file in dict.fromkeys([*named, "c_src/tcmalloc/tcmalloc/tcmalloc.cc"])]
