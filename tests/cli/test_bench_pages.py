@@ -160,11 +160,11 @@ def test_damaged_figures_are_named(tmp_path: Path) -> None:
 def test_the_pages_in_docs_are_what_their_figures_make(tmp_path: Path) -> None:
     shutil.copytree(RESULTS, tmp_path / "docs" / "results")
     (tmp_path / "cli").symlink_to(ROOT / "cli")
-    subprocess.run([sys.executable, tmp_path / "docs" / "results" / "make.py"], check=True)
+    subprocess.run([sys.executable, tmp_path / "docs" / "results" / "write.py"], check=True)
     written = [RESULTS / "README.md", *(RESULTS / f"{name}.md" for name in pages.read_all(RESULTS))]
     assert len(written) > 1
     for page in written:
         again = (tmp_path / "docs" / "results" / page.name).read_text()
-        assert again == page.read_text(), f"{page}: run docs/results/make.py"
+        assert again == page.read_text(), f"{page}: run docs/results/write.py"
     for name, found in pages.read_all(RESULTS).items():
         assert [plot for plot in found.plots if not (RESULTS / plot).is_file()] == [], name

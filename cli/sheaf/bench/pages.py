@@ -22,7 +22,7 @@ _HEAD = """# Benchmark results
 Every line on which Sheaf takes more than 1.05 of the best peer's time or 1.2 of its peak memory, the worst first. "(a tie)"
 marks a ratio that cannot be told from 1."""
 _TAIL = """Each page is one run on one CPU model. Its figures are beside it as JSON, as medians for each test and allocator;
-`docs/results/make.py` writes the pages and this summary from them. `docs/benchmark.md` explains columns and method;
+`docs/results/write.py` writes the pages and this summary from them. `docs/benchmark.md` explains columns and method;
 [seeds.md](seeds.md) has the kernel's own benchmarks."""
 
 

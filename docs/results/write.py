@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the pages of results and their summary from the figures beside them: python3 docs/results/make.py (needs click).
+"""Writes the pages of results and their summary from the figures beside them: python3 docs/results/write.py (needs click).
 
 `sheaf bench --page docs/results/NAME.md` makes the figures of a page and then does the same.
 """
@@ -19,4 +19,4 @@ if __name__ == "__main__":
     try:
         pages.write_all(HERE)
     except SheafError as error:
-        sys.exit(f"make.py: {error.message}")
+        sys.exit(f"write.py: {error.message}")
