@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -258,6 +259,18 @@ def test_a_result_without_a_key_is_refused() -> None:
 def test_the_death_of_a_program_is_told(code: str, timeout_s: float, said: str) -> None:
     with pytest.raises(SheafError, match=said):
         script(code)(Contestant("glibc"), timeout_s)
+
+
+def test_a_child_of_a_program_that_hangs_ends_with_it(tmp_path: Path) -> None:
+    code = f"import os, time; open({str(tmp_path / 'pid')!r}, 'w').write(str(os.fork() or os.getpid())); time.sleep(60)"
+    with pytest.raises(SheafError, match="took more than"):
+        script(code)(Contestant("glibc"), 1)
+    for _ in range(100):  # an orphan is a zombie until init has reaped it
+        stat = Path(f"/proc/{(tmp_path / 'pid').read_text()}/stat")
+        if not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] == "Z":
+            return
+        time.sleep(0.05)
+    pytest.fail("the child lives on")
 
 
 def test_what_a_program_says_in_other_bytes_is_told() -> None:
