@@ -98,6 +98,17 @@ def check_scaled(top: Path, contestants: Sequence[str]) -> None:
             require({f"{plot}.svg", f"{plot}.png"} <= drawn, f"{plot} was not drawn: {sorted(drawn)}")
 
 
+def check_machine(programs: Path) -> None:
+    """The program measures this CPU, unless it is of an architecture that the program does not know."""
+    program = programs / "bench-machine"
+    if not program.exists():
+        return
+    found = json.loads(run([program], 0).stdout)
+    require(100 < found["mhz"] < 20000, f"a frequency of {found['mhz']} MHz")
+    for key in ("store_forward_cycles", "store_forward_computed_cycles"):
+        require(0 < found[key] < 1000, f"{key} is {found[key]}")
+
+
 def check_real(top: Path, contestants: Sequence[str]) -> bool:
     """Some real programs, and a command of the user's; false where what they need is not there."""
     file = top / "real.json"
@@ -153,6 +164,7 @@ def main() -> int:
             if options.suite == "real":
                 return 0 if check_real(Path(top), contestants) else 77
             check_scaled(Path(top), contestants)
+            check_machine(options.programs.resolve())
             check_refusals(options.programs.resolve())
     except (Failed, subprocess.TimeoutExpired) as error:
         print(f"smoke.py: {error}", file=sys.stderr)

@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ import pytest
 from conftest import ROOT, Run
 from sheaf.bench import exports, figures, real, report, text
 from sheaf.bench.against import changes, machine_differs, past_best, past_old, render_changes
-from sheaf.bench.contestants import Contestant, find_contestants, parse_peer, verify
+from sheaf.bench.contestants import Choice, Contestant, find_contestants, parse_peer, verify
 from sheaf.bench.exports import Report
 from sheaf.bench.figures import Ratio
 from sheaf.bench.native import listed_tests, parse_result, run_native
@@ -140,7 +141,8 @@ def test_verdict_and_losses_name_the_best(outcome: Outcome, contestants: list[Co
     other = Outcome("v", ("micro",), runs={**outcome.runs, "sheaf": runs(8, 8, 8, 8, 8, rss=1500)})
     said = report.verdicts(report.means([outcome, other], contestants), contestants)
     assert said == ["micro, 2 tests: sheaf takes 1.414 of the time of mimalloc and 0.866 of the peak memory of glibc"]
-    assert report.losses([outcome, other], contestants) == [
+    rows = report.findings([outcome, other], contestants).rows
+    assert report.losses(rows, "sheaf") == [
         "v: 2.00 of the time of mimalloc",
         "v: 1.50 of the peak memory of glibc",
     ]
@@ -166,7 +168,8 @@ def test_memory_at_named_moments(contestants: list[Contestant]) -> None:
     named = (("start", 1024), ("", 1), ("1 s", 2048))
     points = [{"moment": moment, "ms": 0, "rss_kib": kib} for moment, kib in named]
     found = Outcome("idle", ("programs",), runs={"glibc": [{**run, "memory": points} for run in runs(1)]})
-    assert text.memory_lines(found, contestants) == (["allocator", "start", "1 s"], [["glibc", "1.00", "2.00"]])
+    moments = report.moments_of(found, contestants)
+    assert text.memory_tables(moments) == {"idle": (["allocator", "start", "1 s"], [["glibc", "1.00", "2.00"]])}
 
 
 # ---- exports and comparing ----
@@ -258,6 +261,18 @@ def test_the_death_of_a_program_is_told(code: str, timeout_s: float, said: str) 
         script(code)(Contestant("glibc"), timeout_s)
 
 
+def test_a_child_of_a_program_that_hangs_ends_with_it(tmp_path: Path) -> None:
+    code = f"import os, time; open({str(tmp_path / 'pid')!r}, 'w').write(str(os.fork() or os.getpid())); time.sleep(60)"
+    with pytest.raises(SheafError, match="took more than"):
+        script(code)(Contestant("glibc"), 1)
+    for _ in range(100):  # an orphan is a zombie until init has reaped it
+        stat = Path(f"/proc/{(tmp_path / 'pid').read_text()}/stat")
+        if not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] == "Z":
+            return
+        time.sleep(0.05)
+    pytest.fail("the child lives on")
+
+
 def test_what_a_program_says_in_other_bytes_is_told() -> None:
     code = "import os, sys; os.write(2, b'no \\xff room'); sys.exit(1)"
     with pytest.raises(SheafError, match="no \ufffd room"):
@@ -346,11 +361,11 @@ def test_mistakes_in_a_peer_are_named(peer: str, said: str) -> None:
 def test_a_missing_allocator_is_named_with_its_package(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("sheaf.bench.contestants.library_directories", lambda: [tmp_path])
     said: list[str] = []
-    found = find_contestants(lambda: Path(__file__), [], [], said.append)
+    found = find_contestants(lambda: Path(__file__), Choice(), lambda *_: [], said.append)
     assert [contestant.name for contestant in found] == ["glibc", "sheaf"]
     assert [line for line in said if "apt install libjemalloc2" in line]
     with pytest.raises(SheafError, match="apt install libmimalloc"):
-        find_contestants(lambda: Path(__file__), [], ["mimalloc"], said.append)
+        find_contestants(lambda: Path(__file__), Choice(only=["mimalloc"]), lambda *_: [], said.append)
 
 
 def test_an_object_without_malloc_is_no_contestant() -> None:

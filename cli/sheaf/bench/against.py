@@ -84,7 +84,9 @@ def past_best(report: Report, limit: float) -> list[str]:
 
 def machine_differs(new: Report, old: Report) -> str:
     """A remark where the two runs are not of one machine."""
-    keys = ("cpu", "cpus", "memory", "huge_pages")
+    keys: tuple[str, ...] = ("cpu", "cpus", "memory", "huge_pages")
+    numbers = ("cpu_family", "cpu_model", "cpu_stepping")  # older exports have none
+    keys += tuple(key for key in numbers if key in new.machine and key in old.machine)
     differing = [key.replace("_", " ") for key in keys if new.machine.get(key) != old.machine.get(key)]
     return f"the older run is of another machine ({', '.join(differing)} differ)" if differing else ""
 

@@ -15,17 +15,20 @@ from typing import Any
 
 import click
 
-from sheaf.bench import exports, real
+from sheaf.bench import exports, pages, real
 from sheaf.bench.against import changes, machine_differs, past_best, past_old, render_changes
-from sheaf.bench.contestants import Contestant, find_contestants, verify
+from sheaf.bench.contestants import CHOICES, Choice, Contestant, find_contestants, verify
 from sheaf.bench.exports import Report
-from sheaf.bench.machine import machine
+from sheaf.bench.facts import describe, machine_lines
+from sheaf.bench.machine import Machine, machine
+from sheaf.bench.modes import with_mode
 from sheaf.bench.native import native_tests
-from sheaf.bench.programs import Programs, find_descriptions, find_programs
+from sheaf.bench.newest import find_newest
+from sheaf.bench.programs import Programs, find_built, find_descriptions, find_programs
 from sheaf.bench.progress import Progress
-from sheaf.bench.report import subject_of
+from sheaf.bench.report import findings, subject_of
 from sheaf.bench.runs import Plan, Test, run_all
-from sheaf.bench.text import render
+from sheaf.bench.text import render, render_contestants
 from sheaf.errors import SheafError
 from sheaf.preload import library
 
@@ -39,6 +42,7 @@ Examples:
   sheaf bench all --export out.json --export out.md    everything
   sheaf bench micro --tests 'pairs-*,batch-1000-*'     some tests
   sheaf bench real --peer mimalloc3=/opt/lib/libmimalloc.so.3
+  sheaf bench micro --peers newest                     against mimalloc 3, snmalloc, ...
   sheaf bench --rounds 10 -- python3 script.py         one command of yours
   sheaf bench programs --against old.json --fail-above 1.05
   sheaf bench --from out.json --plot plots             a finished run again
@@ -126,7 +130,13 @@ def _sheaf(programs: Callable[[], Programs], wanted: Wanted) -> Callable[[], Pat
     return find
 
 
-def _measure(wanted: Wanted, contestants: Sequence[Contestant], plan: Plan, make: Callable[[Path], list[Test]]) -> Report:
+def _machine(programs: Callable[[], Programs], wanted: Wanted) -> Machine:
+    """With what bench-machine measures; a run that needs no benchmark program builds none for it."""
+    found = programs() if set(wanted.suites) - {"real"} else find_built()
+    return machine(found["bench-machine"] if found else None)
+
+
+def _measure(where: Machine, contestants: Sequence[Contestant], plan: Plan, make: Callable[[Path], list[Test]]) -> Report:
     """Runs what is made in a directory of its own; an interrupt keeps the rounds that are complete."""
     with tempfile.TemporaryDirectory(prefix="sheaf-bench-", ignore_cleanup_errors=True) as top:
         tests = make(Path(top))
@@ -136,7 +146,7 @@ def _measure(wanted: Wanted, contestants: Sequence[Contestant], plan: Plan, make
         finally:
             progress.end()
     command = ["sheaf", "bench", *(word for word in sys.argv[2:])]
-    return Report(command, machine(), list(contestants), outcomes, plan.seed)
+    return Report(command, where, list(contestants), outcomes, plan.seed)
 
 
 def _once(make: Callable[[], Programs]) -> Callable[[], Programs]:
@@ -151,30 +161,70 @@ def _once(make: Callable[[], Programs]) -> Callable[[], Programs]:
     return get
 
 
-def _finish(report: Report, export: Sequence[Path], plot: Path | None, against: Path | None, fail_above: float | None) -> int:
-    click.echo(render(report.outcomes, report.contestants, markdown=False))
+@dataclass(frozen=True)
+class Finish:
+    """What is made of a report besides the text on the terminal."""
+
+    export: tuple[Path, ...]
+    page: Path | None
+    plot: Path | None
+    against: Path | None
+    fail_above: float | None
+
+    def check(self) -> None:
+        """Fails before an hour is spent on what cannot be written or compared."""
+        for path in self.export:
+            exports.check_file(path)
+        if self.page:
+            pages.check_file(self.page)
+        if self.plot and find_spec("matplotlib") is None:
+            raise SheafError("--plot: needs matplotlib; pip install 'sheaf[bench]'")
+        if self.against:
+            exports.read(self.against)
+
+
+def _show(report: Report) -> None:
+    """The report for a terminal."""
+    click.echo(render(findings(report.outcomes, report.contestants), report.contestants, markdown=False))
+    click.echo("\nAllocators")
+    for contestant in report.contestants:
+        click.echo(f"  {contestant.name}: {describe(contestant)}")
+    click.echo("\nMachine")
+    for line in machine_lines(report.machine):
+        click.echo(f"  {line}")
     if report.seed is not None:
         click.echo(f"\norder within rounds: --seed {report.seed}")
+
+
+def _write(report: Report, finish: Finish) -> None:
     plots: list[Path] = []
-    if plot:
+    if finish.plot:
         from sheaf.bench.plots import draw  # matplotlib takes a second to load
 
-        plots = draw(report, plot)
-    for path in export:
+        plots = draw(report, finish.plot)
+    for path in finish.export:
         exports.write(path, report, plots)
+    if finish.page:
+        pages.write(finish.page, report)
+
+
+def _finish(report: Report, finish: Finish) -> int:
+    """Shows and writes the report; returns the exit status."""
+    _show(report)
+    _write(report, finish)
     past: list[str] = []
-    if against:
-        old = exports.read(against)
+    if finish.against:
+        old = exports.read(finish.against)
         found = changes(report, old)
         click.echo("\n" + render_changes(found, subject_of(report.contestants)))
         remark = machine_differs(report, old)
         if remark:
             _tell(remark)
-        past = past_old(found, fail_above) if fail_above else []
-    elif fail_above:
-        past = past_best(report, fail_above)
+        past = past_old(found, finish.fail_above) if finish.fail_above else []
+    elif finish.fail_above:
+        past = past_best(report, finish.fail_above)
     for line in past:
-        _tell(f"past {fail_above:g}: {line}")
+        _tell(f"past {finish.fail_above:g}: {line}")
     failed = any(outcome.failures for outcome in report.outcomes)
     return PAST_LIMIT if past else 1 if failed else 0
 
@@ -183,22 +233,29 @@ def _finish(report: Report, export: Sequence[Path], plot: Path | None, against: 
 @click.argument("suites", nargs=-1, metavar="[SUITE]... [-- COMMAND]", type=click.Choice([*SUITES, "all"]))
 @click.option("--rounds", type=click.IntRange(1), default=5, show_default=True, help="Runs of each test and allocator.")
 @click.option("--tests", default="", metavar="GLOB,...", help="Only these tests; of all suites where none is named.")
-@click.option("--peer", "peers", multiple=True, metavar="NAME=PATH[,VAR=VALUE]...",
+@click.option("--peers", type=click.Choice(CHOICES), default="installed", show_default=True,
+              help="The distribution's allocators; or the newest ones, built once in ~/.cache/sheaf/peers; or all of them.")
+@click.option("--list-peers", is_flag=True, help="Show the allocators that take part: version, mode and file.")
+@click.option("--peer", multiple=True, metavar="NAME=PATH[,VAR=VALUE]...",
               help="One more allocator; NAME sheaf-... is a variant of Sheaf, not a peer.")
 @click.option("--only", default="", metavar="NAME,...", help="Only these allocators.")
 @click.option("--export", multiple=True, type=click.Path(path_type=Path), metavar="FILE", help="Write .json, .csv or .md.")
+@click.option("--page", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE.md",
+              help="Write a page of results: FILE.md, figures in FILE.json, plots in FILE/; and README.md over all pages there.")
 @click.option("--plot", type=click.Path(path_type=Path, file_okay=False), metavar="DIR", help="Draw SVG and PNG there.")
 @click.option("--against", type=click.Path(path_type=Path), metavar="FILE.json", help="Compare with an older export.")
 @click.option("--fail-above", type=click.FloatRange(min=0, min_open=True), metavar="RATIO",
               help="Status 3 when a line is beyond this ratio to the older run, or without one to the best peer.")
-@click.option("--from", "source", type=click.Path(path_type=Path), metavar="FILE.json", help="Run nothing: take an export.")
+@click.option("--from", "source", type=click.Path(path_type=Path), metavar="FILE.json",
+              help="Use an existing export instead of running.")
 @click.option("--list", "listing", is_flag=True, help="Name the tests and what they do.")
 @click.option("--ops", type=click.IntRange(1), metavar="N",
               help="Operations in a repetition at most: for a quick look at the tests written here.")
 @click.option("--seed", type=click.IntRange(0), metavar="N",
               help="Order of the allocators within rounds (default: another each time).")
 @click.option("--spread", is_flag=True, help="Give each thread of a micro test a CPU of its own, in turn.")
-@click.option("--retries", type=click.IntRange(0), default=3, show_default=True, help="Repeat a round with other load so often.")
+@click.option("--retries", type=click.IntRange(0), default=3, show_default=True,
+              help="Maximum retries of a round disturbed by other load.")
 @click.option("--load", type=click.FloatRange(0), default=0.15, show_default=True, help="Other load that is accepted, in CPUs.")
 @click.option("--wait", type=click.FloatRange(0), default=10, show_default=True, help="Seconds to wait for it to go.")
 @click.option("--timeout", type=click.FloatRange(0, min_open=True), default=300, show_default=True, help="Seconds for one run.")
@@ -214,30 +271,31 @@ def bench(words: tuple[str, ...] | None, /, suites: tuple[str, ...], **options: 
 
 
 def _bench(wanted: Wanted, **options: Any) -> int:
-    for path in options["export"]:
-        exports.check_file(path)
-    finish = (options["export"], options["plot"], options["against"], options["fail_above"])
-    if options["plot"] and find_spec("matplotlib") is None:
-        raise SheafError("--plot: needs matplotlib; pip install 'sheaf[bench]'")
-    if options["against"]:
-        exports.read(options["against"])
+    finish = Finish(options["export"], options["page"], options["plot"], options["against"], options["fail_above"])
+    finish.check()
     if options["source"]:
-        return _finish(exports.read(options["source"]), *finish)
+        return _finish(exports.read(options["source"]), finish)
     programs = _once(lambda: find_programs(_tell))
     if options["listing"]:
         for suite, name, what in _listing(wanted, programs):
             click.echo(f"{suite}\t{name}\t{what}")
         return 0
     only = [name for name in options["only"].split(",") if name]
-    contestants = find_contestants(_sheaf(programs, wanted), options["peers"], only, _tell)
+    choice = Choice(options["peer"], only, options["peers"])
+    contestants = find_contestants(_sheaf(programs, wanted), choice, find_newest, _tell)
     for contestant in contestants:
         verify(contestant)
+    contestants = [with_mode(contestant) for contestant in contestants]
+    if options["list_peers"]:
+        click.echo(render_contestants(contestants))
+        return 0
     seed = options["seed"] if options["seed"] is not None else random.SystemRandom().randrange(1 << 32)
     plan = Plan(options["rounds"], options["retries"], options["load"], options["wait"], options["timeout"], seed)
+    where = _machine(programs, wanted)
     report = _measure(
-        wanted, contestants, plan, lambda top: _tests(wanted, programs, options["ops"], options["spread"], top)
+        where, contestants, plan, lambda top: _tests(wanted, programs, options["ops"], options["spread"], top)
     )
-    status = _finish(report, *finish)
+    status = _finish(report, finish)
     complete = min(len(outcome.other_cpus) for outcome in report.outcomes)
     if complete < plan.rounds:
         _tell(f"interrupted: {complete} of {plan.rounds} rounds are complete")

@@ -7,7 +7,7 @@ import platform
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import metadata
 from pathlib import Path
 
@@ -26,6 +26,7 @@ class Contestant:
     path: Path | None = None
     variables: dict[str, str] = field(default_factory=dict)
     version: str = ""
+    mode: str = ""  # such as "per-CPU", where the allocator has several
 
     @property
     def is_peer(self) -> bool:
@@ -50,8 +51,10 @@ class Known:
 KNOWN = (
     Known("mimalloc", ("libmimalloc.so.2.0", "libmimalloc.so.2", "libmimalloc.so.3"), "libmimalloc2.0"),
     Known("jemalloc", ("libjemalloc.so.2",), "libjemalloc2"),
-    Known("tcmalloc", ("libtcmalloc_minimal.so.4",), "libtcmalloc-minimal4"),
+    Known("gperftools", ("libtcmalloc_minimal.so.4",), "libtcmalloc-minimal4"),
 )
+CHOICES = ("installed", "newest", "all")
+Newest = Callable[[Sequence[str], Callable[[str], None]], list[Contestant]]
 
 # Prints the object that malloc comes from in a process of its own.
 # An executable at a fixed address lends its own address to functions that it refers to (Debian's python3: malloc).
@@ -136,34 +139,65 @@ def _find_known(known: Known) -> Contestant | None:
     return None
 
 
-def find_contestants(
-    sheaf: Callable[[], Path], peers: Sequence[str], only: Sequence[str], tell: Callable[[str], None]
-) -> list[Contestant]:
-    """glibc first, the peers, Sheaf last. What is missing is named through `tell` and left out."""
-    found = {PLAIN: Contestant(PLAIN, version=" ".join(platform.libc_ver()).strip())}
+def _installed(beside_newest: bool) -> tuple[dict[str, Contestant], dict[str, str]]:
+    """
+    The peers of the distribution; and, for each that is missing, what to install. jemalloc is among the newest peers by
+    the same name, so that the installed one is called jemalloc-installed beside it.
+    """
+    found: dict[str, Contestant] = {}
     missing: dict[str, str] = {}
     for known in KNOWN:
         contestant = _find_known(known)
+        name = "jemalloc-installed" if beside_newest and known.name == "jemalloc" else known.name
         if contestant:
-            found[known.name] = contestant
+            found[name] = replace(contestant, name=name)
         else:
-            missing[known.name] = f"not found: apt install {known.package}, or --peer {known.name}=PATH"
-    for contestant in map(parse_peer, peers):
-        found[contestant.name] = contestant
-        missing.pop(contestant.name, None)
+            missing[name] = f"not found: apt install {known.package}, or --peer {name}=PATH"
+    return found, missing
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Which allocators take part, as the command line has it."""
+
+    peers: Sequence[str] = ()  # NAME=PATH[,VAR=VALUE...]
+    only: Sequence[str] = ()
+    kind: str = "installed"  # one of CHOICES
+
+
+def _unknown(name: str, choice: Choice) -> str:
+    if name in (known.name for known in KNOWN) and choice.kind == "newest":
+        return "is not among the newest peers; add --peers installed or --peers all"
+    if choice.kind == "installed":
+        return "unknown; --peers newest brings others, or add it with --peer NAME=PATH"
+    return "not there: left out as said above, or unknown; see --list-peers, or add it with --peer NAME=PATH"
+
+
+def find_contestants(sheaf: Callable[[], Path], choice: Choice, newest: Newest, tell: Callable[[str], None]) -> list[Contestant]:
+    """glibc first, the peers, Sheaf last. What is missing is named through `tell` and left out."""
+    found = {PLAIN: Contestant(PLAIN, version=" ".join(platform.libc_ver()).strip())}
+    missing: dict[str, str] = {}
+    if choice.kind != "newest":
+        installed, missing = _installed(choice.kind == "all")
+        found.update(installed)
+    given = {contestant.name: contestant for contestant in map(parse_peer, choice.peers)}
+    if choice.kind != "installed":
+        found.update((contestant.name, contestant) for contestant in newest(choice.only, tell))
+    found.update(given)
+    missing = {name: what for name, what in missing.items() if name not in given}
     if SUBJECT not in found:
         try:
             found[SUBJECT] = Contestant(SUBJECT, sheaf(), version=own_version())
         except SheafError as error:
             missing[SUBJECT] = error.message
 
-    for name in only:
+    for name in choice.only:
         if name not in found:
-            raise SheafError(f"--only {name}: {missing.get(name, 'unknown; add it with --peer NAME=PATH')}", 2)
+            raise SheafError(f"--only {name}: {missing.get(name) or _unknown(name, choice)}", 2)
     for name, what in missing.items():
-        if not only:
+        if not choice.only:
             tell(f"{name}: {what}")
-    return [contestant for contestant in found.values() if not only or contestant.name in only]
+    return [contestant for contestant in found.values() if not choice.only or contestant.name in choice.only]
 
 
 def verify(contestant: Contestant) -> None:

@@ -6,16 +6,16 @@ import csv
 import io
 import json
 import os
-import shlex
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from sheaf.bench.contestants import Contestant
+from sheaf.bench.facts import facts_of, to_markdown
+from sheaf.bench.machine import Machine
 from sheaf.bench.report import means, rows_of
 from sheaf.bench.runs import Outcome
-from sheaf.bench.text import render
 from sheaf.errors import SheafError
 
 SCHEMA_VERSION = 2
@@ -28,7 +28,7 @@ class Report:
     """Everything that one run of the benchmark found."""
 
     command: list[str]
-    machine: dict[str, str | int]
+    machine: Machine
     contestants: list[Contestant]
     outcomes: list[Outcome]
     seed: int | None = None  # of the contestants' order; exports of before had none
@@ -43,7 +43,7 @@ def check_file(path: Path) -> None:
 
 
 def _shown(path: Path) -> str:
-    """From here where it lies below: an export need not tell where somebody keeps his clone."""
+    """Relative to the working directory where it lies below: an export need not tell where a user keeps a clone."""
     return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
 
 
@@ -60,6 +60,7 @@ def to_json(report: Report) -> str:
                 "path": _shown(contestant.path) if contestant.path else None,
                 "version": contestant.version,
                 "variables": contestant.variables,
+                "mode": contestant.mode,
             }
             for contestant in report.contestants
         ],
@@ -89,25 +90,11 @@ def to_csv(report: Report) -> str:
     return out.getvalue().rstrip("\n")
 
 
-def to_markdown(report: Report, plots: Sequence[str] = ()) -> str:
-    """The report behind what a reader has to know of where it was made; plots are paths as the page has to name them."""
-    facts = [f"- {name.replace('_', ' ')}: {value}" for name, value in report.machine.items() if value != ""]
-    versions = [
-        f"- {contestant.name}: {contestant.version or 'as built'}"
-        + "".join(f", {name}={value}" for name, value in contestant.variables.items())
-        for contestant in report.contestants
-    ]
-    head = ["# Benchmark results", "    " + shlex.join(report.command), "Columns and method: `docs/benchmark.md`."]
-    where = ["## Machine", "\n".join(facts), "## Contestants", "\n".join(versions)]
-    pictures = ["## Plots", "\n\n".join(f"![{Path(plot).stem}]({plot})" for plot in plots)] if plots else []
-    figures = ["## Figures", render(report.outcomes, report.contestants, markdown=True)]
-    return "\n\n".join([*head, *where, *figures, *pictures])
-
-
 def write(path: Path, report: Report, plots: Sequence[Path] = ()) -> None:
     """The kind by the name's ending."""
     shown = [os.path.relpath(plot, path.parent) for plot in plots if plot.suffix == ".svg"]
-    made = to_markdown(report, shown) if path.suffix == ".md" else to_csv(report) if path.suffix == ".csv" else to_json(report)
+    facts = facts_of(report.command, report.machine, report.contestants, report.outcomes, shown)
+    made = to_markdown(facts) if path.suffix == ".md" else to_csv(report) if path.suffix == ".csv" else to_json(report)
     try:
         path.write_text(made + "\n")
     except OSError as error:
@@ -115,12 +102,27 @@ def write(path: Path, report: Report, plots: Sequence[Path] = ()) -> None:
 
 
 def _contestant(row: dict[str, Any]) -> Contestant:
-    return Contestant(row["name"], Path(row["path"]) if row["path"] else None, row["variables"], row["version"])
+    path = Path(row["path"]) if row["path"] else None
+    return Contestant(row["name"], path, row["variables"], row["version"], row.get("mode", ""))
 
 
 def _outcome(row: dict[str, Any]) -> Outcome:
     known = {name: row[name] for name in _OUTCOME_FIELDS}
     return Outcome(**{**known, "suites": tuple(known["suites"])})
+
+
+def _rename_gperftools(report: Report) -> None:
+    """Older exports call gperftools' tcmalloc by the name that is now Google's."""
+    old, new = "tcmalloc", "gperftools"
+    place = next((i for i, c in enumerate(report.contestants) if c.name == old and c.path and "_minimal" in c.path.name), None)
+    if place is None:
+        return
+    report.contestants[place] = replace(report.contestants[place], name=new)
+    for outcome in report.outcomes:
+        for found in (outcome.runs, outcome.failures):
+            renamed = {new if name == old else name: value for name, value in found.items()}
+            found.clear()
+            found.update(renamed)  # type: ignore[arg-type]
 
 
 def read(path: Path) -> Report:
@@ -131,7 +133,9 @@ def read(path: Path) -> Report:
             raise SheafError(f"{path}: schema version {found['schema_version']}, {SCHEMA_VERSION} is wanted; make it anew")
         contestants = [_contestant(row) for row in found["contestants"]]
         outcomes = [_outcome(row) for row in found["tests"]]
-        return Report(found["command"], found["machine"], contestants, outcomes, found.get("seed"))
+        report = Report(found["command"], found["machine"], contestants, outcomes, found.get("seed"))
+        _rename_gperftools(report)
+        return report
     except OSError as error:
         raise SheafError(f"{path}: {error.strerror}; name a file that --export FILE.json wrote", 2) from None
     except (ValueError, KeyError, TypeError):

@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import os
 import platform
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
+
+from sheaf.bench.contestants import fixed_environment
+from sheaf.bench.cpus import microarchitecture
+from sheaf.bench.native import captured
+from sheaf.errors import SheafError
+
+Machine = dict[str, str | int | float]
+MEASURED = ("mhz", "store_forward_cycles", "store_forward_computed_cycles")
+_PROGRAM_S = 30
 
 
 def _read(path: str) -> str:
@@ -15,23 +26,71 @@ def _read(path: str) -> str:
         return ""
 
 
-def _field(path: str, key: str) -> str:
+def _fields(path: str) -> dict[str, str]:
+    """The first value of each key; of /proc/cpuinfo that is the first CPU."""
+    found: dict[str, str] = {}
     for line in _read(path).splitlines():
-        name, _, value = line.partition(":")
-        if name.strip() == key:
-            return value.strip()
-    return ""
+        name, colon, value = line.partition(":")
+        if colon:
+            found.setdefault(name.strip(), value.strip())
+    return found
 
 
-def machine() -> dict[str, str | int]:
-    """Nothing in it names the host."""
+def _cpu(cpu: Mapping[str, str]) -> Machine:
+    """What identifies the CPU; a field that the kernel does not tell is left out."""
+    keys = {
+        "cpu_family": "cpu family",
+        "cpu_model": "model",
+        "cpu_stepping": "stepping",
+        "cpu_implementer": "CPU implementer",
+        "cpu_part": "CPU part",
+    }
+    known: Machine = {name: cpu[key] for name, key in keys.items() if key in cpu}
+    return {"microarchitecture": microarchitecture(cpu) or "unknown", **known}
+
+
+def measured(program: Path) -> Machine:
+    """What bench-machine measures; nothing where it was not built or fails, as on another architecture."""
+    if not program.is_file():
+        return {}
+    try:
+        found = json.loads(captured([str(program)], fixed_environment(), _PROGRAM_S))
+        return {key: float(found[key]) for key in MEASURED}
+    except (SheafError, ValueError, KeyError, TypeError):
+        return {}
+
+
+def machine(program: Path | None = None) -> Machine:
+    """Nothing in it names the host. `program` is bench-machine."""
+    cpu, memory = _fields("/proc/cpuinfo"), _fields("/proc/meminfo")
     return {
         "date": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-        "cpu": _field("/proc/cpuinfo", "model name") or platform.machine(),
+        "cpu": cpu.get("model name") or platform.machine(),
+        **_cpu(cpu),
+        **(measured(program) if program else {}),
         "cpus": len(os.sched_getaffinity(0)),
-        "memory": _field("/proc/meminfo", "MemTotal"),
+        "memory": memory.get("MemTotal", ""),
         "kernel": platform.release(),
         "libc": " ".join(platform.libc_ver()),
         "huge_pages": _read("/sys/kernel/mm/transparent_hugepage/enabled"),
         "page_size": os.sysconf("SC_PAGE_SIZE"),
     }
+
+
+def cpu_line(found: Mapping[str, str | int | float]) -> str:
+    """The CPU in one line, such as "AMD EPYC, Zen 5 (family 26, model 2, stepping 1), 4.1 GHz under load"."""
+    names = {"cpu_family": "family", "cpu_model": "model", "cpu_stepping": "stepping", "cpu_implementer": "implementer",
+             "cpu_part": "part"}  # fmt: skip
+    numbers = ", ".join(f"{name} {found[key]}" for key, name in names.items() if key in found)
+    known = str(found.get("microarchitecture", ""))
+    parts = [", ".join(part for part in (str(found.get("cpu", "unknown CPU")), known) if part not in ("", "unknown"))]
+    parts += [f"({numbers})"] if numbers else []
+    said = " ".join(parts)
+    if "mhz" in found:
+        said += f", {float(found['mhz']) / 1000:.2f} GHz under load"
+    if "store_forward_cycles" in found:
+        said += (
+            f"; from a store to a dependent load {found['store_forward_cycles']} cycles through one register, "
+            f"{found['store_forward_computed_cycles']} through computed addresses"
+        )
+    return said

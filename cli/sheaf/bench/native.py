@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import os
+import signal
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -34,12 +36,25 @@ def parse_result(line: str, test: str) -> Result:
     return dict(result)
 
 
+def _run_group(command: Sequence[str], environment: dict[str, str], timeout_s: float) -> subprocess.CompletedProcess[str]:
+    """Kills the whole process group at the timeout: a child that hangs after fork would disturb the runs that follow."""
+    with subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace",
+        start_new_session=True,
+    ) as process:  # fmt: skip
+        try:
+            out, err = process.communicate(timeout=timeout_s)
+        except BaseException:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            raise
+    return subprocess.CompletedProcess(command, process.returncode, out, err)
+
+
 def captured(command: Sequence[str], environment: dict[str, str], timeout_s: float) -> str:
     """Standard output of one process. Fails with what happened, in words."""
     try:
-        done = subprocess.run(
-            command, env=environment, capture_output=True, text=True, errors="replace", check=False, timeout=timeout_s
-        )
+        done = _run_group(command, environment, timeout_s)
     except subprocess.TimeoutExpired:
         raise SheafError(f"took more than {timeout_s:g} s") from None
     except OSError as error:

@@ -56,20 +56,25 @@ def _build(tree: Path, tell: Callable[[str], None]) -> Path:
     return build / "bench"
 
 
-def find_programs(tell: Callable[[str], None]) -> Programs:
-    """$SHEAF_BENCH_DIR, inside the package, a build directory here or in the clone, or a new one there."""
+def find_built() -> Programs | None:
+    """As find_programs(), without building anything."""
     chosen = os.environ.get("SHEAF_BENCH_DIR")
     if chosen:
         directory = Path(chosen).resolve()
         if not _complete(directory):
             raise SheafError(f"SHEAF_BENCH_DIR={chosen}: lacks benchmark programs; name the directory bench/ of a meson build")
         return Programs(directory)
-    trees = _trees()
     places = [_HERE.parent / "programs", Path.cwd() / "bench"]
-    places += [tree / "build" / sub / "bench" for tree in trees for sub in ("bench", ".", "gcc")]
-    for place in places:
-        if _complete(place):
-            return Programs(place.resolve())
+    places += [tree / "build" / sub / "bench" for tree in _trees() for sub in ("bench", ".", "gcc")]
+    return next((Programs(place.resolve()) for place in places if _complete(place)), None)
+
+
+def find_programs(tell: Callable[[str], None]) -> Programs:
+    """$SHEAF_BENCH_DIR, inside the package, a build directory here or in the clone, or a new one there."""
+    built = find_built()
+    if built:
+        return built
+    trees = _trees()
     if trees and shutil.which("meson") and shutil.which("ninja"):
         return Programs(_build(trees[0], tell))
     raise SheafError(

@@ -57,6 +57,26 @@ def cpu_series(runs: Sequence[Result]) -> list[float]:
     return [max(1.0, float(run["user_us"]) + float(run["system_us"])) for run in runs]
 
 
+@dataclass(frozen=True)
+class Moments:
+    """Resident memory of one contestant at the moments that a test names."""
+
+    test: str
+    contestant: str
+    names: list[str]
+    kib: list[float]
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What a report shows of its runs; everything else in it follows from this."""
+
+    rows: list[Row]
+    moments: list[Moments]
+    means: list[Mean]
+    notes: list[str]
+
+
 def subject_of(contestants: Sequence[Contestant]) -> str:
     """Whom the ratios are about: Sheaf, or whoever comes last where it does not take part."""
     names = [contestant.name for contestant in contestants]
@@ -160,11 +180,10 @@ def verdicts(found: Sequence[Mean], contestants: Sequence[Contestant]) -> list[s
     return said
 
 
-def losses(outcomes: Sequence[Outcome], contestants: Sequence[Contestant], time: float = 1.05, memory: float = 1.2) -> list[str]:
+def losses(rows: Sequence[Row], subject: str, time: float = 1.05, memory: float = 1.2) -> list[str]:
     """Lines on which the subject takes more than these factors of the best peer's time or memory, the worst first."""
-    subject = subject_of(contestants)
     found: list[tuple[float, str]] = []
-    for row in (row for outcome in outcomes for row in rows_of(outcome, contestants) if row.contestant == subject):
+    for row in (row for row in rows if row.contestant == subject):
         for ratio, most, what, peer in (
             (row.time_ratio, time, "time", row.fastest),
             (row.memory_ratio, memory, "peak memory", row.leanest),
@@ -176,7 +195,7 @@ def losses(outcomes: Sequence[Outcome], contestants: Sequence[Contestant], time:
 
 
 def notes(outcomes: Sequence[Outcome]) -> list[str]:
-    """What a reader has to know before he believes a line."""
+    """What a reader has to know before believing a line."""
     said = []
     rounds = [len(runs) for outcome in outcomes for runs in outcome.runs.values()]
     if rounds and min(rounds) < ENOUGH:
@@ -191,3 +210,27 @@ def notes(outcomes: Sequence[Outcome]) -> list[str]:
     for outcome in outcomes:
         said += [f"{outcome.test}: {name} failed: {reason}" for name, reason in outcome.failures.items()]
     return said
+
+
+def moments_of(outcome: Outcome, contestants: Sequence[Contestant]) -> list[Moments]:
+    """Medians over the rounds; empty where the test names no moments."""
+    found = []
+    for name in (contestant.name for contestant in contestants):
+        runs = [run for run in outcome.runs.get(name, []) if run.get("memory")]
+        if not runs:
+            continue
+        marked = [i for i, point in enumerate(runs[0]["memory"]) if point["moment"]]
+        names = [runs[0]["memory"][i]["moment"] for i in marked]
+        kib = [median(float(run["memory"][i]["rss_kib"]) for run in runs) for i in marked]
+        found.append(Moments(outcome.test, name, names, kib))
+    return found
+
+
+def findings(outcomes: Sequence[Outcome], contestants: Sequence[Contestant]) -> Findings:
+    """Of a finished run."""
+    return Findings(
+        [row for outcome in outcomes for row in rows_of(outcome, contestants)],
+        [moments for outcome in outcomes for moments in moments_of(outcome, contestants)],
+        means(outcomes, contestants),
+        notes(outcomes),
+    )

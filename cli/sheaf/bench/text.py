@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from statistics import median
 
 from sheaf.bench.contestants import Contestant
 from sheaf.bench.figures import ENOUGH, Ratio
-from sheaf.bench.report import Row, losses, means, notes, rows_of, subject_of, verdicts
-from sheaf.bench.runs import Outcome
+from sheaf.bench.report import Findings, Mean, Moments, Row, losses, subject_of, verdicts
 
+LOSSES = "More than 1.05 of the best peer's time, or 1.2 of its memory"
 Table = Callable[[Sequence[str], Sequence[Sequence[str]], int], str]
 
 
@@ -77,41 +76,41 @@ def _cells(row: Row) -> list[str]:
     ]
 
 
-def memory_lines(outcome: Outcome, contestants: Sequence[Contestant]) -> tuple[list[str], list[list[str]]]:
-    """Resident MiB at the moments that a test names; headings and cells, empty where it names none."""
-    heads: list[str] = []
-    lines: list[list[str]] = []
-    for contestant in contestants:
-        runs = [run for run in outcome.runs.get(contestant.name, []) if run.get("memory")]
-        if not runs:
-            continue
-        marked = [i for i, point in enumerate(runs[0]["memory"]) if point["moment"]]
-        heads = ["allocator", *(runs[0]["memory"][i]["moment"] for i in marked)]
-        cells = [format_kib(median(float(run["memory"][i]["rss_kib"]) for run in runs)) for i in marked]
-        lines.append([contestant.name, *cells])
-    return heads, lines
+def memory_tables(found: Sequence[Moments]) -> dict[str, tuple[list[str], list[list[str]]]]:
+    """By test: headings and cells, in MiB."""
+    tables: dict[str, tuple[list[str], list[list[str]]]] = {}
+    for moments in found:
+        _, lines = tables.setdefault(moments.test, (["allocator", *moments.names], []))
+        lines.append([moments.contestant, *map(format_kib, moments.kib)])
+    return tables
 
 
-def render(outcomes: Sequence[Outcome], contestants: Sequence[Contestant], markdown: bool) -> str:
-    """The whole report."""
+def means_table(found: Sequence[Mean], table: Table) -> str:
+    """Time, peak memory and CPU time of each suite and allocator."""
+    cells = [[m.suite, m.contestant, str(m.tests), f"{m.time:.3f}", f"{m.memory:.3f}", f"{m.cpu:.3f}"] for m in found]
+    return table(["suite", "allocator", "tests", "time", "peak memory", "CPU time"], cells, 2)
+
+
+def render_contestants(contestants: Sequence[Contestant]) -> str:
+    """Name, version, mode and file of each."""
+    cells = [[c.name, c.version or "as built", c.mode or "-", str(c.path or "-")] for c in contestants]
+    return text_table(("allocator", "version", "mode", "file"), cells, 4)
+
+
+def render(found: Findings, contestants: Sequence[Contestant], markdown: bool) -> str:
+    """All tables and lists of a report."""
     table: Table = markdown_table if markdown else text_table
     bullet, title = ("- ", "## ") if markdown else ("  ", "")
     subject = subject_of(contestants)
-    rows = [row for outcome in outcomes for row in rows_of(outcome, contestants)]
-    parts = [table(headings(subject), [_cells(row) for row in rows], 2)] if rows else []
-    for outcome in outcomes:
-        heads, lines = memory_lines(outcome, contestants)
-        if lines:
-            parts.append(f"{title}Resident MiB, {outcome.test}\n\n" + table(heads, lines, 1))
-    found = means(outcomes, contestants)
-    if found:
-        cells = [[m.suite, m.contestant, str(m.tests), f"{m.time:.3f}", f"{m.memory:.3f}", f"{m.cpu:.3f}"] for m in found]
-        heads = ["suite", "allocator", "tests", "time", "peak memory", "CPU time"]
-        parts.append(f"{title}Geometric means, glibc is 1\n\n" + table(heads, cells, 2))
+    parts = [table(headings(subject), [_cells(row) for row in found.rows], 2)] if found.rows else []
+    for test, (heads, lines) in memory_tables(found.moments).items():
+        parts.append(f"{title}Resident MiB, {test}\n\n" + table(heads, lines, 1))
+    if found.means:
+        parts.append(f"{title}Geometric means, glibc is 1\n\n" + means_table(found.means, table))
     lists = (
-        ("In short", verdicts(found, contestants)),
-        ("More than 1.05 of the best peer's time, or 1.2 of its memory", losses(outcomes, contestants)),
-        ("To be known", notes(outcomes)),
+        ("In short", verdicts(found.means, contestants)),
+        (LOSSES, losses(found.rows, subject)),
+        ("Notes", found.notes),
     )
     for name, lines_ in lists:
         if lines_:

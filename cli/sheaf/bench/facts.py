@@ -1,0 +1,139 @@
+"""What a report keeps of a run: medians for each test and contestant, and the machine. Pages are made of nothing else."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from sheaf.bench.contestants import Contestant
+from sheaf.bench.figures import Ratio
+from sheaf.bench.machine import Machine, cpu_line
+from sheaf.bench.report import Findings, Mean, Moments, Row, findings
+from sheaf.bench.runs import Outcome
+from sheaf.bench.text import render
+from sheaf.errors import SheafError
+
+KIND, SCHEMA_VERSION = "sheaf benchmark page", 1
+_DIGITS = 7
+_IN_THE_LINE = ("cpu", "microarchitecture", "cpu_family", "cpu_model", "cpu_stepping", "cpu_implementer", "cpu_part", "mhz",
+                "store_forward_cycles", "store_forward_computed_cycles")  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Facts:
+    """One run on one machine."""
+
+    command: list[str]
+    machine: Machine
+    contestants: list[Contestant]
+    findings: Findings
+    plots: list[str] = field(default_factory=list)  # as the page names them
+    remarks: list[str] = field(default_factory=list)  # written by hand into the file of the facts
+
+
+def facts_of(
+    command: list[str], machine: Machine, contestants: list[Contestant], outcomes: Sequence[Outcome], plots: Sequence[str] = ()
+) -> Facts:
+    """Of a finished run."""
+    return Facts(command, machine, contestants, findings(outcomes, contestants), list(plots))
+
+
+def describe(contestant: Contestant) -> str:
+    """Version, variables and mode."""
+    variables = [f"{name}={value}" for name, value in contestant.variables.items()]
+    modes = [f"mode {contestant.mode}"] if contestant.mode else []
+    return ", ".join([contestant.version or "as built", *variables, *modes])
+
+
+def machine_lines(machine: Mapping[str, str | int | float]) -> list[str]:
+    """The CPU in one line, and each other fact in its own."""
+    others = [f"{name.replace('_', ' ')}: {value}" for name, value in machine.items() if value != "" and name not in _IN_THE_LINE]
+    return ([f"cpu: {cpu_line(machine)}"] if "cpu" in machine else []) + others
+
+
+def cpu_name(machine: Mapping[str, str | int | float]) -> str:
+    """The microarchitecture, or the vendor's name of a CPU that is not known."""
+    known = str(machine.get("microarchitecture", "unknown"))
+    return known if known != "unknown" else str(machine.get("cpu", "unknown CPU"))
+
+
+def to_markdown(facts: Facts) -> str:
+    """The report behind what a reader has to know of where it was made."""
+    versions = [f"- {contestant.name}: {describe(contestant)}" for contestant in facts.contestants]
+    head = [f"# Benchmark results: {cpu_name(facts.machine)}", "    " + shlex.join(facts.command)]
+    head += ["Columns and method: `docs/benchmark.md`.", *facts.remarks]
+    where = ["## Machine", "\n".join(f"- {line}" for line in machine_lines(facts.machine)), "## Contestants", "\n".join(versions)]
+    pictures = ["## Plots", "\n\n".join(f"![{Path(plot).stem}]({plot})" for plot in facts.plots)] if facts.plots else []
+    figures = ["## Figures", render(facts.findings, facts.contestants, markdown=True)]
+    return "\n\n".join([*head, *where, *figures, *pictures])
+
+
+# ---- the file beside a page ----
+
+
+def _short(value: Any) -> Any:
+    """Enough digits for every table; a ratio as a list."""
+    if isinstance(value, Ratio):
+        return [_short(value.value), _short(value.low), _short(value.high), value.count]
+    if isinstance(value, list):
+        return [_short(element) for element in value]
+    return float(f"{value:.{_DIGITS}g}") if isinstance(value, float) else value
+
+
+def _table(kind: type[Row] | type[Mean] | type[Moments], rows: Sequence[Row | Mean | Moments]) -> str:
+    names = list(kind.__dataclass_fields__)
+    lines = [names, *([_short(getattr(row, name)) for name in names] for row in rows)]
+    return "[\n" + ",\n".join("  " + json.dumps(line) for line in lines) + "\n ]"
+
+
+def to_json(facts: Facts) -> str:
+    """Compact, with one line for each row, so that two versions can be compared; tables begin with the names of their fields."""
+    contestants = [
+        {"name": c.name, "version": c.version, "mode": c.mode, "variables": c.variables} for c in facts.contestants
+    ]
+    parts = {
+        "kind": json.dumps(KIND),
+        "schema_version": json.dumps(SCHEMA_VERSION),
+        "command": json.dumps(facts.command),
+        "machine": json.dumps(facts.machine),
+        "contestants": json.dumps(contestants),
+        "remarks": json.dumps(facts.remarks),
+        "plots": json.dumps(facts.plots),
+        "notes": json.dumps(facts.findings.notes),
+        "means": _table(Mean, facts.findings.means),
+        "moments": _table(Moments, facts.findings.moments),
+        "rows": _table(Row, facts.findings.rows),
+    }
+    return "{\n" + ",\n".join(f' "{name}": {text}' for name, text in parts.items()) + "\n}\n"
+
+
+def _dicts(table: Sequence[Sequence[Any]]) -> list[dict[str, Any]]:
+    return [dict(zip(table[0], line, strict=True)) for line in table[1:]]
+
+
+def _row(cells: dict[str, Any]) -> Row:
+    for name in ("time_ratio", "memory_ratio"):
+        cells[name] = Ratio(*cells[name]) if cells[name] else None
+    return Row(**cells)
+
+
+def from_json(text: str, name: str) -> Facts:
+    """What to_json wrote; `name` is that of the file, for messages."""
+    try:
+        found = json.loads(text)
+        if found["kind"] != KIND or found["schema_version"] != SCHEMA_VERSION:
+            raise SheafError(f"{name}: schema version {found['schema_version']}, {SCHEMA_VERSION} is wanted; make it anew")
+        contestants = [Contestant(c["name"], None, c["variables"], c["version"], c["mode"]) for c in found["contestants"]]
+        shown = Findings(
+            [_row(cells) for cells in _dicts(found["rows"])],
+            [Moments(**cells) for cells in _dicts(found["moments"])],
+            [Mean(**cells) for cells in _dicts(found["means"])],
+            found["notes"],
+        )
+        return Facts(found["command"], found["machine"], contestants, shown, found["plots"], found["remarks"])
+    except (ValueError, KeyError, TypeError, IndexError):
+        raise SheafError(f"{name}: not the figures of a page; name a file that sheaf bench --page wrote") from None

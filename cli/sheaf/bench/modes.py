@@ -1,0 +1,45 @@
+"""The mode in which a contestant runs here, asked of a process under it: whether its caches are per CPU or per thread."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+from sheaf import record
+from sheaf.bench.contestants import VERIFY_TIMEOUT_S, Contestant, fixed_environment
+from sheaf.errors import SheafError
+
+# Google's tcmalloc tells whether its caches are per CPU; 0 allocations would leave it undecided.
+_ASK = """
+import ctypes
+ask = getattr(ctypes.CDLL(None), "MallocExtension_Internal_GetPerCpuCachesActive", None)
+if ask:
+    ask.restype = ctypes.c_bool
+    print("per-CPU" if ask() else "per-thread")
+"""
+
+
+def mode(contestant: Contestant) -> str:
+    """Such as "per-CPU" or "rseq mm_cid"; empty for an allocator that has one mode only."""
+    if contestant.path is None:
+        return ""
+    with tempfile.TemporaryDirectory(prefix="sheaf-bench-") as directory:
+        environment = {**fixed_environment(), **contestant.environment(), "SHEAF_RECORD": directory}
+        command = [sys.executable, "-I", "-S", "-c", _ASK]
+        try:
+            done = subprocess.run(
+                command, env=environment, capture_output=True, text=True, errors="replace", check=False,
+                timeout=VERIFY_TIMEOUT_S,
+            )  # fmt: skip
+            records = [record.read(path).mode for path in Path(directory).glob("*.sheaf")]
+        except (subprocess.TimeoutExpired, SheafError):
+            return ""
+    return records[0] if records else done.stdout.strip()
+
+
+def with_mode(contestant: Contestant) -> Contestant:
+    """The same contestant, knowing its mode."""
+    return replace(contestant, mode=mode(contestant))

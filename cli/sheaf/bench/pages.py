@@ -1,0 +1,108 @@
+"""The pages of results: one for each CPU model, with its figures beside it, and a summary that opens with the losses."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+
+from sheaf.bench.exports import Report
+from sheaf.bench.facts import KIND, Facts, cpu_name, facts_of, from_json, to_json, to_markdown
+from sheaf.bench.machine import cpu_line
+from sheaf.bench.report import losses, subject_of, verdicts
+from sheaf.bench.text import markdown_table, means_table
+from sheaf.errors import SheafError
+
+SUMMARY = "README.md"
+_HEAD = """# Benchmark results
+
+## Where Sheaf loses
+
+Every line on which Sheaf takes more than 1.05 of the best peer's time or 1.2 of its peak memory, the worst first. "(a tie)"
+marks a ratio that cannot be told from 1."""
+_TAIL = """Each page is one run on one CPU model. Its figures are beside it as JSON, as medians for each test and allocator;
+`docs/results/write.py` writes the pages and this summary from them. `docs/benchmark.md` explains columns and method;
+[seeds.md](seeds.md) has the kernel's own benchmarks."""
+
+
+def check_file(path: Path) -> None:
+    """Fails before an hour is spent on a page that cannot be written."""
+    if path.suffix != ".md" or path.name == SUMMARY:
+        raise SheafError(f"--page {path}: the name has to end with .md and cannot be {SUMMARY}; name it after the CPU", 2)
+    if not path.resolve().parent.is_dir():
+        raise SheafError(f"--page {path}: no directory {path.parent}; make it first", 2)
+
+
+def _read(path: Path) -> Facts | None:
+    """None for other JSON that lies in the directory."""
+    text = path.read_text()
+    return from_json(text, str(path)) if f'"{KIND}"' in text[:200] else None
+
+
+def read_all(directory: Path) -> dict[str, Facts]:
+    """The facts of all pages by the page's name, the latest run first."""
+    found = {path.stem: facts for path in sorted(directory.glob("*.json")) if (facts := _read(path))}
+    return dict(sorted(found.items(), key=lambda item: str(item[1].machine.get("date", "")), reverse=True))
+
+
+def _title(name: str, facts: Facts) -> str:
+    return f"### {cpu_name(facts.machine)}, {str(facts.machine.get('date', ''))[:10]}: [{name}.md]({name}.md)"
+
+
+def _losses(facts: Facts) -> str:
+    lines = losses(facts.findings.rows, subject_of(facts.contestants))
+    return "\n".join(f"- {line}" for line in lines) or "None."
+
+
+def _means(facts: Facts) -> str:
+    said = "\n".join(f"- {line}" for line in verdicts(facts.findings.means, facts.contestants))
+    return "\n\n".join(part for part in (said, means_table(facts.findings.means, markdown_table)) if part)
+
+
+def summary(pages: dict[str, Facts]) -> str:
+    """Over all pages: the losses of each, then the geometric means, then where the pages are."""
+    parts = [_HEAD]
+    for name, facts in pages.items():
+        parts += [_title(name, facts), _losses(facts)]
+    parts += ["## Geometric means", "Against glibc, which is 1; over the tests of a suite that every allocator finished."]
+    for name, facts in pages.items():
+        parts += [_title(name, facts), _means(facts)]
+    cells = [
+        [f"[{name}.md]({name}.md)", cpu_line(facts.machine), ", ".join(c.name for c in facts.contestants)]
+        for name, facts in pages.items()
+    ]
+    parts += ["## Pages", markdown_table(("page", "CPU", "allocators"), cells, 3), _TAIL]
+    return "\n\n".join(parts) + "\n"
+
+
+def write_all(directory: Path) -> list[Path]:
+    """Writes every page and the summary anew from the figures; returns what was written."""
+    pages = read_all(directory)
+    texts = {f"{name}.md": to_markdown(facts) + "\n" for name, facts in pages.items()} | {SUMMARY: summary(pages)}
+    for name, text in texts.items():
+        (directory / name).write_text(text)
+    return [directory / name for name in texts]
+
+
+def _plots(path: Path, report: Report) -> list[str]:
+    """Into a directory of the page's name; none without matplotlib."""
+    if find_spec("matplotlib") is None:
+        return []
+    from sheaf.bench.plots import draw  # matplotlib takes a second to load
+
+    drawn: Sequence[Path] = draw(report, path.with_suffix(""))
+    for plot in drawn:
+        if plot.suffix != ".svg":
+            plot.unlink()
+    return [os.path.relpath(plot, path.parent) for plot in drawn if plot.suffix == ".svg"]
+
+
+def write(path: Path, report: Report) -> None:
+    """The page of one run, its figures and plots, and the summary over all pages beside it."""
+    try:
+        facts = facts_of(report.command, report.machine, report.contestants, report.outcomes, _plots(path, report))
+        path.with_suffix(".json").write_text(to_json(facts))
+        write_all(path.parent)
+    except OSError as error:
+        raise SheafError(f"--page {path}: {error.strerror}; choose another file") from None

@@ -1,0 +1,170 @@
+"""The machine in the results, and the pages of results with their summary."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from conftest import ROOT, Run
+from sheaf.bench import exports, facts, machine, pages
+from sheaf.bench.contestants import Contestant
+from sheaf.bench.cpus import microarchitecture
+from sheaf.bench.exports import Report
+from sheaf.bench.runs import KEYS, Outcome
+from sheaf.errors import SheafError
+
+RESULTS = ROOT / "docs" / "results"
+ZEN5: machine.Machine = {
+    "date": "2026-11-22T01:02:03Z",
+    "cpu": "AMD EPYC",
+    "microarchitecture": "Zen 5",
+    "cpu_family": "26",
+    "cpu_model": "2",
+    "mhz": 4108.0,
+    "store_forward_cycles": 0.5,
+    "store_forward_computed_cycles": 4.5,
+    "cpus": 2,
+}
+
+
+@pytest.fixture
+def made() -> Report:
+    def runs(ns: float, kib: float) -> list[dict[str, object]]:
+        points = [{"moment": "start", "ms": 0, "rss_kib": 2048}]
+        changed = {"ns_per_op_median": ns, "peak_rss_kib": kib, "memory": points}
+        return [{**{key: 1 for key in KEYS}, **changed} for _ in range(5)]
+
+    outcomes = [
+        Outcome(name, ("micro",), runs={"glibc": runs(8, 100), "tcmalloc": runs(4.123456789, 300), "sheaf": runs(ours, 90)})
+        for name, ours in (("fast", 2), ("slow", 8.24))
+    ]
+    contestants = [Contestant("glibc", None, {}, "glibc 2.36"), Contestant("tcmalloc", mode="per-CPU"), Contestant("sheaf")]
+    return Report(["sheaf", "bench", "micro"], dict(ZEN5), contestants, outcomes)
+
+
+# ---- the machine ----
+
+
+@pytest.mark.parametrize(
+    ("fields", "name"),
+    [
+        ({"vendor_id": "AuthenticAMD", "cpu family": "26", "model": "2"}, "Zen 5"),
+        ({"vendor_id": "AuthenticAMD", "cpu family": "25", "model": "1"}, "Zen 3"),
+        ({"vendor_id": "AuthenticAMD", "cpu family": "25", "model": "17"}, "Zen 4"),
+        ({"vendor_id": "GenuineIntel", "cpu family": "6", "model": "106"}, "Ice Lake server"),
+        ({"vendor_id": "GenuineIntel", "cpu family": "6", "model": "143"}, "Sapphire Rapids"),
+        ({"vendor_id": "GenuineIntel", "cpu family": "6", "model": "207"}, "Emerald Rapids"),
+        ({"vendor_id": "GenuineIntel", "cpu family": "6", "model": "85", "stepping": "4"}, "Skylake server"),
+        ({"vendor_id": "GenuineIntel", "cpu family": "6", "model": "85", "stepping": "7"}, "Cascade Lake"),
+        ({"CPU implementer": "0x41", "CPU part": "0xd0c"}, "Neoverse N1"),
+        ({"CPU implementer": "0x41", "CPU part": "0xd40"}, "Neoverse V1"),
+        ({"CPU implementer": "0x41", "CPU part": "0xd4f"}, "Neoverse V2"),
+        ({"vendor_id": "AuthenticAMD", "cpu family": "99", "model": "1"}, ""),
+        ({"vendor_id": "GenuineIntel", "cpu family": "x"}, ""),
+        ({}, ""),
+    ],
+)
+def test_the_microarchitecture_follows_from_the_numbers(fields: dict[str, str], name: str) -> None:
+    assert microarchitecture(fields) == name
+
+
+def _program(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "bench-machine"
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return path
+
+
+def test_what_the_program_measures_is_part_of_the_machine(tmp_path: Path) -> None:
+    said = '{"mhz": 4108, "store_forward_cycles": 0.5, "store_forward_computed_cycles": 4.5}'
+    found = machine.machine(_program(tmp_path, f"echo '{said}'"))
+    assert (found["mhz"], found["store_forward_cycles"], found["store_forward_computed_cycles"]) == (4108.0, 0.5, 4.5)
+    assert found["microarchitecture"]
+
+
+@pytest.mark.parametrize("text", ["exit 1", "echo no JSON", "echo {}", "echo []"])
+def test_a_program_that_fails_leaves_its_figures_out(tmp_path: Path, text: str) -> None:
+    assert machine.measured(_program(tmp_path, text)) == {}
+    assert machine.measured(tmp_path / "missing") == {}
+
+
+def test_the_cpu_in_one_line() -> None:
+    assert machine.cpu_line(ZEN5) == (
+        "AMD EPYC, Zen 5 (family 26, model 2), 4.11 GHz under load; from a store to a dependent load 0.5 cycles through one "
+        "register, 4.5 through computed addresses"
+    )
+    assert machine.cpu_line({"cpu": "x", "microarchitecture": "unknown"}) == "x"
+    assert facts.machine_lines({"cpu": "x", "libc": "", "huge_pages": "never"}) == ["cpu: x", "huge pages: never"]
+
+
+def test_every_report_names_machine_and_modes(sheaf: Run, made: Report, tmp_path: Path) -> None:
+    exports.write(tmp_path / "run.json", made)
+    done = sheaf("bench", "--from", str(tmp_path / "run.json"), "--export", str(tmp_path / "run.md"))
+    assert done.returncode == 0 and done.stderr == ""
+    for text in (done.stdout, (tmp_path / "run.md").read_text()):
+        assert machine.cpu_line(ZEN5) in text and "tcmalloc: as built, mode per-CPU" in text
+
+
+# ---- the pages ----
+
+
+def test_the_figures_of_a_page_are_read_back(made: Report) -> None:
+    found = facts.facts_of(made.command, made.machine, made.contestants, made.outcomes, ["x/a.svg"])
+    text = facts.to_json(found)
+    again = facts.from_json(text, "x.json")
+    assert facts.to_json(again) == text
+    assert facts.to_markdown(again) == facts.to_markdown(found)
+
+
+def test_a_page_and_the_summary_over_all(sheaf: Run, made: Report, tmp_path: Path) -> None:
+    exports.write(tmp_path / "run.json", made)
+    results = tmp_path / "results"
+    results.mkdir()
+    other = replace(made, machine={**ZEN5, "microarchitecture": "Zen 4", "date": "2025-01-01"}, outcomes=made.outcomes[:1])
+    pages.write(results / "zen-4.md", other)
+    (results / "other.json").write_text("{}")
+    done = sheaf("bench", "--from", str(tmp_path / "run.json"), "--page", str(results / "zen-5.md"))
+    assert done.returncode == 0 and done.stderr == ""
+    assert (results / "zen-5.md").read_text().startswith("# Benchmark results: Zen 5\n")
+    told = (results / "README.md").read_text()
+    places = [told.index(part) for part in ("## Where Sheaf loses", "### Zen 5", "- slow: 2.00 of the time of tcmalloc",
+                                            "### Zen 4", "None.", "## Geometric means", "## Pages")]  # fmt: skip
+    assert places == sorted(places)
+    before = {path: path.read_text() for path in results.glob("*.md")}
+    pages.write_all(results)
+    assert {path: path.read_text() for path in results.glob("*.md")} == before
+
+
+@pytest.mark.parametrize(("page", "said"), [("README.md", "cannot be README.md"), ("x.json", "has to end with .md"),
+                                            ("none/x.md", "no directory")])  # fmt: skip
+def test_a_page_that_cannot_be_written_is_refused_at_once(sheaf: Run, tmp_path: Path, page: str, said: str) -> None:
+    done = sheaf("bench", "--page", str(tmp_path / page))
+    assert done.returncode == 2 and said in done.stderr and done.stderr.count("\n") == 1
+
+
+def test_damaged_figures_are_named(tmp_path: Path) -> None:
+    for text, said in (
+        (f'{{"kind": "{facts.KIND}"', "not the figures of a page"),
+        (f'{{"kind": "{facts.KIND}", "schema_version": 9}}', "schema version 9"),
+        (f'{{"kind": "{facts.KIND}", "schema_version": 1}}', "not the figures of a page"),
+    ):
+        (tmp_path / "x.json").write_text(text)
+        with pytest.raises(SheafError, match=said):
+            pages.read_all(tmp_path)
+
+
+def test_the_pages_in_docs_are_what_their_figures_make(tmp_path: Path) -> None:
+    shutil.copytree(RESULTS, tmp_path / "docs" / "results")
+    (tmp_path / "cli").symlink_to(ROOT / "cli")
+    subprocess.run([sys.executable, tmp_path / "docs" / "results" / "write.py"], check=True)
+    written = [RESULTS / "README.md", *(RESULTS / f"{name}.md" for name in pages.read_all(RESULTS))]
+    assert len(written) > 1
+    for page in written:
+        again = (tmp_path / "docs" / "results" / page.name).read_text()
+        assert again == page.read_text(), f"{page}: run docs/results/write.py"
+    for name, found in pages.read_all(RESULTS).items():
+        assert [plot for plot in found.plots if not (RESULTS / plot).is_file()] == [], name
