@@ -171,6 +171,7 @@ static void set_number(struct sheaf_config *config, enum option_index which, uin
         break;
     case OPTION_keep:
         config->keep = n;
+        config->keep_chosen = true;
         break;
     case OPTION_helper:
         config->helper = n;

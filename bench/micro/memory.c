@@ -75,6 +75,19 @@ static uint64_t run_large(const struct test *test, uint64_t ops)
     return ops;
 }
 
+/* Larger than what an allocator keeps for reuse as a matter of course, and written in full. */
+static uint64_t run_churn(const struct test *test, uint64_t ops)
+{
+    for (uint64_t i = 0; i < ops; i++) {
+        char **place = &blocks[(random_next(&block_seed) >> 32) % test->count];
+        size_t size = 5 * MIB + (random_next(&block_seed) >> 16) % (20 * MIB);
+        give(*place);
+        *place = take(size);
+        memset(*place, (int)i, size);
+    }
+    return ops;
+}
+
 /* From one byte by an eighth at a time: the growth of a buffer whose end nobody knows. */
 static uint64_t run_growth(const struct test *test, uint64_t ops)
 {
@@ -170,6 +183,16 @@ const struct test memory_tests[] = {
         .count = 32,
         .prepare = prepare_large,
         .run = run_large,
+        .finish = finish_large,
+    },
+    {
+        .name = "large-churn",
+        .what = "blocks of 5 to 25 MiB replaced at random in 20 places and written in full; an op is one block",
+        .ops = 100,
+        .repetitions = 5,
+        .count = 20,
+        .prepare = prepare_large,
+        .run = run_churn,
         .finish = finish_large,
     },
     {

@@ -83,6 +83,7 @@ static void configure(void)
     if (!strcmp(setup.test, "fresh")) {
         sheaf_config.huge = false; /* the memory beside it has none either */
         sheaf_config.keep = (size_t)1 << 40;
+        sheaf_config.keep_chosen = true;
         sheaf_config.decay_ms = 0;
     }
 }

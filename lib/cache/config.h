@@ -23,6 +23,7 @@ struct sheaf_config {
     size_t barn;        /* bytes in a barn of 2 CPUs; 0: no barns */
     size_t barn_max;
     size_t keep;       /* free bytes kept resident */
+    bool keep_chosen;  /* whatever their age, because the user said so */
     uint32_t decay_ms; /* 0: never by age */
     bool helper;
     bool tiny;           /* no sheaves, no barns, least memory */

@@ -56,7 +56,7 @@ static uint32_t fold_interval(void)
 /* What a caller did not choose: little stays resident that is free, and nothing comes in steps of 2 MiB. */
 static void tiny_init(void)
 {
-    if (sheaf_config.keep == KEEP_DEFAULT)
+    if (!sheaf_config.keep_chosen)
         sheaf_config.keep = TINY_KEEP;
     sheaf_config.huge = false;
 }
@@ -81,7 +81,7 @@ static bool init_locked(void)
     if (sheaf_config.tiny)
         tiny_init();
     node_init();
-    region_init(sheaf_config.keep, sheaf_config.decay_ms);
+    region_init(sheaf_config.keep, sheaf_config.keep_chosen, sheaf_config.decay_ms);
     stash_init(sheaf_config.keep);
     huge_init(sheaf_config.huge && !sheaf_config.harden.guard);
     guard_on = sheaf_config.harden.guard;

@@ -15,10 +15,18 @@ void arena_init(struct arena *arena, uint32_t start, uint32_t end)
 
 /* ---- free runs ---- */
 
+/* Among the oldest belongs what is left of one, or it would hide behind all that is younger. */
 static void age_insert(struct arena *arena, uint32_t unit)
 {
     struct unit *run = &space.units[unit];
     run->listed = 1;
+    if (arena->oldest && (int32_t)(space.units[arena->oldest - 1].stamp - run->stamp) > 0) {
+        run->age_prev = UNIT_NONE;
+        run->age_next = arena->oldest - 1;
+        space.units[run->age_next].age_prev = unit;
+        arena->oldest = unit + 1;
+        return;
+    }
     run->age_next = UNIT_NONE;
     run->age_prev = arena->newest - 1;
     if (arena->newest)

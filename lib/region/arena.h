@@ -13,6 +13,7 @@ struct arena {
     uint32_t committed;      /* staged: writable up to here */
     uint32_t oldest, newest; /* free and dirty runs by age, one more than the unit */
     uint32_t warm;           /* units that are free and dirty */
+    uint32_t reached;        /* the frontier that the accounts know of (region/region.c) */
     bool guarded;            /* groups of it lie between guards, where guard_on */
     struct bins bins;
 };

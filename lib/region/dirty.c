@@ -38,6 +38,16 @@ bool region_unit_clean(uint32_t unit)
     return !(space.dirty[unit / 64] >> (unit % 64) & 1);
 }
 
+uint32_t dirty_last(uint32_t unit, uint32_t length, uint64_t units)
+{
+    uint32_t from = unit + length;
+    while (from > unit && units) {
+        from--;
+        units -= !region_unit_clean(from);
+    }
+    return from;
+}
+
 bool dirty_discard(uint32_t unit, uint32_t length)
 {
     uint32_t end = unit + length;

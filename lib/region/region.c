@@ -22,8 +22,9 @@
 #define PAY_LEAST 16u /* units: 1 MiB */
 
 /*
- * What is more than may stay warm goes back when it has been free for so many ms: what comes and goes faster is left
- * alone. (Large blocks in random order take 4 us each, and 49 where all of it goes back at once.)
+ * What is more than may stay warm of slabs goes back when it has been free for so many ms: what comes and goes faster
+ * is left alone. Large blocks do without that, so that what a burst of them leaves is bounded when it ends: the limit
+ * grows where their memory is missed.
  */
 #define SURPLUS_AGE 16u
 
@@ -33,8 +34,9 @@ static struct {
     uint32_t node_units;    /* in each node's arena of slabs */
     size_t keep_slabs;      /* units */
     struct keep keep_large; /* for large blocks */
+    uint64_t floor;         /* units that stay resident until all is asked for: the user chose so */
     uint32_t decay_ms;
-    uint32_t debt;                             /* units taken that were clean, since the last payment */
+    uint32_t debt[ARENA_COUNT];                /* units taken that were clean, since the last payment */
     _Atomic uint32_t aside_slabs, aside_large; /* units taken from the reserve that are not in the statistics yet */
     /* both are one more than the unit: */
     _Atomic uint32_t put_aside;              /* runs freed over the lock's holder, linked by bin_next */
@@ -92,9 +94,13 @@ static void count_resident(uint32_t unit, uint32_t units)
     struct arena *arena = arena_of(unit);
     uint32_t dirty = dirty_count(unit, unit + units);
     count_warm(arena, -(int64_t)dirty);
-    region.debt += units - dirty;
-    if (arena == &region.arenas[ARENA_LARGE])
-        keep_took(&region.keep_large, units - dirty);
+    bool large = arena == &region.arenas[ARENA_LARGE];
+    region.debt[large ? ARENA_LARGE : ARENA_SLAB] += units - dirty;
+    uint32_t before = arena->reached > unit ? arena->reached - unit : 0;
+    if (large)
+        keep_took(&region.keep_large, (before < units ? before : units) - dirty);
+    if (arena->reached < unit + units)
+        arena->reached = unit + units;
 }
 
 static void count_taken(uint32_t unit, uint32_t units, enum arena_kind kind)
@@ -106,6 +112,7 @@ static void count_taken(uint32_t unit, uint32_t units, enum arena_kind kind)
         region_stats.large_units += units;
         region_stats.large_blocks++;
         region_stats.large_alloc++;
+        keep_peak(&region.keep_large, region_stats.large_units);
     }
 }
 
@@ -185,17 +192,25 @@ static uint32_t take_reserve(enum arena_kind kind, uint32_t units, uint32_t alig
     return UNIT_NONE;
 }
 
-/* What is to be paid now; the lock is held. */
-static uint32_t take_debt(void)
+/* What is to be paid now. */
+struct debt {
+    enum arena_kind by;
+    uint32_t units; /* 0: nothing */
+};
+
+/* The lock is held. */
+static struct debt take_debt(enum arena_kind by)
 {
-    uint32_t debt = region.debt;
-    if (likely(debt < PAY_LEAST))
-        return 0;
-    region.debt = 0;
-    return region_stats.warm_units ? debt : 0;
+    struct debt debt = {by, region.debt[by]};
+    if (likely(debt.units < PAY_LEAST))
+        return (struct debt){by, 0};
+    region.debt[by] = 0;
+    if (!region_stats.warm_units)
+        debt.units = 0;
+    return debt;
 }
 
-static void pay(uint32_t units);
+static void pay(struct debt debt);
 
 static uint32_t alloc(enum arena_kind kind, unsigned node, uint32_t units, uint32_t align, bool *zeroed)
 {
@@ -215,14 +230,14 @@ static uint32_t alloc(enum arena_kind kind, unsigned node, uint32_t units, uint3
     const struct arena *slabs = slab_arena(node);
     uint32_t frontier = slabs->frontier, end = slabs->end;
     uint64_t in_use = region_stats.slab_units;
-    uint32_t debt = take_debt();
+    struct debt debt = take_debt(kind);
     lock_release(lock_of(LOCK_REGION));
     huge_grown(in_use, node, frontier, end);
     if (*zeroed)
         huge_touch(unit, units);
     if (unlikely(guard_on))
         guard_close(node, slabs->start, frontier);
-    if (unlikely(debt))
+    if (unlikely(debt.units))
         pay(debt);
     return unit;
 }
@@ -254,7 +269,7 @@ static void free_locked(uint32_t unit)
     dirty_change(unit, unit + length, true);
     count_warm(arena_of(unit), length);
     arena_insert(arena_of(unit), unit, length, now);
-    keep_age(&region.keep_large, now);
+    keep_age(&region.keep_large, region_stats.large_units, now);
 }
 
 /*
@@ -264,16 +279,25 @@ static void free_locked(uint32_t unit)
 static uint64_t warm_limit(const struct arena *arena)
 {
     uint64_t in_use = region_stats.slab_units + region_stats.large_units;
-    return arena == &region.arenas[ARENA_LARGE] ? keep_limit(&region.keep_large, in_use)
-                                                : region.keep_slabs + in_use / 2;
+    uint64_t limit = arena == &region.arenas[ARENA_LARGE] ? keep_limit(&region.keep_large, in_use)
+                                                          : region.keep_slabs + in_use / 2;
+    return limit > region.floor ? limit : region.floor;
 }
 
-/* Which runs go back: those free for `age` ms (0: none by age), and others until `leave` warm units are left. */
+/* Why memory goes back, and so which and how much. */
+enum give_why {
+    GIVE_ALL,  /* everything that is free */
+    GIVE_AGED, /* what has been free for `age` ms */
+    GIVE_PAID, /* the same, `units` in all */
+    GIVE_OVER, /* what has been free for `age` ms, and more until the arena has `units` left */
+};
+
 struct give_back {
+    enum give_why why;
+    uint32_t age;              /* ms; 0: none by age */
     const struct arena *arena; /* NULL: all */
-    uint32_t age;
-    uint64_t leave; /* in each arena */
-    size_t most;    /* bytes; 0: no bound */
+    uint64_t units;
+    bool spare_learned; /* what is kept of large blocks because it was missed before */
 };
 static size_t give_back(struct give_back what);
 
@@ -293,7 +317,7 @@ void region_free(uint32_t unit)
     bool too_much = arena->warm > limit;
     lock_release(lock_of(LOCK_REGION));
     if (unlikely(too_much)) /* and some more, so that not every free has to */
-        give_back((struct give_back){.arena = arena, .age = region.decay_ms, .leave = limit - limit / 4});
+        give_back((struct give_back){GIVE_OVER, region.decay_ms, arena, limit - limit / 4, false});
 }
 
 static bool grow_locked(uint32_t unit, uint32_t units)
@@ -318,6 +342,7 @@ static bool grow_locked(uint32_t unit, uint32_t units)
     }
     count_resident(end, more);
     region_stats.large_units += more;
+    keep_peak(&region.keep_large, region_stats.large_units);
     run->length = units;
     return true;
 }
@@ -338,22 +363,40 @@ bool region_resize(uint32_t unit, uint32_t units)
         dirty_change(unit + units, unit + units + rest, true);
         arena_insert(arena_of(unit), unit + units, rest, clock_ms());
     }
-    uint32_t debt = take_debt();
+    struct debt debt = take_debt(ARENA_LARGE);
     lock_release(lock_of(LOCK_REGION));
-    if (unlikely(debt))
+    if (unlikely(debt.units))
         pay(debt);
     return done;
 }
 
 /* ---- giving back ---- */
 
-/* The oldest free and dirty run, in one arena or all. */
-static uint32_t oldest_run(const struct arena *only, uint32_t now)
+static uint64_t min(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* How many units of an arena may go back, not counting what is too young. */
+static uint64_t may_give(const struct give_back *what, const struct arena *arena)
+{
+    if (what->why == GIVE_ALL)
+        return arena->warm;
+    bool spared = what->spare_learned && arena == &region.arenas[ARENA_LARGE];
+    uint64_t kept = spared ? keep_learned(&region.keep_large) : 0;
+    uint64_t above_kept = arena->warm > kept ? arena->warm - kept : 0;
+    uint64_t above_floor = region_stats.warm_units > region.floor ? region_stats.warm_units - region.floor : 0;
+    return min(above_kept, above_floor);
+}
+
+/* The oldest free and dirty run, in one arena or all that may give something. */
+static uint32_t oldest_run(const struct give_back *what, uint32_t now)
 {
     uint32_t best = UNIT_NONE;
     for (unsigned i = 0; i < ARENA_COUNT + numa.count - 1; i++) {
-        uint32_t unit = region.arenas[i].oldest - 1;
-        if (unit == UNIT_NONE || (only && only != &region.arenas[i]))
+        const struct arena *arena = &region.arenas[i];
+        uint32_t unit = arena->oldest - 1;
+        if (unit == UNIT_NONE || (what->arena && what->arena != arena) || !may_give(what, arena))
             continue;
         if (best == UNIT_NONE || now - space.units[unit].stamp > now - space.units[best].stamp)
             best = unit;
@@ -361,88 +404,116 @@ static uint32_t oldest_run(const struct arena *only, uint32_t now)
     return best;
 }
 
+/* How many units of a run are to go back now; `given` went so far. */
+static uint64_t due(const struct give_back *what, uint32_t unit, uint64_t given, uint32_t now)
+{
+    const struct arena *arena = arena_of(unit);
+    uint64_t most = may_give(what, arena);
+    uint32_t age = now - space.units[unit].stamp;
+    if (what->why == GIVE_ALL)
+        return most;
+    if (what->why == GIVE_PAID)
+        return age < what->age || given >= what->units ? 0 : min(most, what->units - given);
+    if (what->age && age >= what->age)
+        return most;
+    bool young = arena != &region.arenas[ARENA_LARGE] && age < SURPLUS_AGE;
+    if (what->why == GIVE_AGED || arena->warm <= what->units || young)
+        return 0;
+    return min(most, arena->warm - what->units);
+}
+
 /*
  * One run at a time is taken out, given back without the lock, and filed again. While it is out, its neighbours see
- * UNIT_BUSY and do not join it, and nobody changes its dirty bits.
+ * UNIT_BUSY and do not join it, and nobody changes its dirty bits. Slabs' runs go back whole, for the sake of huge
+ * pages, unless that would undercut what the user chose to keep; of a run of large blocks its end goes, because
+ * requests are met from its start.
  */
 static size_t give_back(struct give_back what)
 {
-    size_t given = 0;
-    for (int runs = 0; (!what.most || given < what.most) && (!what.leave || runs < 64); runs++) {
+    uint64_t given = 0;
+    for (int runs = 0; what.why != GIVE_OVER || runs < 64; runs++) {
         if (!lock_acquire(lock_of(LOCK_REGION)))
             break;
         collect_put_aside();
         uint32_t now = clock_ms(); /* under the lock: no run may be stamped later, or it would look old */
-        uint32_t unit = oldest_run(what.arena, now);
-        struct arena *arena = unit != UNIT_NONE ? arena_of(unit) : NULL;
-        bool aged = arena && what.age && now - space.units[unit].stamp >= what.age;
-        bool surplus =
-            arena && arena->warm > what.leave && (!what.leave || now - space.units[unit].stamp >= SURPLUS_AGE);
-        if (!aged && !surplus) {
+        uint32_t unit = oldest_run(&what, now);
+        uint64_t wanted = unit != UNIT_NONE ? due(&what, unit, given, now) : 0;
+        if (!wanted) {
             lock_release(lock_of(LOCK_REGION));
             break;
         }
-        uint32_t length = space.units[unit].length;
-        uint32_t stamp = space.units[unit].stamp;
+        struct arena *arena = arena_of(unit);
+        uint32_t length = space.units[unit].length, stamp = space.units[unit].stamp;
         arena_unlink(arena, unit);
         space.units[unit].kind = UNIT_BUSY;
         lock_release(lock_of(LOCK_REGION));
 
-        huge_discarding(unit, length);
-        bool done = dirty_discard(unit, length);
+        bool large = arena == &region.arenas[ARENA_LARGE];
+        uint32_t from = large || region.floor ? dirty_last(unit, length, wanted) : unit;
+        huge_discarding(from, unit + length - from);
+        bool done = dirty_discard(from, unit + length - from);
 
         if (!lock_acquire(lock_of(LOCK_REGION)))
             break;
         space.units[unit].kind = UNIT_INSIDE;
         if (done) {
-            uint32_t units = dirty_change(unit, unit + length, false);
+            uint32_t units = dirty_change(from, unit + length, false);
             count_warm(arena, -(int64_t)units);
             region_stats.purged_units += units;
-            given += (size_t)units << UNIT_SHIFT;
-            if (!aged && what.arena == &region.arenas[ARENA_LARGE])
+            given += units;
+            if (large && (what.why == GIVE_PAID || (what.why == GIVE_OVER && now - stamp < what.age)))
                 keep_gave_back(&region.keep_large, units, now);
         }
-        arena_insert(arena_of(unit), unit, length, done ? stamp : now);
+        arena_insert(arena, unit, length, done ? stamp : now);
         lock_release(lock_of(LOCK_REGION));
         if (!done) /* it stays warm; another time */
             break;
     }
-    return given;
+    return given << UNIT_SHIFT;
 }
 
 size_t region_purge(bool all)
 {
-    return give_back((struct give_back){.age = region.decay_ms, .leave = all ? 0 : UINT64_MAX});
+    return give_back((struct give_back){.why = all ? GIVE_ALL : GIVE_AGED, .age = region.decay_ms});
 }
 
 void region_purge_older(uint32_t ms)
 {
-    give_back((struct give_back){.age = ms, .leave = UINT64_MAX});
+    give_back((struct give_back){.why = GIVE_AGED, .age = ms});
 }
 
-static void pay(uint32_t units)
+/* Large blocks do not pay for each other with what is kept for them because it was missed before; but for slabs. */
+static void pay(struct debt debt)
 {
     if (region.decay_ms)
-        give_back((struct give_back){.age = PAY_AGE, .leave = UINT64_MAX, .most = (size_t)units << UNIT_SHIFT});
+        give_back((struct give_back){
+            .why = GIVE_PAID, .age = PAY_AGE, .units = debt.units, .spare_learned = debt.by == ARENA_LARGE});
 }
 
 bool region_warm(void)
 {
-    return read_once(region_stats.warm_units) != 0;
+    return read_once(region_stats.warm_units) > region.floor;
 }
 
 /* ---- life ---- */
+
+static void keep_chosen(size_t bytes, bool chosen)
+{
+    uint64_t units = bytes >> UNIT_SHIFT;
+    keep_init(&region.keep_large, units);
+    region.keep_slabs = units;
+    region.floor = chosen ? units : 0;
+}
 
 void region_keep(size_t bytes)
 {
     if (!lock_acquire(lock_of(LOCK_REGION)))
         return;
-    keep_fix(&region.keep_large, bytes >> UNIT_SHIFT);
-    region.keep_slabs = bytes >> UNIT_SHIFT;
+    keep_chosen(bytes, true);
     lock_release(lock_of(LOCK_REGION));
 }
 
-void region_init(size_t keep_bytes, uint32_t decay_ms)
+void region_init(size_t keep_bytes, bool chosen, uint32_t decay_ms)
 {
     uint32_t half = space.unit_count / 2;
     region.node_units = half / numa.count & ~31u; /* whole huge pages */
@@ -456,7 +527,6 @@ void region_init(size_t keep_bytes, uint32_t decay_ms)
     arena_init(&region.arenas[ARENA_LARGE], half, space.unit_count);
     if (unlikely(numa.interleave))
         numa_interleave(unit_address(0), (size_t)space.unit_count << UNIT_SHIFT);
-    keep_init(&region.keep_large, keep_bytes >> UNIT_SHIFT);
-    region.keep_slabs = keep_bytes >> UNIT_SHIFT;
+    keep_chosen(keep_bytes, chosen);
     region.decay_ms = decay_ms;
 }

@@ -24,7 +24,8 @@ struct region_stats {
 };
 extern hidden struct region_stats region_stats;
 
-void region_init(size_t keep_bytes, uint32_t decay_ms);
+/* `chosen`: so many bytes stay resident whatever their age; else they are a bound. */
+void region_init(size_t keep_bytes, bool chosen, uint32_t decay_ms);
 
 /*
  * `units` units, the first at a multiple of `align` units (a power of two) of address space. UNIT_NONE: there are
@@ -58,7 +59,7 @@ size_t region_purge(bool all);
 /* Give back what has been free for that long. */
 void region_purge_older(uint32_t ms);
 
-/* Bytes that stay resident though free, from now on. */
+/* So many bytes stay resident though free, from now on. */
 void region_keep(size_t bytes);
 
 /* The units [*from, *to) of an arena that were ever used; the second only grows. */

@@ -183,6 +183,44 @@ static void threshold_first(void)
     without_age("threshold-first");
 }
 
+/* ---- SHEAF_KEEP: so much stays, however old, and does not pay for new memory ---- */
+
+enum { SMALL = 3000, SMALL_BYTES = 8000 };
+static const size_t mib = 1 << 20;
+
+static void use_block(size_t bytes)
+{
+    char *block = malloc(bytes);
+    must(block);
+    memset(block, 1, bytes);
+    free(block);
+}
+
+static void half_chosen(void)
+{
+    static char *small[SMALL];
+    use_block(200 * mib);
+    usleep(50000); /* older than the decay time, and than what pays */
+    for (int i = 0; i < SMALL; i++)
+        must((small[i] = malloc(SMALL_BYTES)));
+    for (int i = 0; i < 100; i++)
+        use_block(300000); /* among so many calls is one that looks at the clock */
+    must(mallinfo2().keepcost >= 200 * mib);
+    use_block(400 * mib);
+    size_t kept_now = mallinfo2().keepcost;
+    must(kept_now <= 257 * mib && kept_now >= 250 * mib);
+    for (int i = 0; i < SMALL; i++)
+        free(small[i]);
+    must(malloc_trim(0) == 1);
+    must(mallinfo2().keepcost == 0);
+}
+
+static void chosen(void)
+{
+    must(setenv("SHEAF_DECAY", "1", 1) == 0 && setenv("SHEAF_KEEP", "256M", 1) == 0);
+    start_again("chosen", 0);
+}
+
 /* ---- what is in use is counted, whichever CPU counts it ---- */
 
 static volatile int trim_now, trimmed;
@@ -229,7 +267,7 @@ static void count(void)
 static const struct test_case halves[] = {
     {"limit", half_limit},         {"phases", half_phases},
     {"threshold", half_threshold}, {"threshold-first", half_threshold_first},
-    {"count", half_count},
+    {"chosen", half_chosen},       {"count", half_count},
 };
 
 static const struct test_case cases[] = {
@@ -237,6 +275,7 @@ static const struct test_case cases[] = {
     {"each-size-in-turn-gets-all-of-a-small-region", phases},
     {"M_TRIM_THRESHOLD-decides-what-is-kept", threshold},
     {"M_TRIM_THRESHOLD-before-the-first-malloc", threshold_first},
+    {"SHEAF_KEEP-stays-resident", chosen},
     {"a-trim-on-another-CPU-changes-no-count-of-what-is-in-use", count},
 };
 

@@ -87,6 +87,11 @@ uint64_t probe_warm_bytes(void)
     return large_totals().warm_bytes;
 }
 
+uint64_t probe_purged_bytes(void)
+{
+    return region_stats.purged_units << UNIT_SHIFT;
+}
+
 unsigned probe_order_for(unsigned capacity)
 {
     return sheaf_order_for(capacity);

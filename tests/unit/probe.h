@@ -34,10 +34,11 @@ void probe_takeover(struct kmem_cache *cache);
 /* Size classes: how many bytes a request of n gets. */
 uint32_t probe_class_size(size_t n);
 
-/* Large blocks: units in use, how often they were allocated and freed; and bytes that may be resident though free. */
+/* Large blocks: units in use, how often they were allocated and freed; and bytes that may be resident though free,
+ * and that were given back to the system in all. */
 uint64_t probe_large_units(void);
 uint64_t probe_large_allocs(void), probe_large_frees(void);
-uint64_t probe_warm_bytes(void);
+uint64_t probe_warm_bytes(void), probe_purged_bytes(void);
 
 /* Sheaves: order needed for a capacity, capacity of an order. */
 unsigned probe_order_for(unsigned capacity);
