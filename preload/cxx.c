@@ -69,27 +69,27 @@ static __attribute__((noinline)) void *aligned_new_slow(size_t size, size_t alig
 /* ---- the four that a program replaces, and all others stand on ---- */
 
 sheaf_export void *_Znwm(size_t size);
-sheaf_export void *_Znwm(size_t size)
+line_export void *_Znwm(size_t size)
 {
     void *p = malloc_try(size);
     return likely(p != NULL) ? p : new_slow(size);
 }
 
 sheaf_export void *_ZnwmSt11align_val_t(size_t size, size_t align);
-sheaf_export void *_ZnwmSt11align_val_t(size_t size, size_t align)
+line_export void *_ZnwmSt11align_val_t(size_t size, size_t align)
 {
     void *p = malloc_try(size_for_aligned(align, size));
     return likely(p != NULL) ? p : aligned_new_slow(size, align);
 }
 
 sheaf_export void _ZdlPv(void *p);
-sheaf_export void _ZdlPv(void *p)
+line_export void _ZdlPv(void *p)
 {
     free_fast(p);
 }
 
 sheaf_export void _ZdlPvSt11align_val_t(void *p, size_t align);
-sheaf_export void _ZdlPvSt11align_val_t(void *p, size_t align)
+line_export void _ZdlPvSt11align_val_t(void *p, size_t align)
 {
     (void)align;
     free_fast(p);

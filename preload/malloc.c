@@ -16,10 +16,6 @@ void free_aligned_sized(void *p, size_t align, size_t size);
 
 #define alias_of(name) __attribute__((visibility("default"), alias(#name)))
 
-/* From the start of a cache line: code elsewhere moved them to its second quarter, and batches of mixed sizes
- * took 10.3 ns instead of 6.6 an object. */
-#define line_export sheaf_export __attribute__((aligned(64)))
-
 line_export void *malloc(size_t size)
 {
     return malloc_fast(size);
@@ -30,18 +26,15 @@ line_export void free(void *p)
     free_fast(p);
 }
 
-sheaf_export void *calloc(size_t count, size_t size)
+line_export void *calloc(size_t count, size_t size)
 {
     size_t bytes;
     if (unlikely(__builtin_mul_overflow(count, size, &bytes))) {
         errno = ENOMEM;
         return NULL;
     }
-    if (likely(bytes < fast_head(any_base)->limit)) {
-        void *p = malloc_fast(bytes);
-        return likely(p != NULL) ? memset(p, 0, bytes) : NULL;
-    }
-    return malloc_zeroed(bytes);
+    void *p = malloc_try(bytes);
+    return likely(p != NULL) ? memset(p, 0, bytes) : malloc_zeroed(bytes);
 }
 
 sheaf_export void *realloc(void *p, size_t size)
@@ -77,7 +70,7 @@ sheaf_export void free_aligned_sized(void *p, size_t align, size_t size)
     free(p);
 }
 
-sheaf_export void *aligned_alloc(size_t align, size_t size)
+line_export void *aligned_alloc(size_t align, size_t size)
 {
     if (unlikely(!is_power_of_two(align))) {
         errno = EINVAL;
@@ -99,11 +92,10 @@ sheaf_export void *memalign(size_t align, size_t size)
     return malloc_aligned_fast(power, size);
 }
 
-sheaf_export int posix_memalign(void **out, size_t align, size_t size)
+/* errno stays as it is. */
+static __attribute__((noinline)) int posix_memalign_slow(void **out, size_t align, size_t size)
 {
-    if (align % sizeof(void *) || !is_power_of_two(align))
-        return EINVAL;
-    void *p = malloc_try(size_for_aligned(align, size));
+    void *p = malloc_retry(size_for_aligned(align, size));
     if (unlikely(!p)) {
         int saved = errno;
         p = malloc_aligned(align, size);
@@ -111,6 +103,17 @@ sheaf_export int posix_memalign(void **out, size_t align, size_t size)
         if (!p)
             return ENOMEM;
     }
+    *out = p;
+    return 0;
+}
+
+line_export int posix_memalign(void **out, size_t align, size_t size)
+{
+    if (unlikely(align % sizeof(void *) || !is_power_of_two(align)))
+        return EINVAL;
+    void *p = malloc_try(size_for_aligned(align, size));
+    if (unlikely(!p))
+        return posix_memalign_slow(out, align, size);
     *out = p;
     return 0;
 }

@@ -130,7 +130,8 @@ bool ends_swap(unsigned slot, uintptr_t id)
     unsigned n = (unsigned)(sheaf_entry(push_end) - from->objects);
     uint64_t spare = atomic_load_explicit(&words->spare, memory_order_relaxed);
     bool settled = (spare & (SPARE_SETTLED | SPARE_CAPACITY)) == (SPARE_SETTLED | (uint64_t)to->capacity << 32);
-    return settled && n && !to->bottom && slot_exchange(slot, id, top_of(pop_end, push_end), from, to, n);
+    return settled && n && !to->bottom && from->capacity == to->capacity &&
+           slot_exchange(slot, id, top_of(pop_end, push_end), from, to, n);
 }
 
 /* With as many more objects as fit, in a larger sheaf if it must be; or as it was. */

@@ -170,7 +170,7 @@ static bool locked_exchange(unsigned slot, uint64_t *top, uint64_t old, const st
         return false;
     bool same = *top == old && !__builtin_add_overflow(from->link, n, &to->link);
     if (same) {
-        to->count = from->count;
+        to->count = from->count; /* the capacities are equal */
         *top = old >> 32 | old << 32;
     }
     slot_unlock(slot);

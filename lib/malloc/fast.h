@@ -8,6 +8,10 @@
 #include "malloc/classes.h"
 #include "malloc/malloc.h"
 
+/* Entry points begin a cache line: code elsewhere once moved malloc and free to the second quarter of one, and batches
+ * of mixed sizes took 10.3 ns instead of 6.6 an object. */
+#define line_export sheaf_export __attribute__((aligned(64)))
+
 /* NULL: not so quickly. */
 static always_inline void *malloc_try(size_t n)
 {

@@ -150,15 +150,17 @@ static always_inline void *try_rest(size_t n)
 }
 
 /* The slot is mm_cid, and the pop end was empty; most often the push end is not. */
-static __attribute__((noinline)) void *malloc_swapped(size_t n)
+static always_inline void *try_swapped(size_t n)
 {
     uintptr_t base = cid_base;
-    if (likely(ends_swap(rseq_slot(&fast_head(base)->area), class_table(base)->small[n]))) {
-        void *object = rseq_pop_class(base, n);
-        if (likely(object != NULL))
-            return object;
-    }
-    return malloc_slowest(n);
+    bool swapped = ends_swap(rseq_slot(&fast_head(base)->area), class_table(base)->small[n]);
+    return likely(swapped) ? rseq_pop_class(base, n) : NULL;
+}
+
+static __attribute__((noinline)) void *malloc_swapped(size_t n)
+{
+    void *object = try_swapped(n);
+    return likely(object != NULL) ? object : malloc_slowest(n);
 }
 
 /* A function without a frame; the rest is out of line. */
@@ -170,9 +172,17 @@ __attribute__((noinline)) void *malloc_slow(size_t n)
     return likely(object != NULL) ? object : malloc_slowest(n);
 }
 
+void *malloc_retry(size_t n)
+{
+    return n < fast_head(cid_base)->limit ? try_swapped(n) : try_rest(n);
+}
+
 void *malloc_zeroed(size_t n)
 {
-    return alloc(n, true);
+    if (unlikely(n >= fast_head(any_base)->limit))
+        return alloc(n, true); /* large memory is often zero already */
+    void *p = malloc_slow(n);
+    return likely(p != NULL) ? memset(p, 0, n) : NULL;
 }
 
 static bool class_is_debugged(size_t n)
@@ -220,7 +230,7 @@ static __attribute__((noinline)) void *aligned_slowest(size_t align, size_t n)
 
 void *malloc_aligned(size_t align, size_t n)
 {
-    void *object = try_rest(size_for_aligned(align, n));
+    void *object = malloc_retry(size_for_aligned(align, n));
     return likely(object != NULL) ? object : aligned_slowest(align, n);
 }
 

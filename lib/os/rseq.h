@@ -16,8 +16,8 @@
  *                   [zero + w] = p; 32 bits at `at` = w + 8                        commit
  *   install(s, at, old, new)    if slot != s or at != old fail; at = new           commit
  *   exchange(s, at, old, from, to, n)    if slot != s or at != old fail
- *                   low32(to) = low32(from) + n; if that overflowed fail           what a restart writes again
- *                   16 bits at to + 4 = those at from + 4                          the same
+ *                   if low32(from) + n overflowed fail
+ *                   to = from + n, all 8 bytes                                     a restart writes the same again
  *                   at = old with its halves changed over                          commit
  *   add(first, n)   [first + slot * 512 KiB] += n                                  commit
  *

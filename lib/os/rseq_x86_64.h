@@ -177,7 +177,7 @@ fail:
 static always_inline bool rseq_exchange(const struct rseq_area *area, uint32_t slot, uint64_t *word, uint64_t old,
                                         const void *from, void *to, uint32_t n)
 {
-    uintptr_t t;
+    uintptr_t t, u;
     __asm__ goto volatile(
         RSEQ_DESCRIPTOR RSEQ_ENTER "cmpl %%fs:(%[slot]), %[s]\n\t"
                                    "jne %l[fail]\n\t"
@@ -185,17 +185,17 @@ static always_inline bool rseq_exchange(const struct rseq_area *area, uint32_t s
                                    "jne %l[fail]\n\t"
                                    "cmpl %k[new], 4(%[word])\n\t"
                                    "jne %l[fail]\n\t"
-                                   "movl (%[from]), %k[t]\n\t"
-                                   "addl %[n], %k[t]\n\t"
+                                   "movq (%[from]), %[t]\n\t"
+                                   "movl %k[t], %k[u]\n\t"
+                                   "addl %k[n], %k[u]\n\t"
                                    "jc %l[fail]\n\t"
-                                   "movl %k[t], (%[to])\n\t"
-                                   "movzwl 4(%[from]), %k[t]\n\t"
-                                   "movw %w[t], 4(%[to])\n\t"
+                                   "addq %[n], %[t]\n\t"
+                                   "movq %[t], (%[to])\n\t"
                                    "movq %[new], (%[word])\n"
                                    "2:\n" RSEQ_ABORT
-        : [t] "=&r"(t)
+        : [t] "=&r"(t), [u] "=&r"(u)
         : [cs] "r"(area->cs), [slot] "r"(area->slot), [s] "r"(slot), [word] "r"(word), [old] "r"(old),
-          [new] "r"(old >> 32 | old << 32), [from] "r"(from), [to] "r"(to), [n] "r"(n)
+          [new] "r"(old >> 32 | old << 32), [from] "r"(from), [to] "r"(to), [n] "r"((uint64_t)n)
         : "memory", "cc"
         : fail);
     return true;
