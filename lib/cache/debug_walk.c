@@ -18,7 +18,7 @@ typedef void visitor(struct kmem_cache *cache, struct debug_place place, void *w
 
 static bool is_slab_of(const struct kmem_cache *cache, uint32_t unit)
 {
-    return read_once(*unit_id(unit)) >> 4 == cache->number && read_once(space.units[unit].kind) == UNIT_SLAB;
+    return read_once(*unit_id(unit)) == cache->slab.id && read_once(space.units[unit].kind) == UNIT_SLAB;
 }
 
 static void each_object(struct kmem_cache *cache, visitor *visit, void *with)

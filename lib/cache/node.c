@@ -67,7 +67,7 @@ static noinline_cold int find_node(unsigned slot)
         return -1;
     atomic_fetch_or_explicit(&domains[index], (uint8_t)(1u << slot_domain()), memory_order_relaxed);
     atomic_store_explicit(&head->node, index + 1, memory_order_relaxed);
-    atomic_store_explicit(&head->near, (uint32_t)SLOT_ID(index * node_stride), memory_order_relaxed);
+    atomic_store_explicit(&head->near, (uint32_t)(SLOT_ID(index * node_stride) - SLOT_ID(0)), memory_order_relaxed);
     return (int)index;
 }
 

@@ -33,6 +33,7 @@ void slot_init(bool rseq, bool own, bool want_cid, bool cpu_id_only, uint32_t fo
     /* staged, another slot's counters may not be writable */
     bool libc = slot_mode == SHEAF_MODE_RSEQ_MM_CID || slot_mode == SHEAF_MODE_RSEQ_CPU_ID;
     counters_area = libc && !vm_staged ? &head->area : NULL;
+    rseq_roots.area = head->area;
     slot_fold_start = 0u - fold_interval;
     /* more than run at once, so that a holder that was preempted is seldom met; each holds objects of each cache */
     unsigned enough = 4 * cpu_allowed_count < 8 ? 8 : 4 * cpu_allowed_count > 64 ? 64 : 4 * cpu_allowed_count;

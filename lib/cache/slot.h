@@ -24,7 +24,7 @@
  * In the high half, 16 bits are the capacity that the slot's sheaves of this cache have grown to. The other 16 count
  * swaps of main and spare where words are LIFO, and exchanges of two ends until the capacity is settled.
  *
- * Words 0 to 15 of a slot belong to no cache. Cache number 0 (units that hold no slab) has top 0 for ever. In slot 0
+ * The head of a slot lies before the words. Cache number 0 (units that hold no slab) has top 0 for ever. In slot 0
  * the constant sheaves lie there: words [6] to [10] are 0, 0, the mark, 0, the mark; offsets start at word 8.
  */
 #ifndef SHEAF_CACHE_SLOT_H
@@ -38,9 +38,9 @@
 #define END_HELD 16u /* the offset of the second constant sheaf */
 
 /*
- * Numbers of caches: below CACHE_FIRST they have no words, then come malloc's (malloc/classes.h), then a gap, and
- * from CACHE_USERS up those that kmem_cache_create() gives out. In the gap they have no siblings: in slot 0 malloc's
- * table lies where their words would be (with node_stride added it does not).
+ * Numbers of caches: below CACHE_FIRST they have no words, then come malloc's (malloc/classes.h), then a gap, in
+ * whose words slots keep other things (cache/stash.h), and from CACHE_USERS up those that kmem_cache_create() gives
+ * out.
  */
 #define CACHE_FIRST 8
 #define CACHE_GAP   81
@@ -50,13 +50,23 @@ static inline bool cache_gap(unsigned number)
     return number >= CACHE_GAP && number < CACHE_USERS;
 }
 
-#define SLOT_ID(number) ((uintptr_t)(number) << 4)
-#define SLOT_PUSH_AT    4u    /* from a cache's id to its push end, where it has two ends */
-#define TWO_ENDS_MOST   1024  /* bytes of an object; what larger ones cost is in docs/design.md */
-#define SLOT_SEEN_AT    32768 /* behind the words, and malloc's table in slot 0 */
-#define SLOT_RCU_AT     49152 /* behind those of all caches */
+/*
+ * Where in a slot the words of a cache lie. The first ones begin behind malloc's table of classes, which slot 0 has
+ * behind its head, where instructions reach it by a displacement of one byte. In the table of units an id has
+ * SLOT_PUSH_AT added, or not, so that it is the place that frees work on.
+ */
+#define SLOT_WORDS_AT   2560u
+#define SLOT_ID(number) (SLOT_WORDS_AT + ((uintptr_t)(number) << 4))
+static inline unsigned slot_id_number(uintptr_t id)
+{
+    return (unsigned)(id - SLOT_WORDS_AT) >> 4;
+}
+#define SLOT_PUSH_AT  4u    /* from a cache's id to its push end, where it has two ends */
+#define TWO_ENDS_MOST 1024  /* bytes of an object; what larger ones cost is in docs/design.md */
+#define SLOT_SEEN_AT  36864 /* behind the words */
+#define SLOT_RCU_AT   49152 /* behind those of all caches */
 
-struct slot_head {               /* words 0 to 15 */
+struct slot_head {               /* before the words */
     uint64_t none;               /* the top of cache number 0 */
     _Atomic uint32_t near;       /* from a cache's id to that of its sibling for this slot's node */
     _Atomic uint32_t node;       /* one more than the index of the slot's node, 0: not known yet (cache/node.h) */
@@ -69,12 +79,12 @@ struct slot_head {               /* words 0 to 15 */
     /* Of slot 0 alone, in one cache line with the marks: what the fast paths read. */
     size_t limit; /* malloc's requests below go by the table of small sizes */
     struct rseq_area area;
-    uintptr_t last;   /* base - 1: (last - p) >> 16, signed, indexes the ids from base downwards */
-    uintptr_t lowest; /* indices at or below it, unsigned, are not ours */
+    uintptr_t lowest; /* (base - 1 - p) >> 16, signed, indexes the ids from base downwards; at or below this,
+                         unsigned, are none of ours */
 };
 _Static_assert(offsetof(struct slot_head, area) == AREA_AT, "as os/rseq.h says");
 _Static_assert(offsetof(struct slot_head, near) == NEAR_AT, "as os/rseq.h says");
-_Static_assert(offsetof(struct slot_head, constant[2]) == CONSTANT_AT && sizeof(struct slot_head) <= CACHE_FIRST * 16,
+_Static_assert(offsetof(struct slot_head, constant[2]) == CONSTANT_AT && sizeof(struct slot_head) == CLASS_TABLE_AT,
                "as os/rseq.h says");
 
 struct slot_words {

@@ -3,16 +3,16 @@
 
 static const struct slot_head none = {.lowest = UINTPTR_MAX};
 #define NONE (uintptr_t) & none
-uintptr_t cid_base = NONE, cpu_base = NONE, any_base = NONE;
+struct rseq_roots rseq_roots __attribute__((aligned(64))) = {.cid_base = NONE, .cpu_base = NONE, .any_base = NONE};
 
 /* Two threads may do this at once: both write the same. */
 void fast_enable(void)
 {
     _Static_assert(CLASS_FIRST + CLASSES == CACHE_GAP, "as cache/slot.h says");
-    _Static_assert(CACHE_GAP * sizeof(struct slot_words) <= STASH_AT && STASH_END <= CLASS_TABLE_AT,
-                   "malloc's words and the stash lie below");
-    _Static_assert(CLASS_TABLE_AT + sizeof(struct class_table) <= SLOT_ID(CACHE_USERS),
-                   "other caches' words lie behind");
+    _Static_assert(CLASS_TABLE_AT + sizeof(struct class_table) <= SLOT_ID(CACHE_FIRST),
+                   "the table ends before the words");
+    _Static_assert(STASH_AT >= SLOT_ID(CACHE_GAP) && STASH_END <= SLOT_ID(CACHE_USERS), "the stash lies in the gap");
+    _Static_assert(STASH_END <= 4096, "all that malloc uses of a slot lies in one page");
     struct class_table *table = (struct class_table *)(space.base + CLASS_TABLE_AT);
     size_t n = 0;
     for (unsigned number = CLASS_FIRST; n <= SMALL_MOST; number++)
@@ -22,11 +22,11 @@ void fast_enable(void)
         table->large[i] = (uint16_t)SLOT_ID(class_number(i * 128));
     struct slot_head *head = slot_head(0);
     head->limit = SMALL_MOST + 1;
-    head->last = space.base - 1;
     head->lowest = ~(((space.region - space.base) >> UNIT_SHIFT) + space.unit_count);
     /* the address orders it: who sees it sees what it points to */
-    __atomic_store_n(&any_base, space.base, __ATOMIC_RELEASE);
-    __atomic_store_n(slot_mode == SHEAF_MODE_RSEQ_MM_CID ? &cid_base : &cpu_base, space.base, __ATOMIC_RELEASE);
+    __atomic_store_n(&rseq_roots.any_base, space.base, __ATOMIC_RELEASE);
+    __atomic_store_n(slot_mode == SHEAF_MODE_RSEQ_MM_CID ? &rseq_roots.cid_base : &rseq_roots.cpu_base, space.base,
+                     __ATOMIC_RELEASE);
 }
 
 static void name_class(char *name, uint32_t size)

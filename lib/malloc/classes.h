@@ -14,14 +14,14 @@
 #define CLASS_FIRST CACHE_FIRST
 
 /*
- * Where base is, for the fast paths: they find all they need from there (struct slot_head, the table). Where the slot
- * is mm_cid, cid_base is set, where it is cpu_id, cpu_base is; any_base is in both. Until the first initialisation,
- * and for ever without libc's rseq, they point to a head whose limits make every call go slow.
+ * rseq_roots.cid_base and its neighbours are where base is, for the fast paths: they find all they need from there
+ * (struct slot_head, the table). Where the slot is mm_cid, cid_base is set, where it is cpu_id, cpu_base is; any_base
+ * is in both. Until the first initialisation, and for ever without libc's rseq, they point to a head whose limits
+ * make every call take the slow path.
  */
-extern hidden uintptr_t cid_base, cpu_base, any_base;
 void fast_enable(void);
 
-/* In slot 0, in one page with malloc's words: which of them a request goes to. */
+/* In slot 0, at CLASS_TABLE_AT, in one page with malloc's words: which of them a request goes to. */
 struct class_table {
     uint16_t small[SMALL_MOST + 1];
     uint16_t large[CLASS_MOST / 128 + 1]; /* by (size + 127) / 128 */

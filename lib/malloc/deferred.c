@@ -47,7 +47,7 @@ static enum sheaf_rcu_put put(void *p)
     uintptr_t unit = unit_of(p);
     uint16_t id = unit < space.unit_count ? read_once(*unit_id(unit)) : 0;
     if (likely(id))
-        return rcu_put(&caches[id >> 4], p);
+        return rcu_put(&caches[slot_id_number(id)], p);
     size_t size = size_large(p);
     if (unlikely(!size))
         large_report("kfree_rcu of", p);
@@ -60,9 +60,9 @@ static enum sheaf_rcu_put put_object(struct kmem_cache *cache, void *object)
     uint16_t id = unit < space.unit_count ? read_once(*unit_id(unit)) : 0;
     if (unlikely(!id))
         misuse_report("free of foreign pointer", object, cache->name);
-    if (unlikely(caches[id >> 4].home != cache->home))
-        misuse_report("free to the wrong cache of", object, caches[id >> 4].name);
-    return rcu_put(&caches[id >> 4], object);
+    if (unlikely(caches[slot_id_number(id)].home != cache->home))
+        misuse_report("free to the wrong cache of", object, caches[slot_id_number(id)].name);
+    return rcu_put(&caches[slot_id_number(id)], object);
 }
 
 static bool over_limit(void)

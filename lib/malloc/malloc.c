@@ -138,13 +138,13 @@ static __attribute__((noinline)) void *malloc_slowest(size_t n)
 /* What malloc_try() leaves: classes that its table does not hold, and all where the slot is not mm_cid. */
 static always_inline void *try_rest(size_t n)
 {
-    if (n < fast_head(cpu_base)->limit)
-        return rseq_pop_near(cpu_base, class_table(cpu_base)->small[n]);
+    if (n < fast_head(rseq_roots.cpu_base)->limit)
+        return rseq_pop_near(rseq_roots.cpu_base, class_table(rseq_roots.cpu_base)->small[n]);
     if (likely(n - SMALL_MOST - 1 < CLASS_MOST - SMALL_MOST)) {
-        if (likely(fast_head(cid_base)->limit))
-            return rseq_pop_lifo_cid(cid_base, class_table(cid_base)->large[(n + 127) >> 7]);
-        if (likely(fast_head(cpu_base)->limit))
-            return rseq_pop_lifo_near(cpu_base, class_table(cpu_base)->large[(n + 127) >> 7]);
+        if (likely(fast_head(rseq_roots.cid_base)->limit))
+            return rseq_pop_lifo_cid(rseq_roots.cid_base, class_table(rseq_roots.cid_base)->large[(n + 127) >> 7]);
+        if (likely(fast_head(rseq_roots.cpu_base)->limit))
+            return rseq_pop_lifo_near(rseq_roots.cpu_base, class_table(rseq_roots.cpu_base)->large[(n + 127) >> 7]);
     }
     return NULL;
 }
@@ -152,7 +152,7 @@ static always_inline void *try_rest(size_t n)
 /* The slot is mm_cid, and the pop end was empty; most often the push end is not. */
 static always_inline void *try_swapped(size_t n)
 {
-    uintptr_t base = cid_base;
+    uintptr_t base = rseq_roots.cid_base;
     bool swapped = ends_swap(rseq_slot(&fast_head(base)->area), class_table(base)->small[n]);
     return likely(swapped) ? rseq_pop_class(base, n) : NULL;
 }
@@ -166,7 +166,7 @@ static __attribute__((noinline)) void *malloc_swapped(size_t n)
 /* A function without a frame; the rest is out of line. */
 __attribute__((noinline)) void *malloc_slow(size_t n)
 {
-    if (n < fast_head(cid_base)->limit)
+    if (n < fast_head(rseq_roots.cid_base)->limit)
         return malloc_swapped(n);
     void *object = try_rest(n);
     return likely(object != NULL) ? object : malloc_slowest(n);
@@ -174,12 +174,12 @@ __attribute__((noinline)) void *malloc_slow(size_t n)
 
 void *malloc_retry(size_t n)
 {
-    return n < fast_head(cid_base)->limit ? try_swapped(n) : try_rest(n);
+    return n < fast_head(rseq_roots.cid_base)->limit ? try_swapped(n) : try_rest(n);
 }
 
 void *malloc_zeroed(size_t n)
 {
-    if (unlikely(n >= fast_head(any_base)->limit))
+    if (unlikely(n >= fast_head(rseq_roots.any_base)->limit))
         return alloc(n, true); /* large memory is often zero already */
     void *p = malloc_slow(n);
     return likely(p != NULL) ? memset(p, 0, n) : NULL;
@@ -263,14 +263,14 @@ static __attribute__((noinline)) void free_slowest(void *p)
     }
     if (!fast_paths() && slot_push(id, p))
         return;
-    cache_free_slow(&caches[id >> 4], p);
+    cache_free_slow(&caches[slot_id_number(id)], p);
 }
 
 /* What free_fast() leaves; without a frame where the slot is cpu_id. */
 __attribute__((noinline)) void free_slow(void *p)
 {
-    uintptr_t base = cpu_base;
-    intptr_t at = (intptr_t)(fast_head(base)->last - (uintptr_t)p) >> UNIT_SHIFT;
+    uintptr_t base = rseq_roots.cpu_base;
+    intptr_t at = (intptr_t)(base - 1 - (uintptr_t)p) >> UNIT_SHIFT;
     if ((uintptr_t)at > fast_head(base)->lowest && likely(rseq_push(base, ((const uint16_t *)base)[at], p)))
         return;
     free_slowest(p);
@@ -284,7 +284,7 @@ size_t malloc_size(const void *p, const char *call)
     size_t size = 0;
     if (likely(cache_layer_ready && unit < space.unit_count)) {
         uint16_t id = read_once(*unit_id(unit));
-        const struct kmem_cache *cache = &caches[id >> 4];
+        const struct kmem_cache *cache = &caches[slot_id_number(id)];
         if (id)
             return unlikely(cache->detour) ? detour_size(cache, p) : slab_room(&cache->slab, p);
         size = large_size(p);
@@ -319,10 +319,11 @@ void *malloc_resize(void *p, size_t n)
     if (unit < space.unit_count && *unit_id(unit)) {
         /* within the class, and down to half of it, the block stays; debugged ones move, and who kept the old pointer
          * is seen */
-        bool moves = unlikely(caches[*unit_id(unit) >> 4].detour & DETOUR_DEBUG);
+        bool moves = unlikely(caches[slot_id_number(*unit_id(unit))].detour & DETOUR_DEBUG);
         if (!moves && n <= old && n > old / 2)
             return p;
-        return !moves && n <= old && class_number(n) == caches[*unit_id(unit) >> 4].home ? p : move(p, old, n);
+        return !moves && n <= old && class_number(n) == caches[slot_id_number(*unit_id(unit))].home ? p
+                                                                                                    : move(p, old, n);
     }
     if (unit >= space.unit_count)
         return n <= old && n > old / 2 ? p : move(p, old, n);

@@ -29,12 +29,12 @@
  */
 #define RSEQ_BEGIN(temp)                                                                                             \
     "5:\n\t"                                                                                                         \
-    "movq 96(%[base]), %[t]\n\t"                                                                                     \
+    "movq rseq_roots(%%rip), %[t]\n\t"                                                                               \
     "leaq 3b(%%rip), %[" temp "]\n\t"                                                                                \
     "movq %[" temp "], %%fs:(%[t])\n"                                                                                \
     "1:\n\t"
 #define RSEQ_SLOT_ANY                                                                                                \
-    "movq 104(%[base]), %[t]\n\t"                                                                                    \
+    "movq rseq_roots+8(%%rip), %[t]\n\t"                                                                             \
     "movl %%fs:-2(%[t]), %k[t]\n\t"
 /* mm_cid lies 16 bytes behind rseq_cs: one load less, and a pair takes 3.8 ns instead of 4.2. */
 #define RSEQ_SLOT_CID "movl %%fs:14(%[t]), %k[t]\n\t"
@@ -127,7 +127,7 @@
 
 RSEQ_POP(rseq_pop, RSEQ_SLOT_ANY RSEQ_WORD, RSEQ_POP_ENDS)
 RSEQ_POP(rseq_pop_near, RSEQ_SLOT_ANY RSEQ_WORD_NEAR, RSEQ_POP_ENDS)
-RSEQ_POP(rseq_pop_class, RSEQ_SLOT_CID RSEQ_WORD_IN("1408"), RSEQ_POP_ENDS)
+RSEQ_POP(rseq_pop_class, RSEQ_SLOT_CID RSEQ_WORD_IN("120"), RSEQ_POP_ENDS)
 RSEQ_POP(rseq_pop_lifo, RSEQ_SLOT_ANY RSEQ_WORD, RSEQ_POP_LIFO)
 RSEQ_POP(rseq_pop_lifo_cid, RSEQ_SLOT_CID RSEQ_WORD, RSEQ_POP_LIFO)
 RSEQ_POP(rseq_pop_lifo_near, RSEQ_SLOT_ANY RSEQ_WORD_NEAR, RSEQ_POP_LIFO)
