@@ -9,10 +9,10 @@
 
 /*
  * Nothing is locked on entry to or exit from any function here, and no slot is held while they work: a sheaf is
- * filled or emptied while it belongs to nobody else, and then installed by one compare-and-store of the slot's word.
- * A thread that is preempted, migrated or interrupted anywhere in between finds the word changed, keeps its sheaf and
- * looks again. A sheaf in hand is in no other place: what it holds counts as neither in use nor free until it is put
- * somewhere.
+ * filled or emptied while it belongs to nobody else, and the ends are detached and attached by one compare-and-store
+ * each. A thread that is preempted, migrated or interrupted anywhere in between finds the word changed, keeps its
+ * sheaf and looks again. A sheaf in hand is in no other place: what it holds counts as neither in use nor free until
+ * it is put somewhere.
  */
 
 #define TRIES 4 /* how often a slot may move on before an object is handled by itself */
@@ -137,7 +137,8 @@ void cache_put_sheaf(struct kmem_cache *cache, unsigned slot, struct sheaf *shea
         return;
     }
 #endif
-    if (cache_put_spare(slot, SLOT_ID(cache->number), sheaf))
+    /* with two ends, both of which may be full, a filled spare would be a third */
+    if ((cache->lifo || !sheaf->count) && cache_put_spare(slot, SLOT_ID(cache->number), sheaf))
         return;
     if (sheaf->count) {
         if (cache_barn_put(cache, slot, sheaf, false))
@@ -160,6 +161,22 @@ static void fold_in_place(struct kmem_cache *cache, unsigned slot, uint64_t top)
 
 /* ---- allocation: the pop end is empty ---- */
 
+/*
+ * Objects for a refill. With two ends all that a slot has circulates, so that each page of it is touched; what is
+ * fetched at once is therefore bounded by a share of what is out of the slabs. The surplus of a LIFO cache stays
+ * untouched.
+ */
+#define REFILL_SHARE 4
+static unsigned refill_size(const struct kmem_cache *cache, unsigned capacity)
+{
+    uint64_t all = (uint64_t)read_once(cache->slab.slabs) * cache->slab.objects, share;
+    if (cache->lifo || cache->capacity_fixed)
+        return capacity;
+    share = (all - read_once(cache->slab.free)) / REFILL_SHARE;
+    share = share > CAPACITY_START ? share : CAPACITY_START;
+    return share < capacity ? (unsigned)share : capacity;
+}
+
 static struct sheaf *refill(struct kmem_cache *cache, unsigned slot, struct sheaf *empty)
 {
     unsigned capacity = cache_next_capacity(cache, slot);
@@ -169,7 +186,7 @@ static struct sheaf *refill(struct kmem_cache *cache, unsigned slot, struct shea
     }
     if (!empty && !(empty = empty_sheaf_alloc(capacity)))
         return NULL;
-    unsigned n = slab_take(&cache->slab, empty->objects, capacity);
+    unsigned n = slab_take(&cache->slab, empty->objects, refill_size(cache, capacity));
     if (!n) {
         empty_sheaf_free(empty);
         return NULL;
@@ -205,7 +222,7 @@ static struct sheaf *swap_spare(struct kmem_cache *cache, unsigned slot, uint64_
 
 /*
  * Two ends: the sheaf that frees went to becomes the one that allocations come from. Returns an object of it, or NULL
- * where the slot has moved on.
+ * where the slot's word has changed.
  */
 static void *alloc_exchanged(struct kmem_cache *cache, unsigned slot, uint64_t top)
 {
@@ -333,8 +350,10 @@ static struct sheaf *find_room(struct kmem_cache *cache, unsigned slot, uint64_t
 {
     uintptr_t id = SLOT_ID(cache->number);
     int holds = spare_holds(slot, id);
-    if (holds < 0 || holds >= (int)spare_capacity(slot_words(slot, id)->spare)) {
-        struct sheaf *empty = empty_sheaf_alloc(cache_next_capacity(cache, slot));
+    unsigned capacity = spare_capacity(slot_words(slot, id)->spare);
+    if (holds < 0 || holds >= (int)capacity) {
+        bool first = !cache->lifo && !top_push_end(top) && capacity; /* the first at that end is no sign of need */
+        struct sheaf *empty = empty_sheaf_alloc(first ? capacity : cache_next_capacity(cache, slot));
         if (likely(empty != NULL))
             return empty;
     }
@@ -403,8 +422,8 @@ static bool on_top(const uint32_t *word, uint32_t end, unsigned depth, const voi
 }
 
 /*
- * Two ends: the full sheaf that frees went to becomes the one that allocations come from, and the empty one takes the
- * object. False: the slot has moved on, or there is no memory for a sheaf.
+ * Two ends: the full sheaf that frees went to becomes the one that allocations come from, and the other takes the
+ * object. False: the slot's word has changed, or there is no memory for a sheaf.
  */
 static bool free_exchanged(struct kmem_cache *cache, unsigned slot, uint64_t top, void *object)
 {
@@ -412,7 +431,7 @@ static bool free_exchanged(struct kmem_cache *cache, unsigned slot, uint64_t top
     if (!ends_detach(cache, slot, top, &ends))
         return false;
     ends_exchange(cache, slot, &ends);
-    bool room = ends.push != NULL;
+    bool room = ends.push && ends.push->count < ends.push->capacity;
     if (room) {
         ends.push->objects[ends.push->count++] = object;
         count(slot, cache->number, COUNT_free_slowpath, 1);
@@ -454,7 +473,8 @@ void cache_free_slow(struct kmem_cache *cache, void *object)
         }
         if (!cache->capacity || unlikely(reserve_short(&cache->reserve)))
             break;
-        if (!cache->lifo && end && !end_holds(top_pop_end(top))) {
+        if (!cache->lifo && end &&
+            ends_due(end_holds(top_pop_end(top)), end_depth(end), sheaf_containing(end)->capacity)) {
             bool done = ends_swap(slot, SLOT_ID(cache->number)) ? slot_push(cache->slab.id, object)
                                                                 : free_exchanged(cache, slot, top, object);
             cache_went_slow(cache);

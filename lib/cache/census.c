@@ -18,8 +18,9 @@ void cache_census(const struct kmem_cache *cache, struct cache_census *census)
         const struct slot_words *words = slot_words(slot, SLOT_ID(number));
         uint32_t spare = (uint32_t)atomic_load_explicit(&words->spare, memory_order_relaxed);
         struct ends_account ends = ends_account(cache, read_once(words->top));
-        allocs += ends.pops;
-        frees += ends.pushes;
+        /* a fold meanwhile may make them negative for a moment */
+        allocs += (uint64_t)(int32_t)ends.pops;
+        frees += (uint64_t)(int32_t)ends.pushes;
         census->in_sheaves += ends.pop_depth + ends.push_depth;
         if (spare)
             census->in_sheaves += sheaf_at(spare)->count;

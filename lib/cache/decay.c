@@ -78,9 +78,9 @@ size_t cache_trim_all(void)
 }
 
 /*
- * What lies in a slot's sheaves of one cache was not needed when the word is what it was at the last step, and no
- * allocations were counted in between. (Each class by itself: a slot is seldom idle, but a program that changes the
- * sizes it uses leaves sheaves behind whose objects keep slabs from going back.)
+ * A slot's sheaves of one cache are idle if its word, the account of its ends and the count of allocations are
+ * unchanged since the last step. (Each class by itself: a slot is seldom idle, but a program that changes the sizes
+ * it uses leaves sheaves behind whose objects keep slabs from going back.)
  */
 static void drain_idle(struct kmem_cache *cache, unsigned slot)
 {
@@ -97,6 +97,8 @@ static void drain_idle(struct kmem_cache *cache, unsigned slot)
     }
     uint32_t *seen = &slot_seen(slot)[cache->number];
     uint64_t both = top + read_once(*counter_at(slot, cache->number, COUNT_alloc_fastpath));
+    if (!cache->lifo && top_push_end(top) > END_HELD) /* exchanges count there */
+        both += (uint64_t)read_once(sheaf_containing(top_push_end(top))->link) << 16;
     uint32_t now = (uint32_t)((both * 0x9e3779b97f4a7c15ull) >> 32);
     if (read_once(*seen) == now)
         takeover(cache, slot, slot + 1, TAKEOVER_EMPTY);

@@ -7,6 +7,8 @@
 
 struct ends_account ends_account(const struct kmem_cache *cache, uint64_t top)
 {
+    if (unlikely(top_held(top))) /* a take-over owns the sheaves: nothing can be told now */
+        return (struct ends_account){0};
     uint32_t pop_end = top_pop_end(top), push_end = cache->lifo ? 0 : top_push_end(top);
     struct ends_account a = {.pop_depth = end_holds(pop_end), .push_depth = end_holds(push_end)};
     if (push_end) {
@@ -35,6 +37,7 @@ uint64_t ends_top(const struct kmem_cache *cache, struct ends ends)
 
 struct ends ends_fold(struct kmem_cache *cache, unsigned slot, uint64_t top)
 {
+    atomic_thread_fence(memory_order_acquire); /* the account is not read before the word */
     struct ends_account a = ends_account(cache, top);
     struct ends ends = {
         .pop = top_pop_end(top) ? sheaf_containing(top_pop_end(top)) : NULL,
@@ -110,13 +113,18 @@ void ends_replace_push(struct kmem_cache *cache, unsigned slot, uint64_t top, st
 /* ---- exchange ---- */
 
 /*
- * A load that swings by less than one sheaf holds exchanges the ends each time that all objects have passed by. With
- * every EXCHANGES_TO_GROW-th exchange the slot's sheaves grow by a step and are filled up, so that exchanges become
- * rare; but not beyond EXCHANGE_BYTES of objects in each, because what circulates must stay in the first-level cache
- * beside the program's own data. From then on the capacity is settled, and ends_swap() exchanges the ends.
+ * A load that pops and pushes about as often exchanges the ends each time the pop end runs empty. After EXCHANGES of
+ * them in the slow path it is decided: where the slot did little else meanwhile, the class is hot, and its sheaves
+ * grow by a step and are filled up, so that exchanges become rare. EXCHANGE_BYTES bound the objects, because what
+ * circulates must stay in the first-level cache beside the program's own data. Otherwise the capacity is settled, and
+ * ends_swap() exchanges the ends until an account is full; then it is decided anew.
+ *
+ * `link` of the sheaf at the pop end says how many slow calls the slot had made when the exchanges began. A restarted
+ * section may overwrite it, so it is a hint.
  */
-#define EXCHANGES_TO_GROW 8
-#define EXCHANGE_BYTES    (16u << 10)
+#define EXCHANGES      8
+#define HOT            (2 * EXCHANGES) /* slow calls of the slot for so many exchanges of a hot class */
+#define EXCHANGE_BYTES (16u << 10)
 
 bool ends_swap(unsigned slot, uintptr_t id)
 {
@@ -125,69 +133,88 @@ bool ends_swap(unsigned slot, uintptr_t id)
     uint32_t pop_end = read_once(half[0]), push_end = read_once(half[1]);
     if (unlikely(pop_end <= END_HELD || push_end <= END_HELD))
         return false;
-    /* if the pop end is at the bottom of its sheaf; else `bottom` is an object */
-    struct sheaf *to = (struct sheaf *)(void *)(sheaf_entry(pop_end) - 2), *from = sheaf_containing(push_end);
-    unsigned n = (unsigned)(sheaf_entry(push_end) - from->objects);
+    struct sheaf *to = sheaf_containing(pop_end), *from = sheaf_containing(push_end);
+    unsigned stays = (unsigned)(sheaf_entry(pop_end) - to->objects);
+    unsigned n = (unsigned)(sheaf_entry(push_end) - from->objects), capacity = to->capacity;
     uint64_t spare = atomic_load_explicit(&words->spare, memory_order_relaxed);
-    bool settled = (spare & (SPARE_SETTLED | SPARE_CAPACITY)) == (SPARE_SETTLED | (uint64_t)to->capacity << 32);
-    return settled && n && !to->bottom && from->capacity == to->capacity &&
-           slot_exchange(slot, id, top_of(pop_end, push_end), from, to, n);
+    bool settled = (spare & (SPARE_SETTLED | SPARE_CAPACITY)) == (SPARE_SETTLED | (uint64_t)capacity << 32);
+    return settled && from->capacity == capacity && ends_due(stays, n, capacity) &&
+           slot_exchange(slot, id, top_of(pop_end, push_end), from, to, n - stays);
 }
 
-/* With as many more objects as fit, in a larger sheaf if it must be; or as it was. */
-static struct sheaf *fill_up(struct kmem_cache *cache, unsigned slot, struct sheaf *sheaf, unsigned capacity)
+/* Fills the sheaf up to `want` objects, moving to a larger one if needed. Returns the original if there is no memory.
+ */
+static struct sheaf *fill_up(struct kmem_cache *cache, unsigned slot, struct sheaf *sheaf, unsigned capacity,
+                             unsigned want)
 {
     unsigned n = sheaf->count;
     struct sheaf *into = sheaf->capacity < capacity ? empty_sheaf_alloc(capacity) : sheaf;
     if (!into)
         return sheaf;
-    memcpy(into->objects, sheaf->objects, into == sheaf ? 0 : n * sizeof(void *));
-    unsigned more = slab_take(&cache->slab, into->objects + n, into->capacity - n);
-    count(slot, cache->number, COUNT_sheaf_refill, more);
-    into->count = (uint16_t)(n + more);
     if (into != sheaf) {
+        memcpy(into->objects, sheaf->objects, n * sizeof(void *));
         sheaf->count = 0;
         empty_sheaf_free(sheaf);
     }
+    unsigned more = n < want ? slab_take(&cache->slab, into->objects + n, want - n) : 0;
+    count(slot, cache->number, COUNT_sheaf_refill, more);
+    into->count = (uint16_t)(n + more);
     return into;
 }
 
+/* The most objects that are to circulate. */
+static unsigned circulating_most(const struct kmem_cache *cache)
+{
+    unsigned bound = EXCHANGE_BYTES / cache->slab.size;
+    return bound < cache->capacity ? bound : cache->capacity;
+}
+
 /*
- * What circulates becomes more, by a step. When it fills half of a sheaf that must not grow, or there is no more to
- * be had, the capacity is settled. Returns the sheaf that will be the pop end.
+ * Increases the number of circulating objects by one step, unless they are half of what they may be. Returns the
+ * sheaf that will be the pop end.
  */
-static noinline_cold struct sheaf *grow(struct kmem_cache *cache, unsigned slot, struct sheaf *filled)
+static struct sheaf *grow(struct kmem_cache *cache, unsigned slot, struct sheaf *filled, unsigned capacity)
+{
+    unsigned bound = circulating_most(cache);
+    unsigned larger = 2 * capacity <= bound ? cache_next_capacity(cache, slot) : capacity;
+    unsigned want = larger < bound ? larger : bound;
+    return 2u * filled->count < want || larger > capacity ? fill_up(cache, slot, filled, larger, want) : filled;
+}
+
+/* Count an exchange; when it is time, decide. `since` is where the count of the slot's slow calls is kept. */
+static struct sheaf *consider(struct kmem_cache *cache, unsigned slot, struct sheaf *filled, uint32_t since)
 {
     _Atomic uint64_t *spare = &slot_words(slot, SLOT_ID(cache->number))->spare;
-    unsigned capacity = spare_capacity(atomic_load_explicit(spare, memory_order_relaxed)), had = filled->count;
-    unsigned larger = 2 * capacity * cache->slab.size <= EXCHANGE_BYTES ? cache_next_capacity(cache, slot) : capacity;
-    if (larger > capacity || 2 * had < capacity)
-        filled = fill_up(cache, slot, filled, larger);
-    if (filled->count == had)
-        atomic_fetch_or(spare, SPARE_SETTLED);
+    uint32_t calls = (uint32_t)read_once(slot_head(slot)->slow_calls);
+    uint64_t seen = atomic_load_explicit(spare, memory_order_relaxed);
+    if (seen & SPARE_SETTLED && 2u * filled->count >= circulating_most(cache))
+        return filled;
+    if (seen & SPARE_SETTLED)
+        seen = atomic_fetch_and(spare, ~(SPARE_SETTLED | SPARE_SWAPS)) & ~SPARE_SWAPS;
+    unsigned exchanges = (unsigned)(seen >> SPARE_SWAP_SHIFT) % EXCHANGES;
+    atomic_fetch_add(spare, SPARE_SWAP);
+    if (exchanges == EXCHANGES - 1) {
+        unsigned had = filled->count;
+        if (calls - since <= HOT)
+            filled = grow(cache, slot, filled, spare_capacity(seen));
+        if (filled->count == had) /* also where the slabs gave none: it is decided anew before long */
+            atomic_fetch_or(spare, SPARE_SETTLED);
+    }
+    filled->link = exchanges ? since : calls;
     return filled;
 }
 
 void ends_exchange(struct kmem_cache *cache, unsigned slot, struct ends *ends)
 {
-    _Atomic uint64_t *spare = &slot_words(slot, SLOT_ID(cache->number))->spare;
-    struct sheaf *empty = ends->pop, *filled = ends->push;
-    sheaf_assert(!empty || !empty->count);
+    struct sheaf *emptier = ends->pop;
     count(slot, cache->number, COUNT_spare_swap, 1);
-    uint64_t seen = atomic_load_explicit(spare, memory_order_relaxed);
-    if (!(seen & SPARE_SETTLED)) {
-        seen = atomic_fetch_add(spare, SPARE_SWAP);
-        if ((seen >> SPARE_SWAP_SHIFT) % EXCHANGES_TO_GROW == EXCHANGES_TO_GROW - 1)
-            filled = grow(cache, slot, filled);
-        seen = atomic_load_explicit(spare, memory_order_relaxed);
+    ends->pop = consider(cache, slot, ends->push, emptier ? emptier->link : 0);
+    unsigned capacity = spare_capacity(slot_words(slot, SLOT_ID(cache->number))->spare);
+    if (!emptier || (!emptier->count && emptier->capacity != capacity)) {
+        struct sheaf *other = empty_sheaf_alloc(capacity ? capacity : cache_next_capacity(cache, slot));
+        if (other && emptier)
+            empty_sheaf_free(emptier);
+        emptier = other ? other : emptier;
     }
-    unsigned capacity = spare_capacity(seen) ? spare_capacity(seen) : cache_next_capacity(cache, slot);
-    if (!empty || empty->capacity != capacity) {
-        struct sheaf *other = empty_sheaf_alloc(capacity);
-        if (other && empty)
-            empty_sheaf_free(empty);
-        empty = other ? other : empty;
-    }
-    ends->pop = filled;
-    ends->push = empty;
+    ends->push = emptier;
 }

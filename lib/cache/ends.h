@@ -1,23 +1,26 @@
 /*
  * The sheaves at the ends of a slot's word (cache/slot.h).
  *
- * Two ends change places when the pop end is empty and the push end is not: ends_swap(), by one section. All other
- * changes are made in hand. ends_detach() puts 0 in the place of the word; from then on the sheaves belong to the
- * caller alone, as a spare that was taken does. The caller changes them and gives them back by ends_attach(). Another
- * thread or a signal handler on the slot meanwhile finds the constant sheaf, and installs a sheaf of its own; then
- * ends_attach() puts ours where any sheaf goes. A fork meanwhile loses them to the child, as every sheaf in a
- * thread's hands.
+ * Two ends change places when the pop end is empty and the push end is not, or when the push end is full and the pop
+ * end at most three quarters: ends_swap(), by one section. All other changes are made to detached sheaves.
+ * ends_detach() puts 0 in the place of the word; from then on the sheaves belong to the caller alone, as a spare that
+ * was taken does. The caller changes them and gives them back by ends_attach(). Another thread or a signal handler on
+ * the slot meanwhile finds the constant sheaf, and installs a sheaf of its own; then ends_attach() passes ours to the
+ * spare, the barn or the slabs. A fork meanwhile loses them to the child, as every sheaf in a thread's hands.
  *
  * Accounts. Fast operations are not counted one by one; they follow from where the ends stand and from what is
- * written in the first word of a sheaf when the ends are attached. With two ends, in the sheaf of the push end: link
- * pushes before this sheaf became the push end, less the objects that it had when it was attached, counted up from
- * slot_fold_start: so it overflows after fold_interval pushes count   objects in both sheaves when they were attached
- *     pushes = link - slot_fold_start + objects at the push end now
- *     pops   = pushes + count - objects at both ends now
- * ends_swap() writes the account of the new push end before its commit, from the old one, so that a restarted section
- * writes the same again. Nobody reads the first word of the sheaf at the pop end, except where there is no push end:
- * there its `count` is what it had when it was attached. The one end of a LIFO cache has that, too, and its pops are
- * counted in the word.
+ * written in the first word of a sheaf when the ends are attached. With two ends it is the sheaf of the push end:
+ *
+ * link: pushes before this sheaf became the push end, less the objects that it had then, counted up from
+ * slot_fold_start, so that it overflows after fold_interval pushes;
+ *
+ * count: objects in both sheaves when they were attached.
+ *
+ * Then pushes = link - slot_fold_start + objects at the push end now, and pops = pushes + count - objects at both
+ * ends now. ends_swap() writes the account of the new push end before its commit, from the old one, so that a
+ * restarted section writes the same again. The first word of the sheaf at the pop end tells nothing of operations,
+ * except where there is no push end: there its `count` is what it had when it was attached. The one end of a LIFO
+ * cache has that, too, and its pops are counted in the word.
  */
 #ifndef SHEAF_CACHE_ENDS_H
 #define SHEAF_CACHE_ENDS_H
@@ -28,7 +31,7 @@ struct ends {
     struct sheaf *pop, *push; /* NULL: none. A LIFO cache has only the first. */
 };
 
-/* Fast operations that the word of a slot tells, and objects at its ends. The word is not held. */
+/* Fast operations implied by a slot's word, and the objects at its ends; nothing of a held one. */
 struct ends_account {
     uint32_t pops, pushes;
     unsigned pop_depth, push_depth;
@@ -48,15 +51,21 @@ bool ends_detach(struct kmem_cache *cache, unsigned slot, uint64_t top, struct e
 /* Give them back to the slot if it has none, else to where they are most useful. */
 void ends_attach(struct kmem_cache *cache, unsigned slot, struct ends ends);
 
+/* Whether sheaves of that capacity are to be exchanged: with the second full, only if the first then has room. */
+static inline bool ends_due(unsigned pop_depth, unsigned push_depth, unsigned capacity)
+{
+    return pop_depth ? push_depth >= capacity && 4 * pop_depth <= 3 * capacity : push_depth;
+}
+
 /*
- * Two ends, of a cache with this id: when the pop end has no objects and the push end has, change them over. False
- * where they do not stand so, and now and then where they do: then ends_exchange() is called for.
+ * Two ends, of a cache with this id: when it is due, change them over. False where it is not, and now and then where
+ * it is: then ends_exchange() is called for.
  */
 bool ends_swap(unsigned slot, uintptr_t id);
 
 /*
- * The same in hand: the pop end has no objects. The new push end has none either, and is NULL where there is no
- * memory for a sheaf. Sheaves that are exchanged often grow.
+ * The same in hand. The new push end has room for an object, but is NULL where there was none and no memory for a
+ * sheaf. Sheaves that are exchanged often grow.
  */
 void ends_exchange(struct kmem_cache *cache, unsigned slot, struct ends *ends);
 

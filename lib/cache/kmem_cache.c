@@ -46,7 +46,8 @@ static void budget_init(void)
         sheaf_config.slot_budget /= 4;
 }
 
-/* Pops between two visits to the slow path at most; where requests are sampled, it must see them often enough. */
+/* Pushes (of LIFO caches: pops) between two visits to the slow path at most; where requests are sampled, it must see
+ * them often enough. */
 static uint32_t fold_interval(void)
 {
     uint32_t most = sheaf_config.record[0] ? FOLD_RECORDED : FOLD_SELDOM, sample = sheaf_config.harden.sample;
@@ -149,7 +150,8 @@ static void capacity_setup(struct kmem_cache *cache, uint32_t size, unsigned wan
     unsigned capacity = is_fixed ? fixed : capacity_by_size(size);
     bool none = cache->detour || sheaf_config.tiny || sheaf_config.harden.check || (numa.strict && cache->nodes);
     if (cache->sampled && !cache->lifo && capacity > sheaf_config.harden.sample)
-        capacity = sheaf_config.harden.sample; /* every pop end that was used up is counted */
+        capacity = sheaf_config.harden
+                       .sample; /* a sheaf holds at most one sampling interval, so pops are folded often enough */
     cache->capacity = (uint16_t)(none ? 0 : capacity < most ? capacity : most);
     cache->capacity_fixed = is_fixed;
 }
@@ -293,6 +295,8 @@ static void forget_cache(struct kmem_cache *cache)
         if (!slot_writable(slot))
             continue;
         atomic_store(&slot_words(slot, SLOT_ID(number))->spare, 0);
+        /* a slot that could not be taken over may have ends yet; their sheaves are empty, and are lost */
+        write_once(slot_words(slot, SLOT_ID(number))->top, 0);
         memset(counter_at(slot, number, 0), 0, COUNTER_STRIDE);
     }
     slab_cache_forget(&cache->slab);

@@ -9,9 +9,9 @@
  *                 there, and a comparison with a register costs less than one with a number.)
  * so that its start follows from any pointer into it and the order of the piece of 4 KiB that it was cut from.
  *
- * `count` is the number of objects while the sheaf belongs to nobody else; while it is a slot's main, it is the
- * number that it was installed with, and the slot's word tells how many it holds now. The capacity stands in the
- * upper 16 bits of word 0: no pointer to an object looks like that (push compares them).
+ * `count` is the number of objects while the sheaf belongs to nobody else. In a slot, `link` and `count` hold the
+ * account of its ends (cache/ends.h), and the slot's word tells how many objects there are now. The capacity stands
+ * in the upper 16 bits of word 0: no pointer to an object looks like that (push compares them).
  *
  * A prefilled sheaf that a user has (cache/prefill.c) says so in word 1, and names its cache there; so does one that
  * collects deferred frees (cache/rcu.c).
@@ -28,7 +28,8 @@
 #define SHEAF_ORDER_MAX 9 /* 512 words, 509 objects */
 
 struct sheaf {
-    uint32_t link; /* in a stack, and in what a user has: offset of the next, 0 for none */
+    uint32_t
+        link; /* in a stack, and in what a user has: offset of the next, 0 for none; in a slot: see cache/ends.h */
     uint16_t count;
     uint16_t capacity;
     uint64_t bottom; /* 0, but while a user has it or deferred frees are in it */

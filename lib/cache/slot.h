@@ -1,24 +1,23 @@
 /*
  * Slots: for each CPU (or concurrency id), two words for each cache.
  *
- * `top` holds offsets from the constant sheaf of first unused entries, four bytes each. It has two formats:
- *   - Two ends, for small objects. The low half is the pop end: allocations take objects from that sheaf. The high
- * half is the push end: frees put objects into that one. The two sheaves change places when the first is empty
- *     (cache/ends.h). Allocations and frees then do not wait for each other's stores (docs/design.md, "Critical
- * paths").
- *   - LIFO, for large objects, whose lines are better reused at once. The low half is both ends. The high half counts
- *     pops upwards from slot_fold_start, so that it overflows, and so reaches the slow path, after fold_interval
- * pops.
+ * `top` holds offsets from the constant sheaf of first unused entries, four bytes each. It has two formats.
  *
- * Who changes `top`:
- *   - The sections of os/rseq.h on the slot itself (or code under the slot's lock, where there is no rseq). Pops and
- *     pushes store one half, LIFO pops and installs the whole word.
- *   - A take-over (cache/takeover.c), from any CPU: by compare-and-swap it sets the ends to END_HELD, and later gives
- *     each end back by a store.
+ * Two ends, for small objects: the low half is the pop end, where allocations take objects from a sheaf, and the high
+ * half is the push end, where frees put objects into another. The two sheaves change places when the first is empty
+ * (cache/ends.h). Allocations and frees then do not wait for each other's stores (docs/design.md, "Critical paths").
+ *
+ * LIFO, for large objects, whose lines are better reused at once: the low half is both ends. The high half counts
+ * pops upwards from slot_fold_start, so that it overflows, and so reaches the slow path, after fold_interval pops.
+ *
+ * The sections of os/rseq.h change `top` on the slot itself (or code under the slot's lock, where there is no rseq).
+ * Pops and pushes store one half; LIFO pops, exchanges and installs store the whole word. From any CPU a take-over
+ * (cache/takeover.c) sets the ends to END_HELD by compare-and-swap. Later it gives both back by one store, or each by
+ * a compare-and-swap when a late section got in between.
  *
  * An end of 0 leads to the constant sheaf, {0, the mark of a full one}: it is empty and full at once, so that every
- * operation takes the slow path. The slot has no sheaf there, and one may be installed. END_HELD leads to a second
- * such sheaf: nothing may be installed while a take-over owns an end.
+ * operation takes the slow path. The slot has no sheaf at that end, and a slow path may attach one. END_HELD leads to
+ * a second such sheaf: nothing may be installed while a take-over owns an end.
  *
  * `spare` holds the offset of the spare sheaf in its low half, 0 for none; whoever exchanges it for 0 owns the sheaf.
  * In the high half, 16 bits are the capacity that the slot's sheaves of this cache have grown to. The other 16 count
@@ -95,7 +94,8 @@ struct slot_words {
 #define SPARE_CAPACITY   (0xffffull << 32)
 #define SPARE_SWAP_SHIFT 48
 #define SPARE_SWAP       (1ull << SPARE_SWAP_SHIFT)
-#define SPARE_SETTLED    (1ull << 63) /* two ends: exchanges do not let the capacity grow */
+#define SPARE_SWAPS      (0x7fffull << SPARE_SWAP_SHIFT)
+#define SPARE_SETTLED    (1ull << 63) /* two ends: set once exchanges no longer increase the capacity */
 
 static inline unsigned spare_capacity(uint64_t spare)
 {
@@ -128,9 +128,9 @@ bool slot_push(uintptr_t id, void *object);
 bool slot_install(unsigned slot, uintptr_t id, uint64_t old, uint64_t new);
 
 /*
- * Two ends: change the halves of `top` over. `from` is the sheaf of the push end with `n` objects, `to` that of the
- * pop end with none; the account of both moves from the first to the second (cache/ends.h). False: the word has
- * changed, the thread is not on that slot, or the account is full.
+ * Two ends: change the halves of `top` over. `from` is the sheaf of the push end, `to` that of the pop end, which has
+ * `n` objects less; both have the same capacity. The account moves from the first to the second (cache/ends.h).
+ * False: the word has changed, the thread is not on that slot, or the account is full.
  */
 bool slot_exchange(unsigned slot, uintptr_t id, uint64_t top, const struct sheaf *from, struct sheaf *to, unsigned n);
 
@@ -153,7 +153,7 @@ static inline struct slot_words *slot_words(unsigned slot, uintptr_t id)
     return (struct slot_words *)(space.base + ((uintptr_t)slot << SLOT_SHIFT) + id);
 }
 
-/* The half that frees change, of the cache with that id (struct slab_cache). */
+/* The half of the word that frees update; `id` is that of struct slab_cache. */
 static inline uint32_t *slot_push_end(unsigned slot, uintptr_t id)
 {
     return (uint32_t *)(space.base + ((uintptr_t)slot << SLOT_SHIFT) + id);
@@ -170,6 +170,7 @@ static inline uint32_t *slot_rcu(unsigned slot)
 {
     return (uint32_t *)(space.base + ((uintptr_t)slot << SLOT_SHIFT) + SLOT_RCU_AT);
 }
+_Static_assert(SLOT_ID(CACHE_MAX) <= SLOT_SEEN_AT, "the words end before");
 _Static_assert(SLOT_SEEN_AT + CACHE_MAX * 4 <= SLOT_RCU_AT && SLOT_RCU_AT + CACHE_MAX * 4 <= 1 << 16,
                "both lie in the slot");
 
@@ -206,7 +207,7 @@ static inline unsigned end_depth(uint32_t end)
 {
     return (unsigned)(sheaf_entry(end) - sheaf_containing(end)->objects);
 }
-/* The same of any end: nobody can take objects from one that is 0 or held. */
+/* Objects at an end; 0 if the end is empty or held. */
 static inline unsigned end_holds(uint32_t end)
 {
     return end > END_HELD ? end_depth(end) : 0;

@@ -7,15 +7,17 @@
  * Taking the sheaves of another slot.
  *
  * 1. Compare-and-swap the word: each end becomes END_HELD (of a LIFO word the count of pops stays).
- * 2. membarrier: sections that had read the old word are over, or will start again and find the held ends, at which
- *    pops and pushes fail.
- * 3. Look again. Where the ends are still END_HELD, their sheaves are ours, in the state that the old word tells. An
- * end that is not was stored to by such a section after our swap. That was a legal operation, as if we had not come.
- *    Then the other end goes back as it was, because the account of both stands in one sheaf, and we try again.
  *
- * Meanwhile the slot's slow paths install nothing, because top_held() tells them so, and only takers write END_HELD.
- * An install that had compared before our swap and stored after it has replaced both ends. Takers work one at a time,
- * under their lock, so that what reads END_HELD in step 3 is ours.
+ * 2. membarrier: sections that had read the old word are over, or will start again and find the held ends, at which
+ * pops and pushes fail.
+ *
+ * 3. Look again. Where the ends are still END_HELD, their sheaves are ours, in the state that the old word tells. An
+ * end that is not was stored to by such a section after our swap. That operation is valid, as if it had preceded the
+ * take-over. Then the other end goes back as it was, because the account of both is in one sheaf, and we try again.
+ *
+ * Meanwhile the slot's slow paths install nothing, because they test top_held() first, and only takers write
+ * END_HELD. An install that had compared before our swap and stored after it has replaced both ends. Takers work one
+ * at a time, under their lock, so that what reads END_HELD in step 3 is ours.
  *
  * Preempted or interrupted anywhere here: the slot's users see the held ends and bypass the slot. Fork: the lock is
  * taken before it.
@@ -44,7 +46,8 @@ static void take_spare(struct kmem_cache *cache, unsigned slot)
         return;
     dispose(cache, slot, cache_take_spare(slot, SLOT_ID(cache->number)));
     /* sheaves start small again, and what they were allowed to hold goes back to the slot's budget */
-    uint64_t seen = atomic_fetch_and(&slot_words(slot, SLOT_ID(cache->number))->spare, ~SPARE_CAPACITY);
+    uint64_t seen = atomic_fetch_and(&slot_words(slot, SLOT_ID(cache->number))->spare,
+                                     ~(SPARE_CAPACITY | SPARE_SWAPS | SPARE_SETTLED));
     atomic_fetch_sub_explicit(&slot_head(slot)->budget_used,
                               2 * (int64_t)spare_capacity(seen) * (int64_t)cache->slab.size, memory_order_relaxed);
 }
@@ -142,11 +145,12 @@ static bool take_batch(struct kmem_cache *cache, unsigned from, unsigned to, enu
         if (!__atomic_compare_exchange_n(top, &seen, held(cache, seen), false, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED)) {
             old[slot - from] = 0;
             all = false;
+            continue;
         }
         any = true;
     }
     if (any && !membarrier_rseq()) {
-        /* nothing is known of the sections: put everything back, and take what we can take alone */
+        /* without the barrier sections may still be running: restore all ends, and empty only our own slot */
         for (unsigned slot = from; slot < to; slot++)
             if (old[slot - from])
                 let_go(cache, &slot_words(slot, SLOT_ID(cache->number))->top, old[slot - from]);

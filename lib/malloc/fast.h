@@ -12,7 +12,7 @@
  * batches of mixed sizes took 10.3 ns instead of 6.6 an object. */
 #define line_export sheaf_export __attribute__((aligned(64)))
 
-/* NULL: not so quickly. */
+/* Returns NULL when the fast path missed. */
 static always_inline void *malloc_try(size_t n)
 {
     uintptr_t base = rseq_roots.cid_base;
@@ -28,7 +28,8 @@ static always_inline void *malloc_fast(size_t n)
 /*
  * The size to ask for so that the object is aligned (a power of two): the next multiple. Up to CLASS_MOST the class
  * of a multiple has a size that is one too, because classes are spaced by powers of two, and objects lie at multiples
- * of their size from a multiple of 64 KiB. SIZE_MAX: not so simple.
+ * of their size from a multiple of 64 KiB. Returns SIZE_MAX when no class
+ * guarantees the alignment.
  */
 static always_inline size_t size_for_aligned(size_t align, size_t n)
 {

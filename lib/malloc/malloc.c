@@ -110,6 +110,7 @@ static bool large_fails(size_t n)
     return unlikely(fail_large) && fail_now(FAIL_LARGE, n);
 }
 
+/* `zero`: only of large blocks. */
 static void *alloc(size_t n, bool zero)
 {
     if (unlikely(!malloc_init()))
@@ -122,8 +123,6 @@ static void *alloc(size_t n, bool zero)
         p = class_alloc(number, n, 1);
         if (unlikely(!p))
             p = small_around(number, n);
-        if (zero && p)
-            memset(p, 0, n);
     } else {
         p = large_fails(n) ? NULL : large_alloc(n, 1, zero);
     }
@@ -135,7 +134,7 @@ static __attribute__((noinline)) void *malloc_slowest(size_t n)
     return alloc(n, false);
 }
 
-/* What malloc_try() leaves: classes that its table does not hold, and all where the slot is not mm_cid. */
+/* Requests that malloc_try() does not serve: large classes, and all classes where the slot is not mm_cid. */
 static always_inline void *try_rest(size_t n)
 {
     if (n < fast_head(rseq_roots.cpu_base)->limit)
@@ -179,7 +178,7 @@ void *malloc_retry(size_t n)
 
 void *malloc_zeroed(size_t n)
 {
-    if (unlikely(n >= fast_head(rseq_roots.any_base)->limit))
+    if (unlikely(n > CLASS_MOST))
         return alloc(n, true); /* large memory is often zero already */
     void *p = malloc_slow(n);
     return likely(p != NULL) ? memset(p, 0, n) : NULL;
@@ -284,9 +283,10 @@ size_t malloc_size(const void *p, const char *call)
     size_t size = 0;
     if (likely(cache_layer_ready && unit < space.unit_count)) {
         uint16_t id = read_once(*unit_id(unit));
-        const struct kmem_cache *cache = &caches[slot_id_number(id)];
-        if (id)
+        if (id) {
+            const struct kmem_cache *cache = &caches[slot_id_number(id)];
             return unlikely(cache->detour) ? detour_size(cache, p) : slab_room(&cache->slab, p);
+        }
         size = large_size(p);
         if (!size)
             large_report(call, p);

@@ -12,7 +12,8 @@ bool malloc_init(void);
 
 void *malloc_slow(size_t n);
 
-/* After malloc_try(): what one or two sections more can do. NULL: malloc_slow() has to. Leaves errno alone. */
+/* After malloc_try(): tries the remaining sections. Returns NULL if they fail; the caller then calls malloc_slow().
+ * Leaves errno alone. */
 void *malloc_retry(size_t n);
 void free_slow(void *p);
 void *malloc_zeroed(size_t n);

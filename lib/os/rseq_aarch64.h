@@ -178,12 +178,13 @@ static always_inline bool rseq_exchange(const struct rseq_area *area, uint32_t s
                                    "ldr %[w], [%[word]]\n\t"
                                    "cmp %[w], %[old]\n\t"
                                    "b.ne %l[fail]\n\t"
-                                   "ldr %w[t], [%[from]]\n\t"
-                                   "adds %w[t], %w[t], %w[n]\n\t"
+                                   "eor %[t], %[w], %[old]\n\t" /* 0: so the next load waits for the word's */
+                                   "add %[t], %[from], %[t]\n\t"
+                                   "ldr %[t], [%[t]]\n\t"
+                                   "adds %w[u], %w[t], %w[n]\n\t"
                                    "b.cs %l[fail]\n\t"
-                                   "str %w[t], [%[to]]\n\t"
-                                   "ldrh %w[t], [%[from], #4]\n\t"
-                                   "strh %w[t], [%[to], #4]\n\t"
+                                   "add %[t], %[t], %w[n], uxtw\n\t"
+                                   "str %[t], [%[to]]\n\t"
                                    "ror %[w], %[w], #32\n\t"
                                    "str %[w], [%[word]]\n"
                                    "2:\n" RSEQ_ABORT

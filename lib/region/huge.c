@@ -5,7 +5,7 @@
 #include "os/vm.h"
 
 #define WINDOW      32u   /* units: 2 MiB */
-#define HUGE_AFTER  64    /* units: 4 MiB */
+#define HUGE_AFTER  256   /* units: 16 MiB */
 #define PLAIN_MOST  1024u /* windows advised against one by one: each may split a mapping; there may be 65530 */
 #define NOT_STARTED UNIT_NONE
 #define SMALL_PAGES 768u  /* dear: more than so many faults of small pages; half as many again as a window has */

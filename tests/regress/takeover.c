@@ -87,6 +87,23 @@ static void exchange(void)
     __atomic_store_n(word(), seen >> 32 | seen << 32, __ATOMIC_SEQ_CST);
 }
 
+/* The slot's own slow path had compared the word, detaches both ends after they were held, and attaches them again.
+ */
+static void install(void)
+{
+    __atomic_store_n(word(), 0, __ATOMIC_SEQ_CST);
+    struct ends ends = ends_fold(cache, slot, seen);
+    __atomic_store_n(word(), ends_top(cache, ends), __ATOMIC_SEQ_CST);
+}
+
+/* While the ends are held, a census tells nothing of them, and touches nothing. */
+static void look(void)
+{
+    struct cache_census census;
+    cache_census(cache, &census);
+    must(census.in_sheaves == 0);
+}
+
 /* ---- the taker ---- */
 
 /* The word is held now. No section is under way, so the barrier has nothing to do: it is told to have succeeded. */
@@ -209,6 +226,14 @@ static void late_exchange(void)
 {
     race(64, true, exchange);
 }
+static void late_install(void)
+{
+    race(64, false, install);
+}
+static void census_of_held_ends(void)
+{
+    race(64, false, look);
+}
 static void late_lifo_push(void)
 {
     race(2048, false, push);
@@ -222,6 +247,8 @@ static const struct test_case cases[] = {
     {"a-push-after-the-ends-were-held", late_push},
     {"a-pop-after-the-ends-were-held", late_pop},
     {"an-exchange-after-the-ends-were-held", late_exchange},
+    {"an-install-after-the-ends-were-held", late_install},
+    {"a-census-of-held-ends", census_of_held_ends},
     {"a-push-to-a-lifo-cache-after-its-end-was-held", late_lifo_push},
     {"a-pop-of-a-lifo-cache-after-its-end-was-held", late_lifo_pop},
 };
