@@ -131,7 +131,7 @@ bool cache_barn_put(struct kmem_cache *cache, unsigned slot, struct sheaf *sheaf
 
 void cache_put_sheaf(struct kmem_cache *cache, unsigned slot, struct sheaf *sheaf)
 {
-#ifdef SHEAF_BENCH /* bench/seeds/deferred.c measures what keeping an empty main as the spare is worth */
+#ifdef SHEAF_BENCH /* bench/seeds/deferred.c measures what keeping an empty sheaf as the spare is worth */
     if (bench_drop_empty && !sheaf->count) {
         empty_sheaf_free(sheaf);
         return;
@@ -343,7 +343,7 @@ void *cache_alloc_slow(struct kmem_cache *cache)
 /* ---- free: the push end is full ---- */
 
 /*
- * A sheaf with room: the spare, else an empty one, and main goes to the barn (or is flushed) when it is replaced.
+ * A sheaf with room: the spare, else an empty one; the full one goes to the barn (or is flushed) when it is replaced.
  * With no memory for an empty one, the spare is exchanged with the barn or flushed.
  */
 static struct sheaf *find_room(struct kmem_cache *cache, unsigned slot, uint64_t top)

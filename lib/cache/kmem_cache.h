@@ -2,7 +2,7 @@
  * Caches: numbers, names, and the slow paths between a slot's sheaves and the slabs.
  *
  * Conservation, at a quiet moment, for every cache (cache_check() asserts it):
- *     objects out of slabs = in use + in main and spare sheaves + in barns + in prefilled sheaves + in the reserve
+ *     objects out of slabs = in use + in the sheaves of slots + in barns + in prefilled sheaves + in the reserve
  *                            + waiting in quarantine
  * and in use = with the user + waiting for a grace period.
  */

@@ -5,7 +5,7 @@
  * and counters; the first, whose number is `home`, is the one that the user knows. Slabs of a node lie in its part of
  * the region (region/region.h), and their units have the sibling's id. So:
  *
- * - A slot's main sheaf of a sibling is installed only where slot and sibling are of one node. A free of another
+ * - Sheaves of a sibling are attached to a slot's ends only where slot and sibling are of one node. A free of another
  * node's object therefore finds the constant sheaf and comes to the slow path by itself.
  * - There it is collected in the *outbound* sheaf, which is the spare of (slot, sibling): a full one goes to the
  *   sibling's barn as it is, and each step of decay sends what there is. It is at most one sheaf for each slot and

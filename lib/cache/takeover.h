@@ -5,7 +5,7 @@
 #include "cache/kmem_cache.h"
 
 enum takeover_aim {
-    TAKEOVER_EMPTY, /* flush main and spare to the slabs */
+    TAKEOVER_EMPTY, /* flush all sheaves to the slabs */
     TAKEOVER_COUNT, /* bring the operations counted in the words to the counters, and leave the sheaves where they are
                      */
 };
@@ -13,7 +13,7 @@ enum takeover_aim {
 /* For the slots [from, to). The lock of takeovers is held. A slot that stays busy is left. */
 void takeover(struct kmem_cache *cache, unsigned from, unsigned to, enum takeover_aim aim);
 
-/* Main sheaves taken so far. */
+/* Slots whose ends were taken so far, each class by itself. */
 uint64_t takeover_count(void);
 
 #endif
