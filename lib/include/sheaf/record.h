@@ -19,9 +19,9 @@
  *
  * What is exact: every slow-path event at once. Fast-path allocations and frees follow exactly from the word that the
  * fast path commits, and are brought into the file by slow paths of their cache and slot, at the latest after
- * `fold_interval` frees (for objects above 1 KiB, allocations). So until the process ends, the file may be behind by that
- * number per cache and slot for the one kind, and for the other by up to that number and what the slot's sheaves hold.
- * A restarted section counts once, because the word is all that it commits. Sums over slots are exact; which
+ * `fold_interval` frees (for objects above 1 KiB, allocations). So until the process ends, the file may be behind by
+ * that number per cache and slot for the one kind, and for the other by up to that number and what the slot's sheaves
+ * hold. A restarted section counts once, because the word is all that it commits. Sums over slots are exact; which
  * slot an event of a slow path is counted in is where the thread ran when it counted, which may be the next one when
  * it was migrated.
  *
