@@ -15,10 +15,11 @@ GROUPS = {
 
 # The same in lib/include/sheaf/record.h, for who reads the file.
 EXACT = [
-    "All are exact, with three reservations. Fast-path counts follow from the word that the section commits, so that a restart",
-    "cannot count twice; they reach a record by slow paths of their cache and slot, at the latest after 1024 frees (for objects",
-    "above 1 KiB: allocations), and at the end. An event of a slow path is counted in the slot where the thread ran when it counted, which after a migration",
-    "is the next one: sums over slots are exact. And threads that are killed inside a slow path leave it half counted.",
+    "All are exact, with three reservations. Fast-path counts follow from the word that the section commits, so that a",
+    "restart cannot count twice; they reach a record by slow paths of their cache and slot, at the latest after 1024 frees (for",
+    "objects above 1 KiB: allocations), and at the end. An event of a slow path is counted in the slot where the thread ran when",
+    "it counted, which after a migration is the next one: sums over slots are exact. And threads that are killed inside a slow",
+    "path leave it half counted.",
     "`remote_free` stays 0 until there are nodes to tell apart.",
 ]
 
