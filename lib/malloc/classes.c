@@ -11,7 +11,7 @@ void fast_enable(void)
     _Static_assert(CLASS_FIRST + CLASSES == CACHE_GAP, "as cache/slot.h says");
     _Static_assert(CLASS_TABLE_AT + sizeof(struct class_table) <= SLOT_ID(CACHE_FIRST),
                    "the table ends before the words");
-    _Static_assert(STASH_AT >= SLOT_ID(CACHE_GAP) && STASH_END <= SLOT_ID(CACHE_USERS), "the stash lies in the gap");
+    _Static_assert(STASH_END <= SLOT_ID(CACHE_USERS), "the stash lies in the gap");
     _Static_assert(STASH_END <= 4096, "all that malloc uses of a slot lies in one page");
     struct class_table *table = (struct class_table *)(space.base + CLASS_TABLE_AT);
     size_t n = 0;
