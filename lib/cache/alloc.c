@@ -162,9 +162,9 @@ static void fold_in_place(struct kmem_cache *cache, unsigned slot, uint64_t top)
 /* ---- allocation: the pop end is empty ---- */
 
 /*
- * Objects for a refill. With two ends all that a slot has circulates, so that each page of it is touched; what is
- * fetched at once is therefore bounded by a share of what is out of the slabs. The surplus of a LIFO cache stays
- * untouched.
+ * The number of objects that a refill fetches. With two ends, all objects of a slot circulate and touch their pages,
+ * so a refill is bounded by a share of the objects out of the slabs. The surplus of a LIFO cache stays untouched. The
+ * counts are read without the lock and are a hint.
  */
 #define REFILL_SHARE 4
 static unsigned refill_size(const struct kmem_cache *cache, unsigned capacity)

@@ -51,21 +51,22 @@ bool ends_detach(struct kmem_cache *cache, unsigned slot, uint64_t top, struct e
 /* Give them back to the slot if it has none, else to where they are most useful. */
 void ends_attach(struct kmem_cache *cache, unsigned slot, struct ends ends);
 
-/* Whether sheaves of that capacity are to be exchanged: with the second full, only if the first then has room. */
+/* Whether to exchange the ends: the pop end is empty and the push end is not, or the push end is full and the other
+ * sheaf leaves room for a quarter of its capacity. */
 static inline bool ends_due(unsigned pop_depth, unsigned push_depth, unsigned capacity)
 {
     return pop_depth ? push_depth >= capacity && 4 * pop_depth <= 3 * capacity : push_depth;
 }
 
 /*
- * Two ends, of a cache with this id: when it is due, change them over. False where it is not, and now and then where
- * it is: then ends_exchange() is called for.
+ * Exchange the two ends of the cache with this id if that is due. Returns false if it is not, or if growth or a full
+ * account requires ends_exchange().
  */
 bool ends_swap(unsigned slot, uintptr_t id);
 
 /*
- * The same in hand. The new push end has room for an object, but is NULL where there was none and no memory for a
- * sheaf. Sheaves that are exchanged often grow.
+ * The same for detached ends. The new push end is NULL if there was no sheaf at the pop end and there is no memory
+ * for one. Sheaves of hot classes grow.
  */
 void ends_exchange(struct kmem_cache *cache, unsigned slot, struct ends *ends);
 

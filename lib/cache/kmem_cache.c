@@ -149,9 +149,9 @@ static void capacity_setup(struct kmem_cache *cache, uint32_t size, unsigned wan
     bool is_fixed = capacity_by_option(cache->name, &fixed) || wanted;
     unsigned capacity = is_fixed ? fixed : capacity_by_size(size);
     bool none = cache->detour || sheaf_config.tiny || sheaf_config.harden.check || (numa.strict && cache->nodes);
+    /* a sheaf holds at most one sampling interval, so that pops are counted often enough */
     if (cache->sampled && !cache->lifo && capacity > sheaf_config.harden.sample)
-        capacity = sheaf_config.harden
-                       .sample; /* a sheaf holds at most one sampling interval, so pops are folded often enough */
+        capacity = sheaf_config.harden.sample;
     cache->capacity = (uint16_t)(none ? 0 : capacity < most ? capacity : most);
     cache->capacity_fixed = is_fixed;
 }
