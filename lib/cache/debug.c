@@ -9,53 +9,53 @@
 
 /* ---- the table of records ---- */
 
-static char *_Atomic table; /* UNIT_SIZE bytes for each unit of the region */
+/* It is the shadow of the region (region/space.h): UNIT_SIZE bytes for each unit. */
 
 static noinline_cold bool refuse(void)
 {
     static _Atomic bool told;
     struct message m = {.length = 0};
-    message_text(&m, "sheaf: debugging needs as much address space again as the region has, and it is not granted; "
-                     "nothing is debugged. Set SHEAF_REGION=1G or less, or raise `ulimit -v`");
+    message_text(&m, "sheaf: debugging needs as much address space again as the region has, 1 GiB at least, and it is not "
+                     "granted; nothing is debugged. Set SHEAF_REGION=256M or less, or raise `ulimit -v`");
     if (!atomic_exchange(&told, true))
         message_write(&m);
     return false;
 }
 
-/* Two threads may do this at once: one of them gives its mapping back. */
+/* Where the region grew while the shadow was not there yet, it must grow after it; from then on it grows with it. */
 bool debug_start(void)
 {
-    if (atomic_load_explicit(&table, memory_order_acquire))
+    static _Atomic bool started;
+    if (debug_on())
         return true;
-    size_t bytes = (size_t)space.unit_count << UNIT_SHIFT;
-    char *none = NULL, *new = vm_map_staged(bytes, space.page_size);
-    if (!new)
-        return refuse();
-    if (atomic_compare_exchange_strong(&table, &none, new))
+    uint32_t units;
+    do {
+        units = read_once(space.unit_count);
+        if (!space_grow(&space.shadow, (size_t)units << UNIT_SHIFT))
+            return refuse();
+    } while (units != read_once(space.unit_count));
+    if (!atomic_exchange(&started, true))
         debug_report_start();
-    else
-        vm_unmap(new, bytes);
     return true;
 }
 
 bool debug_on(void)
 {
-    return atomic_load_explicit(&table, memory_order_relaxed) != NULL;
+    return atomic_load_explicit(&space.shadow.mapped, memory_order_acquire) != 0;
 }
 
 struct debug_object *debug_of_unit(uint32_t unit, bool writable)
 {
-    char *at = atomic_load_explicit(&table, memory_order_acquire);
-    if (!at)
+    if (!debug_on())
         return NULL;
-    at += (size_t)unit << UNIT_SHIFT;
+    char *at = space.shadow.start + ((size_t)unit << UNIT_SHIFT);
     return !writable || vm_commit(at, sizeof(struct debug_object)) ? (struct debug_object *)(void *)at : NULL;
 }
 
 /* The table is there: a cache is debugged. */
 static struct debug_object *record_at(uint32_t unit, uint32_t index)
 {
-    char *at = atomic_load_explicit(&table, memory_order_acquire) + ((size_t)unit << UNIT_SHIFT);
+    char *at = space.shadow.start + ((size_t)unit << UNIT_SHIFT);
     return (struct debug_object *)(void *)at + index;
 }
 

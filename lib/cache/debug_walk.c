@@ -18,14 +18,12 @@ typedef void visitor(struct kmem_cache *cache, struct debug_place place, void *w
 
 static bool is_slab_of(const struct kmem_cache *cache, uint32_t unit)
 {
-    return read_once(*unit_id(unit)) == cache->slab.id && read_once(space.units[unit].kind) == UNIT_SLAB;
+    return read_once(*unit_id(unit)) == cache->slab.id && read_once(unit_at(unit)->kind) == UNIT_SLAB;
 }
 
 static void each_object(struct kmem_cache *cache, visitor *visit, void *with)
 {
-    uint32_t unit, end;
-    region_used(ARENA_SLAB, &unit, &end);
-    for (; unit < end; unit++)
+    for (uint32_t unit = 0; unit < region_end(); unit++)
         for (uint32_t i = 0; i < cache->slab.objects && is_slab_of(cache, unit); i++) {
             struct debug_place place = {debug_of_unit(unit, false) + i,
                                         (char *)unit_address(unit) + (size_t)i * cache->slab.size};
@@ -90,10 +88,8 @@ static void add_object(struct kmem_cache *cache, struct debug_place place, void 
 
 static void add_large(struct live *live)
 {
-    uint32_t unit, end;
-    region_used(ARENA_LARGE, &unit, &end);
-    for (; unit < end; unit++)
-        if (read_once(space.units[unit].kind) == UNIT_LARGE)
+    for (uint32_t unit = 0; unit < region_end(); unit++)
+        if (read_once(unit_at(unit)->kind) == UNIT_LARGE)
             add_record(live, debug_of_unit(unit, false));
 }
 

@@ -75,7 +75,7 @@ static void release(uintptr_t entry)
         release_object(&caches[slot_id_number(id)], p);
         return;
     }
-    size_t bytes = (size_t)space.units[unit].length << UNIT_SHIFT;
+    size_t bytes = (size_t)unit_at(unit)->length << UNIT_SHIFT;
     atomic_fetch_sub(&ring.bytes, (int64_t)bytes);
     atomic_fetch_sub(&quarantine_large_bytes, bytes);
     atomic_fetch_sub(&quarantine_large_blocks, 1);

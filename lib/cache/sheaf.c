@@ -56,7 +56,14 @@ static char *piece_at(uint64_t piece)
     if (piece < first)
         return space.sheaves_first + piece * PIECE;
     piece -= first;
-    return (piece + 1) * PIECE <= space.sheaves_size ? space.sheaves + piece * PIECE : NULL;
+    return (piece + 1) * PIECE <= space.sheaves.most ? space.sheaves.start + piece * PIECE : NULL;
+}
+
+/* The first ones always are. */
+static bool piece_usable(const char *start)
+{
+    return start >= space.sheaves_first ||
+           space_grow(&space.sheaves, (size_t)(start - space.sheaves.start) + PIECE);
 }
 
 /* Cut a piece of 4 KiB; one sheaf for the caller, the rest for the pool. What cannot be had is not used up. */
@@ -66,7 +73,7 @@ static struct sheaf *cut_piece(unsigned order)
     char *start;
     do {
         start = piece_at(piece);
-        if (!start || !space_commit(start, PIECE) || !space_commit(sheaf_order_at(start), 1))
+        if (!start || !piece_usable(start))
             return NULL;
     } while (!atomic_compare_exchange_weak(&pieces, &piece, piece + 1));
     *sheaf_order_at(start) = (uint8_t)order;

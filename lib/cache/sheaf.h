@@ -66,7 +66,7 @@ static inline uintptr_t sheaf_full_mark(void)
 
 static inline uint8_t *sheaf_order_at(const void *in)
 {
-    return &space.orders[((uintptr_t)in - (uintptr_t)space.sheaves) >> SHEAF_PAGE_SHIFT];
+    return &space.orders[((uintptr_t)in - (uintptr_t)space.sheaves.start) >> SHEAF_PAGE_SHIFT];
 }
 static inline unsigned sheaf_order(const void *in)
 {

@@ -42,13 +42,13 @@ uint32_t stash_take(uint32_t units)
                                                                     memory_order_acquire, memory_order_relaxed))
         return UNIT_NONE;
     uint32_t unit = (uint32_t)seen - 1;
-    write_once(space.units[unit].kind, UNIT_LARGE);
+    write_once(unit_at(unit)->kind, UNIT_LARGE);
     return unit;
 }
 
 bool stash_put(uint32_t unit)
 {
-    uint32_t units = space.units[unit].length;
+    uint32_t units = unit_at(unit)->length;
     if (!stash_on || units > STASH_LENGTHS)
         return false;
     stash_word *word = word_of(slot_counting(), units);

@@ -22,7 +22,7 @@ void fast_enable(void)
         table->large[i] = (uint16_t)SLOT_ID(class_number(i * 128));
     struct slot_head *head = slot_head(0);
     head->limit = SMALL_MOST + 1;
-    head->lowest = ~(((space.region - space.base) >> UNIT_SHIFT) + space.unit_count);
+    space_tell_lowest(&head->lowest);
     /* the address orders it: who sees it sees what it points to */
     __atomic_store_n(&rseq_roots.any_base, space.base, __ATOMIC_RELEASE);
     __atomic_store_n(slot_mode == SHEAF_MODE_RSEQ_MM_CID ? &rseq_roots.cid_base : &rseq_roots.cpu_base, space.base,

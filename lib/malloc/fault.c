@@ -26,7 +26,7 @@ static void tell(const char *kind, const void *address, uint32_t block)
 /* The unit of the block that a closed unit belongs to: itself or the head below it. */
 static uint32_t head_of(uint32_t unit)
 {
-    while (unit && read_once(space.units[unit].kind) == UNIT_INSIDE)
+    while (unit && read_once(unit_at(unit)->kind) == UNIT_INSIDE)
         unit--;
     return unit;
 }
@@ -34,7 +34,7 @@ static uint32_t head_of(uint32_t unit)
 static void tell_region(const void *address)
 {
     uint32_t unit = (uint32_t)unit_of(address), head = head_of(unit);
-    const struct unit *run = &space.units[head];
+    const struct unit *run = unit_at(head);
     if (run->kind == UNIT_CLOSED) {
         tell("access after free at", address, head);
     } else if (run->kind == UNIT_LARGE && run->guarded) {
@@ -43,7 +43,7 @@ static void tell_region(const void *address)
         tell("access to the guard between slabs at", address, UNIT_NONE);
     } else if (run->kind == UNIT_GUARD) {
         uint32_t block = head + 1;
-        while (space.units[block].kind == UNIT_INSIDE)
+        while (unit_at(block)->kind == UNIT_INSIDE)
             block++;
         tell("access before the start at", address, block);
     }

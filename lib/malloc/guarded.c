@@ -24,20 +24,20 @@ static bool close_tail(uint32_t unit, size_t open, uint32_t end)
 
 static void fill_in(uint32_t head, uint32_t lead, size_t n)
 {
-    struct unit *block = &space.units[head + lead];
+    struct unit *block = unit_at(head + lead);
     block->length = (uint32_t)whole_units(n);
     block->guarded = 1;
     block->lead = lead;
     block->pages = (uint32_t)(whole_pages(n) / space.page_size);
-    space.units[head].kind = UNIT_GUARD;
+    unit_at(head)->kind = UNIT_GUARD;
     __atomic_store_n(&block->kind, UNIT_LARGE, __ATOMIC_RELEASE);
-    atomic_fetch_add(&guarded_units, space.units[head].length - block->length);
+    atomic_fetch_add(&guarded_units, unit_at(head)->length - block->length);
 }
 
 void *guarded_alloc(size_t n, size_t align, bool *zeroed)
 {
     uint32_t lead = align > UNIT_SIZE ? (uint32_t)(align >> UNIT_SHIFT) : 1;
-    if (n > PTRDIFF_MAX || align > LEAD_MOST * UNIT_SIZE || whole_units(n) >= space.unit_count)
+    if (n > PTRDIFF_MAX || align > LEAD_MOST * UNIT_SIZE || whole_units(n) >= space.unit_most)
         return NULL;
     uint32_t units = lead + (uint32_t)whole_units(n) + 1;
     if (!guard_claim())
@@ -60,7 +60,7 @@ void *guarded_alloc(size_t n, size_t align, bool *zeroed)
 
 bool guarded_resize(uint32_t unit, size_t n)
 {
-    struct unit *block = &space.units[unit];
+    struct unit *block = unit_at(unit);
     size_t had = guarded_size(block), pages = whole_pages(n);
     char *start = unit_address(unit);
     if (whole_units(n) != block->length)
@@ -73,8 +73,8 @@ bool guarded_resize(uint32_t unit, size_t n)
 
 uint32_t guarded_open(uint32_t unit)
 {
-    struct unit *block = &space.units[unit];
-    uint32_t head = unit - block->lead, units = space.units[head].length;
+    struct unit *block = unit_at(unit);
+    uint32_t head = unit - block->lead, units = unit_at(head)->length;
     if (!vm_open(unit_address(head), (size_t)units << UNIT_SHIFT))
         return UNIT_NONE;
     guard_drop();

@@ -21,7 +21,7 @@ static bool units_for(size_t n, uint32_t *units)
         return false;
     size_t u = (n + UNIT_SIZE - 1) >> UNIT_SHIFT;
     *units = (uint32_t)u;
-    return u < space.unit_count;
+    return u < space.unit_most;
 }
 
 static void zero_dirty(uint32_t unit, size_t n)
@@ -41,7 +41,7 @@ static void *plain_run(size_t n, size_t align, bool zero)
 {
     uint32_t units, align_units = align > UNIT_SIZE ? (uint32_t)(align >> UNIT_SHIFT) : 1;
     bool zeroed;
-    if (!units_for(n, &units) || align >> UNIT_SHIFT >= space.unit_count)
+    if (!units_for(n, &units) || align >> UNIT_SHIFT >= space.unit_most)
         return NULL;
     uint32_t unit = align <= UNIT_SIZE ? stash_take(units) : UNIT_NONE;
     if (unit != UNIT_NONE)
@@ -83,9 +83,9 @@ void *large_plain_alloc(size_t n, size_t align, bool zero)
 static void release(void *p)
 {
     uint32_t unit = (uint32_t)unit_of(p);
-    if (space.units[unit].guarded)
+    if (unit_at(unit)->guarded)
         unit = guarded_open(unit);
-    else if (sheaf_config.harden.quarantine && !vm_open(p, (size_t)space.units[unit].length << UNIT_SHIFT))
+    else if (sheaf_config.harden.quarantine && !vm_open(p, (size_t)unit_at(unit)->length << UNIT_SHIFT))
         unit = UNIT_NONE;
     if (unit != UNIT_NONE) /* else it stays closed, and out of use */
         region_free(unit);
@@ -94,7 +94,7 @@ static void release(void *p)
 /* What a block that waited in quarantine comes to in the end. */
 static void release_waiting(void *p)
 {
-    if (!space.units[unit_of(p)].guarded)
+    if (!unit_at(unit_of(p))->guarded)
         guard_drop();
     release(p);
 }
@@ -102,7 +102,7 @@ static void release_waiting(void *p)
 /* A guarded block has its piece already. */
 static bool may_wait(const void *p, size_t open)
 {
-    return quarantine_takes(open) && (space.units[unit_of(p)].guarded || guard_claim());
+    return quarantine_takes(open) && (unit_at(unit_of(p))->guarded || guard_claim());
 }
 
 /* Contents, before anybody else can get the block; pages that go back are cheaper than pages that are zeroed. */
@@ -114,13 +114,13 @@ static void forget_contents(char *p, size_t from, size_t to)
 
 static noinline_cold void free_hardened(void *p)
 {
-    size_t open = space.units[unit_of(p)].guarded ? guarded_size(&space.units[unit_of(p)])
-                                                  : (size_t)space.units[unit_of(p)].length << UNIT_SHIFT;
+    size_t open = unit_at(unit_of(p))->guarded ? guarded_size(unit_at(unit_of(p)))
+                                                  : (size_t)unit_at(unit_of(p))->length << UNIT_SHIFT;
     bool waits = may_wait(p, open);
     if (waits || sheaf_config.harden.zero_free)
         forget_contents(p, 0, open);
     if (waits && vm_close(p, open))
-        quarantine_large(p, (size_t)space.units[unit_of(p)].length << UNIT_SHIFT, release_waiting);
+        quarantine_large(p, (size_t)unit_at(unit_of(p))->length << UNIT_SHIFT, release_waiting);
     else if (waits)
         release_waiting(p);
     else
@@ -138,7 +138,7 @@ void large_plain_free(void *p)
     uintptr_t unit = unit_of(p);
     uint8_t live = UNIT_LARGE;
     if (unlikely((uintptr_t)p & (UNIT_SIZE - 1)) ||
-        unlikely(!__atomic_compare_exchange_n(&space.units[unit].kind, &live, UNIT_CLOSED, false, __ATOMIC_ACQ_REL,
+        unlikely(!__atomic_compare_exchange_n(&unit_at(unit)->kind, &live, UNIT_CLOSED, false, __ATOMIC_ACQ_REL,
                                               __ATOMIC_RELAXED))) {
         large_tell("free of", p);
         return;
@@ -160,11 +160,11 @@ void large_free(void *p)
 static size_t large_room(const void *p)
 {
     uintptr_t unit = unit_of(p);
-    if (((uintptr_t)p & (UNIT_SIZE - 1)) || read_once(space.units[unit].kind) != UNIT_LARGE)
+    if (((uintptr_t)p & (UNIT_SIZE - 1)) || read_once(unit_at(unit)->kind) != UNIT_LARGE)
         return 0;
-    if (unlikely(space.units[unit].guarded))
-        return guarded_size(&space.units[unit]);
-    return (size_t)space.units[unit].length << UNIT_SHIFT;
+    if (unlikely(unit_at(unit)->guarded))
+        return guarded_size(unit_at(unit));
+    return (size_t)unit_at(unit)->length << UNIT_SHIFT;
 }
 
 struct large_totals large_totals(void)
@@ -207,7 +207,7 @@ static void *grow_moving(void *p, size_t old, size_t n)
 /* Guards, and contents that are to be zero, are kept by moving rather than by growing into a neighbour. */
 static noinline_cold void *resize_hardened(char *p, size_t old, size_t n)
 {
-    const struct unit *block = &space.units[unit_of(p)];
+    const struct unit *block = unit_at(unit_of(p));
     bool zero = sheaf_config.harden.zero_alloc || sheaf_config.harden.zero_free;
     if (!block->guarded && n <= old && n > old / 2)
         return p;
@@ -256,18 +256,18 @@ static const char *misuse_of(const void *p, const char **what)
 {
     uintptr_t unit = unit_of(p);
     uintptr_t head = unit;
-    while (space.units[head].kind == UNIT_INSIDE || space.units[head].kind == UNIT_TAIL) {
+    while (unit_at(head)->kind == UNIT_INSIDE || unit_at(head)->kind == UNIT_TAIL) {
         if (!head)
             break;
         head--;
     }
-    const struct unit *run = &space.units[head];
+    const struct unit *run = unit_at(head);
     bool within = run->length > unit - head;
     *what = within ? "large block" : "not from this allocator";
     if (within && run->kind == UNIT_LARGE)
         return "interior pointer";
     if (within && (run->kind == UNIT_FREE || run->kind == UNIT_CLOSED || run->kind == UNIT_BUSY)) {
-        *what = space.units[unit].slab ? "memory of a slab that went back" : "large block";
+        *what = unit_at(unit)->slab ? "memory of a slab that went back" : "large block";
         return NULL;
     }
     return "foreign pointer";

@@ -88,7 +88,7 @@ bool large_debug_free(void *p)
 {
     struct debug_object *record = is_start(p) ? record_of(p, false) : NULL;
     uint32_t state = OBJECT_LIVE;
-    if (!record || read_once(space.units[unit_of(p)].kind) != UNIT_LARGE)
+    if (!record || read_once(unit_at(unit_of(p))->kind) != UNIT_LARGE)
         record = NULL;
     else if (atomic_compare_exchange_strong(&record->state, &state, OBJECT_BUSY)) {
         look(record, p);
@@ -143,12 +143,10 @@ size_t large_debug_size(const void *p, size_t room)
 static unsigned validate(void)
 {
     unsigned problems = 0;
-    uint32_t unit, end;
-    region_used(ARENA_LARGE, &unit, &end);
-    for (; unit < end; unit++) {
+    for (uint32_t unit = 0; unit < region_end(); unit++) {
         struct damage damage;
         const struct debug_object *record = debug_of_unit(unit, false);
-        if (read_once(space.units[unit].kind) != UNIT_LARGE || atomic_load(&record->state) != OBJECT_LIVE ||
+        if (read_once(unit_at(unit)->kind) != UNIT_LARGE || atomic_load(&record->state) != OBJECT_LIVE ||
             !damaged(record, unit_address(unit), &damage) || atomic_load(&record->state) != OBJECT_LIVE)
             continue;
         struct debug_report report = report_on("overflow: bytes were written behind", record, unit_address(unit));

@@ -2,13 +2,20 @@
 #include "os/vm.h"
 #include "os/syscall.h"
 
+#include <errno.h>
 #include <sys/auxv.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/sysinfo.h>
 
 #ifndef MREMAP_DONTUNMAP
 #define MREMAP_DONTUNMAP 4 /* Linux 5.7 */
 #endif
+#ifndef MAP_FIXED_NOREPLACE
+#define MAP_FIXED_NOREPLACE 0x100000 /* Linux 4.17; before, the address is a hint */
+#endif
+
+#define MAP_FLAGS (MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE)
 
 _Atomic uint64_t vm_failures;
 bool vm_staged;
@@ -45,17 +52,17 @@ bool vm_unmap(void *addr, size_t size)
     return survived(sys_call3(SYS_munmap, (long)addr, (long)size, 0));
 }
 
-/* Map more than asked and cut off both ends: an aligned place can not be asked for. What is aligned is start + at. */
-static void *map_aligned_at(size_t size, size_t align, size_t aligned_at, int prot)
+/* Map more than asked and cut off both ends: an aligned place can not be asked for. */
+static void *map_aligned(size_t size, size_t align, int prot)
 {
     size_t page = vm_page_size();
     size_t extra = align > page ? align - page : 0;
     if (size + extra < size)
         return NULL;
-    char *at = sys_mmap(NULL, size + extra, prot, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE);
+    char *at = sys_mmap(NULL, size + extra, prot, MAP_FLAGS);
     if (!at || !extra)
         return at;
-    char *start = (char *)round_up((uintptr_t)at + aligned_at, align) - aligned_at;
+    char *start = (char *)round_up((uintptr_t)at, align);
     if (start > at)
         vm_unmap(at, (size_t)(start - at));
     if (start + size < at + size + extra)
@@ -63,20 +70,51 @@ static void *map_aligned_at(size_t size, size_t align, size_t aligned_at, int pr
     return start;
 }
 
-static void *map_aligned(size_t size, size_t align, int prot)
+void *vm_place(size_t size, size_t align, size_t aligned_at)
 {
-    return map_aligned_at(size, align, 0, prot);
+    size_t with_slack = size + align;
+    if (with_slack < size)
+        return NULL;
+    char *at = sys_mmap(NULL, with_slack, PROT_READ | PROT_WRITE, MAP_FLAGS);
+    vm_staged = !at;
+    if (!at)
+        at = sys_mmap(NULL, with_slack, PROT_READ, MAP_FLAGS);
+    if (!at) {
+        vm_staged = false;
+        return NULL;
+    }
+    vm_unmap(at, with_slack);
+    return (char *)round_up((uintptr_t)at + aligned_at, align) - aligned_at;
 }
 
-void *vm_reserve(size_t size, size_t align, size_t aligned_at)
+/* A kernel that does not know the flag takes the address for a hint, and says by another one that the place is taken. */
+static enum vm_extent extend(void *at, size_t size, int prot)
 {
-    vm_staged = false;
-    void *at = map_aligned_at(size, align, aligned_at, PROT_READ | PROT_WRITE);
-    if (!at) {
-        vm_staged = true;
-        at = map_aligned_at(size, align, aligned_at, PROT_READ);
-    }
-    return at;
+    long ret = sys_call(SYS_mmap, (long)at, (long)size, prot, MAP_FLAGS | MAP_FIXED_NOREPLACE, -1, 0);
+    if (ret == (long)at)
+        return VM_EXTENDED;
+    if (ret < 0 && ret > -4096)
+        return ret == -EEXIST ? VM_TAKEN : VM_REFUSED;
+    vm_unmap((void *)ret, size);
+    return VM_TAKEN;
+}
+
+enum vm_extent vm_extend(void *at, size_t size)
+{
+    return extend(at, size, PROT_READ | PROT_WRITE);
+}
+
+enum vm_extent vm_extend_staged(void *at, size_t size)
+{
+    return extend(at, size, vm_staged ? PROT_READ : PROT_READ | PROT_WRITE);
+}
+
+size_t vm_limit(void)
+{
+    struct rlimit limit;
+    if (sys_call(SYS_prlimit64, 0, RLIMIT_AS, 0, (long)&limit, 0, 0) < 0 || limit.rlim_cur == RLIM_INFINITY)
+        return SIZE_MAX;
+    return limit.rlim_cur;
 }
 
 bool vm_commit(void *addr, size_t size)

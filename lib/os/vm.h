@@ -8,7 +8,7 @@
 #include "os/compiler.h"
 
 extern hidden _Atomic uint64_t vm_failures; /* calls that failed and were survived */
-extern hidden bool vm_staged; /* the reservation is not writable yet: vm_commit() must precede the first write */
+extern hidden bool vm_staged; /* tables for all CPUs are not writable yet: vm_commit() must precede the first write */
 
 /* Bytes in a page of the running kernel. */
 size_t vm_page_size(void);
@@ -17,20 +17,30 @@ size_t vm_page_size(void);
 uint64_t vm_machine_memory(void);
 
 /*
- * Reserve `size` bytes, readable as zeros, the byte `aligned_at` of them at a multiple of `align`. Writable too,
- * unless the system does not grant that much writable memory (overcommit off, RLIMIT_DATA): then vm_staged is set.
- * NULL when there is no room.
+ * Find where `size` bytes of address space are free, the byte `aligned_at` of them at a multiple of `align`. Nothing is
+ * mapped there afterwards. vm_staged is set where the system would not grant so much writable memory (overcommit off,
+ * RLIMIT_DATA). NULL: no such place, or RLIMIT_AS does not let us look.
  */
-void *vm_reserve(size_t size, size_t align, size_t aligned_at);
+void *vm_place(size_t size, size_t align, size_t aligned_at);
 
-/* Make a part of a staged reservation writable; free of cost otherwise. False when the system refuses. */
+/* Map zeroed writable memory at exactly that place; never over what is there. */
+enum vm_extent { VM_EXTENDED, VM_REFUSED, VM_TAKEN };
+enum vm_extent vm_extend(void *at, size_t size);
+
+/* The same, but readable only where vm_staged is set: each part must be committed before it is written. */
+enum vm_extent vm_extend_staged(void *at, size_t size);
+
+/* Bytes of address space that the process may have (RLIMIT_AS); SIZE_MAX: as many as it likes. */
+size_t vm_limit(void);
+
+/* Make a part of a staged table writable; free of cost otherwise. False when the system refuses. */
 bool vm_commit(void *addr, size_t size);
 
-/* Map zeroed writable memory outside the reservation, at a multiple of `align`; NULL when there is none. */
+/* Map zeroed writable memory wherever there is room, at a multiple of `align`; NULL when there is none. */
 void *vm_map(size_t size, size_t align);
 
-/* The same for tables of which little may ever be used: where the reservation is staged, each part must be committed
- * before it is written. */
+/* The same for tables of which little may ever be used: where vm_staged is set, each part must be committed before it
+ * is written. */
 void *vm_map_staged(size_t size, size_t align);
 bool vm_unmap(void *addr, size_t size);
 
@@ -41,10 +51,10 @@ bool vm_discard(void *addr, size_t size);
 bool vm_close(void *addr, size_t size);
 bool vm_open(void *addr, size_t size);
 
-/* Ask for huge pages in a range of the reservation, or for none: advice, which a system without them ignores. */
+/* Ask for huge pages in a range, or for none: advice, which a system without them ignores. */
 void vm_advise_huge(void *addr, size_t size, bool huge);
 
-/* Move the pages of a range of the reservation to another one of the same size, whose contents are lost. The old
+/* Move the pages of a range to another one of the same size, whose contents are lost. The old
  * range stays mapped and reads as zero. False: nothing happened. */
 bool vm_move(void *from, void *to, size_t size);
 

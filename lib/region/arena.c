@@ -1,16 +1,36 @@
 #include "region/arena.h"
 #include "region/dirty.h"
 #include "region/guard.h"
-#include "region/space.h"
+#include "region/huge.h"
 #include "os/clock.h"
+#include "os/numa.h"
 #include "os/vm.h"
 
-#define COMMIT_STEP 16u /* units; a staged reservation grows by 1 MiB and then by an eighth of what it has */
+/* Units: memory is mapped in steps of 4 to 64 MiB, an eighth of what the arena has. */
+#define STEP_LEAST 64u
+#define STEP_MOST  1024u
+#define TRIM_LEAST 64u   /* units that are worth unmapping */
+#define HOPS       24    /* over other people's mappings, each twice as far as the last */
+#define HOP_FIRST  1024u /* units: 64 MiB */
 
-void arena_init(struct arena *arena, uint32_t start, uint32_t end)
+static uint32_t dealt; /* the end of all chunks that were ever dealt out */
+
+uint32_t arenas_end(void)
 {
-    arena->start = arena->frontier = arena->committed = start; /* the rest is zero and need not be touched */
-    arena->end = end;
+    return read_once(dealt);
+}
+
+/* Units that the arena ever had, but those that were unmapped at its end. */
+static uint32_t used(const struct arena *arena)
+{
+    return arena->passed + arena->frontier - arena->start;
+}
+
+static void set_frontier(struct arena *arena, uint32_t frontier)
+{
+    arena->frontier = frontier;
+    if (used(arena) > arena->most)
+        write_once(arena->most, used(arena));
 }
 
 /* ---- free runs ---- */
@@ -18,19 +38,19 @@ void arena_init(struct arena *arena, uint32_t start, uint32_t end)
 /* Among the oldest belongs what is left of one, or it would hide behind all that is younger. */
 static void age_insert(struct arena *arena, uint32_t unit)
 {
-    struct unit *run = &space.units[unit];
+    struct unit *run = unit_at(unit);
     run->listed = 1;
-    if (arena->oldest && (int32_t)(space.units[arena->oldest - 1].stamp - run->stamp) > 0) {
+    if (arena->oldest && (int32_t)(unit_at(arena->oldest - 1)->stamp - run->stamp) > 0) {
         run->age_prev = UNIT_NONE;
         run->age_next = arena->oldest - 1;
-        space.units[run->age_next].age_prev = unit;
+        unit_at(run->age_next)->age_prev = unit;
         arena->oldest = unit + 1;
         return;
     }
     run->age_next = UNIT_NONE;
     run->age_prev = arena->newest - 1;
     if (arena->newest)
-        space.units[run->age_prev].age_next = unit;
+        unit_at(run->age_prev)->age_next = unit;
     else
         arena->oldest = unit + 1;
     arena->newest = unit + 1;
@@ -38,28 +58,28 @@ static void age_insert(struct arena *arena, uint32_t unit)
 
 static void age_remove(struct arena *arena, uint32_t unit)
 {
-    struct unit *run = &space.units[unit];
+    struct unit *run = unit_at(unit);
     if (!run->listed)
         return;
     run->listed = 0;
     if (run->age_prev != UNIT_NONE)
-        space.units[run->age_prev].age_next = run->age_next;
+        unit_at(run->age_prev)->age_next = run->age_next;
     else
         arena->oldest = run->age_next + 1;
     if (run->age_next != UNIT_NONE)
-        space.units[run->age_next].age_prev = run->age_prev;
+        unit_at(run->age_next)->age_prev = run->age_prev;
     else
         arena->newest = run->age_prev + 1;
 }
 
 static void run_link(struct arena *arena, uint32_t unit, uint32_t length)
 {
-    struct unit *run = &space.units[unit];
+    struct unit *run = unit_at(unit);
     run->length = length;
     run->kind = UNIT_FREE;
     if (length > 1) {
-        space.units[unit + length - 1].length = length;
-        space.units[unit + length - 1].kind = UNIT_TAIL;
+        unit_at(unit + length - 1)->length = length;
+        unit_at(unit + length - 1)->kind = UNIT_TAIL;
     }
     bins_insert(&arena->bins, unit);
     if (dirty_count(unit, unit + length))
@@ -68,56 +88,199 @@ static void run_link(struct arena *arena, uint32_t unit, uint32_t length)
 
 void arena_unlink(struct arena *arena, uint32_t unit)
 {
-    struct unit *run = &space.units[unit];
+    struct unit *run = unit_at(unit);
     sheaf_assert(run->kind == UNIT_FREE);
     bins_remove(&arena->bins, unit);
     age_remove(arena, unit);
-    space.units[unit + run->length - 1].kind = UNIT_INSIDE;
+    unit_at(unit + run->length - 1)->kind = UNIT_INSIDE;
     run->kind = UNIT_INSIDE;
+}
+
+static bool is_of(const struct arena *arena, uint32_t unit)
+{
+    return arena_index(unit) == arena->index;
+}
+
+/* The length of the free run of the arena that ends below `unit`. */
+static uint32_t free_below(const struct arena *arena, uint32_t unit)
+{
+    const struct unit *last = unit_at(unit - 1);
+    return (last->kind == UNIT_TAIL || last->kind == UNIT_FREE) && is_of(arena, unit - 1) ? last->length : 0;
 }
 
 void arena_insert(struct arena *arena, uint32_t unit, uint32_t length, uint32_t stamp)
 {
-    if (unit + length < arena->frontier && space.units[unit + length].kind == UNIT_FREE) {
-        uint32_t next = unit + length;
-        length += space.units[next].length;
+    uint32_t next = unit + length;
+    if (next < space.unit_count && unit_at(next)->kind == UNIT_FREE && is_of(arena, next)) {
+        length += unit_at(next)->length;
         arena_unlink(arena, next);
     }
-    if (unit > arena->start) {
-        struct unit *below = &space.units[unit - 1];
-        if (below->kind == UNIT_TAIL || below->kind == UNIT_FREE) {
-            uint32_t previous = unit - below->length;
-            length += below->length;
-            arena_unlink(arena, previous);
-            unit = previous;
-        }
+    uint32_t below = unit ? free_below(arena, unit) : 0;
+    if (below) {
+        arena_unlink(arena, unit - below);
+        unit -= below;
+        length += below;
     }
-    space.units[unit].stamp = stamp;
+    unit_at(unit)->stamp = stamp;
     run_link(arena, unit, length);
 }
 
-/* ---- taking ---- */
+/* ---- growing ---- */
 
-bool arena_commit(struct arena *arena, uint32_t frontier)
+/* `units` more chunks' worth, behind all that were dealt out. */
+static bool deal(struct arena *arena, uint64_t units)
 {
-    if (likely(!vm_staged) || frontier <= arena->committed)
-        return true;
-    uint32_t used = arena->committed - arena->start;
-    uint32_t step = used / 8 > COMMIT_STEP ? used / 8 : COMMIT_STEP;
-    uint32_t to = frontier + step < arena->end ? frontier + step : arena->end;
-    for (;; to = frontier) { /* near the limit, exactly what is needed may still be granted */
-        uint32_t n = to - arena->committed;
-        if (space_commit(unit_address(arena->committed), (size_t)n << UNIT_SHIFT) &&
-            space_commit(&space.units[arena->committed], n * sizeof(struct unit)) &&
-            space_commit(unit_id(arena->committed + n - 1), n * sizeof(uint16_t)) &&
-            space_commit(&space.dirty[arena->committed / 64], (n / 64 + 2) * 8)) {
-            arena->committed = to;
-            return true;
-        }
-        if (to == frontier)
+    uint64_t chunk = 1ull << space.chunk_shift, share = round_up(used(arena) / 8, chunk);
+    units = round_up(units, chunk);
+    units = units < share ? share : units;
+    if (dealt + units > space.unit_most)
+        units = space.unit_most - dealt;
+    if (!units || !space_reach((uint32_t)(dealt + units)))
+        return false;
+    for (uint64_t i = dealt >> space.chunk_shift; i << space.chunk_shift < dealt + units; i++)
+        space.chunks[i] = (uint8_t)(arena->index + 1);
+    write_once(dealt, dealt + (uint32_t)units);
+    return true;
+}
+
+/* Units up to `to` get memory if the system grants it. */
+static enum vm_extent map_to(struct arena *arena, uint32_t to)
+{
+    size_t bytes = (size_t)(to - arena->mapped) << UNIT_SHIFT;
+    enum vm_extent done = vm_extend(unit_address(arena->mapped), bytes);
+    if (done != VM_EXTENDED)
+        return done;
+    if (unlikely(numa.interleave))
+        numa_interleave(unit_address(arena->mapped), bytes);
+    else if (unlikely(numa.count > 1) && arena->slabs)
+        numa_place(unit_address(arena->mapped), bytes, arena->node);
+    huge_mapped(arena, arena->mapped, to);
+    arena->mapped = to;
+    return done;
+}
+
+/* Up to `to` and some more, or near a limit no more than is needed. */
+static enum vm_extent map_some(struct arena *arena, uint32_t to)
+{
+    if (likely(to <= arena->mapped))
+        return VM_EXTENDED;
+    uint32_t step = used(arena) / 8;
+    step = step < STEP_LEAST ? STEP_LEAST : step > STEP_MOST ? STEP_MOST : step;
+    uint64_t more = round_up((uint64_t)to + step, WINDOW_UNITS);
+    enum vm_extent done = map_to(arena, more < arena->end ? (uint32_t)more : arena->end);
+    return done == VM_REFUSED ? map_to(arena, to) : done;
+}
+
+bool arena_move_frontier(struct arena *arena, uint32_t frontier)
+{
+    if (frontier > arena->end) {
+        if (arena->end != dealt || !deal(arena, frontier - arena->end))
+            return false;
+        arena->end = dealt;
+        if (frontier > arena->end)
             return false;
     }
+    if (map_some(arena, frontier) != VM_EXTENDED)
+        return false;
+    set_frontier(arena, frontier);
+    return true;
 }
+
+/* The rest of a stretch: what can be mapped of it is a free run, and what cannot is given up. */
+static void leave_stretch(struct arena *arena)
+{
+    uint32_t from = arena->frontier;
+    if (unlikely(guard_on) && arena->guarded) /* runs must not cross guards */
+        return;
+    if (arena->mapped < arena->end)
+        map_to(arena, arena->end);
+    set_frontier(arena, arena->mapped);
+    if (arena->mapped > from)
+        arena_insert(arena, from, arena->mapped - from, clock_ms());
+}
+
+/* A new stretch of at least `units`, `hop` units behind what was dealt out. */
+static bool next_stretch(struct arena *arena, uint64_t units, uint32_t hop)
+{
+    uint32_t chunk = 1u << space.chunk_shift;
+    if (dealt + (uint64_t)hop + chunk > space.unit_most || !space_reach(dealt + hop + chunk))
+        return false;
+    uint32_t was = dealt;
+    write_once(dealt, (uint32_t)round_up(dealt + hop, chunk));
+    uint32_t start = dealt;
+    if (!deal(arena, units)) {
+        write_once(dealt, was);
+        return false;
+    }
+    if (arena->end)
+        leave_stretch(arena);
+    arena->passed = used(arena);
+    arena->start = arena->frontier = arena->mapped = arena->reached = start;
+    arena->end = dealt;
+    return true;
+}
+
+/*
+ * Let `units` aligned ones fit at the frontier, in this stretch, made longer where it can be, or in another one. Where
+ * somebody else has mapped something in our way, ever further behind it.
+ */
+static bool make_room(struct arena *arena, uint32_t units, uint32_t align)
+{
+    uint32_t hop = 0;
+    for (int tries = 0; tries < HOPS; tries++) {
+        uint64_t first = space.region >> UNIT_SHIFT;
+        uint32_t below = arena->frontier > arena->start ? free_below(arena, arena->frontier) : 0;
+        uint64_t to = round_up(first + arena->frontier - below, align) - first + units;
+        if (to > arena->end && arena->end && arena->end == dealt && deal(arena, to - arena->end))
+            arena->end = dealt;
+        if (to <= arena->end) {
+            enum vm_extent done = map_some(arena, (uint32_t)to);
+            if (done != VM_TAKEN)
+                return done == VM_EXTENDED;
+            arena->end = arena->mapped; /* the stretch ends before what is in the way */
+            hop = hop ? 2 * hop : HOP_FIRST;
+        }
+        if (!next_stretch(arena, (uint64_t)units + align - 1, hop))
+            return false;
+    }
+    return false;
+}
+
+void arena_init(struct arena *arena, unsigned index, bool slabs, unsigned node)
+{
+    arena->index = (uint8_t)index; /* the rest is zero and need not be touched */
+    arena->slabs = arena->guarded = slabs;
+    arena->node = (uint8_t)node;
+    if (index)
+        return;
+    deal(arena, space.units_start);
+    arena->end = dealt;
+    arena->mapped = space.units_start < dealt ? space.units_start : dealt;
+    if (unlikely(numa.interleave))
+        numa_interleave(unit_address(0), (size_t)arena->mapped << UNIT_SHIFT);
+    else if (unlikely(numa.count > 1))
+        numa_place(unit_address(0), (size_t)arena->mapped << UNIT_SHIFT, 0);
+}
+
+void arena_trim(struct arena *arena)
+{
+    uint32_t end = arena->frontier, length = end > arena->start ? free_below(arena, end) : 0;
+    uint32_t from = (uint32_t)round_up(dirty_end(end - length, length), WINDOW_UNITS);
+    if (from + TRIM_LEAST > end || unlikely(guard_on))
+        return;
+    if (!vm_unmap(unit_address(from), (size_t)(arena->mapped - from) << UNIT_SHIFT))
+        return;
+    uint32_t run = end - length, stamp = unit_at(run)->stamp;
+    arena_unlink(arena, run);
+    huge_unmapped(from, arena->mapped);
+    arena->mapped = arena->frontier = from;
+    if (from > run) {
+        unit_at(run)->stamp = stamp;
+        run_link(arena, run, from - run);
+    }
+}
+
+/* ---- taking ---- */
 
 /*
  * Where groups of slabs are guarded, no run crosses a guard: what is left before it is freed, and the frontier goes
@@ -125,16 +288,18 @@ bool arena_commit(struct arena *arena, uint32_t frontier)
  */
 static bool pass_guard(struct arena *arena, uint32_t units, uint32_t align)
 {
-    uint32_t start = arena->frontier, guard = guard_from(start);
-    if (units >= GUARD_GROUP || align > 1 || guard + GUARD_GROUP >= arena->end)
+    if (units >= GUARD_GROUP || align > 1 || !make_room(arena, units, 1))
         return false;
+    uint32_t start = arena->frontier, guard = guard_from(start);
     if (start + units <= guard)
         return true;
-    if (!arena_commit(arena, guard + 1))
+    if (!make_room(arena, guard + 1 - start + units, 1))
         return false;
-    arena->frontier = guard + 1;
-    space.units[guard].length = 1;
-    space.units[guard].kind = UNIT_GUARD;
+    if (arena->frontier != start) /* a new stretch, which begins a group */
+        return true;
+    set_frontier(arena, guard + 1);
+    unit_at(guard)->length = 1;
+    unit_at(guard)->kind = UNIT_GUARD;
     if (guard > start)
         arena_insert(arena, start, guard - start, clock_ms());
     return true;
@@ -144,25 +309,19 @@ uint32_t arena_take_frontier(struct arena *arena, uint32_t units, uint32_t align
 {
     if (unlikely(guard_on) && arena->guarded && !pass_guard(arena, units, align))
         return UNIT_NONE;
-    uint32_t start = arena->frontier;
-    uint32_t below = 0;
-    if (start > arena->start) {
-        struct unit *last = &space.units[start - 1];
-        if (last->kind == UNIT_TAIL || last->kind == UNIT_FREE)
-            below = last->length;
-    }
-    uint64_t first = space.region >> UNIT_SHIFT;
-    uint64_t at = round_up(first + start - below, align) - first;
-    if (at + units > arena->end || !arena_commit(arena, (uint32_t)(at + units)))
+    if (!make_room(arena, units, align))
         return UNIT_NONE;
+    uint32_t start = arena->frontier, below = start > arena->start ? free_below(arena, start) : 0;
+    uint64_t first = space.region >> UNIT_SHIFT;
+    uint32_t at = (uint32_t)(round_up(first + start - below, align) - first);
     if (below)
         arena_unlink(arena, start - below);
-    arena->frontier = (uint32_t)(at + units);
+    set_frontier(arena, at + units);
     if (at > start - below) {
-        space.units[start - below].stamp = clock_ms();
-        run_link(arena, start - below, (uint32_t)at - (start - below));
+        unit_at(start - below)->stamp = clock_ms();
+        run_link(arena, start - below, at - (start - below));
     }
-    return (uint32_t)at;
+    return at;
 }
 
 uint32_t arena_take_free(struct arena *arena, uint32_t units, uint32_t align)
@@ -171,8 +330,8 @@ uint32_t arena_take_free(struct arena *arena, uint32_t units, uint32_t align)
     uint32_t run = want < UINT32_MAX ? bins_find(&arena->bins, (uint32_t)want) : UNIT_NONE;
     if (run == UNIT_NONE)
         return UNIT_NONE;
-    uint32_t length = space.units[run].length;
-    uint32_t stamp = space.units[run].stamp;
+    uint32_t length = unit_at(run)->length;
+    uint32_t stamp = unit_at(run)->stamp;
     arena_unlink(arena, run);
     uint64_t first = space.region >> UNIT_SHIFT;
     uint32_t at = (uint32_t)(round_up(first + run, align) - first);

@@ -15,24 +15,24 @@ static unsigned bin_of(uint32_t units)
 
 void bins_insert(struct bins *bins, uint32_t unit)
 {
-    struct unit *run = &space.units[unit];
+    struct unit *run = unit_at(unit);
     unsigned bin = bin_of(run->length);
     run->bin_prev = UNIT_NONE;
     run->bin_next = bins->head[bin] - 1;
     if (bins->head[bin])
-        space.units[run->bin_next].bin_prev = unit;
+        unit_at(run->bin_next)->bin_prev = unit;
     bins->head[bin] = unit + 1;
     bins->filled[bin / 64] |= 1ull << (bin % 64);
 }
 
 void bins_remove(struct bins *bins, uint32_t unit)
 {
-    struct unit *run = &space.units[unit];
+    struct unit *run = unit_at(unit);
     unsigned bin = bin_of(run->length);
     if (run->bin_next != UNIT_NONE)
-        space.units[run->bin_next].bin_prev = run->bin_prev;
+        unit_at(run->bin_next)->bin_prev = run->bin_prev;
     if (run->bin_prev != UNIT_NONE) {
-        space.units[run->bin_prev].bin_next = run->bin_next;
+        unit_at(run->bin_prev)->bin_next = run->bin_next;
         return;
     }
     bins->head[bin] = run->bin_next + 1;
@@ -44,9 +44,9 @@ static uint32_t look(const struct bins *bins, unsigned bin, uint32_t units, unsi
 {
     uint32_t unit = bins->head[bin] - 1;
     while (unit != UNIT_NONE && most--) {
-        if (space.units[unit].length >= units)
+        if (unit_at(unit)->length >= units)
             return unit;
-        unit = space.units[unit].bin_next;
+        unit = unit_at(unit)->bin_next;
     }
     return UNIT_NONE;
 }

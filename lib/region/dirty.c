@@ -2,6 +2,13 @@
 #include "region/region.h"
 #include "os/vm.h"
 
+/* Of 64 units. */
+static uint64_t *word_of(uint32_t unit)
+{
+    uint64_t *rest = (uint64_t *)(void *)space.dirty_table.start;
+    return likely(unit < UNITS_FIRST) ? &space.dirty_first[unit / 64] : &rest[(unit - UNITS_FIRST) / 64];
+}
+
 static uint64_t word_mask(uint32_t from, uint32_t to)
 {
     uint64_t mask = ~0ull << (from % 64);
@@ -14,7 +21,7 @@ uint32_t dirty_change(uint32_t from, uint32_t to, bool set)
     while (from < to) {
         uint32_t stop = (from | 63) + 1 < to ? (from | 63) + 1 : to;
         uint64_t mask = word_mask(from, stop);
-        uint64_t *word = &space.dirty[from / 64];
+        uint64_t *word = word_of(from);
         before += (uint32_t)__builtin_popcountll(*word & mask);
         *word = set ? *word | mask : *word & ~mask;
         from = stop;
@@ -27,7 +34,7 @@ uint32_t dirty_count(uint32_t from, uint32_t to)
     uint32_t n = 0;
     while (from < to) {
         uint32_t stop = (from | 63) + 1 < to ? (from | 63) + 1 : to;
-        n += (uint32_t)__builtin_popcountll(space.dirty[from / 64] & word_mask(from, stop));
+        n += (uint32_t)__builtin_popcountll(*word_of(from) & word_mask(from, stop));
         from = stop;
     }
     return n;
@@ -35,7 +42,7 @@ uint32_t dirty_count(uint32_t from, uint32_t to)
 
 bool region_unit_clean(uint32_t unit)
 {
-    return !(space.dirty[unit / 64] >> (unit % 64) & 1);
+    return !(*word_of(unit) >> (unit % 64) & 1);
 }
 
 uint32_t dirty_last(uint32_t unit, uint32_t length, uint64_t units)
@@ -46,6 +53,14 @@ uint32_t dirty_last(uint32_t unit, uint32_t length, uint64_t units)
         units -= !region_unit_clean(from);
     }
     return from;
+}
+
+uint32_t dirty_end(uint32_t unit, uint32_t length)
+{
+    uint32_t end = unit + length;
+    while (end > unit && region_unit_clean(end - 1))
+        end--;
+    return end;
 }
 
 bool dirty_discard(uint32_t unit, uint32_t length)

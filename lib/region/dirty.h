@@ -13,6 +13,9 @@ uint32_t dirty_count(uint32_t from, uint32_t to);
 /* The unit from which on the run has `units` dirty ones, or its first one. */
 uint32_t dirty_last(uint32_t unit, uint32_t length, uint64_t units);
 
+/* Behind the last dirty unit of a run, or its first one. */
+uint32_t dirty_end(uint32_t unit, uint32_t length);
+
 /* Discard the dirty stretches of a run that is out of the bins. False: the system refused one. */
 bool dirty_discard(uint32_t unit, uint32_t length);
 

@@ -19,18 +19,19 @@ void guard_drop(void)
     atomic_fetch_sub(&pieces, 1);
 }
 
-static _Atomic uint32_t closed[NODES_MAX]; /* how many, in each node's part */
+static _Atomic uint32_t next_guard[NODES_MAX]; /* the first one of each node that is not closed, or below it */
 
 /* One that is refused (too many pieces, or mappings) stays open; what the system refuses is counted with what failed.
+ * Stretches lie one above another, so what is behind stays behind.
  */
 void guard_close(unsigned node, uint32_t start, uint32_t frontier)
 {
-    uint32_t n = atomic_load_explicit(&closed[node], memory_order_relaxed), unit;
-    while ((unit = start + (n + 1) * GUARD_GROUP - 1) < frontier) {
-        if (!atomic_compare_exchange_weak(&closed[node], &n, n + 1))
+    uint32_t seen = atomic_load_explicit(&next_guard[node], memory_order_relaxed), unit;
+    while ((unit = guard_from(seen < start ? start : seen)) < frontier) {
+        if (!atomic_compare_exchange_weak(&next_guard[node], &seen, unit + 1))
             continue;
         if (guard_claim())
             vm_close(unit_address(unit), UNIT_SIZE);
-        n++;
+        seen = unit + 1;
     }
 }

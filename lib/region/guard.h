@@ -30,7 +30,9 @@ static inline uint32_t guard_from(uint32_t unit)
     return unit | (GUARD_GROUP - 1);
 }
 
-/* Close the guards of a node's part of the arena that lie below its frontier. No lock held; safe in signal handlers.
+/*
+ * Close the guards of a node's slabs that lie in [start, frontier), the stretch that its arena grows in. No lock held;
+ * safe in signal handlers.
  */
 void guard_close(unsigned node, uint32_t start, uint32_t frontier);
 

@@ -13,8 +13,6 @@ static struct outside *claim(void)
 {
     for (uint32_t i = 0; i < OUTSIDE_MAX; i++) {
         struct outside *entry = &space.outside[i];
-        if (!space_commit(entry, sizeof(*entry)))
-            return NULL;
         uintptr_t none = 0;
         if (!atomic_compare_exchange_strong(&entry->start, &none, 1))
             continue;

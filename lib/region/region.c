@@ -31,7 +31,6 @@
 static struct {
     /* of slabs of the first node, of large blocks, of slabs of other nodes */
     struct arena arenas[ARENA_COUNT + NODES_MAX - 1];
-    uint32_t node_units;    /* in each node's arena of slabs */
     size_t keep_slabs;      /* units */
     struct keep keep_large; /* for large blocks */
     uint64_t floor;         /* units that stay resident until all is asked for: the user chose so */
@@ -50,35 +49,28 @@ static struct arena *slab_arena(unsigned node)
     return &region.arenas[node ? ARENA_COUNT + node - 1 : ARENA_SLAB];
 }
 
-unsigned region_node(uint32_t unit)
-{
-    return likely(numa.count == 1)                 ? 0
-           : unit / region.node_units < numa.count ? unit / region.node_units
-                                                   : numa.count - 1;
-}
-
 static struct arena *arena_of(uint32_t unit)
 {
-    return unit >= region.arenas[ARENA_LARGE].start ? &region.arenas[ARENA_LARGE] : slab_arena(region_node(unit));
+    return &region.arenas[arena_index(unit)];
 }
 
-uint32_t region_frontier(unsigned node)
+unsigned region_node(uint32_t unit)
 {
-    return read_once(slab_arena(node)->frontier);
+    unsigned index = likely(numa.count == 1) ? 0 : arena_index(unit);
+    return index >= ARENA_COUNT ? index - ARENA_COUNT + 1 : 0;
+}
+
+uint32_t region_end(void)
+{
+    return arenas_end();
 }
 
 uint32_t region_slab_frontier(void)
 {
-    uint32_t used = 0;
+    uint32_t most = 0;
     for (unsigned node = 0; node < numa.count; node++)
-        used += region_frontier(node) - slab_arena(node)->start;
-    return used;
-}
-
-void region_used(enum arena_kind arena, uint32_t *from, uint32_t *to)
-{
-    *from = region.arenas[arena].start;
-    *to = arena == ARENA_SLAB ? region_frontier(numa.count - 1) : read_once(region.arenas[arena].frontier);
+        most += read_once(slab_arena(node)->most);
+    return most;
 }
 
 /* ---- allocation ---- */
@@ -96,10 +88,11 @@ static void count_resident(uint32_t unit, uint32_t units)
     count_warm(arena, -(int64_t)dirty);
     bool large = arena == &region.arenas[ARENA_LARGE];
     region.debt[large ? ARENA_LARGE : ARENA_SLAB] += units - dirty;
-    uint32_t before = arena->reached > unit ? arena->reached - unit : 0;
+    bool last = unit >= arena->start; /* of earlier stretches the accounts know all */
+    uint32_t before = !last ? units : arena->reached > unit ? arena->reached - unit : 0;
     if (large)
         keep_took(&region.keep_large, (before < units ? before : units) - dirty);
-    if (arena->reached < unit + units)
+    if (last && arena->reached < unit + units)
         arena->reached = unit + units;
 }
 
@@ -156,7 +149,7 @@ static void collect_put_aside(void)
     uint32_t next = atomic_exchange(&region.put_aside, 0);
     while (next) {
         uint32_t unit = next - 1;
-        next = space.units[unit].bin_next;
+        next = unit_at(unit)->bin_next;
         free_locked(unit);
     }
 }
@@ -183,8 +176,8 @@ static uint32_t take_reserve(enum arena_kind kind, uint32_t units, uint32_t alig
         if (!unit)
             continue;
         unit--;
-        space.units[unit].length = 1;
-        space.units[unit].kind = kind == ARENA_SLAB ? UNIT_SLAB : UNIT_LARGE;
+        unit_at(unit)->length = 1;
+        unit_at(unit)->kind = kind == ARENA_SLAB ? UNIT_SLAB : UNIT_LARGE;
         __atomic_fetch_add(&region_stats.reserve_units, 1, __ATOMIC_RELAXED);
         atomic_fetch_add(kind == ARENA_SLAB ? &region.aside_slabs : &region.aside_large, 1);
         return unit;
@@ -222,21 +215,19 @@ static uint32_t alloc(enum arena_kind kind, unsigned node, uint32_t units, uint3
         refill_reserve();
     uint32_t unit = take(kind, node, units, align);
     if (unit != UNIT_NONE) {
-        space.units[unit].length = units;
-        space.units[unit].kind = kind == ARENA_SLAB ? UNIT_SLAB : UNIT_LARGE;
+        unit_at(unit)->length = units;
+        unit_at(unit)->kind = kind == ARENA_SLAB ? UNIT_SLAB : UNIT_LARGE;
         *zeroed = dirty_count(unit, unit + units) == 0;
         count_taken(unit, units, kind);
     }
-    const struct arena *slabs = slab_arena(node);
-    uint32_t frontier = slabs->frontier, end = slabs->end;
-    uint64_t in_use = region_stats.slab_units;
+    huge_grown(region_stats.slab_units, slab_arena(node));
+    uint32_t start = slab_arena(node)->start, frontier = slab_arena(node)->frontier;
     struct debt debt = take_debt(kind);
     lock_release(lock_of(LOCK_REGION));
-    huge_grown(in_use, node, frontier, end);
     if (*zeroed)
         huge_touch(unit, units);
     if (unlikely(guard_on))
-        guard_close(node, slabs->start, frontier);
+        guard_close(node, start, frontier);
     if (unlikely(debt.units))
         pay(debt);
     return unit;
@@ -256,7 +247,7 @@ uint32_t region_alloc_slab(unsigned node, uint32_t units, bool *zeroed)
 
 static void free_locked(uint32_t unit)
 {
-    struct unit *run = &space.units[unit];
+    struct unit *run = unit_at(unit);
     uint32_t length = run->length, now = clock_ms();
     if (run->kind == UNIT_SLAB) {
         region_stats.slab_units -= length;
@@ -306,7 +297,7 @@ void region_free(uint32_t unit)
     if (!lock_acquire(lock_of(LOCK_REGION))) {
         uint32_t head = atomic_load(&region.put_aside);
         do {
-            space.units[unit].bin_next = head;
+            unit_at(unit)->bin_next = head;
         } while (!atomic_compare_exchange_weak(&region.put_aside, &head, unit + 1));
         return;
     }
@@ -322,17 +313,16 @@ void region_free(uint32_t unit)
 
 static bool grow_locked(uint32_t unit, uint32_t units)
 {
-    struct unit *run = &space.units[unit];
+    struct unit *run = unit_at(unit);
     struct arena *arena = arena_of(unit);
     uint32_t end = unit + run->length;
     uint32_t more = units - run->length;
     if (end == arena->frontier) {
-        if (arena->end - end < more || !arena_commit(arena, end + more))
+        if (!arena_move_frontier(arena, end + more))
             return false;
-        arena->frontier = end + more;
     } else {
-        struct unit *next = &space.units[end];
-        if (next->kind != UNIT_FREE || next->length < more)
+        const struct unit *next = unit_at(end);
+        if (arena_of(end) != arena || next->kind != UNIT_FREE || next->length < more)
             return false;
         uint32_t left = next->length - more;
         uint32_t stamp = next->stamp;
@@ -351,7 +341,7 @@ bool region_resize(uint32_t unit, uint32_t units)
 {
     if (!lock_acquire(lock_of(LOCK_REGION)))
         return false;
-    struct unit *run = &space.units[unit];
+    struct unit *run = unit_at(unit);
     bool done = true;
     if (units > run->length) {
         done = grow_locked(unit, units);
@@ -398,7 +388,7 @@ static uint32_t oldest_run(const struct give_back *what, uint32_t now)
         uint32_t unit = arena->oldest - 1;
         if (unit == UNIT_NONE || (what->arena && what->arena != arena) || !may_give(what, arena))
             continue;
-        if (best == UNIT_NONE || now - space.units[unit].stamp > now - space.units[best].stamp)
+        if (best == UNIT_NONE || now - unit_at(unit)->stamp > now - unit_at(best)->stamp)
             best = unit;
     }
     return best;
@@ -409,7 +399,7 @@ static uint64_t due(const struct give_back *what, uint32_t unit, uint64_t given,
 {
     const struct arena *arena = arena_of(unit);
     uint64_t most = may_give(what, arena);
-    uint32_t age = now - space.units[unit].stamp;
+    uint32_t age = now - unit_at(unit)->stamp;
     if (what->why == GIVE_ALL)
         return most;
     if (what->why == GIVE_PAID)
@@ -443,9 +433,9 @@ static size_t give_back(struct give_back what)
             break;
         }
         struct arena *arena = arena_of(unit);
-        uint32_t length = space.units[unit].length, stamp = space.units[unit].stamp;
+        uint32_t length = unit_at(unit)->length, stamp = unit_at(unit)->stamp;
         arena_unlink(arena, unit);
-        space.units[unit].kind = UNIT_BUSY;
+        unit_at(unit)->kind = UNIT_BUSY;
         lock_release(lock_of(LOCK_REGION));
 
         bool large = arena == &region.arenas[ARENA_LARGE];
@@ -455,7 +445,7 @@ static size_t give_back(struct give_back what)
 
         if (!lock_acquire(lock_of(LOCK_REGION)))
             break;
-        space.units[unit].kind = UNIT_INSIDE;
+        unit_at(unit)->kind = UNIT_INSIDE;
         if (done) {
             uint32_t units = dirty_change(from, unit + length, false);
             count_warm(arena, -(int64_t)units);
@@ -465,6 +455,8 @@ static size_t give_back(struct give_back what)
                 keep_gave_back(&region.keep_large, units, now);
         }
         arena_insert(arena, unit, length, done ? stamp : now);
+        if (done)
+            arena_trim(arena);
         lock_release(lock_of(LOCK_REGION));
         if (!done) /* it stays warm; another time */
             break;
@@ -515,18 +507,10 @@ void region_keep(size_t bytes)
 
 void region_init(size_t keep_bytes, bool chosen, uint32_t decay_ms)
 {
-    uint32_t half = space.unit_count / 2;
-    region.node_units = half / numa.count & ~31u; /* whole huge pages */
-    for (unsigned node = 0; node < numa.count; node++) {
-        uint32_t start = node * region.node_units, end = node + 1 < numa.count ? start + region.node_units : half;
-        arena_init(slab_arena(node), start, end);
-        slab_arena(node)->guarded = true;
-        if (unlikely(numa.count > 1))
-            numa_place(unit_address(start), (size_t)(end - start) << UNIT_SHIFT, node);
-    }
-    arena_init(&region.arenas[ARENA_LARGE], half, space.unit_count);
-    if (unlikely(numa.interleave))
-        numa_interleave(unit_address(0), (size_t)space.unit_count << UNIT_SHIFT);
+    arena_init(&region.arenas[ARENA_SLAB], ARENA_SLAB, true, 0);
+    arena_init(&region.arenas[ARENA_LARGE], ARENA_LARGE, false, 0);
+    for (unsigned node = 1; node < numa.count; node++)
+        arena_init(slab_arena(node), ARENA_COUNT + node - 1, true, node);
     keep_chosen(keep_bytes, chosen);
     region.decay_ms = decay_ms;
 }

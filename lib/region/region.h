@@ -62,11 +62,8 @@ void region_purge_older(uint32_t ms);
 /* So many bytes stay resident though free, from now on. */
 void region_keep(size_t bytes);
 
-/* The units [*from, *to) of an arena that were ever used; the second only grows. */
-void region_used(enum arena_kind arena, uint32_t *from, uint32_t *to);
-
-/* The end of what was ever used of a node's part of the slabs' arena. */
-uint32_t region_frontier(unsigned node);
+/* The end of all units that were ever in use, or close to it; only grows. */
+uint32_t region_end(void);
 
 /* How many units the arena of slabs ever had; only grows. */
 uint32_t region_slab_frontier(void);

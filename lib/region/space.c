@@ -5,30 +5,36 @@
 #include "os/rseq.h"
 #include "os/vm.h"
 
-#define REGION_ALIGN    (2ul << 20)
+#define REGION_ALIGN    ((size_t)WINDOW_UNITS << UNIT_SHIFT)
 #define REGION_SMALLEST (8ul << 20)
-#define FEW_SLOTS_BELOW (64ul << 20)
+#define REGION_USUAL    (8ul << 40) /* 300 times the memory of a machine with 24 GiB; a quarter of what is left of 47 bits */
+#define REGION_LARGEST  (32ul << 40)
+#define REGION_START    (8ul << 20) /* mapped at once, or else: */
+#define REGION_LEAST    (2ul << 20)
+#define CHUNK_SHIFT     9u /* 32 MiB */
+#define CHUNKS_LEAST    64 /* in a small region chunks are smaller */
 #define FEW_SLOTS       8
-#define REGION_LARGEST  (64ul << 40)
+#define SLOTS_SHARE     8 /* slots take at most such a part of the process's limit, or there are few */
 
 /*
  * Descriptors of slabs, in lines of 64 bytes: 17 for a slab of 8-byte objects, 9, 5, 4, 3, 2 for larger ones. They
  * are not cut anew for another size, so that units that change their classes may come to need the sum. Only address
- * space.
+ * space; references to them have 32 bits.
  */
 #define SLAB_BYTES_PER_UNIT ((17 + 9 + 5 + 4 + 3 + 2) * 64)
+#define SLABS_MOST          (128ul << 30)
 
 struct lock_group locks_first;
 struct space space;
 
-#define WINDOW         (2ul << 20)   /* what one page of page tables maps */
-#define IDS_NEAR       (256ul << 10) /* of the window of base, what is left to ids */
-#define HUB_COUNTERS   2             /* slots whose counters lie in the hub */
-#define HUB_DIRTY      (256ul << 10) /* the dirty bits lie there if they are no more */
-#define SLABS_FIRST    (128ul << 10)
-#define SHEAVES_FIRST  (256ul << 10)
-#define ONE_TABLE      (1ul << 30) /* what one page of page tables of the next level maps */
-#define ONE_TABLE_FROM (16ul << 30)
+#define WINDOW        (2ul << 20)   /* what one page of page tables maps */
+#define HUB_COUNTERS  2             /* slots whose counters lie in the hub */
+#define SLABS_FIRST   (128ul << 10)
+#define SHEAVES_FIRST (256ul << 10)
+#define SHEAVES_MOST  (512ul << 20)
+#define ONE_TABLE     (1ul << 30) /* what one page of page tables of the next level maps */
+#define TABLE_STEP    (1ul << 20)
+#define REACH_STEP    32768u /* units: 64 KiB of ids, 1 MiB of structs, 4 KiB of dirty bits */
 
 static size_t take(size_t *at, size_t bytes)
 {
@@ -37,128 +43,249 @@ static size_t take(size_t *at, size_t bytes)
     return start;
 }
 
-/* Offsets from the start of the reservation. */
+/* Offsets from the start of the plan. */
 struct layout {
-    size_t slabs, slabs_size, outside, base, sheaves, sheaves_size, counters, orders, dirty, slabs_first,
-        sheaves_first, units, region, total;
+    size_t slabs, slabs_size, outside, dirty_rest, units_rest, ids_near, base, sheaves, sheaves_size, counters_low,
+        counters, orders, dirty, chunks, slabs_first, sheaves_first, units, region, shadow, total;
+    unsigned slots, chunk_shift;
+    uint32_t unit_most, units_start;
 };
 
-/* How far what follows ids goes: the region's offset from base, when base has the offset `base`. */
-static void lay_out_above(struct layout *l, size_t base, unsigned slots, size_t units)
+/* How far what follows ids goes, when base has the offset `base`. */
+static void lay_out_above(struct layout *l, size_t base)
 {
     size_t at = base;
-    l->base = take(&at, (size_t)slots << SLOT_SHIFT);
+    l->base = take(&at, (size_t)l->slots << SLOT_SHIFT);
     l->sheaves = take(&at, l->sheaves_size);
-    at = round_up(at + slots * COUNTER_BLOCK, WINDOW);
-    l->counters = at += HUB_COUNTERS * COUNTER_BLOCK;
+    l->counters = round_up(at + l->slots * COUNTER_BLOCK, WINDOW) + HUB_COUNTERS * COUNTER_BLOCK;
+    l->counters_low = l->counters - l->slots * COUNTER_BLOCK;
+    at = l->counters;
     size_t orders = (at + (2ul << 20) - l->sheaves) >> SHEAF_PAGE_SHIFT; /* as far as the first sheaves can lie */
     l->orders = take(&at, orders);
-    size_t dirty = units / 8 + 8;
-    if (dirty <= HUB_DIRTY)
-        l->dirty = take(&at, dirty);
+    l->dirty = at;
+    l->chunks = at + UNITS_FIRST / 8; /* those of the first 64 GiB are in the same page */
+    take(&at, UNITS_FIRST / 8 + (l->unit_most >> l->chunk_shift) + 1);
     l->slabs_first = take(&at, SLABS_FIRST);
     l->sheaves_first = take(&at, SHEAVES_FIRST);
-    l->units = take(&at, units * sizeof(struct unit));
-    if (dirty > HUB_DIRTY)
-        l->dirty = take(&at, dirty);
+    l->units = take(&at, UNITS_FIRST * sizeof(struct unit));
+    l->outside = take(&at, sizeof(struct outside) * OUTSIDE_MAX);
     l->region = round_up(at, REGION_ALIGN);
-    l->total = l->region + (units << UNIT_SHIFT);
+    l->shadow = l->region + ((size_t)l->unit_most << UNIT_SHIFT);
+    l->total = l->shadow + ((size_t)l->unit_most << UNIT_SHIFT);
 }
 
 static void lay_out(struct layout *l, unsigned slots, size_t region_bytes)
 {
-    size_t units = region_bytes >> UNIT_SHIFT;
+    l->slots = slots;
+    l->unit_most = (uint32_t)(region_bytes >> UNIT_SHIFT);
+    for (l->chunk_shift = CHUNK_SHIFT; WINDOW_UNITS >> l->chunk_shift == 0 && l->unit_most >> l->chunk_shift < CHUNKS_LEAST;)
+        l->chunk_shift--;
     size_t sheaves = region_bytes / 64;
-    sheaves = sheaves < (1ul << 20) ? 1ul << 20 : sheaves > (512ul << 20) ? 512ul << 20 : sheaves;
+    sheaves = sheaves < (1ul << 20) ? 1ul << 20 : sheaves > SHEAVES_MOST ? SHEAVES_MOST : sheaves;
     l->sheaves_size = round_up(sheaves, UNIT_SIZE);
 
-    size_t at = 0;
-    l->slabs_size = units * SLAB_BYTES_PER_UNIT;
+    size_t at = 0, slabs = l->unit_most * (size_t)SLAB_BYTES_PER_UNIT;
+    l->slabs_size = slabs < SLABS_MOST ? slabs : SLABS_MOST;
     l->slabs = take(&at, l->slabs_size);
-    l->outside = take(&at, sizeof(struct outside) * OUTSIDE_MAX);
-    lay_out_above(l, 0, slots, units);
-    take(&at, ((l->region >> UNIT_SHIFT) + units) * sizeof(uint16_t));
-    /* IDS_NEAR also makes up for what rounding up to windows adds from here: a few entries */
-    lay_out_above(l, round_up(at, WINDOW) + IDS_NEAR, slots, units);
-}
-
-static bool reserve(unsigned slots, size_t region_bytes)
-{
-    struct layout l;
-    size_t units = region_bytes >> UNIT_SHIFT;
-    lay_out(&l, slots, region_bytes);
-    /* from the window of base on; where little may be reserved nothing is asked for that would be cut off again */
-    char *start = vm_reserve(l.total, l.total >= ONE_TABLE_FROM ? ONE_TABLE : REGION_ALIGN, l.base - IDS_NEAR);
-    if (!start)
-        return false;
-    /* A huge page for the first byte of each table would cost more than all of them hold, and so in small programs.
-     */
-    size_t plain = l.region + ((units / 2 + LARGE_PLAIN) << UNIT_SHIFT);
-    vm_advise_huge(start, plain < l.total ? plain : l.total, false);
-    space.start = start;
-    space.slots = slots;
-    space.sheaves = start + l.sheaves;
-    space.sheaves_size = l.sheaves_size;
-    space.sheaves_first = start + l.sheaves_first;
-    bool near = l.sheaves_first + SHEAVES_FIRST - l.base <= UINT32_MAX; /* not with thousands of slots */
-    space.sheaves_first_size = near ? SHEAVES_FIRST : 0;
-    space.orders = (uint8_t *)start + l.orders;
-    space.counters = start + l.counters;
-    space.units = (struct unit *)(void *)(start + l.units);
-    space.dirty = (uint64_t *)(void *)(start + l.dirty);
-    space.slabs = start + l.slabs;
-    space.slabs_size = l.slabs_size;
-    space.slabs_first = l.slabs_first - l.slabs;
-    space.slabs_first_end = space.slabs_first + SLABS_FIRST;
-    space.outside = (struct outside *)(void *)(start + l.outside);
-    space.ids = (uint16_t *)(void *)(start + l.base) - ((l.region - l.base) >> UNIT_SHIFT);
-    space.region = (uintptr_t)start + l.region;
-    space.unit_count = (uint32_t)units;
-    space.page_size = vm_page_size();
-    space.total = l.total;
-    space.base = (uintptr_t)start + l.base;
-    if (space_commit(space.ids, ((l.region - l.base) >> UNIT_SHIFT) * sizeof(uint16_t)))
-        return true;
-    vm_unmap(start, l.total);
-    return false;
+    l->dirty_rest = take(&at, l->unit_most / 8 + 8);
+    l->units_rest = take(&at, l->unit_most * sizeof(struct unit));
+    lay_out_above(l, 0);
+    size_t below = l->region >> UNIT_SHIFT; /* ids of what lies between base and the region */
+    uint32_t start = l->unit_most < UNITS_FIRST ? l->unit_most : UNITS_FIRST;
+    take(&at, (below + l->unit_most) * sizeof(uint16_t));
+    l->ids_near = round_up((below + start + 64) * sizeof(uint16_t), UNIT_SIZE);
+    lay_out_above(l, round_up(at, WINDOW) + l->ids_near); /* 64 more for what rounding up to windows adds from here */
 }
 
 /*
- * Twice the machine's memory is more than any sane commit limit, so with overcommit off the writable reservation is
- * refused and the staged one taken. RLIMIT_AS refuses both; then half of what was tried, until it fits, and of that
- * again half, because stacks and libraries need room too.
+ * Where RLIMIT_AS does not let us look for so much room, none of which is to be used now: far below where the system
+ * puts the next mapping, since it goes downwards from there. If it is taken after all, that is seen when it is mapped.
  */
+static char *place_below(const struct layout *l)
+{
+    size_t page = vm_page_size();
+    char *near = vm_map(page, 1);
+    if (!near)
+        return NULL;
+    vm_unmap(near, page);
+    size_t away = l->total + 2 * ONE_TABLE;
+    if ((uintptr_t)near < away + 4 * ONE_TABLE)
+        return NULL;
+    size_t aligned_at = l->base - l->ids_near;
+    return (char *)round_up((uintptr_t)near - away + aligned_at, ONE_TABLE) - aligned_at;
+}
+
+static bool map_part(char *from, const char *to, bool staged)
+{
+    size_t size = (size_t)(to - from);
+    if ((staged ? vm_extend_staged(from, size) : vm_extend(from, size)) != VM_EXTENDED)
+        return false;
+    /* A huge page for the first byte of each table would cost more than all of them hold. */
+    vm_advise_huge(from, size, false);
+    return true;
+}
+
+/* What is used at once; where little memory is to be had, less of the region. */
+static bool map_start(char *plan, struct layout *l)
+{
+    char *ids = plan + l->base - l->ids_near, *slots = plan + l->base, *slots_end = slots + ((size_t)l->slots << SLOT_SHIFT);
+    char *counters = plan + l->counters_low, *hub = plan + l->counters, *region = plan + l->region;
+    bool mapped = vm_staged ? map_part(ids, slots, false) && map_part(slots, slots_end, true)
+                            : map_part(ids, slots_end, false);
+    bool more = mapped && vm_staged && map_part(counters, hub, true);
+    char *rest = vm_staged ? hub : counters;
+    for (size_t start = REGION_START; mapped && (more || !vm_staged) && start >= REGION_LEAST; start /= 4) {
+        l->units_start = (uint32_t)(start >> UNIT_SHIFT);
+        if (l->units_start <= l->unit_most && map_part(rest, region + start, false))
+            return true;
+    }
+    if (mapped)
+        vm_unmap(ids, (size_t)(slots_end - ids));
+    if (more)
+        vm_unmap(counters, (size_t)(hub - counters));
+    return false;
+}
+
+static struct space_table table(char *start, size_t most)
+{
+    return (struct space_table){.start = start, .most = most, .step = TABLE_STEP};
+}
+
+static void set_up(char *plan, const struct layout *l)
+{
+    space.slots = l->slots;
+    space.sheaves = table(plan + l->sheaves, l->sheaves_size);
+    space.sheaves_first = plan + l->sheaves_first;
+    bool near = l->sheaves_first + SHEAVES_FIRST - l->base <= UINT32_MAX; /* not with thousands of slots */
+    space.sheaves_first_size = near ? SHEAVES_FIRST : 0;
+    space.orders = (uint8_t *)plan + l->orders;
+    space.counters = plan + l->counters;
+    space.units_first = (struct unit *)(void *)(plan + l->units);
+    space.dirty_first = (uint64_t *)(void *)(plan + l->dirty);
+    space.chunks = (uint8_t *)plan + l->chunks;
+    space.chunk_shift = l->chunk_shift;
+    space.slabs = table(plan + l->slabs, l->slabs_size);
+    space.slabs_first = l->slabs_first - l->slabs;
+    space.slabs_first_end = space.slabs_first + SLABS_FIRST;
+    space.outside = (struct outside *)(void *)(plan + l->outside);
+    size_t ids_below = (l->region - l->base) >> UNIT_SHIFT;
+    space.ids_table = table(plan + l->base, (ids_below + l->unit_most) * sizeof(uint16_t));
+    space.ids_table.step = UNIT_SIZE;
+    space.ids_table.down = true;
+    space.ids_table.mapped = l->ids_near;
+    space.units_table = table(plan + l->units_rest, l->unit_most * sizeof(struct unit));
+    space.dirty_table = table(plan + l->dirty_rest, l->unit_most / 8 + 8);
+    space.dirty_table.step = UNIT_SIZE;
+    space.shadow = table(plan + l->shadow, (size_t)l->unit_most << UNIT_SHIFT);
+    space.shadow.staged = true;
+    space.ids = (uint16_t *)(void *)(plan + l->base) - ids_below;
+    space.region = (uintptr_t)plan + l->region;
+    space.unit_most = l->unit_most;
+    space.unit_count = l->unit_most < UNITS_FIRST ? l->unit_most : UNITS_FIRST;
+    space.units_start = l->units_start;
+    space.page_size = vm_page_size();
+    space.base = (uintptr_t)plan + l->base;
+}
+
+static bool try_size(unsigned slots, size_t region_bytes)
+{
+    struct layout l;
+    lay_out(&l, slots, region_bytes);
+    char *plan = vm_place(l.total, ONE_TABLE, l.base - l.ids_near);
+    if (!plan)
+        plan = place_below(&l);
+    if (!plan || !map_start(plan, &l))
+        return false;
+    set_up(plan, &l);
+    return true;
+}
+
+/* With little to have, most of it must not go to slots; the caller sees that there are fewer than CPU numbers. */
+static unsigned affordable_slots(unsigned slots)
+{
+    size_t limit = vm_limit(), each = (1ul << SLOT_SHIFT) + COUNTER_BLOCK;
+    return slots > FEW_SLOTS && slots * each > limit / SLOTS_SHARE ? FEW_SLOTS : slots;
+}
+
 bool space_init(unsigned slots, size_t region_bytes)
 {
     size_t want = region_bytes;
-    if (!want) {
-        want = 16ul << 30;
-        size_t memory = vm_machine_memory();
-        while (want < 2 * memory && want < REGION_LARGEST)
+    if (!want)
+        for (want = REGION_USUAL; want < 4 * vm_machine_memory() && want < REGION_LARGEST;)
             want *= 2;
-    }
     want = want < REGION_SMALLEST ? REGION_SMALLEST : round_up(want, REGION_ALIGN);
-    bool limited = false;
-    unsigned all_slots = slots;
-    for (; want >= REGION_SMALLEST; want = round_up(want / 2, REGION_ALIGN)) {
-        /* with little to have, most of it must not go to slots; the caller sees that there are fewer than CPU numbers
-         */
-        slots = want < FEW_SLOTS_BELOW && all_slots > FEW_SLOTS ? FEW_SLOTS : all_slots;
-        if (!reserve(slots, want)) {
-            limited = true;
-            continue;
-        }
-        if (limited && !region_bytes && want / 2 >= REGION_SMALLEST) {
-            vm_unmap(space.start, space.total);
-            limited = false;
-            continue;
-        }
-        return true;
-    }
+    slots = affordable_slots(slots);
+    for (; want >= REGION_SMALLEST; want = round_up(want / 2, REGION_ALIGN))
+        if (try_size(slots, want) || (slots > FEW_SLOTS && try_size(FEW_SLOTS, want)))
+            return true;
     return false;
 }
 
 bool space_commit(void *from, size_t bytes)
 {
     return vm_commit(from, bytes);
+}
+
+/* ---- growing ---- */
+
+static bool grow_locked(struct space_table *table, size_t to)
+{
+    size_t mapped = atomic_load_explicit(&table->mapped, memory_order_relaxed);
+    if (to <= mapped)
+        return true;
+    size_t wanted = round_up(to, table->step);
+    to = wanted < table->most ? wanted : round_up(table->most, space.page_size);
+    char *at = table->down ? table->start - to : table->start + mapped;
+    if (!map_part(at, at + (to - mapped), table->staged))
+        return false;
+    atomic_store_explicit(&table->mapped, to, memory_order_release);
+    return true;
+}
+
+bool space_grow(struct space_table *table, size_t to)
+{
+    if (likely(to <= atomic_load_explicit(&table->mapped, memory_order_acquire)))
+        return true;
+    if (to > table->most || !lock_acquire(lock_of(LOCK_REGION)))
+        return false;
+    bool grown = grow_locked(table, to);
+    lock_release(lock_of(LOCK_REGION));
+    return grown;
+}
+
+void space_tell_lowest(uintptr_t *word)
+{
+    space.lowest = word;
+    write_once(*word, ~(((space.region - space.base) >> UNIT_SHIFT) + space.unit_count));
+}
+
+/* Who frees a block in the new part has got it from its allocation, which came after this; so it sees `lowest`. */
+bool space_reach(uint32_t units)
+{
+    if (units <= space.unit_count)
+        return true;
+    if (units > space.unit_most)
+        return false;
+    uint64_t rounded = round_up((uint64_t)units, REACH_STEP);
+    uint32_t to = rounded < space.unit_most ? (uint32_t)rounded : space.unit_most;
+    size_t ids_below = (space.region - space.base) >> UNIT_SHIFT;
+    if (!grow_locked(&space.ids_table, (ids_below + to) * sizeof(uint16_t)) ||
+        !grow_locked(&space.units_table, (to - UNITS_FIRST) * sizeof(struct unit)) ||
+        !grow_locked(&space.dirty_table, (to - UNITS_FIRST) / 8 + 8) ||
+        (space.shadow.mapped && !grow_locked(&space.shadow, (size_t)to << UNIT_SHIFT)))
+        return false;
+    write_once(space.unit_count, to);
+    if (space.lowest)
+        space_tell_lowest(space.lowest);
+    return true;
+}
+
+size_t space_table_bytes(void)
+{
+    const struct space_table *const tables[] = {&space.slabs, &space.sheaves, &space.ids_table,
+                                                &space.units_table, &space.dirty_table};
+    size_t bytes = space.slots * ((1ul << SLOT_SHIFT) + COUNTER_BLOCK) + (space.region - (uintptr_t)space.counters);
+    for (size_t i = 0; i < array_size(tables); i++)
+        bytes += atomic_load_explicit(&tables[i]->mapped, memory_order_relaxed);
+    return bytes;
 }

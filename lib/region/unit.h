@@ -2,17 +2,17 @@
  * What is known of each unit of the region, in a table beside it.
  *
  * Invariants, under the region's lock:
- * - Units form runs. `length` and `kind` stand in the first unit of a run; the last unit of a free run repeats the
+ * - Units form runs, each in one arena's chunks (region/arena.h). `length` and `kind` stand in the first unit of a run; the last unit of a free run repeats the
  *   length with kind UNIT_TAIL. All other units have kind UNIT_INSIDE: so the kind of a unit tells whether a
  *   pointer to it can be freed, without searching for the head.
- * - No two free runs touch: they are joined when freed. The unit below an arena's frontier may be the tail of a
- *   free run.
+ * - No two free runs of an arena touch: they are joined when freed. The unit below an arena's frontier may be the
+ *   tail of a free run. All units at and above the frontier, in the stretch that the arena grows in, are UNIT_INSIDE.
  * - A free run is in the bin of its length; if any of its units is dirty it is also in the list by age.
  */
 #ifndef SHEAF_REGION_UNIT_H
 #define SHEAF_REGION_UNIT_H
 
-#include "os/compiler.h"
+#include "region/space.h"
 
 enum unit_kind {
     UNIT_INSIDE = 0, /* not the start of anything */
@@ -31,7 +31,7 @@ struct unit {
     uint32_t length;             /* units in the run */
     uint8_t kind;                /* enum unit_kind */
     uint8_t listed;              /* free: in the list by age */
-    uint8_t plain;               /* first of a window of 2 MiB: no huge page there; stays (region/huge.c) */
+    uint8_t window;              /* first of a window of 2 MiB: enum window_pages (region/huge.h) */
     uint8_t guarded;             /* large: has guards; `lead` units of them before it, and `pages` of it are open */
     uint32_t bin_next, bin_prev; /* free: the neighbours in the bin, UNIT_NONE at the ends */
     union {
@@ -47,5 +47,12 @@ struct unit {
 };
 
 _Static_assert(sizeof(struct unit) == 32, "the table is sized for it");
+
+/* `unit` is below space.unit_count. The structs of the first units lie apart, in the hub. */
+static inline struct unit *unit_at(uintptr_t unit)
+{
+    struct unit *rest = (struct unit *)(void *)space.units_table.start;
+    return likely(unit < UNITS_FIRST) ? &space.units_first[unit] : &rest[unit - UNITS_FIRST];
+}
 
 #endif

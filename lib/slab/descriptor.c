@@ -12,7 +12,7 @@ static _Atomic uint32_t next_line; /* 0: none was cut yet */
 /* Where `lines` lines can be cut when the next ones are at `next`: the first descriptors lie apart. 0: nowhere. */
 static uint32_t place_for(uint32_t next, unsigned lines)
 {
-    size_t first = space.slabs_first / 64, first_end = space.slabs_first_end / 64, end = space.slabs_size / 64;
+    size_t first = space.slabs_first / 64, first_end = space.slabs_first_end / 64, end = space.slabs.most / 64;
     if (!next)
         next = (uint32_t)first;
     if (next >= first && next + lines <= first_end)
@@ -20,6 +20,12 @@ static uint32_t place_for(uint32_t next, unsigned lines)
     if (next >= first)
         next = 1;
     return next + lines <= end ? next : 0;
+}
+
+/* The first ones always are. */
+static bool reachable(uint32_t reference, unsigned lines)
+{
+    return reference >= space.slabs_first / 64 || space_grow(&space.slabs, (reference + (size_t)lines) * 64);
 }
 
 static uint32_t stack_pop(_Atomic uint64_t *stack)
@@ -45,7 +51,7 @@ struct slab *descriptor_alloc(unsigned objects)
         uint32_t next = atomic_load(&next_line);
         do { /* what cannot be had is not used up */
             reference = place_for(next, lines);
-            if (!reference || !space_commit(descriptor_of(reference), lines * 64ul))
+            if (!reference || !reachable(reference, lines))
                 return NULL;
         } while (!atomic_compare_exchange_weak(&next_line, &next, reference + lines));
     }

@@ -10,13 +10,13 @@ void descriptor_free(struct slab *slab);
 
 static inline struct slab *descriptor_of(uint32_t reference)
 {
-    return (struct slab *)(void *)(space.slabs + (size_t)reference * 64);
+    return (struct slab *)(void *)(space.slabs.start + (size_t)reference * 64);
 }
 
 /* The descriptor of the slab that a unit belongs to. */
 static inline struct slab *descriptor_of_unit(uintptr_t unit)
 {
-    return descriptor_of(space.units[unit].slab);
+    return descriptor_of(unit_at(unit)->slab);
 }
 
 #endif

@@ -234,7 +234,7 @@ static struct slab *slab_create(struct slab_cache *cache)
     if (unlikely(cache->shuffle))
         slab->start = shuffle_start(cache->shuffle);
     for (uint32_t i = 0; i < cache->units; i++) {
-        space.units[unit + i].slab = slab->reference;
+        unit_at(unit + i)->slab = slab->reference;
         write_once(*unit_id(unit + i), cache->id);
     }
     return slab;

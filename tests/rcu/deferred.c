@@ -300,7 +300,7 @@ static void without_sheaves(void)
 /* No sheaf can be had, of whatever size. */
 static void use_up_sheaves(void)
 {
-    space.sheaves_size = 0;
+    space.sheaves.most = 0;
     for (unsigned order = SHEAF_ORDER_MIN; order <= SHEAF_ORDER_MAX; order++)
         while (empty_sheaf_alloc(sheaf_capacity_of(order))) {
         }

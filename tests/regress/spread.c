@@ -36,7 +36,8 @@ static unsigned windows(void)
     if (map < 0 || page != 4096)
         _exit(CASE_SKIPPED);
     unsigned n = 0;
-    for (uintptr_t at = (uintptr_t)space.start; at < space.region; at += WINDOW) {
+    must(!space.slabs.mapped && !space.sheaves.mapped && !space.units_table.mapped && !space.dirty_table.mapped);
+    for (uintptr_t at = space.base - space.ids_table.mapped; at < space.region; at += WINDOW) {
         must(pread(map, entries, sizeof(entries), (off_t)(at / page * 8)) == sizeof(entries));
         bool any = false;
         for (size_t i = 0; i < sizeof(entries) / 8; i++)
@@ -98,7 +99,7 @@ static void descriptors_beyond_the_first(void)
         must(made[i]->unit == i);
         for (unsigned k = 0; k < OBJECTS / 64; k++)
             must(made[i]->bits[k] == i);
-        beyond |= (char *)made[i] < space.slabs + space.slabs_first;
+        beyond |= (char *)made[i] < space.slabs.start + space.slabs_first;
     }
     must(beyond);
 }

@@ -345,11 +345,14 @@ static void case_fork(void)
 enum { WRITERS = 3, EACH = 4000 };
 static struct pair pairs[WRITERS];
 static _Atomic unsigned refusals, writers_left;
+static _Atomic bool nothing_left;
 
 static void *writer(void *argument)
 {
     struct pair *p = argument;
     struct slab_sheaf *sheaf = NULL;
+    while (!nothing_left)
+        usleep(50);
     for (unsigned done = 0; done < EACH;) {
         if (!tree_prepare(&p->tree, 0, &sheaf)) {
             refusals++;
@@ -382,9 +385,10 @@ static void case_threads(void)
         pairs[i].tree.nodes = nodes;
         pairs[i].random = (uint64_t)i + 1;
     }
-    take_everything(&ballast);
-    for (int i = 0; i < WRITERS; i++)
+    for (int i = 0; i < WRITERS; i++) /* before, because their stacks come out of the same limit */
         must(!pthread_create(&threads[i], NULL, writer, &pairs[i]));
+    take_everything(&ballast);
+    nothing_left = true;
     while (refusals < WRITERS) /* nothing is left: they cannot but be refused */
         usleep(200);
     while (writers_left) {
