@@ -28,7 +28,7 @@
 #include <unistd.h>
 
 /*
- * The slots' counters live in the file itself (counters_base points into it). What the cache layer knows is copied
+ * The slots' counters live in the file itself (counters_file points there). What the cache layer knows is copied
  * there after each slow path. Everything that decides something stays in private memory: a child made by a bare
  * clone(), which runs no handlers, shares the mapping until its first slow path, where `alive`, a page that the
  * kernel wipes in children, tells it.
@@ -125,7 +125,7 @@ static void fill_header(struct sheaf_record_header *h, const char *program, uint
         .cache_max = CACHE_MAX,
         .cache_stride = sizeof(struct sheaf_record_cache),
         .slot_max = space.slots,
-        .slot_stride = COUNTER_BLOCK,
+        .slot_stride = RECORD_BLOCK,
         .names_offset = NAMES_AT,
         .process_offset = PROCESS_AT,
         .caches_offset = CACHES_AT,
@@ -165,7 +165,7 @@ static bool has_room(int fd, uint64_t slots_at)
         uint64_t caches_at = CACHES_AT + first * sizeof(struct sheaf_record_cache);
         room = allocate(fd, (off_t)caches_at, CACHE_GAP * sizeof(struct sheaf_record_cache));
         for (unsigned slot = 0; room && slot < space.slots && slot < cpu_allowed_count; slot++) {
-            uint64_t counters_at = slots_at + slot * COUNTER_BLOCK + first * COUNTER_STRIDE;
+            uint64_t counters_at = slots_at + slot * RECORD_BLOCK + first * COUNTER_STRIDE;
             room = allocate(fd, (off_t)counters_at, CACHE_GAP * COUNTER_STRIDE);
         }
     }
@@ -180,7 +180,7 @@ static bool map_file(void)
     char program[128];
     program_name(program, sizeof(program));
     uint64_t slots_at = round_up(CACHES_AT + CACHE_MAX * sizeof(struct sheaf_record_cache), 1ul << 16);
-    uint64_t file_size = slots_at + space.slots * COUNTER_BLOCK;
+    uint64_t file_size = slots_at + space.slots * RECORD_BLOCK;
     int fd = create_file(program);
     if (fd < 0) {
         complain(strerrordesc_np(errno), wants);
@@ -308,7 +308,7 @@ static void publish_all(void)
 
 static void count_in_file(void)
 {
-    counters_base = (uintptr_t)at(header->slots_offset);
+    counters_file = (uintptr_t)at(header->slots_offset);
     cache_publish = publish;
 }
 
@@ -327,8 +327,10 @@ void record_start(void)
         return;
     /* what was counted before; as a rule nothing else runs at the first allocation */
     for (unsigned slot = 0; slot < slot_top; slot++)
-        memcpy(at(header->slots_offset) + slot * COUNTER_BLOCK, space_counters(slot),
-               (size_t)cache_top * COUNTER_STRIDE);
+        for (unsigned i = CACHE_FIRST; i < cache_top; i++)
+            if (cache_in_use(&caches[i]))
+                memcpy(at(header->slots_offset) + slot * RECORD_BLOCK + i * COUNTER_STRIDE, counter_at(slot, i, 0),
+                       COUNTER_STRIDE);
     count_in_file();
     publish_all();
 }
@@ -368,11 +370,12 @@ void record_fork_child(void)
         }
     }
     header = NULL;
-    counters_base = (uintptr_t)space.counters | COUNTERS_DOWN;
+    counters_file = 0;
     fold_slots();
     for (unsigned slot = 0; slot < slot_top; slot++)
-        if (slot_writable(slot))
-            memset(space_counters(slot), 0, (size_t)cache_top * COUNTER_STRIDE);
+        for (unsigned i = CACHE_FIRST; i < cache_top; i++)
+            if (cache_in_use(&caches[i]))
+                memset(counter_at(slot, i, 0), 0, COUNTER_STRIDE);
     if (map_file()) {
         count_in_file();
         publish_all();

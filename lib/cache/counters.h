@@ -11,7 +11,6 @@ enum slot_counter {
     SLOT_COUNTERS
 };
 _Static_assert(SLOT_COUNTERS * 8 <= COUNTER_STRIDE, "a cache's counters fit their stride");
-_Static_assert(COUNTER_BLOCK == 1ul << 19, "as rseq_add() says");
 
 enum cache_gauge {
 #define SHEAF_CACHE_GAUGES(name, help) GAUGE_##name,
@@ -28,17 +27,30 @@ enum process_value {
 };
 
 /*
- * Where slots count: in the record file, upwards from here, or in the space, downwards. One word tells both, because
- * it changes while other threads count: bit 0 is set where it goes down.
+ * Where slots count: in the record file, upwards from here, RECORD_BLOCK bytes for each, or in the space (0). One word
+ * tells which, because it changes while other threads count.
  */
-extern hidden uintptr_t counters_base;
-#define COUNTERS_DOWN 1ul
+extern hidden uintptr_t counters_file;
+#define RECORD_BLOCK ((size_t)CACHE_MAX * COUNTER_STRIDE)
+
+/* Where slot 0 counts something, and how far from that slot 1 does. */
+struct counter_place {
+    uintptr_t first;
+    intptr_t stride;
+};
+
+static inline struct counter_place counter_place(unsigned number, enum slot_counter which)
+{
+    uintptr_t file = read_once(counters_file), at = (uintptr_t)which * sizeof(uint64_t);
+    if (likely(!file))
+        return (struct counter_place){space_counters(number) + at, -(intptr_t)COUNTER_BLOCK};
+    return (struct counter_place){file + (uintptr_t)number * COUNTER_STRIDE + at, RECORD_BLOCK};
+}
 
 static inline uint64_t *counter_at(unsigned slot, unsigned number, enum slot_counter which)
 {
-    uintptr_t base = read_once(counters_base);
-    uint64_t down = -(base & COUNTERS_DOWN); /* 0, or all ones: then slot ^ down is -1 - slot */
-    return (uint64_t *)(base + down + (slot ^ down) * COUNTER_BLOCK + (size_t)number * COUNTER_STRIDE) + which;
+    struct counter_place place = counter_place(number, which);
+    return (uint64_t *)(place.first + (uintptr_t)((intptr_t)slot * place.stride));
 }
 
 /*
@@ -58,8 +70,8 @@ static inline void count(unsigned slot, unsigned number, enum slot_counter which
         __atomic_fetch_add(counter_at(slot, number, which), n, __ATOMIC_RELAXED);
         return;
     }
-    uint32_t here = rseq_add(counters_area, read_once(counters_base),
-                             (uintptr_t)number * COUNTER_STRIDE + (uintptr_t)which * sizeof(uint64_t), n);
+    struct counter_place place = counter_place(number, which);
+    uint32_t here = rseq_add(counters_area, place.first, place.stride, n);
     if (unlikely(here >= read_once(slot_top)))
         slot_raise_top(here);
 }

@@ -30,7 +30,7 @@ large_table struct kmem_cache caches[CACHE_MAX];
 large_table struct barn cache_barns[DOMAINS][CACHE_MAX];
 unsigned cache_top = CACHE_FIRST;
 bool cache_layer_ready;
-uintptr_t counters_base;
+uintptr_t counters_file;
 struct sheaf_config sheaf_config = SHEAF_CONFIG_DEFAULT;
 void (*cache_publish)(const struct kmem_cache *cache);
 
@@ -69,7 +69,6 @@ static bool init_locked(void)
     cpu_count(&possible, &allowed);
     if (!space_init(possible, sheaf_config.region))
         return false;
-    counters_base = (uintptr_t)space.counters | COUNTERS_DOWN;
     lock_may_wait = cache_may_wait;
     /* with several nodes a slot must stay on its node */
     if (sheaf_config.slots != SLOTS_MM_CID)
@@ -255,7 +254,7 @@ static struct kmem_cache *find_or_setup(const char *name, uint32_t size, uint32_
     if (alike && alias_add(alike, name, size))
         return alike;
     unsigned number = find_number();
-    if (!number)
+    if (!number || !space_grow_counters(number))
         return NULL;
     cache_setup(number, name, size, (uint32_t)round_up(size, align), align, args, flags, false);
     for (unsigned k = 1; k < cache_siblings(&caches[number]); k++)

@@ -21,6 +21,8 @@ _Static_assert(DOMAINS <= 8, "bits of the above");
 void node_init(void)
 {
     unsigned rooms = 1;
+    if (unlikely(numa.count > 1) && !space_grow_counters(CACHE_MAX - 1))
+        numa.count = 1; /* too little memory to tell nodes apart */
     while (rooms < numa.count)
         rooms *= 2;
     node_stride = CACHE_MAX / rooms;

@@ -21,7 +21,6 @@ static _Atomic unsigned domains;
 
 void slot_init(bool rseq, bool own, bool want_cid, bool cpu_id_only, uint32_t fold_interval)
 {
-    slot_commit(0);
     struct slot_head *head = slot_head(0);
     *sheaf_entry(0) = *sheaf_entry(END_HELD) = (void *)sheaf_full_mark();
     bool is_cid = false;
@@ -30,9 +29,8 @@ void slot_init(bool rseq, bool own, bool want_cid, bool cpu_id_only, uint32_t fo
                 : owner == RSEQ_OWN ? SHEAF_MODE_RSEQ_OWN
                 : is_cid            ? SHEAF_MODE_RSEQ_MM_CID
                                     : SHEAF_MODE_RSEQ_CPU_ID;
-    /* staged, another slot's counters may not be writable */
     bool libc = slot_mode == SHEAF_MODE_RSEQ_MM_CID || slot_mode == SHEAF_MODE_RSEQ_CPU_ID;
-    counters_area = libc && !vm_staged ? &head->area : NULL;
+    counters_area = libc ? &head->area : NULL;
     rseq_roots.area = head->area;
     slot_fold_start = 0u - fold_interval;
     /* more than run at once, so that a holder that was preempted is seldom met; each holds objects of each cache */
@@ -40,30 +38,6 @@ void slot_init(bool rseq, bool own, bool want_cid, bool cpu_id_only, uint32_t fo
     enough = numa.count > enough ? numa.count : enough;
     lock_slots = space.slots < enough ? space.slots : enough;
     lock_slots_of_nodes = numa.count > 1 && lock_slots >= numa.count;
-}
-
-/* Staged: which slots are writable. Two threads may do the same work once. */
-static large_table _Atomic uint64_t committed[8192 / 64];
-
-bool slot_writable(unsigned slot)
-{
-    return !vm_staged ||
-           atomic_load_explicit(&committed[slot / 64 % array_size(committed)], memory_order_relaxed) >> (slot % 64) &
-               1;
-}
-
-bool slot_commit(unsigned slot)
-{
-    if (likely(!vm_staged))
-        return true;
-    uint64_t bit = 1ull << (slot % 64);
-    _Atomic uint64_t *word = &committed[slot / 64 % array_size(committed)];
-    if (atomic_load_explicit(word, memory_order_relaxed) & bit)
-        return true;
-    if (!space_commit(slot_head(slot), 1ul << SLOT_SHIFT) || !space_commit(space_counters(slot), COUNTER_BLOCK))
-        return false;
-    atomic_fetch_or(word, bit);
-    return true;
 }
 
 /* ---- without rseq: the same words behind a lock that is only ever tried ---- */

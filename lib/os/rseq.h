@@ -119,9 +119,9 @@ static inline bool rseq_exchange(const struct rseq_area *area, uint32_t slot, ui
     (void)area, (void)slot, (void)word, (void)old, (void)from, (void)to, (void)n;
     return false;
 }
-static inline uint32_t rseq_add(const struct rseq_area *area, uintptr_t base, uintptr_t at, uint64_t n)
+static inline uint32_t rseq_add(const struct rseq_area *area, uintptr_t first, intptr_t stride, uint64_t n)
 {
-    (void)area, (void)base, (void)at, (void)n;
+    (void)area, (void)first, (void)stride, (void)n;
     return 0;
 }
 static inline uint32_t rseq_slot(const struct rseq_area *area)

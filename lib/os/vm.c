@@ -70,23 +70,6 @@ static void *map_aligned(size_t size, size_t align, int prot)
     return start;
 }
 
-void *vm_place(size_t size, size_t align, size_t aligned_at)
-{
-    size_t with_slack = size + align;
-    if (with_slack < size)
-        return NULL;
-    char *at = sys_mmap(NULL, with_slack, PROT_READ | PROT_WRITE, MAP_FLAGS);
-    vm_staged = !at;
-    if (!at)
-        at = sys_mmap(NULL, with_slack, PROT_READ, MAP_FLAGS);
-    if (!at) {
-        vm_staged = false;
-        return NULL;
-    }
-    vm_unmap(at, with_slack);
-    return (char *)round_up((uintptr_t)at + aligned_at, align) - aligned_at;
-}
-
 /* A kernel that does not know the flag takes the address for a hint, and says by another one that the place is taken. */
 static enum vm_extent extend(void *at, size_t size, int prot)
 {
@@ -106,7 +89,12 @@ enum vm_extent vm_extend(void *at, size_t size)
 
 enum vm_extent vm_extend_staged(void *at, size_t size)
 {
-    return extend(at, size, vm_staged ? PROT_READ : PROT_READ | PROT_WRITE);
+    enum vm_extent done = vm_extend(at, size);
+    if (done != VM_REFUSED)
+        return done;
+    done = extend(at, size, PROT_READ);
+    vm_staged |= done == VM_EXTENDED;
+    return done;
 }
 
 size_t vm_limit(void)
@@ -134,7 +122,10 @@ void *vm_map(size_t size, size_t align)
 
 void *vm_map_staged(size_t size, size_t align)
 {
-    return map_aligned(size, align, vm_staged ? PROT_READ : PROT_READ | PROT_WRITE);
+    void *at = vm_map(size, align);
+    if (!at && (at = map_aligned(size, align, PROT_READ)))
+        vm_staged = true;
+    return at;
 }
 
 bool vm_discard(void *addr, size_t size)

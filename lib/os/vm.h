@@ -8,7 +8,7 @@
 #include "os/compiler.h"
 
 extern hidden _Atomic uint64_t vm_failures; /* calls that failed and were survived */
-extern hidden bool vm_staged; /* tables for all CPUs are not writable yet: vm_commit() must precede the first write */
+extern hidden bool vm_staged; /* some of what may be staged is not writable yet: vm_commit() must precede each write */
 
 /* Bytes in a page of the running kernel. */
 size_t vm_page_size(void);
@@ -16,31 +16,27 @@ size_t vm_page_size(void);
 /* Bytes of memory and swap of the machine; 0 when the system does not tell. */
 uint64_t vm_machine_memory(void);
 
-/*
- * Find where `size` bytes of address space are free, the byte `aligned_at` of them at a multiple of `align`. Nothing is
- * mapped there afterwards. vm_staged is set where the system would not grant so much writable memory (overcommit off,
- * RLIMIT_DATA). NULL: no such place, or RLIMIT_AS does not let us look.
- */
-void *vm_place(size_t size, size_t align, size_t aligned_at);
-
 /* Map zeroed writable memory at exactly that place; never over what is there. */
 enum vm_extent { VM_EXTENDED, VM_REFUSED, VM_TAKEN };
 enum vm_extent vm_extend(void *at, size_t size);
 
-/* The same, but readable only where vm_staged is set: each part must be committed before it is written. */
+/*
+ * The same for tables of which little may ever be used. Where the system does not grant so much writable memory
+ * (overcommit off, RLIMIT_DATA), it is readable only, and vm_staged is set: each part must be committed before it is
+ * written.
+ */
 enum vm_extent vm_extend_staged(void *at, size_t size);
 
 /* Bytes of address space that the process may have (RLIMIT_AS); SIZE_MAX: as many as it likes. */
 size_t vm_limit(void);
 
-/* Make a part of a staged table writable; free of cost otherwise. False when the system refuses. */
+/* Make a part of what may be staged writable; free of cost when nothing is. False when the system refuses. */
 bool vm_commit(void *addr, size_t size);
 
 /* Map zeroed writable memory wherever there is room, at a multiple of `align`; NULL when there is none. */
 void *vm_map(size_t size, size_t align);
 
-/* The same for tables of which little may ever be used: where vm_staged is set, each part must be committed before it
- * is written. */
+/* The same, staged if it must be. */
 void *vm_map_staged(size_t size, size_t align);
 bool vm_unmap(void *addr, size_t size);
 

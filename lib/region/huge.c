@@ -17,7 +17,7 @@ static _Atomic uint32_t skip_from, skip_to; /* units that are to get small pages
 
 void huge_init(bool wanted)
 {
-    atomic_store(&asking, wanted && !vm_staged ? 0 : -1);
+    atomic_store(&asking, wanted ? 0 : -1);
 }
 
 /* Those of the windows in [from, to) that huge pages were asked for get small ones after all. */

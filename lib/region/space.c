@@ -28,11 +28,13 @@ struct lock_group locks_first;
 struct space space;
 
 #define WINDOW        (2ul << 20)   /* what one page of page tables maps */
-#define HUB_COUNTERS  2             /* slots whose counters lie in the hub */
+#define HUB_COUNTERS  8           /* slots whose counters lie in the hub */
 #define SLABS_FIRST   (128ul << 10)
 #define SHEAVES_FIRST (256ul << 10)
 #define SHEAVES_MOST  (512ul << 20)
 #define ONE_TABLE     (1ul << 30) /* what one page of page tables of the next level maps */
+#define AWAY          (2 * ONE_TABLE)
+#define PLACES        4
 #define TABLE_STEP    (1ul << 20)
 #define REACH_STEP    32768u /* units: 64 KiB of ids, 1 MiB of structs, 4 KiB of dirty bits */
 
@@ -45,7 +47,7 @@ static size_t take(size_t *at, size_t bytes)
 
 /* Offsets from the start of the plan. */
 struct layout {
-    size_t slabs, slabs_size, outside, dirty_rest, units_rest, ids_near, base, sheaves, sheaves_size, counters_low,
+    size_t slabs, slabs_size, outside, dirty_rest, units_rest, counters_rest, counters_size, ids_near, base, sheaves, sheaves_size, counters_low,
         counters, orders, dirty, chunks, slabs_first, sheaves_first, units, region, shadow, total;
     unsigned slots, chunk_shift;
     uint32_t unit_most, units_start;
@@ -89,6 +91,8 @@ static void lay_out(struct layout *l, unsigned slots, size_t region_bytes)
     l->slabs = take(&at, l->slabs_size);
     l->dirty_rest = take(&at, l->unit_most / 8 + 8);
     l->units_rest = take(&at, l->unit_most * sizeof(struct unit));
+    l->counters_size = (CACHE_MAX / COUNTER_GROUP - 1) * slots * COUNTER_BLOCK;
+    l->counters_rest = take(&at, l->counters_size);
     lay_out_above(l, 0);
     size_t below = l->region >> UNIT_SHIFT; /* ids of what lies between base and the region */
     uint32_t start = l->unit_most < UNITS_FIRST ? l->unit_most : UNITS_FIRST;
@@ -98,18 +102,19 @@ static void lay_out(struct layout *l, unsigned slots, size_t region_bytes)
 }
 
 /*
- * Where RLIMIT_AS does not let us look for so much room, none of which is to be used now: far below where the system
- * puts the next mapping, since it goes downwards from there. If it is taken after all, that is seen when it is mapped.
+ * Where there is room. To map so much and unmap it again would tell, but neither RLIMIT_AS nor qemu's emulation of
+ * user programs stands that. So the place is far below where the system puts its next mapping: it goes on downwards
+ * from there, and nobody comes near. If the place is taken after all, that is seen when parts of it are mapped.
  */
-static char *place_below(const struct layout *l)
+static char *place(const struct layout *l, unsigned attempt)
 {
     size_t page = vm_page_size();
     char *near = vm_map(page, 1);
     if (!near)
         return NULL;
     vm_unmap(near, page);
-    size_t away = l->total + 2 * ONE_TABLE;
-    if ((uintptr_t)near < away + 4 * ONE_TABLE)
+    size_t away = l->total + (1 + attempt) * AWAY;
+    if ((uintptr_t)near < away + AWAY)
         return NULL;
     size_t aligned_at = l->base - l->ids_near;
     return (char *)round_up((uintptr_t)near - away + aligned_at, ONE_TABLE) - aligned_at;
@@ -128,21 +133,15 @@ static bool map_part(char *from, const char *to, bool staged)
 /* What is used at once; where little memory is to be had, less of the region. */
 static bool map_start(char *plan, struct layout *l)
 {
-    char *ids = plan + l->base - l->ids_near, *slots = plan + l->base, *slots_end = slots + ((size_t)l->slots << SLOT_SHIFT);
-    char *counters = plan + l->counters_low, *hub = plan + l->counters, *region = plan + l->region;
-    bool mapped = vm_staged ? map_part(ids, slots, false) && map_part(slots, slots_end, true)
-                            : map_part(ids, slots_end, false);
-    bool more = mapped && vm_staged && map_part(counters, hub, true);
-    char *rest = vm_staged ? hub : counters;
-    for (size_t start = REGION_START; mapped && (more || !vm_staged) && start >= REGION_LEAST; start /= 4) {
+    char *ids = plan + l->base - l->ids_near, *slots_end = plan + l->base + ((size_t)l->slots << SLOT_SHIFT);
+    if (!map_part(ids, slots_end, false))
+        return false;
+    for (size_t start = REGION_START; start >= REGION_LEAST; start /= 4) {
         l->units_start = (uint32_t)(start >> UNIT_SHIFT);
-        if (l->units_start <= l->unit_most && map_part(rest, region + start, false))
+        if (l->units_start <= l->unit_most && map_part(plan + l->counters_low, plan + l->region + start, false))
             return true;
     }
-    if (mapped)
-        vm_unmap(ids, (size_t)(slots_end - ids));
-    if (more)
-        vm_unmap(counters, (size_t)(hub - counters));
+    vm_unmap(ids, (size_t)(slots_end - ids));
     return false;
 }
 
@@ -160,6 +159,7 @@ static void set_up(char *plan, const struct layout *l)
     space.sheaves_first_size = near ? SHEAVES_FIRST : 0;
     space.orders = (uint8_t *)plan + l->orders;
     space.counters = plan + l->counters;
+    space.counters_rest = table(plan + l->counters_rest, l->counters_size);
     space.units_first = (struct unit *)(void *)(plan + l->units);
     space.dirty_first = (uint64_t *)(void *)(plan + l->dirty);
     space.chunks = (uint8_t *)plan + l->chunks;
@@ -191,13 +191,14 @@ static bool try_size(unsigned slots, size_t region_bytes)
 {
     struct layout l;
     lay_out(&l, slots, region_bytes);
-    char *plan = vm_place(l.total, ONE_TABLE, l.base - l.ids_near);
-    if (!plan)
-        plan = place_below(&l);
-    if (!plan || !map_start(plan, &l))
-        return false;
-    set_up(plan, &l);
-    return true;
+    for (unsigned attempt = 0; attempt < PLACES; attempt++) {
+        char *plan = place(&l, attempt);
+        if (plan && map_start(plan, &l)) {
+            set_up(plan, &l);
+            return true;
+        }
+    }
+    return false;
 }
 
 /* With little to have, most of it must not go to slots; the caller sees that there are fewer than CPU numbers. */
@@ -219,11 +220,6 @@ bool space_init(unsigned slots, size_t region_bytes)
         if (try_size(slots, want) || (slots > FEW_SLOTS && try_size(FEW_SLOTS, want)))
             return true;
     return false;
-}
-
-bool space_commit(void *from, size_t bytes)
-{
-    return vm_commit(from, bytes);
 }
 
 /* ---- growing ---- */
@@ -282,7 +278,7 @@ bool space_reach(uint32_t units)
 
 size_t space_table_bytes(void)
 {
-    const struct space_table *const tables[] = {&space.slabs, &space.sheaves, &space.ids_table,
+    const struct space_table *const tables[] = {&space.slabs,       &space.sheaves,     &space.counters_rest, &space.ids_table,
                                                 &space.units_table, &space.dirty_table};
     size_t bytes = space.slots * ((1ul << SLOT_SHIFT) + COUNTER_BLOCK) + (space.region - (uintptr_t)space.counters);
     for (size_t i = 0; i < array_size(tables); i++)

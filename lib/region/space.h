@@ -5,11 +5,12 @@
  *   slabs     descriptors of slabs (slab/slab.h), those beyond the first
  *   dirty     a bit for each unit, those beyond the first
  *   units     struct unit for each unit (region/unit.h), those beyond the first
+ *   counters  those of caches from number COUNTER_GROUP up: for each group of caches 32 KiB for each slot
  *   ids       from base downwards, two bytes for each unit above base: the cache that its objects belong to, as an
  *             offset of words; 0 for all that is no slab, as is whatever lies below the region
  *   slots     from base, 64 KiB for each: its words (cache/slot.h); the constant sheaf lies among those of slot 0
  *   sheaves   where sheaves are cut from (cache/sheaf.h), those beyond the first
- *   counters  512 KiB for each slot, that of slot 0 last: struct of counters for each cache
+ *   counters  of the first group of caches: 32 KiB for each slot, that of slot 0 last
  *   orders    one byte for each 4 KiB from the start of sheaves to the end of the first ones: how large they are
  *   dirty     a bit for each of the first units: its pages may hold data
  *   chunks    a byte for each 32 MiB of the region: the arena that it belongs to (region/arena.h)
@@ -42,7 +43,8 @@
 #define WINDOW_UNITS     32u    /* units in 2 MiB: what one huge page, or one page of page tables, maps */
 #define CACHE_MAX        2048   /* caches, size classes of malloc and siblings (cache/node.h) included */
 #define COUNTER_STRIDE   256    /* bytes of counters for each cache in a slot's block */
-#define COUNTER_BLOCK    ((size_t)CACHE_MAX * COUNTER_STRIDE)
+#define COUNTER_GROUP    128u   /* caches in a block */
+#define COUNTER_BLOCK    ((size_t)COUNTER_GROUP * COUNTER_STRIDE)
 #define SHEAF_PAGE_SHIFT 12 /* sheaves are cut from pieces of 4 KiB, each of one order */
 
 struct unit;
@@ -68,7 +70,8 @@ struct space {
     char *sheaves_first;        /* above them, and as near */
     size_t sheaves_first_size;
     uint8_t *orders;
-    char *counters; /* the end of slot 0's: see space_counters() */
+    char *counters; /* the end of slot 0's of the first group: see space_counters() */
+    struct space_table counters_rest;
     uint16_t *ids;  /* behind that of the region's first unit */
     struct unit *units_first;
     uint64_t *dirty_first;
@@ -115,13 +118,18 @@ size_t space_table_bytes(void);
  */
 void space_tell_lowest(uintptr_t *word);
 
-/* Make a part of what is staged writable (os/vm.h); free of cost when nothing is. */
-bool space_commit(void *from, size_t bytes);
-
-/* Where a slot's counters lie. */
-static inline char *space_counters(unsigned slot)
+/* Where slot 0 has the counters of a cache; those of slot n lie n COUNTER_BLOCKs below. */
+static inline uintptr_t space_counters(unsigned number)
 {
-    return space.counters - (slot + 1) * COUNTER_BLOCK;
+    unsigned group = number / COUNTER_GROUP;
+    char *end = likely(!group) ? space.counters : space.counters_rest.start + group * space.slots * COUNTER_BLOCK;
+    return (uintptr_t)end - COUNTER_BLOCK + number % COUNTER_GROUP * COUNTER_STRIDE;
+}
+
+/* Let there be counters for the cache of that number. False: no memory. */
+static inline bool space_grow_counters(unsigned number)
+{
+    return space_grow(&space.counters_rest, number / COUNTER_GROUP * space.slots * COUNTER_BLOCK);
 }
 
 static inline uint16_t *unit_id(size_t unit)
