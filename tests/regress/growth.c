@@ -1,0 +1,208 @@
+/* The address space grows with the heap: its limits, what stands in its way, and what it gives back. */
+#define _GNU_SOURCE
+#include "../cases.h"
+#include "cache/kmem_cache.h"
+#include "region/arena.h"
+#include "sheaf/malloc.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#define MIB (1ul << 20)
+#define GIB (1ul << 30)
+
+static size_t mapped_bytes(void)
+{
+    char text[4096];
+    FILE *file = fopen("/proc/self/statm", "r");
+    must(file && fgets(text, sizeof(text), file));
+    fclose(file);
+    return strtoul(text, NULL, 10) * (size_t)sysconf(_SC_PAGESIZE);
+}
+
+static size_t resident_bytes(void)
+{
+    unsigned long size, resident;
+    FILE *file = fopen("/proc/self/statm", "r");
+    must(file && fscanf(file, "%lu %lu", &size, &resident) == 2);
+    fclose(file);
+    return resident * (size_t)sysconf(_SC_PAGESIZE);
+}
+
+/* From now on the process may map so much more. */
+static void limit_to(size_t more)
+{
+    struct rlimit limit;
+    must(!getrlimit(RLIMIT_AS, &limit));
+    limit.rlim_cur = mapped_bytes() + more;
+    must(!setrlimit(RLIMIT_AS, &limit));
+}
+
+static bool is_mapped(const void *p)
+{
+    unsigned char in;
+    return mincore((void *)((uintptr_t)p & ~4095ul), 1, &in) == 0;
+}
+
+static void *nothing(void *unused)
+{
+    return unused;
+}
+
+static size_t fill(void **list, size_t size)
+{
+    size_t bytes = 0;
+    *list = NULL;
+    for (void **p; (p = sheaf_malloc(size)); bytes += size) {
+        *p = *list;
+        *list = p;
+    }
+    must(errno == ENOMEM);
+    return bytes;
+}
+
+static void let_go(void *list)
+{
+    while (list) {
+        void *next = *(void **)list;
+        sheaf_free(list);
+        list = next;
+    }
+    sheaf_malloc_trim();
+}
+
+/* Of what the limit leaves, a program gets nearly all, of any size; and what it frees others can have. */
+static void limits_hold(void)
+{
+    static const size_t sizes[] = {100, 1000, 30000, 130000, 3 * MIB};
+    enum { LEFT = 256 };
+    must(sheaf_malloc(1));
+    limit_to(LEFT * MIB);
+    must(!sheaf_malloc((LEFT + 16) * MIB));
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(*sizes); i++) {
+        void *list;
+        size_t got = fill(&list, sizes[i]);
+        dprintf(1, "# %zu MiB of blocks of %zu\n", got / MIB, sizes[i]);
+        must(got > (LEFT - 40) * MIB && got < (LEFT + 16) * MIB);
+        let_go(list);
+    }
+    pthread_t thread;
+    pthread_attr_t attr;
+    must(!pthread_attr_init(&attr) && !pthread_attr_setstacksize(&attr, 128 * MIB));
+    must(!pthread_create(&thread, &attr, nothing, NULL) && !pthread_join(thread, NULL));
+}
+
+static void the_end_is_unmapped(void)
+{
+    must(sheaf_malloc(1));
+    size_t before = mapped_bytes();
+    char *low = sheaf_malloc(100 * MIB), *high = sheaf_malloc(200 * MIB);
+    low[0] = high[0] = high[200 * MIB - 1] = 1;
+    must(high > low && is_mapped(high + 199 * MIB));
+    sheaf_free(high);
+    sheaf_malloc_trim();
+    must(!is_mapped(high + 199 * MIB) && is_mapped(low));
+    char *again = sheaf_calloc(200, MIB); /* mapped anew, and zero */
+    must(again && !again[0] && !again[200 * MIB - 1]);
+    sheaf_free(again);
+    sheaf_free(low);
+    sheaf_malloc_trim();
+    must(mapped_bytes() < before + 70 * MIB);
+}
+
+/* What other people have mapped where we would grow stays theirs, and we go on behind it. */
+static void others_in_the_way(void)
+{
+    enum { PIECES = 40, BLOCKS = 400 };
+    static char *pieces[PIECES];
+    must(sheaf_malloc(1));
+    for (size_t i = 0; i < PIECES; i++) {
+        char *at = (char *)space.region + 12 * MIB + i * 37 * MIB + i * i * 4096;
+        pieces[i] = mmap(at, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+        must(pieces[i] == at);
+        memset(pieces[i], (int)i + 1, 8192);
+    }
+    for (size_t i = 0; i < BLOCKS; i++) {
+        char *large = sheaf_malloc(MIB), *small[10];
+        must(large);
+        memset(large, 0xff, MIB);
+        for (size_t k = 0; k < 10; k++) {
+            must((small[k] = sheaf_malloc(8000)));
+            memset(small[k], 0xff, 8000);
+        }
+        sheaf_free(small[i % 10]);
+        if (i % 3 == 0)
+            sheaf_free(large);
+    }
+    for (size_t i = 0; i < PIECES; i++)
+        for (size_t k = 0; k < 8192; k++)
+            must(pieces[i][k] == (char)(i + 1));
+    sheaf_malloc_trim();
+    for (size_t i = 0; i < PIECES; i++)
+        must(pieces[i][8191] == (char)(i + 1));
+}
+
+/* Units past those whose structs lie in the hub: slabs there are found by the fast path, too. */
+static void past_the_first_units(void)
+{
+    enum { N = 20000 };
+    static char *block[N];
+    must(sheaf_malloc(1));
+    char *large = sheaf_malloc(3 * GIB);
+    must(large && space.unit_count > UNITS_FIRST);
+    large[3 * GIB - 1] = 1;
+    size_t beyond = 0;
+    for (size_t i = 0; i < N; i++) {
+        must((block[i] = sheaf_malloc(5000)));
+        block[i][0] = block[i][4999] = (char)i;
+        beyond += unit_of(block[i]) > UNITS_FIRST;
+    }
+    must(beyond > N / 4);
+    for (size_t i = 0; i < N; i++) {
+        must(block[i][4999] == (char)i && sheaf_malloc_usable_size(block[i]) >= 5000);
+        sheaf_free(block[i]);
+    }
+    must(sheaf_malloc_usable_size(large) == 3 * GIB);
+    must((large = sheaf_realloc(large, 5 * GIB)) && large[3 * GIB - 1] == 1);
+    sheaf_free(large);
+    sheaf_malloc_trim();
+    for (size_t i = CACHE_FIRST; i < cache_top; i++)
+        if (cache_in_use(&caches[i]))
+            cache_check(&caches[i]);
+}
+
+/* Address space is not what runs out. */
+static void more_than_the_machine_has(void)
+{
+    size_t all = 100 * (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE), size = 64 * MIB;
+    void *list = NULL;
+    must(sheaf_malloc(1));
+    size_t before = resident_bytes(), count = all / size < 40000 ? all / size : 40000;
+    for (size_t i = 0; i < count; i++) {
+        void **p = sheaf_malloc(size);
+        must(p);
+        if (i % 100 == 0) {
+            *p = list;
+            list = p;
+        }
+    }
+    size_t cost = resident_bytes() - before;
+    dprintf(1, "# %zu blocks of 64 MiB cost %zu KiB\n", count, cost / 1024);
+    must(cost < count / 100 * 4096 + count * 4096 + 16 * MIB); /* what was touched, and a page of structs each */
+}
+
+static const struct test_case cases[] = {
+    {"limits-hold", limits_hold},
+    {"the-end-is-unmapped", the_end_is_unmapped},
+    {"others-in-the-way", others_in_the_way},
+    {"past-the-first-units", past_the_first_units},
+    {"more-than-the-machine-has", more_than_the_machine_has},
+};
+
+int main(int argc, char **argv)
+{
+    return run_cases(argc, argv, cases, sizeof(cases) / sizeof(cases[0]));
+}
