@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "malloc/malloc.h"
 #include "malloc/classes.h"
+#include "malloc/large.h"
 #include "cache/node.h"
 #include "cache/stash.h"
 #include "os/vm.h"
@@ -68,8 +69,11 @@ sheaf_export int mallopt(int parameter, int value)
         return 1;
     case M_MXFAST:
         return value >= 0 && value <= 160;
-    case M_TOP_PAD:
     case M_MMAP_THRESHOLD:
+        if (value >= 0)
+            large_threshold = (size_t)value;
+        return 1;
+    case M_TOP_PAD:
     case M_MMAP_MAX:
     case M_CHECK_ACTION:
     case M_PERTURB:

@@ -13,7 +13,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define REMAP_UNITS 16 /* from 1 MiB up, moving pages is cheaper than copying them */
+#define REMAP_UNITS 16           /* from 1 MiB up, moving pages is cheaper than copying them */
+#define ZERO_MOST   (32ul << 20) /* beyond, fresh pages are better than zeroed ones: little of them may be used */
+
+size_t large_threshold = SIZE_MAX;
 
 static bool units_for(size_t n, uint32_t *units)
 {
@@ -29,6 +32,10 @@ static void zero_dirty(uint32_t unit, size_t n)
     char *at = unit_address(unit);
     if (sheaf_config.harden.zero_alloc) /* what the last page or unit has beyond n, too */
         n = large_size(at);
+    if (n > ZERO_MOST && vm_discard(at, n & ~(space.page_size - 1))) {
+        memset(at + (n & ~(space.page_size - 1)), 0, n & (space.page_size - 1));
+        return;
+    }
     for (size_t done = 0; done < n; done += UNIT_SIZE, unit++) {
         size_t part = n - done < UNIT_SIZE ? n - done : UNIT_SIZE;
         if (!region_unit_clean(unit))
@@ -63,6 +70,12 @@ static void *guarded_run(size_t n, size_t align, bool zero)
     return p;
 }
 
+/* Whether that could make room for n bytes: not for what is more than all that is not in large blocks. */
+static bool worth_trimming(size_t n)
+{
+    return n >> UNIT_SHIFT <= read_once(region_stats.slab_units) + read_once(region_stats.warm_units);
+}
+
 /* When the region is full, and there is no room outside, everything that only lies in sheaves is given back, once. */
 void *large_plain_alloc(size_t n, size_t align, bool zero)
 {
@@ -72,12 +85,14 @@ void *large_plain_alloc(size_t n, size_t align, bool zero)
     n += !n; /* a block of its own all the same */
     zero |= sheaf_config.harden.zero_alloc;
     cache_decay(slot_current());
-    void *p = sheaf_config.harden.guard ? guarded_run(n, align, zero) : NULL;
+    void *p = sheaf_config.harden.guard    ? guarded_run(n, align, zero)
+              : unlikely(n >= large_threshold) ? outside_alloc(n, align)
+                                               : NULL;
     if (!p)
         p = plain_run(n, align, zero);
     if (!p)
         p = outside_alloc(n, align);
-    return p || !units_for(n, &units) || !cache_trim_all() ? p : plain_run(n, align, zero);
+    return p || !units_for(n, &units) || !worth_trimming(n) || !cache_trim_all() ? p : plain_run(n, align, zero);
 }
 
 static void release(void *p)

@@ -312,6 +312,14 @@ static void *move(void *p, size_t old, size_t n)
     return to;
 }
 
+static void *resize_outside(void *p, size_t old, size_t n)
+{
+    if (n <= old && n > old / 2)
+        return p;
+    void *to = n > CLASS_MOST && likely(!fail_large) ? outside_resize(p, n) : NULL;
+    return to ? to : move(p, old, n);
+}
+
 void *malloc_resize(void *p, size_t n)
 {
     size_t old = malloc_size(p, "realloc of");
@@ -326,7 +334,7 @@ void *malloc_resize(void *p, size_t n)
                                                                                                     : move(p, old, n);
     }
     if (unit >= space.unit_count)
-        return n <= old && n > old / 2 ? p : move(p, old, n);
+        return resize_outside(p, old, n);
     if (n <= CLASS_MOST)
         return move(p, old, n);
     void *to = n > old && large_fails(n) ? NULL : large_resize(p, n);

@@ -148,6 +148,13 @@ void vm_advise_huge(void *addr, size_t size, bool huge)
     sys_call3(SYS_madvise, (long)addr, (long)size, huge ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
 }
 
+bool vm_resize(void *at, size_t old, size_t size, void *to)
+{
+    int flags = to ? MREMAP_MAYMOVE | MREMAP_FIXED : 0;
+    long ret = sys_call(SYS_mremap, (long)at, (long)old, (long)size, flags, (long)to, 0);
+    return ret == (long)(to ? to : at);
+}
+
 bool vm_move(void *from, void *to, size_t size)
 {
     long ret = sys_call(SYS_mremap, (long)from, (long)size, (long)size,

@@ -40,6 +40,12 @@ void *vm_map(size_t size, size_t align);
 void *vm_map_staged(size_t size, size_t align);
 bool vm_unmap(void *addr, size_t size);
 
+/*
+ * Make a mapping of `old` bytes longer or shorter: where it stands, or by moving it over another one of `size` bytes.
+ * False: nothing happened.
+ */
+bool vm_resize(void *at, size_t old, size_t size, void *to);
+
 /* Give the pages back; they read as zero afterwards. False: the system refused, the contents still stand. */
 bool vm_discard(void *addr, size_t size);
 

@@ -3,69 +3,119 @@
 #include "os/vm.h"
 
 /*
- * Entries are claimed and given up by compare-and-swap; a reader can only be interested in a block that its caller
- * owns, so an entry that changes meanwhile is not the one. No lock: this is also the way around the region's lock.
+ * A table by address with open addressing. Entries are claimed and given up by compare-and-swap; a reader can only be
+ * interested in a block that its caller owns, so an entry that changes meanwhile is not the one. An entry that was used
+ * once never becomes one that was not, so that a search does not end before what was put behind it.
  */
-static _Atomic size_t bytes;
-static _Atomic uint32_t top; /* entries above were never used */
+enum { NEVER = 0, BUSY = 1, USED = 2 };
 
-static struct outside *claim(void)
+static _Atomic size_t bytes;
+
+static uint32_t hash(uintptr_t start)
 {
-    for (uint32_t i = 0; i < OUTSIDE_MAX; i++) {
+    return (uint32_t)((start >> 12) * 0x9e3779b97f4a7c15ull >> 32) & (OUTSIDE_MAX - 1);
+}
+
+static bool add(uintptr_t start, size_t size)
+{
+    for (uint32_t i = hash(start), n = 0; n < OUTSIDE_MAX / 2; i = (i + 1) & (OUTSIDE_MAX - 1), n++) {
         struct outside *entry = &space.outside[i];
-        uintptr_t none = 0;
-        if (!atomic_compare_exchange_strong(&entry->start, &none, 1))
+        uintptr_t seen = atomic_load_explicit(&entry->start, memory_order_relaxed);
+        if ((seen != NEVER && seen != USED) || !atomic_compare_exchange_strong(&entry->start, &seen, BUSY))
             continue;
-        uint32_t seen = atomic_load(&top);
-        while (seen <= i && !atomic_compare_exchange_weak(&top, &seen, i + 1)) {
-        }
-        return entry;
+        atomic_store(&entry->size, size);
+        atomic_store(&entry->start, start);
+        atomic_fetch_add(&bytes, size);
+        return true;
+    }
+    return false;
+}
+
+static struct outside *find(const void *p)
+{
+    uint32_t i = hash((uintptr_t)p), n = (uintptr_t)p > USED ? OUTSIDE_MAX / 2 : 0;
+    for (; n; i = (i + 1) & (OUTSIDE_MAX - 1), n--) {
+        uintptr_t start = atomic_load_explicit(&space.outside[i].start, memory_order_relaxed);
+        if (start == (uintptr_t)p)
+            return &space.outside[i];
+        if (start == NEVER)
+            break;
     }
     return NULL;
+}
+
+/* The exchange decides between two threads that free the same block: the second one sees no block. */
+static struct outside *take(const void *p)
+{
+    struct outside *entry = find(p);
+    uintptr_t start = (uintptr_t)p;
+    return entry && atomic_compare_exchange_strong(&entry->start, &start, BUSY) ? entry : NULL;
+}
+
+static void give_up(struct outside *entry)
+{
+    atomic_fetch_sub(&bytes, atomic_load(&entry->size));
+    atomic_store(&entry->start, USED);
+}
+
+/* When even munmap is refused (too many mappings), let at least the pages go. */
+static void unmap(void *p, size_t size)
+{
+    if (!vm_unmap(p, size))
+        vm_discard(p, size);
 }
 
 void *outside_alloc(size_t size, size_t align)
 {
     size = round_up(size, space.page_size);
-    struct outside *entry = claim();
-    if (!entry)
-        return NULL;
     void *p = vm_map(size, align);
-    atomic_store(&entry->size, size);
-    atomic_store(&entry->start, (uintptr_t)p);
-    if (p)
-        atomic_fetch_add(&bytes, size);
-    return p;
+    if (!p || add((uintptr_t)p, size))
+        return p;
+    unmap(p, size);
+    return NULL;
 }
 
-static struct outside *find(const void *p)
+void *outside_resize(void *p, size_t size)
 {
-    uint32_t n = atomic_load(&top);
-    for (uint32_t i = 0; i < n; i++)
-        if (atomic_load_explicit(&space.outside[i].start, memory_order_relaxed) == (uintptr_t)p)
-            return &space.outside[i];
-    return NULL;
+    struct outside *entry = take(p);
+    size = round_up(size, space.page_size);
+    if (!entry)
+        return NULL;
+    size_t old = atomic_load(&entry->size);
+    void *place = vm_resize(p, old, size, NULL) ? p : vm_map(size, 1);
+    if (place && place != p && !add((uintptr_t)place, size)) {
+        unmap(place, size);
+        place = NULL;
+    }
+    if (place && place != p && vm_resize(p, old, size, place)) {
+        give_up(entry);
+        return place;
+    }
+    if (place && place != p) {
+        outside_free(place);
+        place = NULL;
+    }
+    if (place)
+        atomic_fetch_add(&bytes, size - old);
+    if (place)
+        atomic_store(&entry->size, size);
+    atomic_store(&entry->start, (uintptr_t)p);
+    return place;
 }
 
 size_t outside_size(const void *p)
 {
-    struct outside *entry = (uintptr_t)p > 1 ? find(p) : NULL;
+    struct outside *entry = find(p);
     return entry ? atomic_load(&entry->size) : 0;
 }
 
-/* The exchange decides between two threads that free the same block: the second one sees no block. */
 bool outside_free(void *p)
 {
-    struct outside *entry = (uintptr_t)p > 1 ? find(p) : NULL;
-    uintptr_t start = (uintptr_t)p;
-    if (!entry || !atomic_compare_exchange_strong(&entry->start, &start, 1))
+    struct outside *entry = take(p);
+    if (!entry)
         return false;
-    size_t size = atomic_load(&entry->size);
-    /* When even munmap is refused (too many mappings), let at least the pages go. */
-    if (!vm_unmap(p, size))
-        vm_discard(p, size);
-    atomic_fetch_sub(&bytes, size);
-    atomic_store(&entry->start, 0);
+    unmap(p, atomic_load(&entry->size));
+    give_up(entry);
     return true;
 }
 

@@ -1,21 +1,26 @@
 /*
- * Blocks that did not fit into the region, or were wanted while its lock was out of reach: mappings of their own,
- * kept in a small table that is only looked into for pointers outside the region.
+ * Blocks with mappings of their own, outside the region: where it has no room, where its lock is held below a signal
+ * handler, and blocks of the size that the user chose for it (M_MMAP_THRESHOLD). They go back to the system when they
+ * are freed. All functions are safe in signal handlers and take no lock.
  */
 #ifndef SHEAF_REGION_OUTSIDE_H
 #define SHEAF_REGION_OUTSIDE_H
 
 #include "os/compiler.h"
 
-#define OUTSIDE_MAX 4096
+/* Twice as many as a process may have mappings by default (vm.max_map_count). A power of two. */
+#define OUTSIDE_MAX (1u << 17)
 
 struct outside {
-    _Atomic uintptr_t start; /* 0: entry free. 1: being filled */
+    _Atomic uintptr_t start; /* 0: never used. 1: being filled or emptied. 2: was used */
     _Atomic size_t size;     /* bytes mapped */
 };
 
 /* NULL: no memory, or the table is full. The block is zeroed. */
 void *outside_alloc(size_t size, size_t align);
+
+/* Longer or shorter, moved if it must be, as mremap() does it. NULL: no memory, the block stands. */
+void *outside_resize(void *p, size_t size);
 
 /* Bytes that the block may use, 0 when `p` is not the start of one. */
 size_t outside_size(const void *p);

@@ -2,7 +2,9 @@
 #define _GNU_SOURCE
 #include "../cases.h"
 #include "cache/kmem_cache.h"
+#include "malloc/large.h"
 #include "region/arena.h"
+#include "region/outside.h"
 #include "sheaf/malloc.h"
 
 #include <pthread.h>
@@ -194,11 +196,38 @@ static void more_than_the_machine_has(void)
     must(cost < count / 100 * 4096 + count * 4096 + 16 * MIB); /* what was touched, and a page of structs each */
 }
 
+/* Blocks of the size that the user chose for it have mappings of their own: found, moved and given back by address. */
+static void mappings_of_their_own(void)
+{
+    enum { N = 20000, EACH = 200000 };
+    static char *block[N];
+    must(sheaf_malloc(1));
+    size_t before = mapped_bytes();
+    large_threshold = 128 << 10;
+    for (size_t i = 0; i < N; i++) {
+        must((block[i] = sheaf_malloc(EACH)) && unit_of(block[i]) >= space.unit_count);
+        memcpy(block[i], &i, sizeof(i));
+    }
+    for (size_t i = 0; i < N; i += 3) {
+        size_t n = i % 2 ? EACH * 5 : EACH / 4;
+        must((block[i] = sheaf_realloc(block[i], n)) && sheaf_malloc_usable_size(block[i]) >= n);
+    }
+    for (size_t k = 0; k < N; k++) {
+        size_t i = k * 7919 % N, held;
+        memcpy(&held, block[i], sizeof(held));
+        must(held == i);
+        sheaf_free(block[i]);
+        must(!outside_size(block[i]) && !outside_free(block[i]));
+    }
+    must(!outside_bytes() && mapped_bytes() < before + 32 * MIB);
+}
+
 static const struct test_case cases[] = {
     {"limits-hold", limits_hold},
     {"the-end-is-unmapped", the_end_is_unmapped},
     {"others-in-the-way", others_in_the_way},
     {"past-the-first-units", past_the_first_units},
+    {"mappings-of-their-own", mappings_of_their_own},
     {"more-than-the-machine-has", more_than_the_machine_has},
 };
 
