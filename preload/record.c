@@ -210,7 +210,7 @@ static bool map_file(void)
 static void publish_process(void)
 {
     uint64_t *values = (uint64_t *)(void *)at(PROCESS_AT);
-    write_once(values[VALUE_region_bytes], (uint64_t)space.unit_count << UNIT_SHIFT);
+    write_once(values[VALUE_region_bytes], (uint64_t)region_mapped() << UNIT_SHIFT);
     write_once(values[VALUE_slab_bytes], region_stats.slab_units << UNIT_SHIFT);
     struct large_totals large = large_totals();
     write_once(values[VALUE_large_bytes], large.bytes);

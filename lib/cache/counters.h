@@ -27,8 +27,8 @@ enum process_value {
 };
 
 /*
- * Where slots count: in the record file, upwards from here, RECORD_BLOCK bytes for each, or in the space (0). One word
- * tells which, because it changes while other threads count.
+ * Where slots count: in the record file, upwards from here, RECORD_BLOCK bytes for each, or in the space (0). One
+ * word tells which, because it changes while other threads count.
  */
 extern hidden uintptr_t counters_file;
 #define RECORD_BLOCK ((size_t)CACHE_MAX * COUNTER_STRIDE)

@@ -15,8 +15,9 @@ static noinline_cold bool refuse(void)
 {
     static _Atomic bool told;
     struct message m = {.length = 0};
-    message_text(&m, "sheaf: debugging needs as much address space again as the region has, 1 GiB at least, and it is not "
-                     "granted; nothing is debugged. Set SHEAF_REGION=256M or less, or raise `ulimit -v`");
+    message_text(
+        &m, "sheaf: debugging needs as much address space again as the region has, 1 GiB at least, and it is not "
+            "granted; nothing is debugged. Set SHEAF_REGION=256M or less, or raise `ulimit -v`");
     if (!atomic_exchange(&told, true))
         message_write(&m);
     return false;

@@ -62,8 +62,7 @@ static char *piece_at(uint64_t piece)
 /* The first ones always are. */
 static bool piece_usable(const char *start)
 {
-    return start >= space.sheaves_first ||
-           space_grow(&space.sheaves, (size_t)(start - space.sheaves.start) + PIECE);
+    return start >= space.sheaves_first || space_grow(&space.sheaves, (size_t)(start - space.sheaves.start) + PIECE);
 }
 
 /* Cut a piece of 4 KiB; one sheaf for the caller, the rest for the pool. What cannot be had is not used up. */

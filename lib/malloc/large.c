@@ -85,7 +85,7 @@ void *large_plain_alloc(size_t n, size_t align, bool zero)
     n += !n; /* a block of its own all the same */
     zero |= sheaf_config.harden.zero_alloc;
     cache_decay(slot_current());
-    void *p = sheaf_config.harden.guard    ? guarded_run(n, align, zero)
+    void *p = sheaf_config.harden.guard        ? guarded_run(n, align, zero)
               : unlikely(n >= large_threshold) ? outside_alloc(n, align)
                                                : NULL;
     if (!p)
@@ -130,7 +130,7 @@ static void forget_contents(char *p, size_t from, size_t to)
 static noinline_cold void free_hardened(void *p)
 {
     size_t open = unit_at(unit_of(p))->guarded ? guarded_size(unit_at(unit_of(p)))
-                                                  : (size_t)unit_at(unit_of(p))->length << UNIT_SHIFT;
+                                               : (size_t)unit_at(unit_of(p))->length << UNIT_SHIFT;
     bool waits = may_wait(p, open);
     if (waits || sheaf_config.harden.zero_free)
         forget_contents(p, 0, open);

@@ -11,7 +11,8 @@ void *large_alloc(size_t n, size_t align, bool zero);
  */
 void large_free(void *p);
 
-/* Blocks of so many bytes or more, which the user chose (M_MMAP_THRESHOLD), have mappings of their own (region/outside.h). */
+/* Blocks of so many bytes or more, which the user chose (M_MMAP_THRESHOLD), have mappings of their own
+ * (region/outside.h). */
 extern hidden size_t large_threshold;
 
 /* Longer or shorter, moved if it must be; NULL: no memory, the block stands. */

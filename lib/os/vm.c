@@ -70,7 +70,8 @@ static void *map_aligned(size_t size, size_t align, int prot)
     return start;
 }
 
-/* A kernel that does not know the flag takes the address for a hint, and says by another one that the place is taken. */
+/* A kernel that does not know the flag takes the address for a hint, and says by another one that the place is taken.
+ */
 static enum vm_extent extend(void *at, size_t size, int prot)
 {
     long ret = sys_call(SYS_mmap, (long)at, (long)size, prot, MAP_FLAGS | MAP_FIXED_NOREPLACE, -1, 0);

@@ -8,7 +8,8 @@
 #include "os/compiler.h"
 
 extern hidden _Atomic uint64_t vm_failures; /* calls that failed and were survived */
-extern hidden bool vm_staged; /* some of what may be staged is not writable yet: vm_commit() must precede each write */
+extern hidden bool
+    vm_staged; /* some of what may be staged is not writable yet: vm_commit() must precede each write */
 
 /* Bytes in a page of the running kernel. */
 size_t vm_page_size(void);

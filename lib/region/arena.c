@@ -13,11 +13,17 @@
 #define HOPS       24    /* over other people's mappings, each twice as far as the last */
 #define HOP_FIRST  1024u /* units: 64 MiB */
 
-static uint32_t dealt; /* the end of all chunks that were ever dealt out */
+static uint32_t dealt;  /* the end of all chunks that were ever dealt out */
+static uint32_t mapped; /* units */
 
 uint32_t arenas_end(void)
 {
     return read_once(dealt);
+}
+
+uint32_t arenas_mapped(void)
+{
+    return read_once(mapped);
 }
 
 /* Units that the arena ever had, but those that were unmapped at its end. */
@@ -155,6 +161,7 @@ static enum vm_extent map_to(struct arena *arena, uint32_t to)
     else if (unlikely(numa.count > 1) && arena->slabs)
         numa_place(unit_address(arena->mapped), bytes, arena->node);
     huge_mapped(arena, arena->mapped, to);
+    write_once(mapped, mapped + to - arena->mapped);
     arena->mapped = to;
     return done;
 }
@@ -221,8 +228,8 @@ static bool next_stretch(struct arena *arena, uint64_t units, uint32_t hop)
 }
 
 /*
- * Let `units` aligned ones fit at the frontier, in this stretch, made longer where it can be, or in another one. Where
- * somebody else has mapped something in our way, ever further behind it.
+ * Let `units` aligned ones fit at the frontier, in this stretch, made longer where it can be, or in another one.
+ * Where somebody else has mapped something in our way, ever further behind it.
  */
 static bool make_room(struct arena *arena, uint32_t units, uint32_t align)
 {
@@ -255,7 +262,7 @@ void arena_init(struct arena *arena, unsigned index, bool slabs, unsigned node)
         return;
     deal(arena, space.units_start);
     arena->end = dealt;
-    arena->mapped = space.units_start < dealt ? space.units_start : dealt;
+    arena->mapped = mapped = space.units_start < dealt ? space.units_start : dealt;
     if (unlikely(numa.interleave))
         numa_interleave(unit_address(0), (size_t)arena->mapped << UNIT_SHIFT);
     else if (unlikely(numa.count > 1))
@@ -273,6 +280,7 @@ void arena_trim(struct arena *arena)
     uint32_t run = end - length, stamp = unit_at(run)->stamp;
     arena_unlink(arena, run);
     huge_unmapped(from, arena->mapped);
+    write_once(mapped, mapped - (arena->mapped - from));
     arena->mapped = arena->frontier = from;
     if (from > run) {
         unit_at(run)->stamp = stamp;

@@ -39,6 +39,9 @@ static inline unsigned arena_index(uint32_t unit)
     return space.chunks[unit >> space.chunk_shift] - 1u;
 }
 
+/* Units of all arenas that have memory mapped. */
+uint32_t arenas_mapped(void);
+
 /* The end of all chunks that were ever dealt out. */
 uint32_t arenas_end(void);
 

@@ -31,8 +31,8 @@ static inline uint32_t guard_from(uint32_t unit)
 }
 
 /*
- * Close the guards of a node's slabs that lie in [start, frontier), the stretch that its arena grows in. No lock held;
- * safe in signal handlers.
+ * Close the guards of a node's slabs that lie in [start, frontier), the stretch that its arena grows in. No lock
+ * held; safe in signal handlers.
  */
 void guard_close(unsigned node, uint32_t start, uint32_t frontier);
 

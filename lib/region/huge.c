@@ -11,7 +11,7 @@
 #define SMALL_NS    1000u /* what a fault of a small page costs at least: 1000 to 1600 here */
 #define SKIP_MOST   64u   /* windows */
 
-static _Atomic int asking; /* 0: not yet, 1: for all that slabs grow into, -1: never */
+static _Atomic int asking;                  /* 0: not yet, 1: for all that slabs grow into, -1: never */
 static _Atomic uint32_t plain, huge;        /* windows advised against; windows that huge pages are asked for */
 static _Atomic uint32_t skip_from, skip_to; /* units that are to get small pages when they are mapped */
 

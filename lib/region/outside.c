@@ -4,8 +4,8 @@
 
 /*
  * A table by address with open addressing. Entries are claimed and given up by compare-and-swap; a reader can only be
- * interested in a block that its caller owns, so an entry that changes meanwhile is not the one. An entry that was used
- * once never becomes one that was not, so that a search does not end before what was put behind it.
+ * interested in a block that its caller owns, so an entry that changes meanwhile is not the one. An entry that was
+ * used once never becomes one that was not, so that a search does not end before what was put behind it.
  */
 enum { NEVER = 0, BUSY = 1, USED = 2 };
 

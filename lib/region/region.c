@@ -60,6 +60,11 @@ unsigned region_node(uint32_t unit)
     return index >= ARENA_COUNT ? index - ARENA_COUNT + 1 : 0;
 }
 
+uint32_t region_mapped(void)
+{
+    return arenas_mapped();
+}
+
 uint32_t region_end(void)
 {
     return arenas_end();

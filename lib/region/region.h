@@ -62,6 +62,9 @@ void region_purge_older(uint32_t ms);
 /* So many bytes stay resident though free, from now on. */
 void region_keep(size_t bytes);
 
+/* Units of address space that are mapped. */
+uint32_t region_mapped(void);
+
 /* The end of all units that were ever in use, or close to it; only grows. */
 uint32_t region_end(void);
 

@@ -7,14 +7,15 @@
 
 #define REGION_ALIGN    ((size_t)WINDOW_UNITS << UNIT_SHIFT)
 #define REGION_SMALLEST (8ul << 20)
-#define REGION_USUAL    (8ul << 40) /* 300 times the memory of a machine with 24 GiB; a quarter of what is left of 47 bits */
-#define REGION_LARGEST  (32ul << 40)
-#define REGION_START    (8ul << 20) /* mapped at once, or else: */
-#define REGION_LEAST    (2ul << 20)
-#define CHUNK_SHIFT     9u /* 32 MiB */
-#define CHUNKS_LEAST    64 /* in a small region chunks are smaller */
-#define FEW_SLOTS       8
-#define SLOTS_SHARE     8 /* slots take at most such a part of the process's limit, or there are few */
+#define REGION_USUAL                                                                                                 \
+    (8ul << 40) /* 300 times the memory of a machine with 24 GiB; a quarter of what is left of 47 bits */
+#define REGION_LARGEST (32ul << 40)
+#define REGION_START   (8ul << 20) /* mapped at once, or else: */
+#define REGION_LEAST   (2ul << 20)
+#define CHUNK_SHIFT    9u /* 32 MiB */
+#define CHUNKS_LEAST   64 /* in a small region chunks are smaller */
+#define FEW_SLOTS      8
+#define SLOTS_SHARE    8 /* slots take at most such a part of the process's limit, or there are few */
 
 /*
  * Descriptors of slabs, in lines of 64 bytes: 17 for a slab of 8-byte objects, 9, 5, 4, 3, 2 for larger ones. They
@@ -27,7 +28,7 @@
 struct lock_group locks_first;
 struct space space;
 
-#define WINDOW        (2ul << 20)   /* what one page of page tables maps */
+#define WINDOW        (2ul << 20) /* what one page of page tables maps */
 #define HUB_COUNTERS  8           /* slots whose counters lie in the hub */
 #define SLABS_FIRST   (128ul << 10)
 #define SHEAVES_FIRST (256ul << 10)
@@ -47,8 +48,9 @@ static size_t take(size_t *at, size_t bytes)
 
 /* Offsets from the start of the plan. */
 struct layout {
-    size_t slabs, slabs_size, outside, dirty_rest, units_rest, counters_rest, counters_size, ids_near, base, sheaves, sheaves_size, counters_low,
-        counters, orders, dirty, chunks, slabs_first, sheaves_first, units, region, shadow, total;
+    size_t slabs, slabs_size, outside, dirty_rest, units_rest, counters_rest, counters_size, ids_near, base, sheaves,
+        sheaves_size, counters_low, counters, orders, dirty, chunks, slabs_first, sheaves_first, units, region,
+        shadow, total;
     unsigned slots, chunk_shift;
     uint32_t unit_most, units_start;
 };
@@ -80,7 +82,8 @@ static void lay_out(struct layout *l, unsigned slots, size_t region_bytes)
 {
     l->slots = slots;
     l->unit_most = (uint32_t)(region_bytes >> UNIT_SHIFT);
-    for (l->chunk_shift = CHUNK_SHIFT; WINDOW_UNITS >> l->chunk_shift == 0 && l->unit_most >> l->chunk_shift < CHUNKS_LEAST;)
+    for (l->chunk_shift = CHUNK_SHIFT;
+         WINDOW_UNITS >> l->chunk_shift == 0 && l->unit_most >> l->chunk_shift < CHUNKS_LEAST;)
         l->chunk_shift--;
     size_t sheaves = region_bytes / 64;
     sheaves = sheaves < (1ul << 20) ? 1ul << 20 : sheaves > SHEAVES_MOST ? SHEAVES_MOST : sheaves;
@@ -278,8 +281,8 @@ bool space_reach(uint32_t units)
 
 size_t space_table_bytes(void)
 {
-    const struct space_table *const tables[] = {&space.slabs,       &space.sheaves,     &space.counters_rest, &space.ids_table,
-                                                &space.units_table, &space.dirty_table};
+    const struct space_table *const tables[] = {&space.slabs,     &space.sheaves,     &space.counters_rest,
+                                                &space.ids_table, &space.units_table, &space.dirty_table};
     size_t bytes = space.slots * ((1ul << SLOT_SHIFT) + COUNTER_BLOCK) + (space.region - (uintptr_t)space.counters);
     for (size_t i = 0; i < array_size(tables); i++)
         bytes += atomic_load_explicit(&tables[i]->mapped, memory_order_relaxed);

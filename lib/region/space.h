@@ -72,7 +72,7 @@ struct space {
     uint8_t *orders;
     char *counters; /* the end of slot 0's of the first group: see space_counters() */
     struct space_table counters_rest;
-    uint16_t *ids;  /* behind that of the region's first unit */
+    uint16_t *ids; /* behind that of the region's first unit */
     struct unit *units_first;
     uint64_t *dirty_first;
     uint8_t *chunks;      /* one more than the arena's index; 0: nobody's */
@@ -94,9 +94,9 @@ struct space {
 extern hidden struct space space;
 
 /*
- * Choose a place and map what is needed at once. `region_bytes` is the most that the region may grow to, 0 for as much
- * as the address space has room for. Where the process is limited there are fewer slots than were asked for. False:
- * the system grants not even a small one.
+ * Choose a place and map what is needed at once. `region_bytes` is the most that the region may grow to, 0 for as
+ * much as the address space has room for. Where the process is limited there are fewer slots than were asked for.
+ * False: the system grants not even a small one.
  */
 bool space_init(unsigned slots, size_t region_bytes);
 

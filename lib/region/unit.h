@@ -2,9 +2,9 @@
  * What is known of each unit of the region, in a table beside it.
  *
  * Invariants, under the region's lock:
- * - Units form runs, each in one arena's chunks (region/arena.h). `length` and `kind` stand in the first unit of a run; the last unit of a free run repeats the
- *   length with kind UNIT_TAIL. All other units have kind UNIT_INSIDE: so the kind of a unit tells whether a
- *   pointer to it can be freed, without searching for the head.
+ * - Units form runs, each in one arena's chunks (region/arena.h). `length` and `kind` stand in the first unit of a
+ * run; the last unit of a free run repeats the length with kind UNIT_TAIL. All other units have kind UNIT_INSIDE: so
+ * the kind of a unit tells whether a pointer to it can be freed, without searching for the head.
  * - No two free runs of an arena touch: they are joined when freed. The unit below an arena's frontier may be the
  *   tail of a free run. All units at and above the frontier, in the stretch that the arena grows in, are UNIT_INSIDE.
  * - A free run is in the bin of its length; if any of its units is dirty it is also in the list by age.

@@ -196,7 +196,8 @@ static void more_than_the_machine_has(void)
     must(cost < count / 100 * 4096 + count * 4096 + 16 * MIB); /* what was touched, and a page of structs each */
 }
 
-/* Blocks of the size that the user chose for it have mappings of their own: found, moved and given back by address. */
+/* Blocks of the size that the user chose for it have mappings of their own: found, moved and given back by address.
+ */
 static void mappings_of_their_own(void)
 {
     enum { N = 20000, EACH = 200000 };
