@@ -1,5 +1,6 @@
 #include "cache/decay.h"
 #include "cache/kmem_cache.h"
+#include "cache/limit.h"
 #include "cache/node.h"
 #include "cache/quarantine.h"
 #include "cache/rcu.h"
@@ -207,7 +208,10 @@ void cache_decay(unsigned slot)
     uint64_t *calls = &slot_head(slot)->slow_calls;
     uint64_t n = read_once(*calls) + 1;
     write_once(*calls, n);
-    if (likely(n % LOOK_EVERY) || !sheaf_config.decay_ms)
+    if (likely(n % LOOK_EVERY))
+        return;
+    limit_look(read_once(region_stats.slab_units) + read_once(region_stats.large_units));
+    if (!sheaf_config.decay_ms)
         return;
     enum why why = aged() ? AGED : grown() ? GROWN : churned(slot) ? CHURNED : NOT_YET;
     if (why == NOT_YET)

@@ -40,6 +40,7 @@ static void budget_init(void)
 {
     if (sheaf_config.slot_budget)
         return;
+    sheaf_config.slot_budget_by_memory = true;
     size_t share = vm_machine_memory() / 64 / cpu_allowed_count;
     sheaf_config.slot_budget = share < (1ul << 20) ? 1ul << 20 : share > (8ul << 20) ? 8ul << 20 : share;
     if (slot_mode == SHEAF_MODE_LOCK) /* which has several slots for each CPU */

@@ -510,6 +510,14 @@ void region_keep(size_t bytes)
     lock_release(lock_of(LOCK_REGION));
 }
 
+void region_keep_at_most(size_t bytes)
+{
+    if (!lock_acquire(lock_of(LOCK_REGION)))
+        return;
+    keep_chosen(bytes, false);
+    lock_release(lock_of(LOCK_REGION));
+}
+
 void region_init(size_t keep_bytes, bool chosen, uint32_t decay_ms)
 {
     arena_init(&region.arenas[ARENA_SLAB], ARENA_SLAB, true, 0);

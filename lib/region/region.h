@@ -71,6 +71,9 @@ uint32_t region_end(void);
 /* How many units the arena of slabs ever had; only grows. */
 uint32_t region_slab_frontier(void);
 
+/* What is kept because it was missed is at most so much, from now on. */
+void region_keep_at_most(size_t bytes);
+
 /* Whether there is something to give back soon; for the helper thread. */
 bool region_warm(void);
 

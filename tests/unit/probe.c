@@ -7,6 +7,7 @@
 #include "malloc/classes.h"
 #include "malloc/large.h"
 #include "malloc/malloc.h"
+#include "os/cgroup.h"
 
 #include <stdlib.h>
 
@@ -48,6 +49,16 @@ void probe_check_all(void)
     for (unsigned i = CACHE_FIRST; i < cache_top; i++)
         if (cache_in_use(&caches[i]))
             cache_check(&caches[i]);
+}
+
+size_t probe_cgroup_limit(void)
+{
+    return cgroup_limit();
+}
+
+void probe_cgroup_root(const char *root)
+{
+    cgroup_root = root;
 }
 
 int probe_mode(void)

@@ -28,6 +28,10 @@ void probe_check_all(void);
 /* The mode in use, as in sheaf/record.h. */
 int probe_mode(void);
 
+/* The memory limit of the control group, and where its files are looked for. */
+size_t probe_cgroup_limit(void);
+void probe_cgroup_root(const char *root);
+
 /* Take the sheaves of all slots from outside, as trim does. */
 void probe_takeover(struct kmem_cache *cache);
 

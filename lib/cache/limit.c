@@ -1,0 +1,39 @@
+#include "cache/limit.h"
+#include "cache/config.h"
+#include "os/cgroup.h"
+#include "os/cpu.h"
+#include "os/vm.h"
+#include "region/region.h"
+
+#define LOOK_FROM 256u /* units: 16 MiB */
+
+/* Parts of what the process may have: */
+#define SHARE_OF_SLOTS 64 /* objects in the sheaves of all slots */
+#define SHARE_OF_KEEP  16 /* free memory that stays resident because it was missed */
+#define SHARE_OF_RCU   16 /* what waits for grace periods */
+
+static size_t at_most(size_t now, size_t most)
+{
+    return now < most ? now : most;
+}
+
+void limit_apply(size_t bytes)
+{
+    size_t share = bytes / SHARE_OF_SLOTS / cpu_allowed_count, least = 64ul << 10;
+    share = share < least ? least : share;
+    if (sheaf_config.slot_budget_by_memory)
+        write_once(sheaf_config.slot_budget, at_most(sheaf_config.slot_budget, share));
+    if (!sheaf_config.keep_chosen && bytes / SHARE_OF_KEEP < sheaf_config.keep)
+        region_keep_at_most(bytes / SHARE_OF_KEEP);
+    write_once(sheaf_config.rcu_limit, at_most(sheaf_config.rcu_limit, bytes / SHARE_OF_RCU));
+}
+
+void limit_look(uint64_t units)
+{
+    static _Atomic bool looked;
+    if (units < LOOK_FROM || atomic_load_explicit(&looked, memory_order_relaxed) || atomic_exchange(&looked, true))
+        return;
+    size_t limit = at_most(cgroup_limit(), vm_limit());
+    if (limit < vm_machine_memory())
+        limit_apply(limit);
+}

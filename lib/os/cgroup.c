@@ -1,0 +1,117 @@
+#define _GNU_SOURCE
+#include "os/cgroup.h"
+#include "os/compiler.h"
+#include "os/syscall.h"
+
+#include <fcntl.h>
+#include <string.h>
+#include <sys/prctl.h>
+
+/*
+ * Not on the stack, which may be a signal handler's of a few KiB. So only one thread may be here at a time; cgroup_limit()
+ * is asked once in the life of a process (cache/limit.c).
+ */
+#define TEXT_MOST 4096
+static large_table char groups[TEXT_MOST], name[TEXT_MOST];
+
+const char *cgroup_root = "";
+
+/* As much of the file as fits, as a string. False: it cannot be read. */
+static bool read_text(const char *path, char *text, size_t size)
+{
+    long fd = sys_call(SYS_openat, AT_FDCWD, (long)path, O_RDONLY | O_CLOEXEC, 0, 0, 0);
+    if (fd < 0)
+        return false;
+    size_t length = 0;
+    long got;
+    while (length + 1 < size && (got = sys_call3(SYS_read, fd, (long)(text + length), (long)(size - 1 - length))) > 0)
+        length += (size_t)got;
+    sys_call3(SYS_close, fd, 0, 0);
+    text[length] = 0;
+    return length != 0;
+}
+
+/* "max", or a number too large for a size, is no limit. */
+static size_t limit_in(const char *path)
+{
+    char text[32];
+    size_t limit = 0;
+    if (!read_text(path, text, sizeof(text)) || text[0] < '0' || text[0] > '9')
+        return SIZE_MAX;
+    for (const char *at = text; *at >= '0' && *at <= '9'; at++)
+        if (__builtin_mul_overflow(limit, 10, &limit) || __builtin_add_overflow(limit, (size_t)(*at - '0'), &limit))
+            return SIZE_MAX;
+    return limit ? limit : SIZE_MAX;
+}
+
+/* From the group `path` up to the root of the hierarchy that is mounted at `mount`. What is not there is passed over. */
+static size_t limit_along(const char *mount, const char *path, size_t length, const char *file)
+{
+    size_t before = strlen(cgroup_root), root = before + strlen(mount), limit = SIZE_MAX;
+    if (root + length + strlen(file) + 1 > sizeof(name))
+        return SIZE_MAX;
+    memcpy(name, cgroup_root, before);
+    memcpy(name + before, mount, root - before);
+    memcpy(name + root, path, length);
+    for (;;) {
+        while (length && path[length - 1] == '/')
+            length--;
+        strcpy(name + root + length, file);
+        size_t here = limit_in(name);
+        limit = here < limit ? here : limit;
+        if (!length)
+            return limit;
+        while (length && path[length - 1] != '/')
+            length--;
+    }
+}
+
+/* Whether the controllers of a line of /proc/self/cgroup, between its colons, have that of memory among them. */
+static bool has_memory(const char *from, const char *to)
+{
+    static const char memory[] = "memory";
+    for (const char *at = from; at < to;) {
+        const char *end = memchr(at, ',', (size_t)(to - at));
+        end = end ? end : to;
+        if ((size_t)(end - at) == sizeof(memory) - 1 && !memcmp(at, memory, sizeof(memory) - 1))
+            return true;
+        at = end + 1;
+    }
+    return false;
+}
+
+/* A line is number:controllers:path; version 2 has number 0 and no controllers. */
+static size_t limit_of_line(const char *line, const char *end)
+{
+    const char *controllers = memchr(line, ':', (size_t)(end - line));
+    const char *path = controllers ? memchr(controllers + 1, ':', (size_t)(end - controllers - 1)) : NULL;
+    if (!path)
+        return SIZE_MAX;
+    controllers++;
+    size_t length = (size_t)(end - ++path);
+    if (controllers == path - 1) {
+        size_t pure = limit_along("/sys/fs/cgroup", path, length, "/memory.max");
+        size_t hybrid = limit_along("/sys/fs/cgroup/unified", path, length, "/memory.max");
+        return pure < hybrid ? pure : hybrid;
+    }
+    return has_memory(controllers, path - 1)
+               ? limit_along("/sys/fs/cgroup/memory", path, length, "/memory.limit_in_bytes")
+               : SIZE_MAX;
+}
+
+size_t cgroup_limit(void)
+{
+    static const char own[] = "/proc/self/cgroup";
+    size_t limit = SIZE_MAX, before = strlen(cgroup_root);
+    if (before + sizeof(own) > sizeof(name) || sys_call(SYS_prctl, PR_GET_SECCOMP, 0, 0, 0, 0, 0) != 0)
+        return limit;
+    memcpy(name, cgroup_root, before);
+    memcpy(name + before, own, sizeof(own));
+    if (!read_text(name, groups, sizeof(groups)))
+        return limit;
+    for (const char *line = groups, *end; *line && (end = strchr(line, '\n')); line = end + 1) {
+        size_t here = limit_of_line(line, end);
+        limit = here < limit ? here : limit;
+    }
+    return limit;
+}

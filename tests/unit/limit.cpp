@@ -1,0 +1,89 @@
+// The memory limit of a control group, in file systems made up for it.
+#include "catch.hpp"
+#include "probe.h"
+
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <unistd.h>
+
+namespace
+{
+class Root
+{
+    std::filesystem::path path_;
+    std::string text_;
+
+  public:
+    Root() : path_(std::filesystem::temp_directory_path() / ("sheaf-root." + std::to_string(getpid()))), text_(path_)
+    {
+        std::filesystem::create_directories(path_);
+        probe_cgroup_root(text_.c_str());
+    }
+    ~Root()
+    {
+        probe_cgroup_root("");
+        std::filesystem::remove_all(path_);
+    }
+    Root(const Root &) = delete;
+    Root &operator=(const Root &) = delete;
+
+    void write(const std::string &name, const std::string &text) const
+    {
+        auto file = path_ / name;
+        std::filesystem::create_directories(file.parent_path());
+        std::ofstream(file) << text;
+    }
+};
+} // namespace
+
+TEST_CASE("without control groups there is no limit", "[limit]")
+{
+    Root root;
+    CHECK(probe_cgroup_limit() == SIZE_MAX);
+    root.write("proc/self/cgroup", "");
+    CHECK(probe_cgroup_limit() == SIZE_MAX);
+    root.write("proc/self/cgroup", "nonsense\n\n:\n::\n5:memory\n");
+    CHECK(probe_cgroup_limit() == SIZE_MAX);
+}
+
+TEST_CASE("the least limit up to the root counts", "[limit]")
+{
+    Root root;
+    root.write("proc/self/cgroup", "0::/system.slice/web/worker\n");
+    CHECK(probe_cgroup_limit() == SIZE_MAX);
+    root.write("sys/fs/cgroup/system.slice/web/worker/memory.max", "max\n");
+    CHECK(probe_cgroup_limit() == SIZE_MAX);
+    root.write("sys/fs/cgroup/system.slice/web/memory.max", "268435456\n");
+    CHECK(probe_cgroup_limit() == 268435456);
+    root.write("sys/fs/cgroup/system.slice/memory.max", "536870912\n");
+    CHECK(probe_cgroup_limit() == 268435456);
+    root.write("sys/fs/cgroup/memory.max", "67108864\n");
+    CHECK(probe_cgroup_limit() == 67108864);
+}
+
+TEST_CASE("a container sees its own group as the root", "[limit]")
+{
+    Root root;
+    root.write("sys/fs/cgroup/memory.max", "67108864\n");
+    root.write("proc/self/cgroup", "0::/\n");
+    CHECK(probe_cgroup_limit() == 67108864);
+    root.write("proc/self/cgroup", "0::/docker/0123abcd\n"); // of the host, and not to be seen from here
+    CHECK(probe_cgroup_limit() == 67108864);
+}
+
+TEST_CASE("the first version of control groups counts, too", "[limit]")
+{
+    Root root;
+    root.write("proc/self/cgroup", "5:cpu,memory,pids:/jobs/17\n4:notmemory:/other\n0::/\n");
+    root.write("sys/fs/cgroup/memory/jobs/17/memory.limit_in_bytes", "33554432\n");
+    root.write("sys/fs/cgroup/memory/other/memory.limit_in_bytes", "1\n");
+    CHECK(probe_cgroup_limit() == 33554432);
+    root.write("sys/fs/cgroup/memory/jobs/17/memory.limit_in_bytes", "9223372036854771712\n");
+    CHECK(probe_cgroup_limit() == 9223372036854771712u);
+    root.write("sys/fs/cgroup/memory/jobs/17/memory.limit_in_bytes", "99999999999999999999999\n");
+    CHECK(probe_cgroup_limit() == SIZE_MAX);
+    root.write("sys/fs/cgroup/unified/memory.max", "4096\n");
+    CHECK(probe_cgroup_limit() == 4096);
+}
