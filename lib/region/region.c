@@ -322,19 +322,17 @@ static bool grow_locked(uint32_t unit, uint32_t units)
     struct arena *arena = arena_of(unit);
     uint32_t end = unit + run->length;
     uint32_t more = units - run->length;
-    if (end == arena->frontier) {
-        if (!arena_move_frontier(arena, end + more))
-            return false;
-    } else {
-        const struct unit *next = unit_at(end);
-        if (arena_of(end) != arena || next->kind != UNIT_FREE || next->length < more)
-            return false;
-        uint32_t left = next->length - more;
-        uint32_t stamp = next->stamp;
-        arena_unlink(arena, end);
-        if (left)
-            arena_insert(arena, end + more, left, stamp);
+    uint32_t have = 0, stamp = 0; /* of the free run behind it */
+    if (end < space.unit_count && unit_at(end)->kind == UNIT_FREE && arena_of(end) == arena) {
+        have = unit_at(end)->length;
+        stamp = unit_at(end)->stamp;
     }
+    if (have < more && (end + have != arena->frontier || !arena_move_frontier(arena, end + more)))
+        return false;
+    if (have)
+        arena_unlink(arena, end);
+    if (have > more)
+        arena_insert(arena, end + more, have - more, stamp);
     count_resident(end, more);
     region_stats.large_units += more;
     keep_peak(&region.keep_large, region_stats.large_units);

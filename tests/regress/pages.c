@@ -1,0 +1,127 @@
+/* Which pages the region asks for and gives back: huge ones, and what realloc leaves. */
+#define _GNU_SOURCE
+#include "../cases.h"
+#include "cache/kmem_cache.h"
+#include "region/huge.h"
+#include "region/region.h"
+#include "sheaf/malloc.h"
+
+#include <stdlib.h>
+
+#define MIB (1ul << 20)
+
+/* What the kernel was told of the mapping of p: 'h' huge pages, 'n' none, '-' nothing. */
+static char advice_for(const void *p)
+{
+    char line[512];
+    bool here = false;
+    FILE *file = fopen("/proc/self/smaps", "r");
+    must(file);
+    while (fgets(line, sizeof(line), file)) {
+        unsigned long from, to;
+        if (sscanf(line, "%lx-%lx ", &from, &to) == 2 && strchr(line, ' ') > strchr(line, '-'))
+            here = from <= (uintptr_t)p && (uintptr_t)p < to;
+        if (!here || strncmp(line, "VmFlags:", 8) != 0)
+            continue;
+        fclose(file);
+        return strstr(line, " hg") ? 'h' : strstr(line, " nh") ? 'n' : '-';
+    }
+    _exit(CASE_SKIPPED); /* a kernel that does not say */
+}
+
+enum { N = 20000, SIZE = 4096 }; /* 78 MiB */
+static char *block[N];
+
+static uint64_t ticks, tick;
+
+/* The first touch of a window seems to take `tick` ns. */
+static uint64_t ticking(void)
+{
+    return ticks += tick;
+}
+
+static void grow(void)
+{
+    huge_clock = ticking;
+    must(sheaf_malloc(1));
+    for (size_t i = 0; i < N; i++)
+        must((block[i] = sheaf_malloc(SIZE)));
+}
+
+static void only_what_grows_large(void)
+{
+    grow();
+    must(advice_for(block[0]) == 'n'); /* the first 16 MiB */
+    must(advice_for(block[N - 1]) == 'h' && huge_units() << UNIT_SHIFT > 32 * MIB);
+}
+
+/* Where huge pages are dear, most of the windows get small ones; and ever more of them, so that few are tried. */
+static void dear_ones_are_avoided(void)
+{
+    tick = 1000000000000; /* small pages seem to get as dear, so it takes a while until huge ones are not */
+    grow();
+    must(huge_units() << UNIT_SHIFT < 24 * MIB);
+    must(advice_for(block[N - 1]) == 'n');
+}
+
+/* khugepaged would make one page of it again, and what went would be back. */
+static void a_window_given_back_in_part(void)
+{
+    grow();
+    uint32_t window = (uint32_t)unit_of(block[N - 1]) / WINDOW_UNITS * WINDOW_UNITS - 4 * WINDOW_UNITS;
+    uint64_t before = huge_units();
+    must(unit_at(window)->window == WINDOW_HUGE && advice_for(unit_address(window)) == 'h');
+    for (size_t i = 0; i < N; i++) {
+        uint32_t unit = (uint32_t)unit_of(block[i]);
+        if (unit >= window + 8 && unit < window + 24)
+            sheaf_free(block[i]);
+    }
+    sheaf_malloc_trim();
+    must(region_unit_clean(window + 16)); /* it did go back */
+    must(unit_at(window)->window == WINDOW_AGAINST && advice_for(unit_address(window)) == 'n');
+    must(advice_for(unit_address(window + WINDOW_UNITS)) == 'h' && huge_units() < before);
+}
+
+/* What is unmapped is not counted any more, and is advised anew when it comes back. */
+static void unmapped_and_back(void)
+{
+    grow();
+    for (size_t i = 0; i < N; i++)
+        sheaf_free(block[i]);
+    sheaf_malloc_trim();
+    must(huge_units() << UNIT_SHIFT < 8 * MIB);
+    grow();
+    must(advice_for(block[N - 1]) == 'h' && huge_units() << UNIT_SHIFT > 32 * MIB);
+}
+
+/* A large block that shrinks stays where it is, and what it does not need any more is free. */
+static void shrinking_in_place(void)
+{
+    char *p = sheaf_malloc(64 * MIB);
+    must(p);
+    memset(p, 7, 64 * MIB);
+    uint64_t before = region_stats.large_units;
+    must(sheaf_realloc(p, 8 * MIB) == p);
+    must(sheaf_malloc_usable_size(p) == 8 * MIB && p[8 * MIB - 1] == 7);
+    must(before - region_stats.large_units == 56 * MIB >> UNIT_SHIFT);
+    must(unit_at(unit_of(p) + (8 * MIB >> UNIT_SHIFT))->kind != UNIT_INSIDE || region_end() <= unit_of(p) + 1024);
+    char *other = sheaf_malloc(16 * MIB);
+    must(other > p && other < p + 64 * MIB); /* in its place */
+    must(sheaf_realloc(p, 8 * MIB - 4096) == p);
+    sheaf_free(other);
+    must(sheaf_realloc(p, 60 * MIB) == p && p[8 * MIB - 1] == 7);
+    sheaf_free(p);
+}
+
+static const struct test_case cases[] = {
+    {"only-what-grows-large-is-huge", only_what_grows_large},
+    {"dear-ones-are-avoided", dear_ones_are_avoided},
+    {"a-window-given-back-in-part", a_window_given_back_in_part},
+    {"unmapped-and-back", unmapped_and_back},
+    {"large-blocks-shrink-in-place", shrinking_in_place},
+};
+
+int main(int argc, char **argv)
+{
+    return run_cases(argc, argv, cases, sizeof(cases) / sizeof(cases[0]));
+}
