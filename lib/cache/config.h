@@ -18,10 +18,10 @@ struct harden_config {
 struct sheaf_config {
     enum rseq_choice rseq;
     enum slots_choice slots;
-    size_t region;      /* bytes to reserve; 0 by the machine's memory */
-    size_t slot_budget; /* bytes of objects in the sheaves of a slot; 0 by memory and CPUs */
+    size_t region;              /* bytes to reserve; 0 by the machine's memory */
+    size_t slot_budget;         /* bytes of objects in the sheaves of a slot; 0 by memory and CPUs */
     bool slot_budget_by_memory; /* the user did not choose it */
-    size_t barn;        /* bytes in a barn of 2 CPUs; 0: no barns */
+    size_t barn;                /* bytes in a barn of 2 CPUs; 0: no barns */
     size_t barn_max;
     size_t keep;       /* free bytes kept resident */
     bool keep_chosen;  /* whatever their age, because the user said so */

@@ -15,15 +15,14 @@ static noinline_cold bool refuse(void)
 {
     static _Atomic bool told;
     struct message m = {.length = 0};
-    message_text(
-        &m, "sheaf: debugging needs as much address space again as the region has, 1 GiB at least, and it is not "
-            "granted; nothing is debugged. Set SHEAF_REGION=256M or less, or raise `ulimit -v`");
+    message_text(&m, "sheaf: debugging needs as much address space again as the heap, and it is not granted; "
+                     "nothing is debugged. Raise `ulimit -v`");
     if (!atomic_exchange(&told, true))
         message_write(&m);
     return false;
 }
 
-/* Where the region grew while the shadow was not there yet, it must grow after it; from then on it grows with it. */
+/* Where the region grew while there was no shadow yet, that must grow after it; from then on it grows with it. */
 bool debug_start(void)
 {
     static _Atomic bool started;
@@ -31,10 +30,10 @@ bool debug_start(void)
         return true;
     uint32_t units;
     do {
-        units = read_once(space.unit_count);
+        units = region_end();
         if (!space_grow(&space.shadow, (size_t)units << UNIT_SHIFT))
             return refuse();
-    } while (units != read_once(space.unit_count));
+    } while (units != region_end());
     if (!atomic_exchange(&started, true))
         debug_report_start();
     return true;
@@ -47,9 +46,10 @@ bool debug_on(void)
 
 struct debug_object *debug_of_unit(uint32_t unit, bool writable)
 {
-    if (!debug_on())
+    size_t offset = (size_t)unit << UNIT_SHIFT;
+    if (offset >= atomic_load_explicit(&space.shadow.mapped, memory_order_acquire))
         return NULL;
-    char *at = space.shadow.start + ((size_t)unit << UNIT_SHIFT);
+    char *at = space.shadow.start + offset;
     return !writable || vm_commit(at, sizeof(struct debug_object)) ? (struct debug_object *)(void *)at : NULL;
 }
 

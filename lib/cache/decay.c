@@ -210,7 +210,8 @@ void cache_decay(unsigned slot)
     write_once(*calls, n);
     if (likely(n % LOOK_EVERY))
         return;
-    limit_look(read_once(region_stats.slab_units) + read_once(region_stats.large_units));
+    if (unlikely(read_once(region_stats.slab_units) + read_once(region_stats.large_units) >= LIMIT_LOOK_FROM))
+        limit_look();
     if (!sheaf_config.decay_ms)
         return;
     enum why why = aged() ? AGED : grown() ? GROWN : churned(slot) ? CHURNED : NOT_YET;

@@ -5,8 +5,6 @@
 #include "os/vm.h"
 #include "region/region.h"
 
-#define LOOK_FROM 256u /* units: 16 MiB */
-
 /* Parts of what the process may have: */
 #define SHARE_OF_SLOTS 64 /* objects in the sheaves of all slots */
 #define SHARE_OF_KEEP  16 /* free memory that stays resident because it was missed */
@@ -28,10 +26,10 @@ void limit_apply(size_t bytes)
     write_once(sheaf_config.rcu_limit, at_most(sheaf_config.rcu_limit, bytes / SHARE_OF_RCU));
 }
 
-void limit_look(uint64_t units)
+void limit_look(void)
 {
     static _Atomic bool looked;
-    if (units < LOOK_FROM || atomic_load_explicit(&looked, memory_order_relaxed) || atomic_exchange(&looked, true))
+    if (atomic_load_explicit(&looked, memory_order_relaxed) || atomic_exchange(&looked, true))
         return;
     size_t limit = at_most(cgroup_limit(), vm_limit());
     if (limit < vm_machine_memory())

@@ -1,4 +1,5 @@
-/* Budgets follow the memory that the process may have, where a control group or RLIMIT_AS allows it less than the machine has. */
+/* Budgets follow the memory that the process may have, where a control group or RLIMIT_AS allows it less than the
+ * machine has. */
 #ifndef SHEAF_CACHE_LIMIT_H
 #define SHEAF_CACHE_LIMIT_H
 
@@ -6,10 +7,11 @@
 #include <stdint.h>
 
 /*
- * Look once, when the heap has grown to `units` of which that is worth it: a small program never asks. Called in slow
- * paths, without a lock.
+ * Look, once. Called in slow paths, without a lock, when the heap has grown to so many units: a small program never
+ * asks, nor touches the code.
  */
-void limit_look(uint64_t units);
+#define LIMIT_LOOK_FROM 256u /* 16 MiB */
+void limit_look(void);
 
 /* Budgets for a process that may have so many bytes; those that the user chose stay. */
 void limit_apply(size_t bytes);

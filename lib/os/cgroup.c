@@ -8,8 +8,8 @@
 #include <sys/prctl.h>
 
 /*
- * Not on the stack, which may be a signal handler's of a few KiB. So only one thread may be here at a time; cgroup_limit()
- * is asked once in the life of a process (cache/limit.c).
+ * Not on the stack, which may be a signal handler's of a few KiB. So only one thread may be here at a time;
+ * cgroup_limit() is asked once in the life of a process (cache/limit.c).
  */
 #define TEXT_MOST 4096
 static large_table char groups[TEXT_MOST], name[TEXT_MOST];
@@ -44,7 +44,8 @@ static size_t limit_in(const char *path)
     return limit ? limit : SIZE_MAX;
 }
 
-/* From the group `path` up to the root of the hierarchy that is mounted at `mount`. What is not there is passed over. */
+/* From the group `path` up to the root of the hierarchy that is mounted at `mount`. What is not there is passed over.
+ */
 static size_t limit_along(const char *mount, const char *path, size_t length, const char *file)
 {
     size_t before = strlen(cgroup_root), root = before + strlen(mount), limit = SIZE_MAX;

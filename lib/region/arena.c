@@ -141,7 +141,7 @@ static bool deal(struct arena *arena, uint64_t units)
     units = units < share ? share : units;
     if (dealt + units > space.unit_most)
         units = space.unit_most - dealt;
-    if (!units || !space_reach((uint32_t)(dealt + units)))
+    if (!units || !space_reach((uint32_t)(dealt + units)) || !space_reach_shadow((uint32_t)(dealt + units)))
         return false;
     for (uint64_t i = dealt >> space.chunk_shift; i << space.chunk_shift < dealt + units; i++)
         space.chunks[i] = (uint8_t)(arena->index + 1);

@@ -35,6 +35,7 @@ struct space space;
 #define SHEAVES_MOST  (512ul << 20)
 #define ONE_TABLE     (1ul << 30) /* what one page of page tables of the next level maps */
 #define AWAY          (2 * ONE_TABLE)
+#define AWAY_UP       (64 * ONE_TABLE)
 #define PLACES        4
 #define TABLE_STEP    (1ul << 20)
 #define REACH_STEP    32768u /* units: 64 KiB of ids, 1 MiB of structs, 4 KiB of dirty bits */
@@ -107,7 +108,8 @@ static void lay_out(struct layout *l, unsigned slots, size_t region_bytes)
 /*
  * Where there is room. To map so much and unmap it again would tell, but neither RLIMIT_AS nor qemu's emulation of
  * user programs stands that. So the place is far below where the system puts its next mapping: it goes on downwards
- * from there, and nobody comes near. If the place is taken after all, that is seen when parts of it are mapped.
+ * from there, and nobody comes near. Where that is too low it goes upwards (valgrind does), and we are far above. If
+ * the place is taken after all, that is seen when parts of it are mapped.
  */
 static char *place(const struct layout *l, unsigned attempt)
 {
@@ -116,11 +118,11 @@ static char *place(const struct layout *l, unsigned attempt)
     if (!near)
         return NULL;
     vm_unmap(near, page);
-    size_t away = l->total + (1 + attempt) * AWAY;
+    size_t away = l->total + (1 + attempt) * AWAY, aligned_at = l->base - l->ids_near;
+    uintptr_t start = (uintptr_t)near - away;
     if ((uintptr_t)near < away + AWAY)
-        return NULL;
-    size_t aligned_at = l->base - l->ids_near;
-    return (char *)round_up((uintptr_t)near - away + aligned_at, ONE_TABLE) - aligned_at;
+        start = (uintptr_t)near + (1 + attempt) * AWAY_UP;
+    return (char *)round_up(start + aligned_at, ONE_TABLE) - aligned_at;
 }
 
 static bool map_part(char *from, const char *to, bool staged)
@@ -270,13 +272,17 @@ bool space_reach(uint32_t units)
     size_t ids_below = (space.region - space.base) >> UNIT_SHIFT;
     if (!grow_locked(&space.ids_table, (ids_below + to) * sizeof(uint16_t)) ||
         !grow_locked(&space.units_table, (to - UNITS_FIRST) * sizeof(struct unit)) ||
-        !grow_locked(&space.dirty_table, (to - UNITS_FIRST) / 8 + 8) ||
-        (space.shadow.mapped && !grow_locked(&space.shadow, (size_t)to << UNIT_SHIFT)))
+        !grow_locked(&space.dirty_table, (to - UNITS_FIRST) / 8 + 8))
         return false;
     write_once(space.unit_count, to);
     if (space.lowest)
         space_tell_lowest(space.lowest);
     return true;
+}
+
+bool space_reach_shadow(uint32_t units)
+{
+    return !space.shadow.mapped || grow_locked(&space.shadow, (size_t)units << UNIT_SHIFT);
 }
 
 size_t space_table_bytes(void)

@@ -109,6 +109,9 @@ bool space_grow(struct space_table *table, size_t to);
 /* Let there be at least `units` units, and what belongs to them but their memory. The region's lock is held. */
 bool space_reach(uint32_t units);
 
+/* Let the shadow, if there is one, have room for the first `units` units. The region's lock is held. */
+bool space_reach_shadow(uint32_t units);
+
 /* Bytes of the tables that are mapped, without the region's memory. */
 size_t space_table_bytes(void);
 

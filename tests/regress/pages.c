@@ -114,10 +114,8 @@ static void shrinking_in_place(void)
 }
 
 static const struct test_case cases[] = {
-    {"only-what-grows-large-is-huge", only_what_grows_large},
-    {"dear-ones-are-avoided", dear_ones_are_avoided},
-    {"a-window-given-back-in-part", a_window_given_back_in_part},
-    {"unmapped-and-back", unmapped_and_back},
+    {"only-what-grows-large-is-huge", only_what_grows_large},     {"dear-ones-are-avoided", dear_ones_are_avoided},
+    {"a-window-given-back-in-part", a_window_given_back_in_part}, {"unmapped-and-back", unmapped_and_back},
     {"large-blocks-shrink-in-place", shrinking_in_place},
 };
 

@@ -25,7 +25,6 @@ static void limit_data(rlim_t bytes)
 /* Each try that the system refused used up a piece of the sheaves' address space. */
 static void refused_for_a_while(void)
 {
-    limit_data(32 * MIB); /* less than the reservation: memory is committed by and by */
     must(sheaf_malloc(1));
     limit_data(1);                                /* 0 would mean the hard limit */
     for (int i = 0; empty_sheaf_alloc(MOST); i++) /* what was committed together with other things */
@@ -34,7 +33,7 @@ static void refused_for_a_while(void)
     for (int i = 0; i < 1000; i++)
         must(!empty_sheaf_alloc(MOST));
     must(sheaf_pool_bytes() == before);
-    limit_data(32 * MIB);
+    limit_data(1024ul * MIB);
     must(empty_sheaf_alloc(MOST));
 }
 
