@@ -3,7 +3,7 @@
 
 static const struct slot_head none = {.lowest = UINTPTR_MAX};
 #define NONE (uintptr_t) & none
-struct rseq_roots rseq_roots __attribute__((aligned(64))) = {.cid_base = NONE, .cpu_base = NONE, .any_base = NONE};
+struct rseq_roots rseq_roots __attribute__((aligned(64))) = {.cid_base = NONE, .cpu_base = NONE, .cxx_base = NONE};
 
 /* Two threads may do this at once: both write the same. */
 void fast_enable(void)
@@ -24,7 +24,6 @@ void fast_enable(void)
     head->limit = SMALL_MOST + 1;
     space_tell_lowest(&head->lowest);
     /* the address orders it: who sees it sees what it points to */
-    __atomic_store_n(&rseq_roots.any_base, space.base, __ATOMIC_RELEASE);
     __atomic_store_n(slot_mode == SHEAF_MODE_RSEQ_MM_CID ? &rseq_roots.cid_base : &rseq_roots.cpu_base, space.base,
                      __ATOMIC_RELEASE);
 }

@@ -15,9 +15,10 @@
 
 /*
  * rseq_roots.cid_base and its neighbours are where base is, for the fast paths: they find all they need from there
- * (struct slot_head, the table). Where the slot is mm_cid, cid_base is set, where it is cpu_id, cpu_base is; any_base
- * is in both. Until the first initialisation, and for ever without libc's rseq, they point to a head whose limits
- * make every call take the slow path.
+ * (struct slot_head, the table). Where the slot is mm_cid, cid_base is set, where it is cpu_id, cpu_base is. Until
+ * the first initialisation, and for ever without libc's rseq, they point to a head whose limits make every call take
+ * the slow path. cxx_base is cid_base for those C++ operators that lead to other operators, which the program may
+ * replace; it is set once none is found replaced (preload/cxx.c).
  */
 void fast_enable(void);
 
