@@ -43,15 +43,18 @@ static void name_class(char *name, uint32_t size)
     name[at] = 0;
 }
 
+early_data bool class_ready[CLASS_FIRST + CLASSES];
+
 /* Two threads may do this at once: both write the same, and the size, which tells that it is done, last. */
 struct kmem_cache *class_cache(unsigned number)
 {
     struct kmem_cache *cache = &caches[number];
-    if (unlikely(!cache_in_use(cache))) {
+    if (unlikely(!__atomic_load_n(&class_ready[number], __ATOMIC_ACQUIRE))) {
         char name[32];
         uint32_t size = class_size(number);
         name_class(name, size);
         cache_setup(number, name, size, size, size < 16 ? 8 : 16, NULL, 0, true);
+        __atomic_store_n(&class_ready[number], true, __ATOMIC_RELEASE);
     }
     return cache;
 }

@@ -58,6 +58,12 @@ static inline uint32_t class_size(unsigned number)
     return (1u << log) + ((((index - 9) & 7) + 1) << (log - 3));
 }
 
+/*
+ * Set once the cache of the class is set up. The cache itself would tell as well, but a page of them that is read
+ * before it is written costs two faults.
+ */
+extern hidden bool class_ready[CLASS_FIRST + CLASSES];
+
 /* The cache of a class, set up when it is first used. */
 struct kmem_cache *class_cache(unsigned number);
 
