@@ -174,16 +174,10 @@ line_export void *_Znam(size_t size)
     return likely(p != NULL) ? p : array_new_slow(size);
 }
 
-static __attribute__((noinline)) void *aligned_array_new_slow(size_t size, size_t align)
-{
-    return all_ours() ? aligned_new_slow(size, align) : aligned_new(size, align);
-}
-
 sheaf_export void *_ZnamSt11align_val_t(size_t size, size_t align);
-line_export void *_ZnamSt11align_val_t(size_t size, size_t align)
+sheaf_export void *_ZnamSt11align_val_t(size_t size, size_t align)
 {
-    void *p = malloc_try_at(rseq_roots.cxx_base, size_for_aligned(align, size));
-    return likely(p != NULL) ? p : aligned_array_new_slow(size, align);
+    return aligned_new(size, align);
 }
 
 /* ---- nothrow ---- */
@@ -214,7 +208,7 @@ static __attribute__((noinline)) void *nothrow_slow(const char *symbol, size_t s
 {
     if (!all_ours() && replaced)
         return next_nothrow(symbol, size, 0, tag);
-    void *p = malloc_fast(size);
+    void *p = malloc_slow(size);
     return likely(p != NULL) ? p : nothrow_failed(symbol, size, 0, tag);
 }
 
@@ -241,7 +235,7 @@ static __attribute__((noinline)) void *aligned_nothrow_slow(const char *symbol, 
 NOTHROW(_ZnwmRKSt9nothrow_t, REPLACED(plain_new))
 NOTHROW(_ZnamRKSt9nothrow_t, REPLACED(plain_new) || REPLACED(array_new))
 
-/* Rare, so without a fast path of its own. */
+/* Rare, so without fast paths of their own. */
 #define NOTHROW_ALIGNED(name, replaced)                                                                              \
     sheaf_export void *name(size_t size, size_t align, const void *tag);                                             \
     sheaf_export void *name(size_t size, size_t align, const void *tag)                                              \
@@ -270,28 +264,33 @@ void _ZdaPv(void *p) alias_of(_ZdlPvm);
 void _ZdlPvRKSt9nothrow_t(void *p) alias_of(_ZdlPvm);
 void _ZdaPvRKSt9nothrow_t(void *p) alias_of(_ZdaPvm);
 
-#define DELETE_ALIGNED(name, on)                                                                                     \
-    static __attribute__((noinline)) void on##_slow(void *p, size_t align)                                           \
-    {                                                                                                                \
-        all_ours() ? free_slow(p) : on(p, align);                                                                    \
-    }                                                                                                                \
-    sheaf_export void name(void *p, size_t size, size_t align);                                                      \
-    line_export void name(void *p, size_t size, size_t align)                                                        \
-    {                                                                                                                \
-        (void)size;                                                                                                  \
-        if (unlikely(!free_try_at(rseq_roots.cxx_base, p)))                                                          \
-            on##_slow(p, align);                                                                                     \
-    }
-DELETE_ALIGNED(_ZdlPvmSt11align_val_t, aligned_delete)
-DELETE_ALIGNED(_ZdaPvmSt11align_val_t, aligned_array_delete)
-
-sheaf_export void _ZdaPvSt11align_val_t(void *p, size_t align);
-line_export void _ZdaPvSt11align_val_t(void *p, size_t align)
+static __attribute__((noinline)) void aligned_delete_slow(void *p, size_t align)
 {
+    all_ours() ? free_slow(p) : aligned_delete(p, align);
+}
+
+sheaf_export void _ZdlPvmSt11align_val_t(void *p, size_t size, size_t align);
+line_export void _ZdlPvmSt11align_val_t(void *p, size_t size, size_t align)
+{
+    (void)size;
     if (unlikely(!free_try_at(rseq_roots.cxx_base, p)))
         aligned_delete_slow(p, align);
 }
+
+/* Aligned arrays are rare: these have no fast path of their own. */
+sheaf_export void _ZdaPvSt11align_val_t(void *p, size_t align);
+sheaf_export void _ZdaPvSt11align_val_t(void *p, size_t align)
+{
+    aligned_delete(p, align);
+}
 void _ZdlPvSt11align_val_tRKSt9nothrow_t(void *p, size_t align) alias_of(_ZdaPvSt11align_val_t);
+
+sheaf_export void _ZdaPvmSt11align_val_t(void *p, size_t size, size_t align);
+sheaf_export void _ZdaPvmSt11align_val_t(void *p, size_t size, size_t align)
+{
+    (void)size;
+    aligned_array_delete(p, align);
+}
 
 sheaf_export void _ZdaPvSt11align_val_tRKSt9nothrow_t(void *p, size_t align);
 sheaf_export void _ZdaPvSt11align_val_tRKSt9nothrow_t(void *p, size_t align)
