@@ -15,6 +15,9 @@ typedef void (*new_handler)(void);
  * operator are one function. */
 #define alias_of(name) __attribute__((visibility("default"), alias(#name)))
 
+/* Weak, as libstdc++'s: or clang, which looks through the names below, calls ours past the symbol. */
+#define replaceable __attribute__((weak))
+
 static new_handler current_handler(void)
 {
     union {
@@ -72,27 +75,27 @@ static __attribute__((noinline)) void *aligned_new_slow(size_t size, size_t alig
 
 /* ---- the four that a program replaces, and all others stand on ---- */
 
-sheaf_export void *_Znwm(size_t size);
+sheaf_export replaceable void *_Znwm(size_t size);
 line_export void *_Znwm(size_t size)
 {
     void *p = malloc_try(size);
     return likely(p != NULL) ? p : new_slow(size);
 }
 
-sheaf_export void *_ZnwmSt11align_val_t(size_t size, size_t align);
+sheaf_export replaceable void *_ZnwmSt11align_val_t(size_t size, size_t align);
 line_export void *_ZnwmSt11align_val_t(size_t size, size_t align)
 {
     void *p = malloc_try(size_for_aligned(align, size));
     return likely(p != NULL) ? p : aligned_new_slow(size, align);
 }
 
-sheaf_export void _ZdlPv(void *p);
+sheaf_export replaceable void _ZdlPv(void *p);
 line_export void _ZdlPv(void *p)
 {
     free_fast(p);
 }
 
-void _ZdlPvSt11align_val_t(void *p) alias_of(_ZdlPv);
+replaceable void _ZdlPvSt11align_val_t(void *p) alias_of(_ZdlPv);
 
 /*
  * The same by their symbols: whatever the program or another library put there. What nothrow new gave may be deleted
@@ -115,8 +118,8 @@ static void *own_array_new(size_t size) __attribute__((alias("_Znam")));
 static void *own_aligned_new(size_t size, size_t align) __attribute__((alias("_ZnwmSt11align_val_t")));
 static void *own_aligned_array_new(size_t size, size_t align) __attribute__((alias("_ZnamSt11align_val_t")));
 static void own_plain_delete(void *p) __attribute__((alias("_ZdlPv")));
-static void own_array_delete(void *p) __attribute__((alias("_ZdaPv")));
-static void own_aligned_delete(void *p) __attribute__((alias("_ZdlPvSt11align_val_t")));
+static void own_array_delete(void *p) __attribute__((alias("_ZdlPvm")));  /* which _ZdaPv is */
+static void own_aligned_delete(void *p) __attribute__((alias("_ZdlPv"))); /* which the aligned form is */
 static void own_aligned_array_delete(void *p, size_t align) __attribute__((alias("_ZdaPvSt11align_val_t")));
 
 /* The compiler takes two names for two functions and would leave the comparison out: it must not see the address. */
@@ -167,14 +170,14 @@ static __attribute__((noinline)) void *array_new_slow(size_t size)
     return all_ours() ? new_slow(size) : plain_new(size);
 }
 
-sheaf_export void *_Znam(size_t size);
+sheaf_export replaceable void *_Znam(size_t size);
 line_export void *_Znam(size_t size)
 {
     void *p = malloc_try_at(rseq_roots.cxx_base, size);
     return likely(p != NULL) ? p : array_new_slow(size);
 }
 
-sheaf_export void *_ZnamSt11align_val_t(size_t size, size_t align);
+sheaf_export replaceable void *_ZnamSt11align_val_t(size_t size, size_t align);
 sheaf_export void *_ZnamSt11align_val_t(size_t size, size_t align)
 {
     return aligned_new(size, align);
@@ -260,7 +263,7 @@ NOTHROW_ALIGNED(_ZnamSt11align_val_tRKSt9nothrow_t, REPLACED(aligned_new) || REP
     }
 DELETE(_ZdlPvm, plain_delete)
 DELETE(_ZdaPvm, array_delete)
-void _ZdaPv(void *p) alias_of(_ZdlPvm);
+replaceable void _ZdaPv(void *p) alias_of(_ZdlPvm);
 void _ZdlPvRKSt9nothrow_t(void *p) alias_of(_ZdlPvm);
 void _ZdaPvRKSt9nothrow_t(void *p) alias_of(_ZdaPvm);
 
@@ -278,7 +281,7 @@ line_export void _ZdlPvmSt11align_val_t(void *p, size_t size, size_t align)
 }
 
 /* Aligned arrays are rare: these have no fast path of their own. */
-sheaf_export void _ZdaPvSt11align_val_t(void *p, size_t align);
+sheaf_export replaceable void _ZdaPvSt11align_val_t(void *p, size_t align);
 sheaf_export void _ZdaPvSt11align_val_t(void *p, size_t align)
 {
     aligned_delete(p, align);
