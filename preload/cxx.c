@@ -113,14 +113,17 @@ void aligned_array_delete(void *p, size_t align) __asm__("_ZdaPvSt11align_val_t"
 
 /* ---- whether the program replaced some ---- */
 
-static void *own_plain_new(size_t size) __attribute__((alias("_Znwm")));
-static void *own_array_new(size_t size) __attribute__((alias("_Znam")));
-static void *own_aligned_new(size_t size, size_t align) __attribute__((alias("_ZnwmSt11align_val_t")));
-static void *own_aligned_array_new(size_t size, size_t align) __attribute__((alias("_ZnamSt11align_val_t")));
-static void own_plain_delete(void *p) __attribute__((alias("_ZdlPv")));
-static void own_array_delete(void *p) __attribute__((alias("_ZdlPvm")));  /* which _ZdaPv is */
-static void own_aligned_delete(void *p) __attribute__((alias("_ZdlPv"))); /* which the aligned form is */
-static void own_aligned_array_delete(void *p, size_t align) __attribute__((alias("_ZdaPvSt11align_val_t")));
+/* By names that the assembler drops, or profiles would show those. Of one function that has two, the one it is
+ * defined by. */
+#define own(label, symbol) __asm__(".Lown_" label) __attribute__((alias(symbol)))
+static void *own_plain_new(size_t size) own("plain_new", "_Znwm");
+static void *own_array_new(size_t size) own("array_new", "_Znam");
+static void *own_aligned_new(size_t size, size_t align) own("aligned_new", "_ZnwmSt11align_val_t");
+static void *own_aligned_array_new(size_t size, size_t align) own("aligned_array_new", "_ZnamSt11align_val_t");
+static void own_plain_delete(void *p) own("plain_delete", "_ZdlPv");
+static void own_array_delete(void *p) own("array_delete", "_ZdlPvm");
+static void own_aligned_delete(void *p) own("aligned_delete", "_ZdlPv");
+static void own_aligned_array_delete(void *p, size_t align) own("aligned_array_delete", "_ZdaPvSt11align_val_t");
 
 /* The compiler takes two names for two functions and would leave the comparison out: it must not see the address. */
 static bool differ(uintptr_t symbol, uintptr_t own)
