@@ -11,6 +11,13 @@
 
 typedef void (*new_handler)(void);
 
+/* The size, the alignment and the tag tell a delete nothing that the map does not know: forms that lead to the same
+ * operator are one function. */
+#define alias_of(name) __attribute__((visibility("default"), alias(#name)))
+
+/* Weak, as libstdc++'s: or clang, which looks through the names below, calls ours past the symbol. */
+#define replaceable __attribute__((weak))
+
 static new_handler current_handler(void)
 {
     union {
@@ -68,38 +75,32 @@ static __attribute__((noinline)) void *aligned_new_slow(size_t size, size_t alig
 
 /* ---- the four that a program replaces, and all others stand on ---- */
 
-sheaf_export void *_Znwm(size_t size);
+sheaf_export replaceable void *_Znwm(size_t size);
 line_export void *_Znwm(size_t size)
 {
     void *p = malloc_try(size);
     return likely(p != NULL) ? p : new_slow(size);
 }
 
-sheaf_export void *_ZnwmSt11align_val_t(size_t size, size_t align);
+sheaf_export replaceable void *_ZnwmSt11align_val_t(size_t size, size_t align);
 line_export void *_ZnwmSt11align_val_t(size_t size, size_t align)
 {
     void *p = malloc_try(size_for_aligned(align, size));
     return likely(p != NULL) ? p : aligned_new_slow(size, align);
 }
 
-sheaf_export void _ZdlPv(void *p);
+sheaf_export replaceable void _ZdlPv(void *p);
 line_export void _ZdlPv(void *p)
 {
     free_fast(p);
 }
 
-sheaf_export void _ZdlPvSt11align_val_t(void *p, size_t align);
-line_export void _ZdlPvSt11align_val_t(void *p, size_t align)
-{
-    (void)align;
-    free_fast(p);
-}
+replaceable void _ZdlPvSt11align_val_t(void *p) alias_of(_ZdlPv);
 
 /*
  * The same by their symbols: whatever the program or another library put there. What nothrow new gave may be deleted
  * by plain delete (std::stable_sort does so), so when a program replaces some, the others must follow, as libstdc++'s
- * do. Where nothing is replaced that costs a jump. The names keep the compiler from seeing that it knows the
- * functions.
+ * do. The names keep the compiler from seeing that it knows the functions.
  */
 void *plain_new(size_t size) __asm__("_Znwm");
 void *array_new(size_t size) __asm__("_Znam");
@@ -110,15 +111,76 @@ void array_delete(void *p) __asm__("_ZdaPv");
 void aligned_delete(void *p, size_t align) __asm__("_ZdlPvSt11align_val_t");
 void aligned_array_delete(void *p, size_t align) __asm__("_ZdaPvSt11align_val_t");
 
-/* ---- arrays ---- */
+/* ---- whether the program replaced some ---- */
 
-sheaf_export void *_Znam(size_t size);
-sheaf_export void *_Znam(size_t size)
+/* By names that the assembler drops, or profiles would show those. Of one function that has two, the one it is
+ * defined by. */
+#define own(label, symbol) __asm__(".Lown_" label) __attribute__((alias(symbol)))
+static void *own_plain_new(size_t size) own("plain_new", "_Znwm");
+static void *own_array_new(size_t size) own("array_new", "_Znam");
+static void *own_aligned_new(size_t size, size_t align) own("aligned_new", "_ZnwmSt11align_val_t");
+static void *own_aligned_array_new(size_t size, size_t align) own("aligned_array_new", "_ZnamSt11align_val_t");
+static void own_plain_delete(void *p) own("plain_delete", "_ZdlPv");
+static void own_array_delete(void *p) own("array_delete", "_ZdlPvm");
+static void own_aligned_delete(void *p) own("aligned_delete", "_ZdlPv");
+static void own_aligned_array_delete(void *p, size_t align) own("aligned_array_delete", "_ZdaPvSt11align_val_t");
+
+/* The compiler takes two names for two functions and would leave the comparison out: it must not see the address. */
+static bool differ(uintptr_t symbol, uintptr_t own)
 {
-    return plain_new(size);
+    __asm__("" : "+r"(symbol));
+    return symbol != own;
+}
+#define REPLACED(name) differ((uintptr_t)(name), (uintptr_t)(own_##name))
+
+/*
+ * The forms that lead to others have fast paths of their own, from rseq_roots.cxx_base. It stays where it was at the
+ * start, so that they always miss, until an operator that missed finds that the program replaced none: the dynamic
+ * linker has bound our symbols when it loaded us (-z now), so the answer never changes. Threads that look at once
+ * write the same. One that sees ALL_OURS but not yet the base takes a slow path that is right as well.
+ */
+static enum { UNKNOWN, ALL_OURS, SOME_REPLACED } operators;
+
+static __attribute__((noinline)) void operators_look(void)
+{
+    if (operators != UNKNOWN)
+        return;
+    if (REPLACED(plain_new) || REPLACED(array_new) || REPLACED(aligned_new) || REPLACED(aligned_array_new) ||
+        REPLACED(plain_delete) || REPLACED(array_delete) || REPLACED(aligned_delete) ||
+        REPLACED(aligned_array_delete)) {
+        __atomic_store_n(&operators, SOME_REPLACED, __ATOMIC_RELAXED);
+        return;
+    }
+    uintptr_t base = __atomic_load_n(&rseq_roots.cid_base, __ATOMIC_ACQUIRE);
+    if (!fast_head(base)->limit && !fast_head(rseq_roots.cpu_base)->limit)
+        return; /* malloc's fast paths are not on yet */
+    __atomic_store_n(&rseq_roots.cxx_base, base, __ATOMIC_RELEASE);
+    __atomic_store_n(&operators, ALL_OURS, __ATOMIC_RELAXED);
 }
 
-sheaf_export void *_ZnamSt11align_val_t(size_t size, size_t align);
+static always_inline bool all_ours(void)
+{
+    if (__atomic_load_n(&operators, __ATOMIC_RELAXED) == ALL_OURS)
+        return true;
+    operators_look();
+    return false;
+}
+
+/* ---- arrays ---- */
+
+static __attribute__((noinline)) void *array_new_slow(size_t size)
+{
+    return all_ours() ? new_slow(size) : plain_new(size);
+}
+
+sheaf_export replaceable void *_Znam(size_t size);
+line_export void *_Znam(size_t size)
+{
+    void *p = malloc_try_at(rseq_roots.cxx_base, size);
+    return likely(p != NULL) ? p : array_new_slow(size);
+}
+
+sheaf_export replaceable void *_ZnamSt11align_val_t(size_t size, size_t align);
 sheaf_export void *_ZnamSt11align_val_t(size_t size, size_t align)
 {
     return aligned_new(size, align);
@@ -147,66 +209,97 @@ static noinline_cold void *nothrow_failed(const char *symbol, size_t size, size_
     return current_handler() ? next_nothrow(symbol, size, align, tag) : NULL;
 }
 
-static void *own_new(size_t size) __attribute__((alias("_Znwm")));
-static void *own_array_new(size_t size) __attribute__((alias("_Znam")));
-static void *own_aligned_new(size_t size, size_t align) __attribute__((alias("_ZnwmSt11align_val_t")));
-static void *own_aligned_array_new(size_t size, size_t align) __attribute__((alias("_ZnamSt11align_val_t")));
+/* What the fast path leaves. Only a plain operator and its array form decide: each pair may be replaced alone. */
+static __attribute__((noinline)) void *nothrow_slow(const char *symbol, size_t size, const void *tag, bool replaced)
+{
+    if (!all_ours() && replaced)
+        return next_nothrow(symbol, size, 0, tag);
+    void *p = malloc_slow(size);
+    return likely(p != NULL) ? p : nothrow_failed(symbol, size, 0, tag);
+}
+
+static __attribute__((noinline)) void *aligned_nothrow_slow(const char *symbol, size_t size, size_t align,
+                                                            const void *tag, bool replaced)
+{
+    if (!all_ours() && replaced)
+        return next_nothrow(symbol, size, align, tag);
+    void *p = malloc_aligned_fast(align, size);
+    return likely(p != NULL) ? p : nothrow_failed(symbol, size, align, tag);
+}
 
 #define NOTHROW(name, replaced)                                                                                      \
-    sheaf_export void *name(size_t size, const void *tag);                                                           \
-    sheaf_export void *name(size_t size, const void *tag)                                                            \
+    static __attribute__((noinline)) void *name##_slow(size_t size, const void *tag)                                 \
     {                                                                                                                \
-        if (unlikely(replaced))                                                                                      \
-            return next_nothrow(#name, size, 0, tag);                                                                \
-        void *p = malloc_fast(size);                                                                                 \
-        return likely(p != NULL) ? p : nothrow_failed(#name, size, 0, tag);                                          \
+        return nothrow_slow(#name, size, tag, replaced);                                                             \
+    }                                                                                                                \
+    sheaf_export void *name(size_t size, const void *tag);                                                           \
+    line_export void *name(size_t size, const void *tag)                                                             \
+    {                                                                                                                \
+        void *p = malloc_try_at(rseq_roots.cxx_base, size);                                                          \
+        return likely(p != NULL) ? p : name##_slow(size, tag);                                                       \
     }
-NOTHROW(_ZnwmRKSt9nothrow_t, plain_new != own_new)
-NOTHROW(_ZnamRKSt9nothrow_t, plain_new != own_new || array_new != own_array_new)
+NOTHROW(_ZnwmRKSt9nothrow_t, REPLACED(plain_new))
+NOTHROW(_ZnamRKSt9nothrow_t, REPLACED(plain_new) || REPLACED(array_new))
 
+/* Rare, so without fast paths of their own. */
 #define NOTHROW_ALIGNED(name, replaced)                                                                              \
     sheaf_export void *name(size_t size, size_t align, const void *tag);                                             \
     sheaf_export void *name(size_t size, size_t align, const void *tag)                                              \
     {                                                                                                                \
-        if (unlikely(replaced))                                                                                      \
-            return next_nothrow(#name, size, align, tag);                                                            \
-        void *p = malloc_aligned_fast(align, size);                                                                  \
-        return likely(p != NULL) ? p : nothrow_failed(#name, size, align, tag);                                      \
+        return aligned_nothrow_slow(#name, size, align, tag, replaced);                                              \
     }
-NOTHROW_ALIGNED(_ZnwmSt11align_val_tRKSt9nothrow_t, aligned_new != own_aligned_new)
-NOTHROW_ALIGNED(_ZnamSt11align_val_tRKSt9nothrow_t,
-                aligned_new != own_aligned_new || aligned_array_new != own_aligned_array_new)
+NOTHROW_ALIGNED(_ZnwmSt11align_val_tRKSt9nothrow_t, REPLACED(aligned_new))
+NOTHROW_ALIGNED(_ZnamSt11align_val_tRKSt9nothrow_t, REPLACED(aligned_new) || REPLACED(aligned_array_new))
 
-/* ---- delete: size and tag tell nothing that the map does not know ---- */
+/* ---- delete ---- */
 
 #define DELETE(name, on)                                                                                             \
-    sheaf_export void name(void *p);                                                                                 \
-    sheaf_export void name(void *p)                                                                                  \
+    static __attribute__((noinline)) void on##_slow(void *p)                                                         \
     {                                                                                                                \
-        on(p);                                                                                                       \
+        all_ours() ? free_slow(p) : on(p);                                                                           \
+    }                                                                                                                \
+    sheaf_export void name(void *p);                                                                                 \
+    line_export void name(void *p)                                                                                   \
+    {                                                                                                                \
+        if (unlikely(!free_try_at(rseq_roots.cxx_base, p)))                                                          \
+            on##_slow(p);                                                                                            \
     }
-DELETE(_ZdaPv, plain_delete)
 DELETE(_ZdlPvm, plain_delete)
 DELETE(_ZdaPvm, array_delete)
-DELETE(_ZdlPvRKSt9nothrow_t, plain_delete)
-DELETE(_ZdaPvRKSt9nothrow_t, array_delete)
+replaceable void _ZdaPv(void *p) alias_of(_ZdlPvm);
+void _ZdlPvRKSt9nothrow_t(void *p) alias_of(_ZdlPvm);
+void _ZdaPvRKSt9nothrow_t(void *p) alias_of(_ZdaPvm);
 
-#define DELETE_ALIGNED(name, on)                                                                                     \
-    sheaf_export void name(void *p, size_t align);                                                                   \
-    sheaf_export void name(void *p, size_t align)                                                                    \
-    {                                                                                                                \
-        on(p, align);                                                                                                \
-    }
-DELETE_ALIGNED(_ZdaPvSt11align_val_t, aligned_delete)
-DELETE_ALIGNED(_ZdlPvSt11align_val_tRKSt9nothrow_t, aligned_delete)
-DELETE_ALIGNED(_ZdaPvSt11align_val_tRKSt9nothrow_t, aligned_array_delete)
+static __attribute__((noinline)) void aligned_delete_slow(void *p, size_t align)
+{
+    all_ours() ? free_slow(p) : aligned_delete(p, align);
+}
 
-#define DELETE_SIZED_ALIGNED(name, on)                                                                               \
-    sheaf_export void name(void *p, size_t size, size_t align);                                                      \
-    sheaf_export void name(void *p, size_t size, size_t align)                                                       \
-    {                                                                                                                \
-        (void)size;                                                                                                  \
-        on(p, align);                                                                                                \
-    }
-DELETE_SIZED_ALIGNED(_ZdlPvmSt11align_val_t, aligned_delete)
-DELETE_SIZED_ALIGNED(_ZdaPvmSt11align_val_t, aligned_array_delete)
+sheaf_export void _ZdlPvmSt11align_val_t(void *p, size_t size, size_t align);
+line_export void _ZdlPvmSt11align_val_t(void *p, size_t size, size_t align)
+{
+    (void)size;
+    if (unlikely(!free_try_at(rseq_roots.cxx_base, p)))
+        aligned_delete_slow(p, align);
+}
+
+/* Aligned arrays are rare: these have no fast path of their own. */
+sheaf_export replaceable void _ZdaPvSt11align_val_t(void *p, size_t align);
+sheaf_export void _ZdaPvSt11align_val_t(void *p, size_t align)
+{
+    aligned_delete(p, align);
+}
+void _ZdlPvSt11align_val_tRKSt9nothrow_t(void *p, size_t align) alias_of(_ZdaPvSt11align_val_t);
+
+sheaf_export void _ZdaPvmSt11align_val_t(void *p, size_t size, size_t align);
+sheaf_export void _ZdaPvmSt11align_val_t(void *p, size_t size, size_t align)
+{
+    (void)size;
+    aligned_array_delete(p, align);
+}
+
+sheaf_export void _ZdaPvSt11align_val_tRKSt9nothrow_t(void *p, size_t align);
+sheaf_export void _ZdaPvSt11align_val_tRKSt9nothrow_t(void *p, size_t align)
+{
+    aligned_array_delete(p, align);
+}

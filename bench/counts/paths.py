@@ -16,6 +16,9 @@ FUNCTIONS = {
     "operator new": "_Znwm",
     "operator delete": "_ZdlPv",
     "sized delete": "_ZdlPvm",
+    "array new": "_Znam",
+    "array delete": "_ZdaPv",
+    "nothrow new": "_ZnwmRKSt9nothrow_t",
 }
 _LONGEST = 200
 _LINE = re.compile(r"^\s*([0-9a-f]+):\t(.*)$")

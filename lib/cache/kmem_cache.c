@@ -29,7 +29,7 @@ large_table struct lock_group locks_others[CACHE_MAX / LOCK_GROUP - 1];
 large_table struct kmem_cache caches[CACHE_MAX];
 large_table struct barn cache_barns[DOMAINS][CACHE_MAX];
 unsigned cache_top = CACHE_FIRST;
-bool cache_layer_ready;
+early_data bool cache_layer_ready;
 uintptr_t counters_file;
 struct sheaf_config sheaf_config = SHEAF_CONFIG_DEFAULT;
 void (*cache_publish)(const struct kmem_cache *cache);

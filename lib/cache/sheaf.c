@@ -65,6 +65,19 @@ static bool piece_usable(const char *start)
     return start >= space.sheaves_first || space_grow(&space.sheaves, (size_t)(start - space.sheaves.start) + PIECE);
 }
 
+/* The first piece, all of it for the pool. */
+static void cut_mixed(char *start)
+{
+    char *end = start + PIECE;
+    *sheaf_order_at(start) = SHEAF_MIXED;
+    while (end > start) {
+        unsigned order = sheaf_mixed_order((uintptr_t)end - 1);
+        end -= 8ul << order;
+        sheaf_stack_push(&pool[order], (struct sheaf *)(void *)end);
+        atomic_fetch_add(&cut, 1);
+    }
+}
+
 /* Cut a piece of 4 KiB; one sheaf for the caller, the rest for the pool. What cannot be had is not used up. */
 static struct sheaf *cut_piece(unsigned order)
 {
@@ -75,6 +88,11 @@ static struct sheaf *cut_piece(unsigned order)
         if (!start || !piece_usable(start))
             return NULL;
     } while (!atomic_compare_exchange_weak(&pieces, &piece, piece + 1));
+    if (!piece) {
+        cut_mixed(start);
+        struct sheaf *sheaf = sheaf_stack_pop(&pool[order]);
+        return sheaf ? sheaf : cut_piece(order); /* an order that it does not have, or other threads were faster */
+    }
     *sheaf_order_at(start) = (uint8_t)order;
     size_t bytes = 8ul << order;
     for (char *at = start + bytes; at < start + PIECE; at += bytes)

@@ -68,9 +68,24 @@ static inline uint8_t *sheaf_order_at(const void *in)
 {
     return &space.orders[((uintptr_t)in - (uintptr_t)space.sheaves.start) >> SHEAF_PAGE_SHIFT];
 }
+
+/*
+ * The first piece holds sheaves of several orders, so that a small program touches one page for them and not one for
+ * each: eight slices of 512 bytes, and their orders from the lowest digit on.
+ */
+#define SHEAF_MIXED        1 /* what sheaf_order_at() says of that piece */
+#define SHEAF_MIXED_ORDERS 0x36554444u
+#define SHEAF_SLICE_SHIFT  (SHEAF_PAGE_SHIFT - 3)
+static inline unsigned sheaf_mixed_order(uintptr_t at)
+{
+    unsigned slice = (unsigned)(at >> SHEAF_SLICE_SHIFT) & 7;
+    return SHEAF_MIXED_ORDERS >> 4 * slice & 15;
+}
+
 static inline unsigned sheaf_order(const void *in)
 {
-    return *sheaf_order_at(in);
+    unsigned order = *sheaf_order_at(in);
+    return likely(order != SHEAF_MIXED) ? order : sheaf_mixed_order((uintptr_t)in);
 }
 
 /* The sheaf that an offset points into. */

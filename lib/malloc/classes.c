@@ -3,7 +3,7 @@
 
 static const struct slot_head none = {.lowest = UINTPTR_MAX};
 #define NONE (uintptr_t) & none
-struct rseq_roots rseq_roots __attribute__((aligned(64))) = {.cid_base = NONE, .cpu_base = NONE, .any_base = NONE};
+struct rseq_roots rseq_roots __attribute__((aligned(64))) = {.cid_base = NONE, .cpu_base = NONE, .cxx_base = NONE};
 
 /* Two threads may do this at once: both write the same. */
 void fast_enable(void)
@@ -24,7 +24,6 @@ void fast_enable(void)
     head->limit = SMALL_MOST + 1;
     space_tell_lowest(&head->lowest);
     /* the address orders it: who sees it sees what it points to */
-    __atomic_store_n(&rseq_roots.any_base, space.base, __ATOMIC_RELEASE);
     __atomic_store_n(slot_mode == SHEAF_MODE_RSEQ_MM_CID ? &rseq_roots.cid_base : &rseq_roots.cpu_base, space.base,
                      __ATOMIC_RELEASE);
 }
@@ -44,15 +43,18 @@ static void name_class(char *name, uint32_t size)
     name[at] = 0;
 }
 
+early_data bool class_ready[CLASS_FIRST + CLASSES];
+
 /* Two threads may do this at once: both write the same, and the size, which tells that it is done, last. */
 struct kmem_cache *class_cache(unsigned number)
 {
     struct kmem_cache *cache = &caches[number];
-    if (unlikely(!cache_in_use(cache))) {
+    if (unlikely(!__atomic_load_n(&class_ready[number], __ATOMIC_ACQUIRE))) {
         char name[32];
         uint32_t size = class_size(number);
         name_class(name, size);
         cache_setup(number, name, size, size, size < 16 ? 8 : 16, NULL, 0, true);
+        __atomic_store_n(&class_ready[number], true, __ATOMIC_RELEASE);
     }
     return cache;
 }

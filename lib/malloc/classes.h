@@ -15,9 +15,10 @@
 
 /*
  * rseq_roots.cid_base and its neighbours are where base is, for the fast paths: they find all they need from there
- * (struct slot_head, the table). Where the slot is mm_cid, cid_base is set, where it is cpu_id, cpu_base is; any_base
- * is in both. Until the first initialisation, and for ever without libc's rseq, they point to a head whose limits
- * make every call take the slow path.
+ * (struct slot_head, the table). Where the slot is mm_cid, cid_base is set, where it is cpu_id, cpu_base is. Until
+ * the first initialisation, and for ever without libc's rseq, they point to a head whose limits make every call take
+ * the slow path. cxx_base is cid_base for those C++ operators that lead to other operators, which the program may
+ * replace; it is set once none is found replaced (preload/cxx.c).
  */
 void fast_enable(void);
 
@@ -56,6 +57,12 @@ static inline uint32_t class_size(unsigned number)
     unsigned log = 7 + (index - 9) / 8;
     return (1u << log) + ((((index - 9) & 7) + 1) << (log - 3));
 }
+
+/*
+ * Set once the cache of the class is set up. The cache itself would tell as well, but a page of them that is read
+ * before it is written costs two faults.
+ */
+extern hidden bool class_ready[CLASS_FIRST + CLASSES];
 
 /* The cache of a class, set up when it is first used. */
 struct kmem_cache *class_cache(unsigned number);

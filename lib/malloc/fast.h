@@ -12,11 +12,15 @@
  * batches of mixed sizes took 10.3 ns instead of 6.6 an object. */
 #define line_export sheaf_export __attribute__((aligned(64)))
 
-/* Returns NULL when the fast path missed. */
+/* `base` is rseq_roots.cid_base or, for C++'s operators, cxx_base. Returns NULL when the fast path missed. */
+static always_inline void *malloc_try_at(uintptr_t base, size_t n)
+{
+    return likely(n < fast_head(base)->limit) ? rseq_pop_class(base, n) : NULL;
+}
+
 static always_inline void *malloc_try(size_t n)
 {
-    uintptr_t base = rseq_roots.cid_base;
-    return likely(n < fast_head(base)->limit) ? rseq_pop_class(base, n) : NULL;
+    return malloc_try_at(rseq_roots.cid_base, n);
 }
 
 static always_inline void *malloc_fast(size_t n)
@@ -42,15 +46,17 @@ static always_inline void *malloc_aligned_fast(size_t align, size_t n)
     return likely(object != NULL) ? object : malloc_aligned(align, n);
 }
 
+/* Returns false when the fast path missed. */
+static always_inline bool free_try_at(uintptr_t base, void *p)
+{
+    intptr_t at = (intptr_t)(base - 1 - (uintptr_t)p) >> UNIT_SHIFT;
+    return likely((uintptr_t)at > fast_head(base)->lowest) && likely(rseq_push_unit(base, (uintptr_t)at, p));
+}
+
 static always_inline void free_fast(void *p)
 {
-    uintptr_t base = rseq_roots.cid_base;
-    intptr_t at = (intptr_t)(base - 1 - (uintptr_t)p) >> UNIT_SHIFT;
-    if (likely((uintptr_t)at > fast_head(base)->lowest)) {
-        if (likely(rseq_push_unit(base, (uintptr_t)at, p)))
-            return;
-    }
-    free_slow(p);
+    if (unlikely(!free_try_at(rseq_roots.cid_base, p)))
+        free_slow(p);
 }
 
 #endif

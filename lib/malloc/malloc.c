@@ -19,7 +19,7 @@
 
 /* ---- start ---- */
 
-static bool started; /* without libc's rseq, the fast paths' limits do not tell */
+static early_data bool started; /* without libc's rseq, the fast paths' limits do not tell */
 
 static __attribute__((noinline)) bool start(void)
 {
@@ -100,7 +100,7 @@ static __attribute__((noinline)) bool class_watches(unsigned number, size_t n, s
 static bool class_watched(unsigned number, size_t n, size_t align, void **p)
 {
     const struct kmem_cache *cache = &caches[number];
-    if (likely(cache_in_use(cache) && !(cache->detour | cache->sampled)))
+    if (likely(__atomic_load_n(&class_ready[number], __ATOMIC_ACQUIRE) && !(cache->detour | cache->sampled)))
         return false;
     return class_watches(number, n, align, p); /* it may have to be set up first */
 }

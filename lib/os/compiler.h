@@ -11,10 +11,15 @@
 #define unlikely(x)   __builtin_expect(!!(x), 0)
 #define always_inline inline __attribute__((always_inline))
 #define noinline_cold __attribute__((noinline, cold))
-/* Where the preloaded object keeps things (preload/layout.ld): code that few programs come by, but those often, so
- * that it is not cold; tables, behind the small variables, which then share their pages. */
+/*
+ * Where the preloaded object keeps things (preload/layout.ld): code that few programs come by, but those often, so
+ * that it is not cold; tables, behind the small variables, which then share their pages; variables that are read
+ * before anything near them is written, in a page that the loader has written: a page that is 0 and read first costs
+ * two faults.
+ */
 #define apart         __attribute__((noinline, section(".text.unlikely.apart")))
 #define large_table   __attribute__((section(".bss.tables")))
+#define early_data    __attribute__((section(".data.early")))
 #define cache_aligned __attribute__((aligned(64)))
 #define sheaf_export  __attribute__((visibility("default")))
 #define hidden        __attribute__((visibility("hidden"))) /* of declarations: the compiler need not ask the GOT */

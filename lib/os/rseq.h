@@ -52,7 +52,7 @@ struct rseq_area {
  */
 struct rseq_roots {
     struct rseq_area area;
-    uintptr_t cid_base, cpu_base, any_base; /* see malloc/classes.h */
+    uintptr_t cid_base, cpu_base, cxx_base; /* see malloc/classes.h */
 };
 extern hidden struct rseq_roots rseq_roots;
 

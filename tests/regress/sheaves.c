@@ -1,4 +1,4 @@
-/* What the system refuses for a while can be had later. It sees the internal headers. */
+/* What the system refuses for a while can be had later; small sheaves share a page. It sees the internal headers. */
 #include "../cases.h"
 #include "cache/config.h"
 #include "cache/sheaf.h"
@@ -37,8 +37,29 @@ static void refused_for_a_while(void)
     must(empty_sheaf_alloc(MOST));
 }
 
+/* The sheaves of a small program are of four orders and lie in one piece, each word within its own sheaf. */
+static void small_ones_together(void)
+{
+    must(sheaf_malloc(1));
+    for (unsigned order = SHEAF_ORDER_MIN; order < SHEAF_ORDER_MIN + 4; order++) {
+        struct sheaf *sheaf = empty_sheaf_alloc(sheaf_capacity_of(order));
+        must(sheaf && sheaf_order(sheaf) == order);
+        for (unsigned word = 0; word < 1u << order; word++)
+            must(sheaf_containing(sheaf_offset(sheaf) + 8 * word) == sheaf);
+        must(!((uintptr_t)sheaf & ((8ul << order) - 1)));
+    }
+    must(sheaf_pool_bytes() == 1ul << SHEAF_PAGE_SHIFT);
+    must(sheaf_pool_cut() == 4 * 4 + 2 * 2 + 1 + 8);
+    for (unsigned i = 0; i < 100; i++)
+        for (unsigned order = SHEAF_ORDER_MIN; order <= SHEAF_ORDER_MAX; order++) {
+            struct sheaf *sheaf = empty_sheaf_alloc(sheaf_capacity_of(order));
+            must(sheaf && sheaf_order(sheaf) == order && !((uintptr_t)sheaf & ((8ul << order) - 1)));
+        }
+}
+
 static const struct test_case cases[] = {
     {"sheaves-after-memory-was-refused", refused_for_a_while},
+    {"small-sheaves-share-a-page", small_ones_together},
 };
 
 int main(int argc, char **argv)

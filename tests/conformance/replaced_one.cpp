@@ -1,0 +1,122 @@
+/*
+ * A program that replaces a single operator, named by REPLACE: every form that by the standard leads to it must call
+ * the program's, before and after malloc's fast paths are on, and no other form may. replaced-NAME [CASE]; prints
+ * TAP, each case in a child of its own.
+ */
+#include "../cases.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <new>
+
+enum { NEW, ARRAY_NEW, DELETE, ARRAY_DELETE, ALIGNED_DELETE };
+
+static int calls;
+
+#if REPLACE == 0
+void *operator new(size_t n)
+{
+    calls++;
+    return malloc(n);
+}
+#elif REPLACE == 1
+void *operator new[](size_t n)
+{
+    calls++;
+    return malloc(n);
+}
+#elif REPLACE == 2
+void operator delete(void *p) noexcept
+{
+    calls++;
+    free(p);
+}
+#elif REPLACE == 3
+void operator delete[](void *p) noexcept
+{
+    calls++;
+    free(p);
+}
+#else
+void operator delete(void *p, std::align_val_t) noexcept
+{
+    calls++;
+    free(p);
+}
+#endif
+
+static const std::align_val_t wide{64};
+static const int rounds = 300; // enough for misses of the fast paths
+
+/* The form, `rounds` times, called the program's operator each time if it leads to `one` or `other`, else never. */
+#define LEADS(form, one, other)                                                                                      \
+    do {                                                                                                             \
+        int before = calls;                                                                                          \
+        for (int i = 0; i < rounds; i++)                                                                             \
+            form;                                                                                                    \
+        must(calls - before == (REPLACE == (one) || REPLACE == (other) ? rounds : 0));                               \
+    } while (0)
+
+static void *blocks[rounds];
+
+static void allocating()
+{
+    LEADS(blocks[i] = ::operator new(40), NEW, NEW);
+    LEADS(blocks[i] = ::operator new(40, std::nothrow), NEW, NEW);
+    LEADS(blocks[i] = ::operator new[](40), NEW, ARRAY_NEW);
+    LEADS(blocks[i] = ::operator new[](40, std::nothrow), NEW, ARRAY_NEW);
+}
+
+static void fill()
+{
+    for (void *&block : blocks)
+        block = malloc(40);
+}
+
+static void fill_aligned()
+{
+    for (void *&block : blocks)
+        block = aligned_alloc(64, 64);
+}
+
+static void freeing()
+{
+    fill();
+    LEADS(::operator delete(blocks[i]), DELETE, DELETE);
+    fill();
+    LEADS(::operator delete(blocks[i], size_t(40)), DELETE, DELETE);
+    fill();
+    LEADS(::operator delete(blocks[i], std::nothrow), DELETE, DELETE);
+    fill();
+    LEADS(::operator delete[](blocks[i]), DELETE, ARRAY_DELETE);
+    fill();
+    LEADS(::operator delete[](blocks[i], size_t(40)), DELETE, ARRAY_DELETE);
+    fill();
+    LEADS(::operator delete[](blocks[i], std::nothrow), DELETE, ARRAY_DELETE);
+}
+
+static void freeing_aligned()
+{
+    fill_aligned();
+    LEADS(::operator delete(blocks[i], wide), ALIGNED_DELETE, ALIGNED_DELETE);
+    fill_aligned();
+    LEADS(::operator delete(blocks[i], size_t(64), wide), ALIGNED_DELETE, ALIGNED_DELETE);
+    fill_aligned();
+    LEADS(::operator delete(blocks[i], wide, std::nothrow), ALIGNED_DELETE, ALIGNED_DELETE);
+    fill_aligned();
+    LEADS(::operator delete[](blocks[i], wide), ALIGNED_DELETE, ALIGNED_DELETE);
+    fill_aligned();
+    LEADS(::operator delete[](blocks[i], size_t(64), wide), ALIGNED_DELETE, ALIGNED_DELETE);
+}
+
+static const struct test_case cases[] = {
+    {"allocating-forms-lead-there", allocating},
+    {"freeing-forms-lead-there", freeing},
+    {"aligned-freeing-forms-lead-there", freeing_aligned},
+};
+
+int main(int argc, char **argv)
+{
+    return run_cases(argc, argv, cases, sizeof(cases) / sizeof(*cases));
+}
