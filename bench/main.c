@@ -16,7 +16,7 @@ enum { MOST_REPETITIONS = 1000, MOST_MOMENTS = 512 };
 
 _Bool spread;
 _Bool brief;
-uint64_t live_bytes;
+uint64_t bytes_live;
 
 struct request {
     const char *test;
@@ -85,7 +85,7 @@ void note_memory(const char *moment)
         .name = moment,
         .ms = (now_ns() - begun_ns) / 1000000,
         .kib = resident_kib(),
-        .live_kib = live_bytes / 1024,
+        .live_kib = bytes_live / 1024,
     };
     noting_ns += cpu_ns() - before;
 }

@@ -11,8 +11,8 @@
 
 enum order { FIFO, LIFO, SHUFFLED };
 
-/* What an op costs: wall time, the CPU time of all threads (without what note_memory() took), or nothing worth telling:
- * such a test is about memory alone. */
+/* What an op costs: wall time, the CPU time of all threads (without what note_memory() took), or nothing worth
+ * telling: such a test is about memory alone. */
 enum timing { WALL_TIME, CPU_TIME, NO_TIME };
 
 struct test {
@@ -54,9 +54,9 @@ pthread_t start_thread(unsigned n, void *(*body)(void *), void *argument);
  */
 void note_memory(const char *moment);
 
-/* Bytes that the test has allocated and not freed, kept by tests that are not about wall time: the floor of what can be
- * resident, noted with it. */
-extern uint64_t live_bytes;
+/* Bytes that the test has allocated and not freed, kept by tests that are not about wall time: the floor of what can
+ * be resident, noted with it. */
+extern uint64_t bytes_live;
 
 void sleep_ms(uint64_t milliseconds);
 

@@ -1,7 +1,6 @@
 #include "blocks.h"
 #include "../measure.h"
 
-
 enum { TOUCH_EVERY = 4096 };
 
 /* Evenly distributed over the doublings from `least` to `least << doublings`. */

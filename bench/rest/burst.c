@@ -6,7 +6,6 @@
 #include "blocks.h"
 #include "tables.h"
 
-
 enum { MOST_THREADS = 32, SMALL_BLOCKS = 240000, MIXED_BLOCKS = 20000, LARGE_BLOCKS = 160 };
 enum after { ENDED, ASLEEP };
 
@@ -85,7 +84,7 @@ static void prepare_burst(const struct test *test)
     live.places = parts[0].places + test->ops;
     note_memory("start");
     blocks_fill(&live);
-    live_bytes = blocks_bytes(&live);
+    bytes_live = blocks_bytes(&live);
 }
 
 /* An op is one block. */
@@ -94,7 +93,7 @@ static uint64_t run_burst(const struct test *test, uint64_t ops)
     const struct burst *shape = test->shape;
     unsigned count = shape->threads ? shape->threads : 1;
     size_t each = (size_t)ops / count + (ops < count);
-    uint64_t kept = live_bytes, used = 0;
+    uint64_t kept = bytes_live, used = 0;
     after = shape->after;
     order = test->order;
     for (unsigned i = 0; i < count; i++) {
@@ -110,9 +109,9 @@ static uint64_t run_burst(const struct test *test, uint64_t ops)
     } else {
         fill(&parts[0]);
     }
-    live_bytes = kept + used;
+    bytes_live = kept + used;
     note_memory("peak");
-    live_bytes = kept;
+    bytes_live = kept;
     if (shape->threads) {
         pthread_barrier_wait(&seen);
         wait_for_threads(count);

@@ -31,11 +31,11 @@ static uint64_t run_sawtooth(const struct test *test, uint64_t ops)
     for (uint64_t cycle = 1; cycle <= ops; cycle++) {
         _Bool last = cycle == ops, noted = last || cycle % (ops / SAMPLES + 1) == 1;
         blocks_fill(&blocks);
-        live_bytes = bytes;
+        bytes_live = bytes;
         if (noted)
             note_memory(last ? "peak" : NULL);
         blocks_empty(&blocks);
-        live_bytes = 0;
+        bytes_live = 0;
         if (noted)
             note_memory(last ? "freed" : NULL);
         uint64_t freed_ns = now_ns();
@@ -53,12 +53,14 @@ static uint64_t run_sawtooth(const struct test *test, uint64_t ops)
 #define SAWTOOTH(label, blocks, text, ms, period, cycles)                                                            \
     {                                                                                                                \
         .name = "sawtooth-" label, .ops = cycles, .repetitions = 1, .cold = 1, .timing = CPU_TIME,                   \
-        .what = "100 MiB in blocks of " text " allocated and freed every " period "; an op is one cycle, in CPU time", \
+        .what =                                                                                                      \
+            "100 MiB in blocks of " text " allocated and freed every " period "; an op is one cycle, in CPU time",   \
         .shape = &(const struct sawtooth){blocks, ms}, .prepare = prepare_sawtooth, .run = run_sawtooth,             \
     }
 
 #define KIND(label, blocks, text)                                                                                    \
-    SAWTOOTH(label "-20ms", blocks, text, 20, "20 ms", 60), SAWTOOTH(label "-200ms", blocks, text, 200, "200 ms", 8), \
+    SAWTOOTH(label "-20ms", blocks, text, 20, "20 ms", 60),                                                          \
+        SAWTOOTH(label "-200ms", blocks, text, 200, "200 ms", 8),                                                    \
         SAWTOOTH(label "-2s", blocks, text, 2000, "2 s", 3)
 
 const struct test sawtooth_tests[] = {

@@ -134,6 +134,20 @@ static uint64_t decay_cache(struct kmem_cache *cache, enum why why)
     return held;
 }
 
+/*
+ * A record must not go on counting what was given back since, perhaps by a helper thread in a program that sleeps.
+ * Slow paths publish their own cache only. The lock keeps caches from being destroyed meanwhile.
+ */
+static void publish_all(void)
+{
+    if (likely(cache_publish == NULL) || !lock_acquire(lock_of(LOCK_TAKEOVER)))
+        return;
+    for (unsigned i = CACHE_FIRST; i < cache_top; i++)
+        if (cache_in_use(&caches[i]) && cache_publish)
+            cache_publish(&caches[i]);
+    lock_release(lock_of(LOCK_TAKEOVER));
+}
+
 static void decay(enum why why)
 {
     if (unlikely(rcu_kick))
@@ -156,12 +170,14 @@ static void decay(enum why why)
     if (why == AGED)
         stash_flush();
     region_purge(false);
+    publish_all();
 }
 
 void cache_decay_idle(uint32_t age_ms)
 {
     decay(AGED);
     region_purge_older(age_ms);
+    publish_all();
 }
 
 static bool aged(void)

@@ -192,6 +192,7 @@ struct large_totals large_totals(void)
         .allocs = read_once(region_stats.large_alloc) + stash.taken,
         .frees = read_once(region_stats.large_free) + stash.taken + stash.runs,
         .warm_bytes = (read_once(region_stats.warm_units) + stash.units) << UNIT_SHIFT,
+        .stash_bytes = stash.units << UNIT_SHIFT,
     };
 }
 
