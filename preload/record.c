@@ -294,7 +294,8 @@ static void publish(const struct kmem_cache *cache)
         record_fork_child();
     if (!header)
         return;
-    publish_cache(cache);
+    if (cache)
+        publish_cache(cache);
     publish_process();
 }
 

@@ -28,7 +28,7 @@ _BARN_COLUMNS = (
 )
 
 MEMORY_EXPLAINED = [
-    ("live", "what the program has allocated: objects by the size of their class, large blocks by their pages"),
+    ("live", "what the program has allocated: objects by class size, large blocks in units of 64 KiB, touched or not"),
     ("sheaves, barns", "free objects ready for the fast path of a slot, and for any slot"),
     ("slabs", "free objects in slabs, and slabs kept empty; part of it may never have been touched"),
     ("stash", "free runs of 64 to 256 KiB that slots keep for themselves"),

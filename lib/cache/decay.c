@@ -66,6 +66,20 @@ void cache_fold_all(void)
     lock_release(lock_of(LOCK_TAKEOVER));
 }
 
+/*
+ * A record must not go on counting what was given back since, perhaps by a helper thread in a program that sleeps.
+ * Slow paths publish their own cache only. The lock keeps caches from being destroyed meanwhile.
+ */
+static void publish_all(void)
+{
+    if (likely(cache_publish == NULL) || !lock_acquire(lock_of(LOCK_TAKEOVER)))
+        return;
+    for (unsigned i = CACHE_FIRST; i < cache_top; i++)
+        if (cache_in_use(&caches[i]) && cache_publish)
+            cache_publish(&caches[i]);
+    lock_release(lock_of(LOCK_TAKEOVER));
+}
+
 size_t cache_trim_all(void)
 {
     atomic_fetch_add_explicit(&trims, 1, memory_order_relaxed);
@@ -74,7 +88,9 @@ size_t cache_trim_all(void)
     for (unsigned i = CACHE_FIRST; i < cache_top; i++)
         cache_drain(&caches[i]);
     stash_flush();
-    return region_purge(true);
+    size_t given = region_purge(true);
+    publish_all();
+    return given;
 }
 
 /*
@@ -132,20 +148,6 @@ static uint64_t decay_cache(struct kmem_cache *cache, enum why why)
     }
     slab_shrink(&cache->slab);
     return held;
-}
-
-/*
- * A record must not go on counting what was given back since, perhaps by a helper thread in a program that sleeps.
- * Slow paths publish their own cache only. The lock keeps caches from being destroyed meanwhile.
- */
-static void publish_all(void)
-{
-    if (likely(cache_publish == NULL) || !lock_acquire(lock_of(LOCK_TAKEOVER)))
-        return;
-    for (unsigned i = CACHE_FIRST; i < cache_top; i++)
-        if (cache_in_use(&caches[i]) && cache_publish)
-            cache_publish(&caches[i]);
-    lock_release(lock_of(LOCK_TAKEOVER));
 }
 
 static void decay(enum why why)

@@ -58,6 +58,7 @@ static void *plain_run(size_t n, size_t align, bool zero)
         return NULL;
     if (zero && !zeroed)
         zero_dirty(unit, n);
+    cache_went_slow(NULL);
     return unit_address(unit);
 }
 
@@ -161,8 +162,11 @@ void large_plain_free(void *p)
     cache_decay(slot_current());
     if (unlikely(sheaf_config.harden.large))
         free_hardened(p);
-    else if (!stash_put((uint32_t)unit))
+    else if (stash_put((uint32_t)unit))
+        return;
+    else
         region_free((uint32_t)unit);
+    cache_went_slow(NULL);
 }
 
 void large_free(void *p)
@@ -256,8 +260,10 @@ void *large_plain_resize(void *p, size_t n)
     /* shrinking keeps the room that growing left, unless it is worth something */
     if (units == have || (units < have && have - units < 2 + units / 4))
         return p;
-    if (region_resize((uint32_t)unit_of(p), units))
+    if (region_resize((uint32_t)unit_of(p), units)) {
+        cache_went_slow(NULL);
         return p;
+    }
     return units < have ? p : grow_moving(p, old, n);
 }
 

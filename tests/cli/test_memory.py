@@ -73,11 +73,12 @@ def test_many_processes_are_added_up(sheaf: Run, tmp_path: Path) -> None:
 
 BURST = """
 import sys
-keep = [bytes(n % 3000 + 600) for n in range(40000)] + [bytes(300000) for _ in range(20)]
+keep = [bytes(n % 3000 + 600) for n in range(40000)]
 del keep[::3]
+large = [b"x" * 3000000 for _ in range(20)]
 print("burst", flush=True)
 sys.stdin.readline()
-del keep
+del keep, large
 print("freed", flush=True)
 sys.stdin.readline()
 """
@@ -112,6 +113,7 @@ def test_all_of_it_adds_up_while_it_runs_and_at_its_end(library: str, tmp_path: 
         assert process.stdout.readline() == "freed\n"
         freed = conserved(record.read(path))
         assert freed.live < full.live - (20 << 20)
+        assert freed.live_large < full.live_large - (50 << 20)
         process.communicate("\n")
     ended = conserved(record.read(path))
     assert ended.resident and ended.peak_resident
@@ -153,7 +155,8 @@ def test_what_a_helper_gives_back_is_seen_while_the_program_sleeps(library: str,
 
 
 def test_run_tells_it_as_json(library: str) -> None:
-    done = subprocess.run([sys.executable, "-m", "sheaf", "run", "--stats=json", "--", "ls", "-d", "/"], capture_output=True, text=True,
-                          env={**os.environ, "PYTHONPATH": str(ROOT / "cli"), "SHEAF_LIBRARY": library})
+    words = [sys.executable, "-m", "sheaf", "run", "--stats=json", "--", "ls", "-d", "/"]
+    done = subprocess.run(words, capture_output=True, text=True,
+                          env={**os.environ, "PYTHONPATH": str(ROOT / "cli"), "SHEAF_LIBRARY": library})  # fmt: skip
     (process,) = json.loads(done.stderr)["processes"]
     assert process["memory"]["live_bytes"] >= 0

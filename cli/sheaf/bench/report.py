@@ -104,7 +104,7 @@ def resting(runs: Sequence[Result], key: str = "rss_kib") -> list[float]:
     """What stays resident, or is live then: one value for each round; empty where a run does not tell."""
     found = []
     for run in runs:
-        found += [max(float(p[key]), 1e-9) for p in run.get("memory", []) if p["moment"] == AT_REST and key in p]
+        found += [float(p[key]) for p in run.get("memory", []) if p["moment"] == AT_REST and key in p]
     return found if len(found) == len(runs) else []
 
 
