@@ -159,7 +159,7 @@ static void finish_burst(const struct test *test)
 
 /* Each kind of blocks: without threads, and by 1, 4 and 32 threads. */
 #define KIND(label, blocks, text)                                                                                    \
-    BURST(label "-alone", blocks, text " by a process without threads", 0, ENDED, FIFO, 0, TO_3_S),                  \
+    BURST(label "-alone", blocks, text " by a process without threads", 0, ENDED, FIFO, 0, TO_1_S),                  \
         BURST(label "-1-ended", blocks, text " by 1 thread, which ends", 1, ENDED, FIFO, 0, TO_1_S),                 \
         BURST(label "-4-ended", blocks, text " by 4 threads, which end", 4, ENDED, FIFO, 0, TO_3_S),                 \
         BURST(label "-4-asleep", blocks, text " by 4 threads, which stay asleep", 4, ASLEEP, FIFO, 0, TO_1_S),       \

@@ -93,10 +93,10 @@ def test_what_stays_is_a_loss_where_it_is_more_than_a_little(outcomes: list[Outc
 def test_the_table_has_the_moments_and_what_is_live(outcomes: list[Outcome]) -> None:
     tables = text.rest_tables(report.findings(outcomes, BOTH), "sheaf")
     heads, lines = tables["burst"]
-    assert heads == ["test", "allocator", "start", "peak", "freed", "1 s", "sheaf/it peak", "1 s"]
+    assert heads == ["test", "allocator", "start", "peak", "freed", "1 s", "sheaf/it peak", "sheaf/it 1 s"]
     assert lines[0] == ["burst-a", "glibc", "1.00", "100", "100", "4.00", "1.10", "10.00"]
     assert lines[-1] == ["burst-a", "(live)", "0.00", "90.0", "0.00", "0.00", "", ""]
-    assert tables["sawtooth"][1][0] == ["sawtooth-a", "glibc", "110", "20.0", "1.00", "-"]
+    assert tables["sawtooth"][1][0] == ["sawtooth-a", "glibc", "110", "20.0", "1.00"]
     shown = text.render(report.findings(outcomes, BOTH), BOTH, markdown=False)
     assert "Resident MiB at rest, burst" in shown
     assert shown.split("\n\n")[0].count("burst-a") == 0  # the table of times

@@ -110,7 +110,10 @@ def rest_tables(found: Findings, subject: str) -> dict[str, tuple[list[str], lis
             lines.append([row.test, row.contestant, *_kib_cells(moments, moments.kib, names), *_ratio_cells(row)])
             if moments.live_kib and (place + 1 == len(members) or members[place + 1].test != moments.test):
                 lines.append([row.test, "(live)", *_kib_cells(moments, moments.live_kib, names), "", ""])
-        tables[kind] = (["test", "allocator", *names, f"{subject}/it peak", AT_REST], lines)
+        heads = ["test", "allocator", *names, f"{subject}/it peak", f"{subject}/it {AT_REST}"]
+        if not any(rows[moments.test, moments.contestant].rest_ratio for moments in members):
+            heads, lines = heads[:-1], [line[:-1] for line in lines]
+        tables[kind] = (heads, lines)
     return tables
 
 
