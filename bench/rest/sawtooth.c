@@ -29,7 +29,7 @@ static uint64_t run_sawtooth(const struct test *test, uint64_t ops)
     const struct sawtooth *shape = test->shape;
     uint64_t bytes = blocks_bytes(&blocks), next_ns = now_ns();
     for (uint64_t cycle = 1; cycle <= ops; cycle++) {
-        _Bool last = cycle == ops, noted = last || cycle % (ops / SAMPLES + 1) == 1;
+        _Bool last = cycle == ops, noted = last || (cycle - 1) % (ops / SAMPLES + 1) == 0;
         blocks_fill(&blocks);
         bytes_live = bytes;
         if (noted)
