@@ -71,6 +71,13 @@ static void *guarded_run(size_t n, size_t align, bool zero)
     return p;
 }
 
+static void *outside_block(size_t n, size_t align)
+{
+    void *p = outside_alloc(n, align);
+    cache_went_slow(NULL);
+    return p;
+}
+
 /* Whether that could make room for n bytes: not for what is more than all that is not in large blocks. */
 static bool worth_trimming(size_t n)
 {
@@ -87,12 +94,12 @@ void *large_plain_alloc(size_t n, size_t align, bool zero)
     zero |= sheaf_config.harden.zero_alloc;
     cache_decay(slot_current());
     void *p = sheaf_config.harden.guard        ? guarded_run(n, align, zero)
-              : unlikely(n >= large_threshold) ? outside_alloc(n, align)
+              : unlikely(n >= large_threshold) ? outside_block(n, align)
                                                : NULL;
     if (!p)
         p = plain_run(n, align, zero);
     if (!p)
-        p = outside_alloc(n, align);
+        p = outside_block(n, align);
     return p || !units_for(n, &units) || !worth_trimming(n) || !cache_trim_all() ? p : plain_run(n, align, zero);
 }
 

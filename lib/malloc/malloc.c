@@ -241,8 +241,10 @@ static noinline_cold void free_foreign(void *p)
         sample_free(p);
         return;
     }
-    if (cache_layer_ready && outside_free(p))
+    if (cache_layer_ready && outside_free(p)) {
+        cache_went_slow(NULL);
         return;
+    }
     misuse_tell("free of foreign pointer", p, "not from this allocator");
 }
 

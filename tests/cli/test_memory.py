@@ -84,9 +84,23 @@ sys.stdin.readline()
 """
 
 
-def start(library: str, directory: Path, **options: str) -> subprocess.Popen[str]:
+# The second block is mapped by itself: mallopt(M_MMAP_THRESHOLD).
+OUTSIDE = """
+import ctypes, sys
+block = b"x" * 9000000
+ctypes.CDLL(None).mallopt(-3, 1 << 20)
+block = b"x" * 9000001
+print("burst", flush=True)
+sys.stdin.readline()
+del block
+print("freed", flush=True)
+sys.stdin.readline()
+"""
+
+
+def start(library: str, directory: Path, code: str = BURST, **options: str) -> subprocess.Popen[str]:
     env = {**os.environ, "LD_PRELOAD": library, "SHEAF_RECORD": str(directory), **options}
-    return subprocess.Popen([sys.executable, "-c", BURST], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+    return subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                             stderr=subprocess.PIPE, text=True, env=env)  # fmt: skip
 
 
@@ -118,6 +132,21 @@ def test_all_of_it_adds_up_while_it_runs_and_at_its_end(library: str, tmp_path: 
     ended = conserved(record.read(path))
     assert ended.resident and ended.peak_resident
     assert 0 < ended.resident <= ended.peak_resident
+
+
+def test_blocks_outside_the_region_are_live_while_they_are_there(library: str, tmp_path: Path) -> None:
+    with start(library, tmp_path, OUTSIDE) as process:
+        assert process.stdin and process.stdout
+        assert process.stdout.readline() == "burst\n"
+        path = next(record.find(str(process.pid)))
+        full = conserved(record.read(path))
+        assert full.live_large >= record.read(path).process["outside_bytes"] > 9000000
+        process.stdin.write("\n")
+        process.stdin.flush()
+        assert process.stdout.readline() == "freed\n"
+        assert record.read(path).process["outside_bytes"] == 0
+        assert conserved(record.read(path)).live_large <= full.live_large - 9000000
+        process.communicate("\n")
 
 
 def test_the_table_at_exit_says_the_same(library: str, tmp_path: Path) -> None:

@@ -44,9 +44,9 @@
  * The last line holds exactly after the end, and while the process is in no slow path (typesafe slabs that wait for a
  * grace period apart, which no cache counts any more). A reader that comes in the midst of slow paths finds values of
  * slightly different moments. What lags behind, as said above, moves objects between `in use` and `in sheaves` of one
- * cache and leaves their sum. Blocks that come from a stash and go there again, or lie outside the region, publish
- * nothing themselves: large_bytes and stash_bytes, which change together, may be behind by them until the next slow
- * path. purged_bytes of a forked child begins with what its parent had given back.
+ * cache and leaves their sum. Blocks that come from a stash and go there again publish nothing themselves:
+ * large_bytes and stash_bytes, which change together, may be behind by them until the next slow path. purged_bytes of
+ * a forked child begins with what its parent had given back.
  */
 #ifndef SHEAF_RECORD_H
 #define SHEAF_RECORD_H
