@@ -20,7 +20,7 @@ TIMEOUT_S = 200
 CLI = Path(__file__).resolve().parents[1] / "cli"
 REAL = ("lua", "git-repack", "redis-set")  # a script, a threaded command, a server
 TOOLS = ("hyperfine", "time", "lua5.4", "git", "redis-server", "redis-benchmark")
-SCALED = ("micro", "programs", "seeds", "start")
+SCALED = ("micro", "programs", "seeds", "start", "rest")
 
 
 class Failed(Exception):
@@ -94,7 +94,7 @@ def check_scaled(top: Path, contestants: Sequence[str]) -> None:
     if importlib.util.find_spec("matplotlib"):
         bench("--from", files[0], "--plot", top / "plots")
         drawn = {file.name for file in (top / "plots").iterdir()}
-        for plot in ("micro-time", "programs-memory", "scaling", "memory-over-time"):
+        for plot in ("micro-time", "programs-memory", "rest-memory", "scaling", "memory-over-time", "rest-over-time"):
             require({f"{plot}.svg", f"{plot}.png"} <= drawn, f"{plot} was not drawn: {sorted(drawn)}")
 
 

@@ -11,18 +11,24 @@
 
 enum order { FIFO, LIFO, SHUFFLED };
 
+/* What an op costs: wall time, the CPU time of all threads (without what note_memory() took), or nothing worth
+ * telling: such a test is about memory alone. */
+enum timing { WALL_TIME, CPU_TIME, NO_TIME };
+
 struct test {
     const char *name;
     const char *what;     /* one line for --list; says what one op is */
     uint64_t ops;         /* in one repetition, unless --ops says otherwise */
     unsigned repetitions; /* timed ones */
     _Bool cold;           /* no warm-up: the first touch is what is measured */
+    enum timing timing;
 
     /* Parameters that rows of one function differ in. */
     size_t size;
     size_t count;
     enum order order;
-    _Bool blind; /* objects of other threads are freed without being read */
+    _Bool blind;       /* objects of other threads are freed without being read */
+    const void *shape; /* further ones, known to the test's own file */
 
     void (*prepare)(const struct test *);               /* not timed, may be NULL */
     uint64_t (*run)(const struct test *, uint64_t ops); /* does about `ops`, at least one; returns how many it did */
@@ -47,6 +53,10 @@ pthread_t start_thread(unsigned n, void *(*body)(void *), void *argument);
  * between them. In a repetition only the first time; not more than some hundred times.
  */
 void note_memory(const char *moment);
+
+/* Bytes that the test has allocated and not freed, kept by tests that are not about wall time: the floor of what can
+ * be resident, noted with it. */
+extern uint64_t bytes_live;
 
 void sleep_ms(uint64_t milliseconds);
 

@@ -6,6 +6,7 @@
 #include "cache/node.h"
 #include "cache/stash.h"
 #include "os/vm.h"
+#include "preload/status.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -119,6 +120,25 @@ static bool cache_row(unsigned number, struct row *row)
     return row->census.out || row->slabs;
 }
 
+/* What of the process is kept free, and by whom. */
+static void print_kept(const struct malloc_totals *t)
+{
+    const struct {
+        const char *name;
+        size_t bytes;
+    } kept[] = {
+        {"free in sheaves", t->cached - t->in_barns + t->set_aside},
+        {"free in barns", t->in_barns},
+        {"free in slabs", t->free_in_slabs + t->slab_rest},
+        {"free in stashes", t->stash_bytes},
+        {"free in region", t->warm_bytes - t->stash_bytes},
+        {"given back", t->purged_bytes},
+        {"resident", status_bytes("VmRSS:")},
+    };
+    for (size_t i = 0; i < sizeof(kept) / sizeof(kept[0]); i++)
+        fprintf(stderr, "%-16s = %10zu\n", kept[i].name, kept[i].bytes);
+}
+
 /* Written with stdio as glibc does, and as there nobody is cancelled in it. */
 sheaf_export void malloc_stats(void)
 {
@@ -139,6 +159,7 @@ sheaf_export void malloc_stats(void)
         "system bytes     = %10zu\nin use bytes     = %10zu\nlarge bytes      = %10zu\nfree warm bytes  = %10zu\n",
         t.slab_bytes + t.large_bytes + t.outside_bytes, t.in_use + t.large_bytes + t.outside_bytes,
         t.large_bytes + t.outside_bytes, t.warm_bytes);
+    print_kept(&t);
     pthread_setcancelstate(state, NULL);
 }
 

@@ -1,5 +1,6 @@
 #define _GNU_SOURCE
 #include "preload/record.h"
+#include "preload/status.h"
 #include "malloc/large.h"
 #include "cache/decay.h"
 #include "cache/ends.h"
@@ -220,6 +221,7 @@ static void publish_process(void)
     write_once(values[VALUE_large_remap], region_stats.large_remap);
     write_once(values[VALUE_huge_bytes], huge_units() << UNIT_SHIFT);
     write_once(values[VALUE_warm_bytes], large.warm_bytes);
+    write_once(values[VALUE_stash_bytes], large.stash_bytes);
     write_once(values[VALUE_purged_bytes], region_stats.purged_units << UNIT_SHIFT);
     write_once(values[VALUE_outside_bytes], outside_bytes());
     write_once(values[VALUE_sheaf_bytes], sheaf_pool_bytes());
@@ -292,7 +294,8 @@ static void publish(const struct kmem_cache *cache)
         record_fork_child();
     if (!header)
         return;
-    publish_cache(cache);
+    if (cache)
+        publish_cache(cache);
     publish_process();
 }
 
@@ -389,18 +392,11 @@ void record_fork_child(void)
 /* Not ru_maxrss at first: a program that was started by vfork inherits its parent's. */
 static uint64_t peak_rss(void)
 {
-    char text[4096];
-    long fd = sys_call(SYS_openat, AT_FDCWD, (long)"/proc/self/status", O_RDONLY | O_CLOEXEC, 0, 0, 0);
-    if (fd >= 0) {
-        long length = sys_call3(SYS_read, fd, (long)text, sizeof(text) - 1);
-        sys_call3(SYS_close, fd, 0, 0);
-        text[length > 0 ? length : 0] = 0;
-        const char *peak = strstr(text, "\nVmHWM:");
-        if (peak)
-            return strtoull(peak + sizeof("\nVmHWM:") - 1, NULL, 10) * 1024;
-    }
+    uint64_t peak = status_bytes("VmHWM:");
     struct rusage usage;
-    return getrusage(RUSAGE_SELF, &usage) == 0 ? (uint64_t)usage.ru_maxrss * 1024 : 0;
+    if (!peak && getrusage(RUSAGE_SELF, &usage) == 0)
+        peak = (uint64_t)usage.ru_maxrss * 1024;
+    return peak;
 }
 
 void record_end(void)
@@ -409,6 +405,7 @@ void record_end(void)
         return;
     cache_fold_all();
     publish_all();
+    write_once(((uint64_t *)(void *)at(PROCESS_AT))[VALUE_resident_bytes], status_bytes("VmRSS:"));
     header->peak_rss = peak_rss();
     header->end_time_ns = now_ns();
     __atomic_store_n(&header->state, SHEAF_RECORD_ENDED, __ATOMIC_RELEASE);

@@ -12,6 +12,7 @@ import click
 
 from sheaf import child, options, preload, record, table
 from sheaf.errors import SheafError
+from sheaf.memory import processes_json
 from sheaf.program import locate, obstacle
 
 FORMS = ("table", "json")
@@ -72,7 +73,7 @@ def _report(directory: str, before: set[Path], form: str) -> None:
         return
     rows = sorted(table.cache_rows(record.merge(records)), key=lambda row: -row["memory_bytes"])
     if form == "json":
-        _say(table.machine(rows, records, "json"))
+        _say(table.machine(rows, processes_json(records), "json"))
         return
     names = ", ".join(f"{r.program} ({r.pid})" for r in records[:5]) + (", ..." if len(records) > 5 else "")
     plural = "process" if len(records) == 1 else "processes"

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import difflib
-import textwrap
 from collections.abc import Sequence
 
 import click
 
-from sheaf import record, table
+from sheaf import memory, record, table
 from sheaf.errors import SheafError
 from sheaf.record import Record
 from sheaf.table import Row
@@ -28,6 +27,15 @@ _BARN_COLUMNS = (
     ("barn_puts", "PUTS", 7), ("barn_put_fails", "FAILS", 7),
 )
 
+MEMORY_EXPLAINED = [
+    ("live", "what the program has allocated: objects by class size, large blocks in units of 64 KiB, touched or not"),
+    ("sheaves, barns", "free objects ready for the fast path of a slot, and for any slot"),
+    ("slabs", "free objects in slabs, and slabs kept empty; part of it may never have been touched"),
+    ("stash", "free runs of 64 to 256 KiB that slots keep for themselves"),
+    ("region", "other free memory whose pages may be resident"),
+    ("given back", "to the system, added up since the start"),
+    ("resident", "as the system says, now or when the process ended; program and libraries included"),
+]
 EXPLAINED = [
     ("IN USE", "objects in the program's hands"),
     ("SHEAVES", "free objects in the sheaves of slots, at hand for the fast path"),
@@ -110,27 +118,12 @@ def _heading(records: list[Record]) -> str:
     """What each process is and has, or all of them together when there are many."""
     lines = []
     for r in records if len(records) <= 4 else []:
-        lines += [f"{r.program[:24]} ({r.pid}), {_state(r)}, {r.mode}", *_memory([r])]
+        lines += [f"{r.program[:24]} ({r.pid}), {_state(r)}, {r.mode}", *memory.lines(memory.of_process(r))]
     if not lines:
         states = [_state(r) for r in records]
         counts = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
-        lines += [f"{len(records)} processes: {counts}", *_memory(records)]
+        lines += [f"{len(records)} processes: {counts}", *memory.lines(memory.of_all(records), len(records))]
     return "\n".join(lines)
-
-
-def _memory(records: list[Record]) -> list[str]:
-    """What the system says beside what we know of."""
-    parts = []
-    alive = [r.resident for r in records if r.alive]
-    peaks = [r.peak_rss for r in records if r.peak_rss]
-    if alive:
-        parts.append(f"resident {table.size(sum(alive))}")
-    if peaks:
-        parts.append(f"{'peak' if len(records) == 1 else 'highest peak'} resident {table.size(max(peaks))}")
-    own = sum(r.process.get(name, 0) for r in records for name in ("slab_bytes", "large_bytes", "outside_bytes"))
-    warm = sum(r.process.get("warm_bytes", 0) for r in records)
-    text = "; ".join([*parts, f"slabs and large blocks {table.size(own)}, free but warm {table.size(warm)}"])
-    return textwrap.wrap(text, 80, initial_indent="  ", subsequent_indent="  ")
 
 
 def _print_table(records: list[Record], rows: list[Row], by: str) -> None:
@@ -150,6 +143,8 @@ def _print_table(records: list[Record], rows: list[Row], by: str) -> None:
 
 class _Stats(click.Command):
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Memory of a process"):
+            formatter.write_dl(MEMORY_EXPLAINED)
         with formatter.section("Columns"):
             formatter.write_dl(EXPLAINED)
 
@@ -185,4 +180,4 @@ def stats(targets: tuple[str, ...], form: str, by: str, key: str | None, diff: b
     if form == "table":
         _print_table(records, rows, by)
     else:
-        click.echo(table.machine(rows, records, form))
+        click.echo(table.machine(rows, memory.processes_json(records), form))

@@ -138,7 +138,7 @@ def text(rows: Sequence[Row], columns: Sequence[tuple[str, str, int]] = COLUMNS)
 
 
 def process_json(record: Record) -> Row:
-    """What the machine formats say of a process."""
+    """What the machine formats say of a process; memory.py adds what its memory is used for."""
     return {
         "pid": record.pid,
         "parent_pid": record.parent_pid,
@@ -156,11 +156,10 @@ def process_json(record: Record) -> Row:
     }
 
 
-def machine(rows: Sequence[Row], records: Sequence[Record], form: str) -> str:
+def machine(rows: Sequence[Row], processes: Sequence[Row], form: str) -> str:
     """JSON, JSON lines or CSV; every one carries schema_version."""
-    processes = [process_json(record) for record in records]
     if form == "json":
-        return json.dumps({"schema_version": SCHEMA_VERSION, "processes": processes, "rows": list(rows)}, indent=2)
+        return json.dumps({"schema_version": SCHEMA_VERSION, "processes": list(processes), "rows": list(rows)}, indent=2)
     if form == "jsonl":
         return "\n".join(json.dumps({"schema_version": SCHEMA_VERSION, **row}) for row in rows)
     out = io.StringIO()

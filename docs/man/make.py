@@ -44,10 +44,12 @@ EXTRA: dict[str, list[tuple[str, str | list[tuple[str, str]]]]] = {
          "--no-children starts the program through the dynamic loader, so that /proc/self/exe is the loader."),
     ],
     "stats": [
+        ("MEMORY OF A PROCESS", stats.MEMORY_EXPLAINED),
         ("COLUMNS", stats.EXPLAINED),
         ("EXIT STATUS", "0; 1 when a record cannot be read or a process keeps none; 2 for a wrong command line."),
         ("NOTES", "Records are read while their process goes on, so values may be of slightly different moments. A record may "
-         "be behind by up to 1024 fast operations for each cache and slot until the process ends. --by node "
+         "be behind by up to 1024 fast operations for each cache and slot until the process ends; what lags counts as live where "
+         "it lies in sheaves, or the other way round, and their sum is right. --by node "
          "gives one row where a process had one memory node."),
     ],
     "report": [

@@ -67,6 +67,20 @@ void cache_fold_all(void)
     lock_release(lock_of(LOCK_TAKEOVER));
 }
 
+/*
+ * A record must not go on counting what was given back since, perhaps by a helper thread in a program that sleeps.
+ * Slow paths publish their own cache only. The lock keeps caches from being destroyed meanwhile.
+ */
+static void publish_all(void)
+{
+    if (likely(cache_publish == NULL) || !lock_acquire(lock_of(LOCK_TAKEOVER)))
+        return;
+    for (unsigned i = CACHE_FIRST; i < cache_top; i++)
+        if (cache_in_use(&caches[i]) && cache_publish)
+            cache_publish(&caches[i]);
+    lock_release(lock_of(LOCK_TAKEOVER));
+}
+
 size_t cache_trim_all(void)
 {
     atomic_fetch_add_explicit(&trims, 1, memory_order_relaxed);
@@ -75,7 +89,9 @@ size_t cache_trim_all(void)
     for (unsigned i = CACHE_FIRST; i < cache_top; i++)
         cache_drain(&caches[i]);
     stash_flush();
-    return region_purge(true);
+    size_t given = region_purge(true);
+    publish_all();
+    return given;
 }
 
 /*
@@ -157,12 +173,14 @@ static void decay(enum why why)
     if (why == AGED)
         stash_flush();
     region_purge(false);
+    publish_all();
 }
 
 void cache_decay_idle(uint32_t age_ms)
 {
     decay(AGED);
     region_purge_older(age_ms);
+    publish_all();
 }
 
 static bool aged(void)

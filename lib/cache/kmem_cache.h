@@ -62,7 +62,8 @@ static inline bool cache_in_use(const struct kmem_cache *cache)
 bool cache_layer_init(void);
 extern hidden bool cache_layer_ready;
 
-/* Called after each slow path when somebody keeps a record (the preloaded object does); NULL otherwise. */
+/* Called after each slow path of a cache, and with NULL after a large block came or went otherwise than by a stash,
+ * when somebody keeps a record (the preloaded object does); NULL otherwise. */
 extern void (*cache_publish)(const struct kmem_cache *cache);
 static inline void cache_went_slow(const struct kmem_cache *cache)
 {

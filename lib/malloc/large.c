@@ -58,6 +58,7 @@ static void *plain_run(size_t n, size_t align, bool zero)
         return NULL;
     if (zero && !zeroed)
         zero_dirty(unit, n);
+    cache_went_slow(NULL);
     return unit_address(unit);
 }
 
@@ -67,6 +68,13 @@ static void *guarded_run(size_t n, size_t align, bool zero)
     void *p = guarded_alloc(n, align, &zeroed);
     if (p && zero && !zeroed)
         zero_dirty((uint32_t)unit_of(p), n);
+    return p;
+}
+
+static void *outside_block(size_t n, size_t align)
+{
+    void *p = outside_alloc(n, align);
+    cache_went_slow(NULL);
     return p;
 }
 
@@ -86,12 +94,12 @@ void *large_plain_alloc(size_t n, size_t align, bool zero)
     zero |= sheaf_config.harden.zero_alloc;
     cache_decay(slot_current());
     void *p = sheaf_config.harden.guard        ? guarded_run(n, align, zero)
-              : unlikely(n >= large_threshold) ? outside_alloc(n, align)
+              : unlikely(n >= large_threshold) ? outside_block(n, align)
                                                : NULL;
     if (!p)
         p = plain_run(n, align, zero);
     if (!p)
-        p = outside_alloc(n, align);
+        p = outside_block(n, align);
     return p || !units_for(n, &units) || !worth_trimming(n) || !cache_trim_all() ? p : plain_run(n, align, zero);
 }
 
@@ -161,8 +169,11 @@ void large_plain_free(void *p)
     cache_decay(slot_current());
     if (unlikely(sheaf_config.harden.large))
         free_hardened(p);
-    else if (!stash_put((uint32_t)unit))
+    else if (stash_put((uint32_t)unit))
+        return;
+    else
         region_free((uint32_t)unit);
+    cache_went_slow(NULL);
 }
 
 void large_free(void *p)
@@ -192,6 +203,7 @@ struct large_totals large_totals(void)
         .allocs = read_once(region_stats.large_alloc) + stash.taken,
         .frees = read_once(region_stats.large_free) + stash.taken + stash.runs,
         .warm_bytes = (read_once(region_stats.warm_units) + stash.units) << UNIT_SHIFT,
+        .stash_bytes = stash.units << UNIT_SHIFT,
     };
 }
 
@@ -255,8 +267,10 @@ void *large_plain_resize(void *p, size_t n)
     /* shrinking keeps the room that growing left, unless it is worth something */
     if (units == have || (units < have && have - units < 2 + units / 4))
         return p;
-    if (region_resize((uint32_t)unit_of(p), units))
+    if (region_resize((uint32_t)unit_of(p), units)) {
+        cache_went_slow(NULL);
         return p;
+    }
     return units < have ? p : grow_moving(p, old, n);
 }
 

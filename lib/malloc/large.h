@@ -25,7 +25,8 @@ size_t large_size(const void *p);
 struct large_totals {
     uint64_t bytes, blocks;
     uint64_t allocs, frees;
-    uint64_t warm_bytes; /* free and possibly resident; of slabs, too */
+    uint64_t warm_bytes;  /* free and possibly resident; of slabs, too */
+    uint64_t stash_bytes; /* of these, in stashes */
 };
 struct large_totals large_totals(void);
 

@@ -241,8 +241,10 @@ static noinline_cold void free_foreign(void *p)
         sample_free(p);
         return;
     }
-    if (cache_layer_ready && outside_free(p))
+    if (cache_layer_ready && outside_free(p)) {
+        cache_went_slow(NULL);
         return;
+    }
     misuse_tell("free of foreign pointer", p, "not from this allocator");
 }
 
@@ -357,12 +359,18 @@ apart void malloc_totals(struct malloc_totals *totals)
         totals->in_use += census.in_use * cache->slab.size;
         totals->in_use_count += census.in_use;
         totals->cached += (census.in_sheaves + census.in_barns) * cache->slab.size;
+        totals->in_barns += census.in_barns * cache->slab.size;
+        totals->set_aside += (census.in_prefilled + census.in_reserve + census.waiting) * cache->slab.size;
         totals->free_in_slabs += read_once(cache->slab.free) * cache->slab.size;
+        totals->slab_rest += read_once(cache->slab.slabs) * (((size_t)cache->slab.units << UNIT_SHIFT) -
+                                                             (size_t)cache->slab.objects * cache->slab.size);
     }
     totals->slab_bytes = read_once(region_stats.slab_units) << UNIT_SHIFT;
     struct large_totals large = large_totals();
     totals->large_bytes = large.bytes;
     totals->large_count = large.blocks;
     totals->warm_bytes = large.warm_bytes;
+    totals->stash_bytes = large.stash_bytes;
+    totals->purged_bytes = read_once(region_stats.purged_units) << UNIT_SHIFT;
     totals->outside_bytes = outside_bytes() + sample_live();
 }

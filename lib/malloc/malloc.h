@@ -28,16 +28,26 @@ void *malloc_aligned(size_t align, size_t n);
  * `call`. */
 size_t malloc_size(const void *p, const char *call);
 
-/* Bytes of live allocations and of what is kept free, for mallinfo and its kind. */
+/*
+ * Bytes of live allocations and of what is kept free, for mallinfo and its kind. While nothing else runs, without
+ * hardening and typesafe slabs that wait for a grace period,
+ *     in_use + cached + set_aside + free_in_slabs + slab_rest = slab_bytes.
+ * Otherwise each is of a slightly different moment.
+ */
 struct malloc_totals {
     size_t in_use; /* bytes of live objects in slabs, by class size */
     size_t in_use_count;
     size_t cached;        /* bytes of objects in sheaves and barns */
+    size_t in_barns;      /* of these, in barns */
+    size_t set_aside;     /* bytes of objects in prefilled sheaves, standing reserves and quarantine */
     size_t free_in_slabs; /* bytes of objects free in slabs, touched before or not */
+    size_t slab_rest;     /* bytes of slabs behind their last object */
     size_t slab_bytes;    /* units of slabs */
     size_t large_bytes, large_count;
     size_t outside_bytes;
-    size_t warm_bytes; /* free units that may be resident */
+    size_t warm_bytes;  /* free units that may be resident */
+    size_t stash_bytes; /* of these, in stashes */
+    size_t purged_bytes;
 };
 void malloc_totals(struct malloc_totals *totals);
 

@@ -20,7 +20,6 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "cli"))
 COUNTERS = ["alloc_fastpath", "alloc_slowpath", "free_fastpath", "free_slowpath", "sheaf_refill", "sheaf_flush", "barn_get"]
 GAUGES = ["slabs", "objects", "free_in_slabs", "barn_objects", "inherited"]
-PROCESS = ["slab_bytes", "large_bytes"]
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
 
@@ -45,18 +44,20 @@ def library() -> str:
     return path
 
 
-def write_record(path: Path, caches: dict[str, dict[str, int]], pid: int = 99999999, state: int = 2, slot: int = 0) -> Path:
-    """A record that used one slot; each cache gives counters and gauges by name."""
-    names = b"".join(name.encode() + b"\0" for name in COUNTERS + GAUGES + PROCESS)
+def write_record(path: Path, caches: dict[str, dict[str, int]], pid: int = 99999999, state: int = 2, slot: int = 0,
+                 values: dict[str, int] | None = None, peak: int = 1 << 20) -> Path:  # fmt: skip
+    """A record that used one slot; each cache gives counters and gauges by name, `values` are of the process."""
+    process = {"slab_bytes": 65536 * len(caches), "large_bytes": 0, **(values or {})}
+    names = b"".join(name.encode() + b"\0" for name in [*COUNTERS, *GAUGES, *process])
     caches_at, slots_at = 16384, 65536
     stride, entry = 128, 32 + 32 + 24 * 8
     header = struct.pack("<8sIIQ8I4QIIQQ4IQ16s32s128s128s", b"SHEAFREC", 1, 512, 0, len(COUNTERS), stride, len(GAUGES),
-                         len(PROCESS), 16, entry, slot + 1, 16 * stride, 4096, 8192, caches_at, slots_at, pid, 1, 5, 6, 1, state,
-                         1024, 4096, 1 << 20, b"rseq mm_cid", b"0.1.0", path.stem.split(".")[0].encode(), b"kernel")
+                         len(process), 16, entry, slot + 1, 16 * stride, 4096, 8192, caches_at, slots_at, pid, 1, 5, 6, 1, state,
+                         1024, 4096, peak, b"rseq mm_cid", b"0.1.0", path.stem.split(".")[0].encode(), b"kernel")
     data = bytearray(slots_at + (slot + 1) * 16 * stride)
     data[: len(header)] = header
     data[4096 : 4096 + len(names)] = names
-    struct.pack_into("<2Q", data, 8192, 65536 * len(caches), 0)
+    struct.pack_into(f"<{len(process)}Q", data, 8192, *process.values())
     for i, (name, values) in enumerate(caches.items()):
         gauges = [values.get(gauge, 0) for gauge in GAUGES] + [0] * (24 - len(GAUGES))
         struct.pack_into("<32s8I24Q", data, caches_at + i * entry, name.encode(), i, 64, 64, 16, 65536, 1024, 253, 1, *gauges)

@@ -98,6 +98,23 @@ uint64_t probe_warm_bytes(void)
     return large_totals().warm_bytes;
 }
 
+void probe_take_totals(struct probe_totals *totals)
+{
+    struct malloc_totals t;
+    malloc_totals(&t);
+    *totals = (struct probe_totals){
+        .in_use = t.in_use,
+        .cached = t.cached,
+        .set_aside = t.set_aside,
+        .free_in_slabs = t.free_in_slabs,
+        .slab_rest = t.slab_rest,
+        .slab_bytes = t.slab_bytes,
+        .large = t.large_bytes,
+        .stash = t.stash_bytes,
+        .warm = t.warm_bytes,
+    };
+}
+
 uint64_t probe_purged_bytes(void)
 {
     return region_stats.purged_units << UNIT_SHIFT;

@@ -44,6 +44,13 @@ uint64_t probe_large_units(void);
 uint64_t probe_large_allocs(void), probe_large_frees(void);
 uint64_t probe_warm_bytes(void), probe_purged_bytes(void);
 
+/* Where all bytes are, as malloc_totals() says; `large`: units of large blocks in use. */
+struct probe_totals {
+    uint64_t in_use, cached, set_aside, free_in_slabs, slab_rest, slab_bytes;
+    uint64_t large, stash, warm;
+};
+void probe_take_totals(struct probe_totals *totals);
+
 /* Sheaves: order needed for a capacity, capacity of an order. */
 unsigned probe_order_for(unsigned capacity);
 unsigned probe_capacity_of(unsigned order);

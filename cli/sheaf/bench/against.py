@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from sheaf.bench.exports import Report
 from sheaf.bench.figures import Ratio, geometric_mean, unpaired_ratio
-from sheaf.bench.report import MEMORY, TIME, peers_of, rows_of, series, subject_of
+from sheaf.bench.report import MEMORY, REST, TIME, peers_of, resting, rows_of, series, subject_of
 from sheaf.bench.runs import Outcome
 from sheaf.bench.text import format_ratio, text_table
 
@@ -17,8 +17,9 @@ class Change:
     """Of one test: new by old."""
 
     test: str
-    time: Ratio
+    time: Ratio | None  # None for a test that is about memory alone
     memory: Ratio
+    rest: Ratio | None = None  # what stays resident, in the suite rest
 
 
 def _relative(outcome: Outcome, subject: str, peers: Sequence[str]) -> list[float]:
@@ -41,9 +42,11 @@ def changes(new: Report, old: Report) -> list[Change]:
     for now in (outcome for outcome in new.outcomes if outcome.runs.get(subject) and outcome.test in before):
         then = before[now.test]
         peers = [name for name in peers_of(new.contestants) if now.runs.get(name) and then.runs.get(name)]
-        time = unpaired_ratio(_relative(now, subject, peers), _relative(then, subject, peers))
+        timed = now.timed and then.timed
+        time = unpaired_ratio(_relative(now, subject, peers), _relative(then, subject, peers)) if timed else None
         memory = unpaired_ratio(series(now.runs[subject], MEMORY), series(then.runs[subject], MEMORY))
-        found.append(Change(now.test, time, memory))
+        kept = [resting(outcome.runs[subject]) if outcome.suites[:1] == (REST,) else [] for outcome in (now, then)]
+        found.append(Change(now.test, time, memory, unpaired_ratio(*kept) if all(kept) else None))
     return found
 
 
@@ -58,11 +61,12 @@ def render_changes(found: Sequence[Change], subject: str) -> str:
     """As a table, with the geometric means below."""
     if not found:
         return "No test of this run is in the older one."
-    lines = [[change.test, format_ratio(change.time), format_ratio(change.memory)] for change in found]
-    time, memory = (geometric_mean([getattr(change, key).value for change in found]) for key in ("time", "memory"))
-    lines.append(["geometric mean", f"{time:.3f}", f"{memory:.3f}"])
+    keys = ("time", "memory", *(("rest",) if any(change.rest for change in found) else ()))
+    lines = [[change.test, *(format_ratio(getattr(change, key)) for key in keys)] for change in found]
+    means = [[ratio.value for change in found if (ratio := getattr(change, key))] for key in keys]
+    lines.append(["geometric mean", *(f"{geometric_mean(values):.3f}" if values else "-" for values in means)])
     return f"{subject}, new by old, time relative to the peers of the same round\n\n" + text_table(
-        ("test", "time", "peak memory"), lines, 1
+        ("test", "time", "peak memory", "at rest")[: len(keys) + 1], lines, 1
     )
 
 
@@ -70,7 +74,8 @@ def past_old(found: Sequence[Change], limit: float) -> list[str]:
     """Tests that got worse than the limit allows."""
     said = []
     for change in found:
-        worse = [*_past("time", change.time, limit, "the older run"), *_past("memory", change.memory, limit, "the older run")]
+        worse = [*_past("time", change.time, limit, "the older run"), *_past("memory", change.memory, limit, "the older run"),
+                 *_past("memory at rest", change.rest, limit, "the older run")]
         said += [f"{change.test}: {line}" for line in worse]
     return said
 

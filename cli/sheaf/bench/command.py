@@ -32,7 +32,7 @@ from sheaf.bench.text import render, render_contestants
 from sheaf.errors import SheafError
 from sheaf.preload import library
 
-SUITES = ("micro", "programs", "seeds", "real", "start")
+SUITES = ("micro", "programs", "seeds", "real", "start", "rest")
 PAST_LIMIT = 3
 INTERRUPTED = 130
 
@@ -264,8 +264,8 @@ def bench(words: tuple[str, ...] | None, /, suites: tuple[str, ...], **options: 
     """Compare Sheaf with other allocators: time, memory, page faults, in interleaved rounds.
 
     Suites: micro (default), programs (written after patterns of the literature), seeds (fork and exec as the kernel's
-    allocator is measured), real (programs of the distribution), start (of small programs), all. What follows -- is one
-    command that is run under every allocator.
+    allocator is measured), real (programs of the distribution), start (of small programs), rest (what stays resident
+    after bursts), all. What follows -- is one command that is run under every allocator.
     """
     return _bench(_wanted(suites, options["tests"], words or ()), **options)
 

@@ -76,7 +76,7 @@ def to_json(report: Report) -> str:
 def to_csv(report: Report) -> str:
     """One line for each test and contestant; ratios as value, low and high."""
     out = io.StringIO()
-    ratios = ("time_ratio", "memory_ratio")
+    ratios = ("time_ratio", "memory_ratio", "rest_ratio")
     rows = [row for outcome in report.outcomes for row in rows_of(outcome, report.contestants)]
     writer = csv.writer(out, lineterminator="\n")
     plain = [name for name in (rows[0].__dataclass_fields__ if rows else ()) if name not in ratios]

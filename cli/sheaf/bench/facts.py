@@ -116,8 +116,8 @@ def _dicts(table: Sequence[Sequence[Any]]) -> list[dict[str, Any]]:
 
 
 def _row(cells: dict[str, Any]) -> Row:
-    for name in ("time_ratio", "memory_ratio"):
-        cells[name] = Ratio(*cells[name]) if cells[name] else None
+    for name in ("time_ratio", "memory_ratio", "rest_ratio"):
+        cells[name] = Ratio(*cells[name]) if cells.get(name) else None
     return Row(**cells)
 
 

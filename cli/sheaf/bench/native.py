@@ -136,7 +136,7 @@ def start_test(name: str, what: str, suites: tuple[str, ...], programs: Programs
 
 
 def native_tests(programs: Programs, ops: int | None, spread: bool) -> list[Test]:
-    """The suites micro, programs, seeds and start."""
+    """The suites micro, programs, seeds, start and rest."""
     tests = listed_tests(programs["bench-micro"], "micro", ops, spread)
     if programs.has("bench-cxx"):
         tests += listed_tests(programs["bench-cxx"], "micro", ops, spread)
@@ -149,4 +149,5 @@ def native_tests(programs: Programs, ops: int | None, spread: bool) -> list[Test
     if programs.has("bench-index"):
         tests += listed_tests(programs["bench-index"], "programs", ops, spread=False)
     tests += listed_tests(programs["bench-seeds"], "seeds", ops, spread=False)
+    tests += listed_tests(programs["bench-rest"], "rest", ops, spread=False)
     return tests

@@ -17,8 +17,8 @@ from matplotlib import pyplot
 
 from sheaf.bench.contestants import PLAIN, SUBJECT
 from sheaf.bench.exports import Report
-from sheaf.bench.report import MEMORY, SUITES, TIME, series
-from sheaf.bench.runs import Outcome
+from sheaf.bench.report import MEMORY, REST, SUITES, TIME, series
+from sheaf.bench.runs import Outcome, Result
 from sheaf.errors import SheafError
 
 # A test without a number at its end is the first of its family.
@@ -26,6 +26,7 @@ _FAMILY = re.compile(r"(producer-consumer|table|server|lifetimes)(?:-(\d+))?")
 _COLOURS = ("#7f7f7f", "#1f77b4", "#2ca02c", "#9467bd", "#8c564b", "#e377c2", "#bcbd22", "#17becf")
 _OURS = "#d62728"
 _COLUMNS = 3
+FREED = "freed"  # the moment when the last free of a burst returned
 
 
 def _colours(report: Report) -> dict[str, str]:
@@ -45,7 +46,7 @@ def _save(figure: Any, directory: Path, name: str) -> list[Path]:
 def _relative(report: Report, directory: Path, suite: str, key: str, label: str) -> list[Path]:
     """A line for each test, a mark for each allocator, on a logarithmic axis where glibc is 1."""
     base = PLAIN if any(c.name == PLAIN for c in report.contestants) else report.contestants[0].name
-    outcomes = [o for o in report.outcomes if o.suites and o.suites[0] == suite and o.runs.get(base)]
+    outcomes = [o for o in report.outcomes if o.suites and o.suites[0] == suite and o.runs.get(base) and (o.timed or key != TIME)]
     if not outcomes:
         return []
     colours = _colours(report)
@@ -106,27 +107,49 @@ def _scaling(report: Report, directory: Path) -> list[Path]:
     return _save(figure, directory, "scaling")
 
 
-def _memory_over_time(report: Report, directory: Path) -> list[Path]:
-    shown = [o for o in report.outcomes if any(run.get("memory") for runs in o.runs.values() for run in runs)]
+def _seconds(run: Result) -> list[float]:
+    """From the start, or in a burst from the last free, so that the curves of all allocators lie over each other."""
+    freed = [point["ms"] for point in run["memory"] if point["moment"] == FREED]
+    start = freed[0] if freed and run.get("timing") == "none" else 0
+    return [(point["ms"] - start) / 1000 for point in run["memory"]]
+
+
+def _draw_floor(place: Any, run: Result) -> None:
+    """What is live, where the test tells."""
+    if all("live_kib" in point for point in run["memory"]):
+        live = [point["live_kib"] / 1024 for point in run["memory"]]
+        place.fill_between(_seconds(run), live, color="#000000", alpha=0.08, linewidth=0, label="live")
+
+
+def _memory_over_time(report: Report, directory: Path, rest: bool) -> list[Path]:
+    """All allocators in one chart for each test: those of the suite rest, or the others."""
+    shown = [
+        o
+        for o in report.outcomes
+        if any(run.get("memory") for runs in o.runs.values() for run in runs) and (o.suites[:1] == (REST,)) is rest
+    ]
     if not shown:
         return []
     figure, axes = _grid(len(shown))
     for place, outcome in zip(axes, shown, strict=False):
         for name, colour in _colours(report).items():
-            runs = [run["memory"] for run in outcome.runs.get(name, [])]
+            runs = [run for run in outcome.runs.get(name, []) if run.get("memory")]
             if not runs:
                 continue
-            points = range(min(len(run) for run in runs))
-            seconds = [median(run[i]["ms"] for run in runs) / 1000 for i in points]
-            mib = [median(run[i]["rss_kib"] for run in runs) / 1024 for i in points]
+            points = range(min(len(run["memory"]) for run in runs))
+            times = [_seconds(run) for run in runs]
+            seconds = [median(time[i] for time in times) for i in points]
+            mib = [median(run["memory"][i]["rss_kib"] for run in runs) / 1024 for i in points]
             place.plot(seconds, mib, ".-", color=colour, label=name)
+        if rest:
+            _draw_floor(place, next(run for runs in outcome.runs.values() for run in runs))
         place.set_ylim(bottom=0)
         place.set_title(outcome.test, fontsize=10)
-        place.set_xlabel("seconds")
+        place.set_xlabel("seconds after the last free" if not outcome.timed else "seconds")
         place.set_ylabel("resident MiB")
         place.grid(True, alpha=0.3)
     axes[0].legend(fontsize=8)
-    return _save(figure, directory, "memory-over-time")
+    return _save(figure, directory, "rest-over-time" if rest else "memory-over-time")
 
 
 def draw(report: Report, directory: Path) -> list[Path]:
@@ -139,7 +162,8 @@ def draw(report: Report, directory: Path) -> list[Path]:
             files += _relative(report, directory, suite, TIME, "time")
             files += _relative(report, directory, suite, MEMORY, "peak resident memory")
         files += _scaling(report, directory)
-        files += _memory_over_time(report, directory)
+        files += _memory_over_time(report, directory, rest=False)
+        files += _memory_over_time(report, directory, rest=True)
     except OSError as error:
         raise SheafError(f"--plot {directory}: {error.strerror}; choose another directory") from None
     return files

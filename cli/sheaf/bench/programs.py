@@ -11,7 +11,8 @@ from pathlib import Path
 
 from sheaf.errors import SheafError
 
-_NAMES = ("bench-micro", "bench-programs", "bench-seeds", "bench-threads", "bench-start", "bench-hundred", "libbench-empty.so")
+_NAMES = ("bench-micro", "bench-programs", "bench-rest", "bench-seeds", "bench-threads", "bench-start", "bench-hundred",
+          "libbench-empty.so")  # fmt: skip
 _HERE = Path(__file__).resolve()
 
 

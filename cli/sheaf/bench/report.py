@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from statistics import median
 
 from sheaf.bench.contestants import PLAIN, SUBJECT, Contestant
 from sheaf.bench.figures import ENOUGH, Ratio, geometric_mean, paired_ratio, spread
 from sheaf.bench.runs import Outcome, Result
 
-SUITES = ("micro", "programs", "seeds", "real", "start", "command")
+SUITES = ("micro", "programs", "seeds", "real", "start", "rest", "command")
+REST = "rest"  # the suite whose lines are about what stays resident
+AT_REST = "1 s"  # the moment, after the last free, that ratios and means are about
 MANY = 12  # what is named one by one
+LITTLE_KIB = 8192  # of memory at rest, the program and its libraries included
 TIME, MEMORY = "ns_per_op_median", "peak_rss_kib"
 
 
@@ -33,6 +36,11 @@ class Row:
     memory_ratio: Ratio | None
     fastest: str  # peer with the lowest median, empty where none was measured
     leanest: str
+    timed: bool = True  # False: about memory alone, and without a time ratio
+    rest_rss_kib: float | None = None  # what stays resident, in the suite rest
+    rest_live_kib: float | None = None  # what the program has allocated then: the floor
+    rest_ratio: Ratio | None = None
+    least_resting: str = ""  # peer
 
 
 @dataclass(frozen=True)
@@ -42,9 +50,10 @@ class Mean:
     suite: str
     contestant: str
     tests: int
-    time: float
+    time: float | None  # None where no test counts time
     memory: float
-    cpu: float
+    cpu: float | None
+    rest: float | None = None  # what stays resident, in the suite rest
 
 
 def series(runs: Sequence[Result], key: str) -> list[float]:
@@ -65,6 +74,8 @@ class Moments:
     contestant: str
     names: list[str]
     kib: list[float]
+    live_kib: list[float] = field(default_factory=list)  # the floor, where the test tells it
+    suite: str = ""
 
 
 @dataclass(frozen=True)
@@ -89,10 +100,27 @@ def peers_of(contestants: Sequence[Contestant]) -> list[str]:
     return [contestant.name for contestant in contestants if contestant.is_peer and contestant.name != subject]
 
 
+def resting(runs: Sequence[Result], key: str = "rss_kib") -> list[float]:
+    """What stays resident, or is live then: one value for each round; empty where a run does not tell."""
+    found = []
+    for run in runs:
+        found += [float(p[key]) for p in run.get("memory", []) if p["moment"] == AT_REST and key in p]
+    return found if len(found) == len(runs) else []
+
+
 def best(outcome: Outcome, peers: Sequence[str], key: str) -> str:
     """The peer with the lowest median."""
-    medians = {name: median(series(outcome.runs[name], key)) for name in peers if outcome.runs.get(name)}
+    return _lowest({name: series(outcome.runs[name], key) for name in peers if outcome.runs.get(name)})
+
+
+def _lowest(values: dict[str, list[float]]) -> str:
+    medians = {name: median(found) for name, found in values.items() if found}
     return min(medians, key=lambda name: medians[name]) if medians else ""
+
+
+def _rest_ratio(outcome: Outcome, name: str, base: str) -> Ratio | None:
+    own, other = (resting(outcome.runs.get(who, [])) for who in (name, base))
+    return paired_ratio(own, other) if name != base and own and len(own) == len(other) else None
 
 
 def _ratio(outcome: Outcome, name: str, base: str, key: str) -> Ratio | None:
@@ -105,10 +133,13 @@ def rows_of(outcome: Outcome, contestants: Sequence[Contestant]) -> list[Row]:
     """In the order of the contestants; who failed has none."""
     subject, peers = subject_of(contestants), peers_of(contestants)
     fastest, leanest = best(outcome, peers, TIME), best(outcome, peers, MEMORY)
+    rest = outcome.suites[:1] == (REST,)
+    least = _lowest({peer: resting(outcome.runs.get(peer, [])) for peer in peers}) if rest else ""
     rows = []
     for name in (contestant.name for contestant in contestants if outcome.runs.get(contestant.name)):
         runs, own = outcome.runs[name], name == subject
         times = series(runs, TIME)
+        kept, live = (resting(runs), resting(runs, "live_kib")) if rest else ([], [])
         rows.append(
             Row(
                 suite=outcome.suites[0] if outcome.suites else "",
@@ -121,10 +152,15 @@ def rows_of(outcome: Outcome, contestants: Sequence[Contestant]) -> list[Row]:
                 wall_us=median(series(runs, "wall_us")),
                 peak_rss_kib=median(series(runs, MEMORY)),
                 minor_faults=median(float(run["minor_faults"]) for run in runs),
-                time_ratio=_ratio(outcome, subject, fastest if own else name, TIME),
+                time_ratio=_ratio(outcome, subject, fastest if own else name, TIME) if outcome.timed else None,
                 memory_ratio=_ratio(outcome, subject, leanest if own else name, MEMORY),
-                fastest=fastest,
+                fastest=fastest if outcome.timed else "",
                 leanest=leanest,
+                timed=outcome.timed,
+                rest_rss_kib=median(kept) if kept else None,
+                rest_live_kib=median(live) if live else None,
+                rest_ratio=_rest_ratio(outcome, subject, least if own else name) if rest else None,
+                least_resting=least,
             )
         )
     return rows
@@ -139,15 +175,27 @@ def _complete(outcomes: Sequence[Outcome], names: Sequence[str], suites: Sequenc
 
 
 def _means_over(label: str, complete: Sequence[Outcome], names: Sequence[str]) -> list[Mean]:
+    """A test that counts no time is only in the means of memory."""
     base = PLAIN if PLAIN in names else names[0]
+    timed = [outcome for outcome in complete if outcome.timed]
+    at_rest = [o for o in complete if o.suites[:1] == (REST,) and all(resting(o.runs[name]) for name in names)]
 
-    def mean(name: str, key: str) -> float:
-        return geometric_mean([median(series(o.runs[name], key)) / median(series(o.runs[base], key)) for o in complete])
+    def mean(name: str, over: Sequence[Outcome], values: Callable[[Sequence[Result]], list[float]]) -> float | None:
+        ratios = [median(values(o.runs[name])) / median(values(o.runs[base])) for o in over]
+        return geometric_mean(ratios) if ratios else None
 
-    def cpu(name: str) -> float:
-        return geometric_mean([median(cpu_series(o.runs[name])) / median(cpu_series(o.runs[base])) for o in complete])
-
-    return [Mean(label, name, len(complete), mean(name, TIME), mean(name, MEMORY), cpu(name)) for name in names]
+    return [
+        Mean(
+            label,
+            name,
+            len(complete),
+            mean(name, timed, lambda runs: series(runs, TIME)),
+            mean(name, complete, lambda runs: series(runs, MEMORY)) or 1.0,
+            mean(name, timed, cpu_series),
+            mean(name, at_rest, resting),
+        )
+        for name in names
+    ]
 
 
 def means(outcomes: Sequence[Outcome], contestants: Sequence[Contestant]) -> list[Mean]:
@@ -171,22 +219,34 @@ def verdicts(found: Sequence[Mean], contestants: Sequence[Contestant]) -> list[s
         others = [here[name] for name in peers if name in here]
         if subject not in here or not others:
             continue
-        own, fastest = here[subject], min(others, key=lambda mean: mean.time)
-        leanest = min(others, key=lambda mean: mean.memory)
-        said.append(
-            f"{suite}, {own.tests} tests: {subject} takes {own.time / fastest.time:.3f} of the time of {fastest.contestant} "
-            f"and {own.memory / leanest.memory:.3f} of the peak memory of {leanest.contestant}"
-        )
+        own = here[subject]
+        measures = (("time", "time"), ("memory", "peak memory"), ("rest", "memory at rest"))
+        parts = [_beside(own, others, key, what) for key, what in measures]
+        *first, last = [part for part in parts if part]
+        said.append(f"{suite}, {own.tests} tests: {subject} takes {' and '.join([', '.join(first), last] if first else [last])}")
     return said
 
 
+def _beside(own: Mean, others: Sequence[Mean], key: str, what: str) -> str:
+    """Against the best of the others in one measure; empty where somebody has none."""
+    values = {mean.contestant: getattr(mean, key) for mean in others}
+    if getattr(own, key) is None or None in values.values():
+        return ""
+    lowest = min(values, key=lambda name: values[name])
+    return f"{getattr(own, key) / values[lowest]:.3f} of the {what} of {lowest}"
+
+
 def losses(rows: Sequence[Row], subject: str, time: float = 1.05, memory: float = 1.2) -> list[str]:
-    """Lines on which the subject takes more than these factors of the best peer's time or memory, the worst first."""
+    """
+    Lines on which the subject takes more than these factors of the best peer's time or memory, the worst first. At rest
+    only where it is more than a little: 3 MiB beside 2 are no loss.
+    """
     found: list[tuple[float, str]] = []
     for row in (row for row in rows if row.contestant == subject):
         for ratio, most, what, peer in (
             (row.time_ratio, time, "time", row.fastest),
             (row.memory_ratio, memory, "peak memory", row.leanest),
+            (row.rest_ratio if (row.rest_rss_kib or 0) > LITTLE_KIB else None, memory, "memory at rest", row.least_resting),
         ):
             if ratio and ratio.value > most:
                 doubt = " (a tie)" if ratio.tie and ratio.count >= ENOUGH else ""
@@ -222,7 +282,9 @@ def moments_of(outcome: Outcome, contestants: Sequence[Contestant]) -> list[Mome
         marked = [i for i, point in enumerate(runs[0]["memory"]) if point["moment"]]
         names = [runs[0]["memory"][i]["moment"] for i in marked]
         kib = [median(float(run["memory"][i]["rss_kib"]) for run in runs) for i in marked]
-        found.append(Moments(outcome.test, name, names, kib))
+        live = [median(float(run["memory"][i].get("live_kib", 0)) for run in runs) for i in marked]
+        told = all("live_kib" in point for point in runs[0]["memory"])
+        found.append(Moments(outcome.test, name, names, kib, live if told else [], outcome.suites[0] if outcome.suites else ""))
     return found
 
 

@@ -58,6 +58,16 @@ class Outcome:
     disturbed: int = 0  # rounds that were kept in spite of other load
     other_cpus: list[float] = field(default_factory=list)
 
+    @property
+    def timed(self) -> bool:
+        """Whether its times are worth a comparison."""
+        return all(timed(run) for runs in self.runs.values() for run in runs)
+
+
+def timed(run: Result) -> bool:
+    """False for a test that is about memory alone."""
+    return run.get("timing") != "none"
+
 
 def _one_pass(test: Test, contestants: Sequence[Contestant], plan: Plan, outcome: Outcome) -> tuple[dict[str, Result], float]:
     """Every contestant that has not failed yet, once; with the other load seen meanwhile."""
@@ -78,18 +88,23 @@ def _one_pass(test: Test, contestants: Sequence[Contestant], plan: Plan, outcome
     return results, meter.other_cpus()
 
 
+def _times(results: dict[str, Result]) -> bool:
+    """Whether other load matters: what stays resident does not depend on it."""
+    return all(timed(result) for result in results.values())
+
+
 def run_round(test: Test, contestants: Sequence[Contestant], plan: Plan, outcome: Outcome) -> None:
     """The first undisturbed pass, or of the allowed ones that with the least other load."""
     best, least = _one_pass(test, contestants, plan, outcome)
     for _ in range(plan.retries):
-        if least <= plan.load_limit:
+        if least <= plan.load_limit or not _times(best):
             break
         outcome.repeated += 1
         wait_for_quiet(plan.load_limit, plan.wait_s)
         results, load = _one_pass(test, contestants, plan, outcome)
         if load < least:
             best, least = results, load
-    outcome.disturbed += least > plan.load_limit
+    outcome.disturbed += least > plan.load_limit and _times(best)
     outcome.other_cpus.append(round(least, 3))
     for name, result in best.items():
         outcome.runs.setdefault(name, []).append(result)

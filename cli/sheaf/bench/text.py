@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from sheaf.bench.contestants import Contestant
 from sheaf.bench.figures import ENOUGH, Ratio
-from sheaf.bench.report import Findings, Mean, Moments, Row, losses, subject_of, verdicts
+from sheaf.bench.report import AT_REST, REST, Findings, Mean, Moments, Row, losses, subject_of, verdicts
 
 LOSSES = "More than 1.05 of the best peer's time, or 1.2 of its memory"
 Table = Callable[[Sequence[str], Sequence[Sequence[str]], int], str]
@@ -85,10 +85,51 @@ def memory_tables(found: Sequence[Moments]) -> dict[str, tuple[list[str], list[l
     return tables
 
 
+def _kib_cells(here: Moments, kib: Sequence[float], names: Sequence[str]) -> list[str]:
+    at = dict(zip(here.names, kib, strict=True))
+    return [format_kib(at[name]) if name in at else "-" for name in names]
+
+
+def _ratio_cells(row: Row) -> list[str]:
+    return ["-" if ratio is None else f"{ratio.value:.2f}" for ratio in (row.memory_ratio, row.rest_ratio)]
+
+
+def rest_tables(found: Findings, subject: str) -> dict[str, tuple[list[str], list[list[str]]]]:
+    """What stays resident: a table for each kind of test, a line for each allocator, and what is live as the floor."""
+    rows = {(row.test, row.contestant): row for row in found.rows if row.suite == REST}
+    kinds: dict[str, list[Moments]] = {}
+    for moments in found.moments:
+        if (moments.test, moments.contestant) in rows:
+            kinds.setdefault(moments.test.partition("-")[0], []).append(moments)
+    tables: dict[str, tuple[list[str], list[list[str]]]] = {}
+    for kind, members in kinds.items():
+        names = max((moments.names for moments in members), key=lambda names: len(names))
+        lines: list[list[str]] = []
+        for place, moments in enumerate(members):
+            row = rows[moments.test, moments.contestant]
+            lines.append([row.test, row.contestant, *_kib_cells(moments, moments.kib, names), *_ratio_cells(row)])
+            if moments.live_kib and (place + 1 == len(members) or members[place + 1].test != moments.test):
+                lines.append([row.test, "(live)", *_kib_cells(moments, moments.live_kib, names), "", ""])
+        heads = ["test", "allocator", *names, f"{subject}/it peak", f"{subject}/it {AT_REST}"]
+        if not any(rows[moments.test, moments.contestant].rest_ratio for moments in members):
+            heads, lines = heads[:-1], [line[:-1] for line in lines]
+        tables[kind] = (heads, lines)
+    return tables
+
+
 def means_table(found: Sequence[Mean], table: Table) -> str:
-    """Time, peak memory and CPU time of each suite and allocator."""
-    cells = [[m.suite, m.contestant, str(m.tests), f"{m.time:.3f}", f"{m.memory:.3f}", f"{m.cpu:.3f}"] for m in found]
-    return table(["suite", "allocator", "tests", "time", "peak memory", "CPU time"], cells, 2)
+    """Time, peak memory and CPU time of each suite and allocator; memory at rest where a suite has it."""
+
+    def cell(value: float | None) -> str:
+        return "-" if value is None else f"{value:.3f}"
+
+    at_rest = any(m.rest is not None for m in found)
+    cells = [
+        [m.suite, m.contestant, str(m.tests), cell(m.time), cell(m.memory), cell(m.cpu), *([cell(m.rest)] if at_rest else [])]
+        for m in found
+    ]
+    heads = ["suite", "allocator", "tests", "time", "peak memory", "CPU time", *(["at rest"] if at_rest else [])]
+    return table(heads, cells, 2)
 
 
 def render_contestants(contestants: Sequence[Contestant]) -> str:
@@ -102,8 +143,12 @@ def render(found: Findings, contestants: Sequence[Contestant], markdown: bool) -
     table: Table = markdown_table if markdown else text_table
     bullet, title = ("- ", "## ") if markdown else ("  ", "")
     subject = subject_of(contestants)
-    parts = [table(headings(subject), [_cells(row) for row in found.rows], 2)] if found.rows else []
-    for test, (heads, lines) in memory_tables(found.moments).items():
+    rows = [row for row in found.rows if row.timed]
+    parts = [table(headings(subject), [_cells(row) for row in rows], 2)] if rows else []
+    for kind, (heads, lines) in rest_tables(found, subject).items():
+        parts.append(f"{title}Resident MiB at rest, {kind}\n\n" + table(heads, lines, 2))
+    others = [moments for moments in found.moments if moments.suite != REST]
+    for test, (heads, lines) in memory_tables(others).items():
         parts.append(f"{title}Resident MiB, {test}\n\n" + table(heads, lines, 1))
     if found.means:
         parts.append(f"{title}Geometric means, glibc is 1\n\n" + means_table(found.means, table))

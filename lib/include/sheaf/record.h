@@ -35,6 +35,18 @@
  *                reserve_objects lie in the standing reserve, and
  *                sum over slots of (prefill_objects - prefill_returned - alloc_prefilled) in prefilled sheaves,
  * unless the process was forked off with some
+ *
+ * Per process, in bytes, with the sums over all caches of objects times `size`:
+ *   live   = in use + large_bytes + outside_bytes
+ *   slabs  = slabs * slab_size - (objects - free_in_slabs) * size: free in slabs, behind their last objects included
+ *   region = warm_bytes - stash_bytes: free runs that may be resident
+ *   in use + in sheaves + in barns + slabs = slab_bytes
+ * The last line holds exactly after the end, and while the process is in no slow path (typesafe slabs that wait for a
+ * grace period apart, which no cache counts any more). A reader that comes in the midst of slow paths finds values of
+ * slightly different moments. What lags behind, as said above, moves objects between `in use` and `in sheaves` of one
+ * cache and leaves their sum. Blocks that come from a stash and go there again publish nothing themselves:
+ * large_bytes and stash_bytes, which change together, may be behind by them until the next slow path. purged_bytes of
+ * a forked child begins with what its parent had given back.
  */
 #ifndef SHEAF_RECORD_H
 #define SHEAF_RECORD_H

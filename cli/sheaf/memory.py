@@ -1,0 +1,114 @@
+"""Where the memory of a process is: in use, kept warm and by whom, given back."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from sheaf.record import Cache, Record
+from sheaf.table import Row, process_json, size
+
+
+@dataclass(frozen=True)
+class Memory:
+    """
+    In bytes. All but the last three add up to what the allocator took from the system and did not give back, with large
+    blocks in whole units. While the process runs, the record may be behind by some fast-path operations, which moves objects
+    between `live_objects` and `sheaves` but leaves their sum; and values are of slightly different moments.
+    """
+
+    live_objects: int
+    live_large: int
+    sheaves: int  # and prefilled sheaves, standing reserves, quarantine
+    barns: int
+    slabs: int  # free objects in slabs, whether ever touched or not, and what is behind the last object of each
+    stash: int
+    region: int  # free runs whose pages may be resident
+    given_back: int  # in all; of a forked child with what its parent had given back
+    resident: int | None  # None: gone without having told
+    peak_resident: int | None
+
+    @property
+    def live(self) -> int:
+        """What the program has allocated, objects by the size of their class."""
+        return self.live_objects + self.live_large
+
+    @property
+    def warm(self) -> int:
+        """What is kept for the next allocations."""
+        return self.sheaves + self.barns + self.slabs + self.stash + self.region
+
+
+def _free_in_slabs(cache: Cache) -> int:
+    """Bytes of slabs that are not in objects out of them."""
+    out = cache.gauges.get("objects", 0) - cache.gauges.get("free_in_slabs", 0)
+    return max(0, cache.memory - out * cache.size)
+
+
+def _resident(record: Record) -> int | None:
+    if record.alive:
+        return record.resident or None
+    return record.process.get("resident_bytes") or None
+
+
+def of_process(record: Record) -> Memory:
+    """From its record, and from the system while it runs."""
+    value, parts = record.process.get, record.parts
+    stash = value("stash_bytes", 0)
+    return Memory(
+        live_objects=sum(cache.in_use * cache.size for cache in parts),
+        live_large=value("large_bytes", 0) + value("outside_bytes", 0),
+        sheaves=sum(cache.in_sheaves * cache.size for cache in parts),
+        barns=sum(cache.gauges.get("barn_objects", 0) * cache.size for cache in parts),
+        slabs=sum(map(_free_in_slabs, parts)),
+        stash=stash,
+        region=max(0, value("warm_bytes", 0) - stash),
+        given_back=value("purged_bytes", 0),
+        resident=_resident(record),
+        peak_resident=record.peak_rss or None,
+    )
+
+
+def of_all(records: Sequence[Record]) -> Memory:
+    """Added up; of the peaks the highest."""
+    all_of = [of_process(record) for record in records]
+    sums: dict[str, Any] = {name: sum(getattr(m, name) or 0 for m in all_of) for name in Memory.__dataclass_fields__}
+    resident = [m.resident for m in all_of if m.resident]
+    peaks = [m.peak_resident for m in all_of if m.peak_resident]
+    return Memory(**{**sums, "resident": sum(resident) or None, "peak_resident": max(peaks, default=0) or None})
+
+
+def to_json(memory: Memory) -> dict[str, int | None]:
+    """With the sums that the table shows."""
+    values = {"live": memory.live, "warm": memory.warm, **asdict(memory)}
+    return {f"{name}_bytes": value for name, value in values.items()}
+
+
+def processes_json(records: Sequence[Record]) -> list[Row]:
+    """What the machine formats say of each process."""
+    return [{**process_json(record), "memory": to_json(of_process(record))} for record in records]
+
+
+def _size(n: int) -> str:
+    """In one piece when lines are broken."""
+    return size(n).replace(" ", "\u00a0")
+
+
+def lines(memory: Memory, processes: int = 1) -> list[str]:
+    """For a terminal."""
+    holders = ("sheaves", "barns", "slabs", "stash", "region")
+    kept = ", ".join(f"{name} {_size(getattr(memory, name))}" for name in holders)
+    said = [
+        f"live {_size(memory.live)}: objects {_size(memory.live_objects)}, large blocks {_size(memory.live_large)}",
+        f"kept warm {_size(memory.warm)}: {kept}",
+    ]
+    parts = [f"given back {_size(memory.given_back)} in all"]
+    if memory.resident is not None:
+        parts.append(f"resident {_size(memory.resident)}")
+    if memory.peak_resident is not None:
+        parts.append(f"{'peak' if processes == 1 else 'highest peak'} {_size(memory.peak_resident)}")
+    said.append("; ".join([parts[0], ", ".join(parts[1:])] if parts[1:] else parts))
+    wrapped = [textwrap.wrap(one, 80, initial_indent="  ", subsequent_indent="    ") for one in said]
+    return [line.replace("\u00a0", " ") for one in wrapped for line in one]

@@ -1,0 +1,191 @@
+"""The memory of a process in `sheaf stats`: live, kept warm and by whom, given back, resident."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from conftest import ROOT, Run, write_record
+from sheaf import memory, record
+from sheaf.memory import Memory
+from sheaf.record import Record
+
+# In write_record's caches an object takes 64 bytes and a slab 64 KiB.
+OBJECTS = {"alloc_fastpath": 1000, "free_fastpath": 700, "slabs": 2, "objects": 2000, "free_in_slabs": 1500, "barn_objects": 100}
+VALUES = {"large_bytes": 131072, "warm_bytes": 400000, "stash_bytes": 65536, "purged_bytes": 5 << 30, "outside_bytes": 4096,
+          "resident_bytes": 700000}  # fmt: skip
+
+
+def read(path: Path) -> Memory:
+    return memory.of_process(record.read(path))
+
+
+def test_known_numbers(tmp_path: Path) -> None:
+    m = read(write_record(tmp_path / "p.1.sheaf", {"malloc-64": OBJECTS}, values=VALUES))
+    assert (m.live_objects, m.live_large) == (300 * 64, 131072 + 4096)
+    assert (m.sheaves, m.barns, m.slabs) == (100 * 64, 100 * 64, 2 * 65536 - 500 * 64)
+    assert (m.stash, m.region, m.given_back) == (65536, 400000 - 65536, 5 << 30)
+    assert (m.resident, m.peak_resident) == (700000, 1 << 20)
+    assert m.live_objects + m.sheaves + m.barns + m.slabs == 2 * 65536
+
+
+def test_it_is_shown_and_exported(sheaf: Run, tmp_path: Path) -> None:
+    path = write_record(tmp_path / "p.1.sheaf", {"malloc-64": OBJECTS}, values=VALUES)
+    lines = sheaf("stats", str(path)).stdout.splitlines()
+    assert lines[1:5] == [
+        "  live 151 KiB: objects 18.8 KiB, large blocks 132 KiB",
+        "  kept warm 500 KiB: sheaves 6.2 KiB, barns 6.2 KiB, slabs 96.8 KiB, stash",
+        "    64 KiB, region 327 KiB",
+        "  given back 5 GiB in all; resident 684 KiB, peak 1 MiB",
+    ]
+    (process,) = json.loads(sheaf("stats", "--format", "json", str(path)).stdout)["processes"]
+    assert process["memory"]["live_bytes"] == 300 * 64 + 131072 + 4096
+    assert process["memory"]["given_back_bytes"] == 5 << 30
+    assert process["memory"]["warm_bytes"] == 12800 + 99072 + 400000
+
+
+def test_a_process_that_was_killed_tells_no_resident_memory(sheaf: Run, tmp_path: Path) -> None:
+    path = write_record(tmp_path / "p.1.sheaf", {"malloc-64": OBJECTS}, state=1, values={**VALUES, "resident_bytes": 0}, peak=0)
+    assert (read(path).resident, read(path).peak_resident) == (None, None)
+    assert "  given back 5 GiB in all\n" in sheaf("stats", str(path)).stdout
+
+
+def test_a_record_of_before_has_its_stash_in_the_region(tmp_path: Path) -> None:
+    values = {name: value for name, value in VALUES.items() if name not in ("stash_bytes", "resident_bytes")}
+    m = read(write_record(tmp_path / "p.1.sheaf", {"malloc-64": OBJECTS}, values=values))
+    assert (m.stash, m.region, m.resident) == (0, 400000, None)
+
+
+def test_many_processes_are_added_up(sheaf: Run, tmp_path: Path) -> None:
+    for i in range(6):
+        write_record(tmp_path / f"p.{i}.sheaf", {"malloc-64": OBJECTS}, values=VALUES)
+    m = memory.of_all([record.read(path) for path in record.find(str(tmp_path))])
+    assert (m.live_objects, m.resident, m.peak_resident) == (6 * 300 * 64, 6 * 700000, 1 << 20)
+    assert "resident 4.0 MiB, highest peak 1 MiB" in sheaf("stats", str(tmp_path)).stdout
+
+
+# ---- of real processes ----
+
+BURST = """
+import sys
+keep = [bytes(n % 3000 + 600) for n in range(40000)]
+del keep[::3]
+large = [b"x" * 3000000 for _ in range(20)]
+print("burst", flush=True)
+sys.stdin.readline()
+del keep, large
+print("freed", flush=True)
+sys.stdin.readline()
+"""
+
+
+# The second block is mapped by itself: mallopt(M_MMAP_THRESHOLD).
+OUTSIDE = """
+import ctypes, sys
+block = b"x" * 9000000
+ctypes.CDLL(None).mallopt(-3, 1 << 20)
+block = b"x" * 9000001
+print("burst", flush=True)
+sys.stdin.readline()
+del block
+print("freed", flush=True)
+sys.stdin.readline()
+"""
+
+
+def start(library: str, directory: Path, code: str = BURST, **options: str) -> subprocess.Popen[str]:
+    env = {**os.environ, "LD_PRELOAD": library, "SHEAF_RECORD": str(directory), **options}
+    return subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                            stderr=subprocess.PIPE, text=True, env=env)  # fmt: skip
+
+
+def conserved(found: Record) -> Memory:
+    """What the caches say of their slabs beside what the region says it gave them."""
+    m = memory.of_process(found)
+    assert m.live_objects + m.sheaves + m.barns + m.slabs == found.process["slab_bytes"]
+    assert m.live_large == found.process["large_bytes"] + found.process["outside_bytes"]
+    assert m.stash + m.region == found.process["warm_bytes"]
+    return m
+
+
+def test_all_of_it_adds_up_while_it_runs_and_at_its_end(library: str, tmp_path: Path) -> None:
+    with start(library, tmp_path) as process:
+        assert process.stdin and process.stdout
+        assert process.stdout.readline() == "burst\n"
+        path = next(record.find(str(process.pid)))
+        full = conserved(record.read(path))
+        assert full.live > 30 << 20
+        assert full.resident and full.resident > full.live
+        assert full.peak_resident is None
+        process.stdin.write("\n")
+        process.stdin.flush()
+        assert process.stdout.readline() == "freed\n"
+        freed = conserved(record.read(path))
+        assert freed.live < full.live - (20 << 20)
+        assert freed.live_large < full.live_large - (50 << 20)
+        process.communicate("\n")
+    ended = conserved(record.read(path))
+    assert ended.resident and ended.peak_resident
+    assert 0 < ended.resident <= ended.peak_resident
+
+
+def test_blocks_outside_the_region_are_live_while_they_are_there(library: str, tmp_path: Path) -> None:
+    with start(library, tmp_path, OUTSIDE) as process:
+        assert process.stdin and process.stdout
+        assert process.stdout.readline() == "burst\n"
+        path = next(record.find(str(process.pid)))
+        full = conserved(record.read(path))
+        assert full.live_large >= record.read(path).process["outside_bytes"] > 9000000
+        process.stdin.write("\n")
+        process.stdin.flush()
+        assert process.stdout.readline() == "freed\n"
+        assert record.read(path).process["outside_bytes"] == 0
+        assert conserved(record.read(path)).live_large <= full.live_large - 9000000
+        process.communicate("\n")
+
+
+def test_the_table_at_exit_says_the_same(library: str, tmp_path: Path) -> None:
+    with start(library, tmp_path, SHEAF_STATS="1") as process:
+        said = process.communicate("\n\n")[1]
+    told = {name.strip(): int(value) for name, _, value in (line.rpartition("=") for line in said.splitlines()) if name}
+    m = conserved(record.read(tmp_path / next(iter(os.listdir(tmp_path)))))
+    assert told["in use bytes"] == m.live
+    assert told["large bytes"] == m.live_large
+    assert told["free in sheaves"] == m.sheaves
+    assert told["free in barns"] == m.barns
+    assert told["free in slabs"] == m.slabs
+    assert told["free in stashes"] == m.stash
+    assert told["free in region"] == m.region
+    assert told["given back"] == m.given_back
+    assert told["resident"] > 0
+
+
+def test_what_a_helper_gives_back_is_seen_while_the_program_sleeps(library: str, tmp_path: Path) -> None:
+    with start(library, tmp_path, SHEAF_HELPER="1", SHEAF_DECAY="100") as process:
+        assert process.stdin and process.stdout
+        assert process.stdout.readline() == "burst\n"
+        process.stdin.write("\n")
+        process.stdin.flush()
+        assert process.stdout.readline() == "freed\n"
+        path = next(record.find(str(process.pid)))
+        for _ in range(600):
+            m = read(path)
+            if m.warm < 8 << 20 and m.given_back > 20 << 20:
+                break
+            time.sleep(0.1)
+        else:
+            pytest.fail(f"the record still tells {m}")
+        process.communicate("\n")
+
+
+def test_run_tells_it_as_json(library: str) -> None:
+    words = [sys.executable, "-m", "sheaf", "run", "--stats=json", "--", "ls", "-d", "/"]
+    done = subprocess.run(words, capture_output=True, text=True,
+                          env={**os.environ, "PYTHONPATH": str(ROOT / "cli"), "SHEAF_LIBRARY": library})  # fmt: skip
+    (process,) = json.loads(done.stderr)["processes"]
+    assert process["memory"]["live_bytes"] >= 0
