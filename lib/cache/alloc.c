@@ -3,6 +3,7 @@
 #include "cache/kmem_cache.h"
 #include "cache/misuse.h"
 #include "cache/node.h"
+#include "cache/sparse.h"
 #include "os/membarrier.h"
 
 #include <string.h>
@@ -122,10 +123,16 @@ struct barn *cache_barn_here(const struct kmem_cache *cache)
 bool cache_barn_put(struct kmem_cache *cache, unsigned slot, struct sheaf *sheaf, bool force)
 {
     struct barn *barn = cache_barn_here(cache);
-    bool done = barn_put(barn, sheaf, force ? BARN_FORCE : barn_limit(barn, cache->barn_least));
+    uint64_t more = (uint64_t)sheaf->count * cache->slab.size;
+    bool sparse = !force && cache_is_sparse(cache);
+    if (unlikely(sparse))
+        sparse_drain(cache, slot, barn);
+    bool done = !sparse && barn_put(barn, sheaf, force ? BARN_FORCE : barn_limit(barn, cache->barn_least));
     count(slot, cache->number, done ? COUNT_barn_put : COUNT_barn_put_fail, 1);
     uint64_t *traffic = &slot_head(slot)->barn_traffic; /* racy on purpose, as slow_calls */
-    write_once(*traffic, read_once(*traffic) + (uint64_t)sheaf->count * cache->slab.size);
+    uint64_t all = read_once(*traffic) + more;
+    write_once(*traffic, all);
+    barns_filled(all, more);
     return done;
 }
 
@@ -481,6 +488,10 @@ void cache_free_slow(struct kmem_cache *cache, void *object)
             if (done)
                 return;
             continue;
+        }
+        if (unlikely(cache_is_sparse(cache)) && sparse_free(cache, slot, top, object)) {
+            cache_went_slow(cache);
+            return;
         }
         struct sheaf *sheaf = find_room(cache, slot, top);
         if (!sheaf)
