@@ -4,6 +4,7 @@
 #include "cache/node.h"
 #include "cache/quarantine.h"
 #include "cache/rcu.h"
+#include "cache/sparse.h"
 #include "cache/stash.h"
 #include "cache/takeover.h"
 #include "os/clock.h"
@@ -148,6 +149,8 @@ static uint64_t decay_cache(struct kmem_cache *cache, enum why why)
         held += barn_objects(barn) * cache->slab.size;
     }
     slab_shrink(&cache->slab);
+    if (why != CHURNED)
+        sparse_holes(cache);
     return held;
 }
 

@@ -1,10 +1,12 @@
 #include "cache/sparse.h"
 #include "cache/ends.h"
 #include "os/cpu.h"
+#include "slab/holes.h"
 
 /* ---- sheaves of sparse caches ---- */
 
 #define DRAIN_SHEAVES  4 /* of a barn, for each sheaf that it does not get */
+#define HOLES_LEAST    16 /* units in the slabs of a cache: 1 MiB */
 #define CAPACITY_LEAST 2 /* as long as objects come back that seldom, more would only pin slabs */
 
 void sparse_drain(struct kmem_cache *cache, unsigned slot, struct barn *barn)
@@ -68,6 +70,16 @@ bool sparse_free(struct kmem_cache *cache, unsigned slot, uint64_t top, void *ob
     count(slot, cache->number, COUNT_free_slowpath, 1);
     ends_attach(cache, slot, cache->lifo ? (struct ends){sheaf, NULL} : (struct ends){NULL, sheaf});
     return true;
+}
+
+/* ---- pages inside slabs ---- */
+
+/* What free objects hold is lost: none that a constructor made, that readers may still look at, or with patterns. */
+void sparse_holes(struct kmem_cache *cache)
+{
+    bool contents = cache->slab.ctor || cache->slab.typesafe || cache->detour;
+    if (!contents && (uint64_t)cache->slab.slabs * cache->slab.units >= HOLES_LEAST && cache_is_sparse(cache))
+        slab_holes(&cache->slab);
 }
 
 /* ---- all barns together ---- */

@@ -40,6 +40,9 @@ bool sparse_free(struct kmem_cache *cache, unsigned slot, uint64_t top, void *ob
 /* Flush a few sheaves of the barn. */
 void sparse_drain(struct kmem_cache *cache, unsigned slot, struct barn *barn);
 
+/* Give back free pages inside the slabs of a sparse cache; the lock of takeovers is held. */
+void sparse_holes(struct kmem_cache *cache);
+
 /*
  * Sheaves of `bytes` in all went to barns from a slot, the last ones of `more`, or were refused. Now and then, looks
  * at what all barns hold, and flushes what is more than they may hold together.

@@ -1,5 +1,5 @@
 #include "slab/slab.h"
-#include "slab/descriptor.h"
+#include "slab/list.h"
 #include "slab/retire.h"
 #include "os/random.h"
 
@@ -32,69 +32,9 @@ void slab_cache_forget(struct slab_cache *cache)
     cache->shuffle = NULL;
 }
 
-static uint32_t slab_free_objects(const struct slab_cache *cache, const struct slab *slab)
-{
-    return slab->returned + (cache->objects - slab->mark);
-}
-
-static char *slab_start(const struct slab *slab)
-{
-    return unit_address(slab->unit);
-}
-
 static uint32_t slab_index(const struct slab_cache *cache, uintptr_t offset)
 {
     return (uint32_t)((offset * cache->reciprocal) >> 40);
-}
-
-/* Whether the object was handed out since the slab came to be. */
-static bool handed_out(const struct slab_cache *cache, const struct slab *slab, uint32_t index)
-{
-    if (unlikely(cache->shuffle)) /* an index behind the last object has no position */
-        return index < cache->objects && shuffle_position(cache->shuffle, slab->start, index) < slab->mark;
-    return index < slab->mark;
-}
-
-/* ---- lists; the lock is held ---- */
-
-static void list_remove(struct slab_cache *cache, struct slab *slab)
-{
-    if (slab->list == SLAB_UNLISTED)
-        return;
-    if (slab->prev)
-        descriptor_of(slab->prev)->next = slab->next;
-    else
-        cache->lists[slab->list] = slab->next;
-    if (slab->next)
-        descriptor_of(slab->next)->prev = slab->prev;
-    slab->list = SLAB_UNLISTED;
-}
-
-static void list_insert(struct slab_cache *cache, struct slab *slab, uint8_t list)
-{
-    uint32_t head = cache->lists[list];
-    slab->list = list;
-    slab->prev = 0;
-    slab->next = head;
-    if (head)
-        descriptor_of(head)->prev = slab->reference;
-    cache->lists[list] = slab->reference;
-}
-
-/* Put the slab where it belongs by what is free in it. */
-static void list_update(struct slab_cache *cache, struct slab *slab)
-{
-    uint32_t free = slab_free_objects(cache, slab);
-    uint8_t list = SLAB_UNLISTED;
-    if (free)
-        list = free == cache->objects ? SLAB_LISTS - 1 : (uint8_t)(free * SLAB_LISTS / cache->objects);
-    if (list == slab->list)
-        return;
-    if (slab->list == SLAB_UNLISTED)
-        cache->add_partial++;
-    list_remove(cache, slab);
-    if (list != SLAB_UNLISTED)
-        list_insert(cache, slab, list);
 }
 
 static struct slab *list_fullest(const struct slab_cache *cache)
@@ -160,6 +100,10 @@ static unsigned take_from(struct slab_cache *cache, struct slab *slab, void **ob
 {
     if (slab_free_objects(cache, slab) == cache->objects)
         cache->empty--;
+    if (unlikely(slab->holes)) {
+        slab->holes = 0;
+        cache->missed++;
+    }
     unsigned n = take_returned(cache, slab, objects, want);
     *fresh = 0;
     if (n < want)
@@ -199,7 +143,7 @@ static void reverse(void **objects, unsigned n)
 
 /* ---- slabs from and to the region; no lock held ---- */
 
-static void slab_release(struct slab_cache *cache, struct slab *slab)
+void slab_release(struct slab_cache *cache, struct slab *slab)
 {
     uint32_t unit = slab->unit;
     if (unlikely(cache->watched))
@@ -255,7 +199,7 @@ static unsigned take(struct slab_cache *cache, void **objects, unsigned want)
             cache->alloc_slab++;
             cache->empty++;
             cache->free += cache->objects;
-            list_insert(cache, new, SLAB_LISTS - 1);
+            list_insert(cache, new, SLAB_EMPTIEST);
             new = NULL;
         }
         n += take_listed(cache, objects + n, want - n, &built);
@@ -316,9 +260,10 @@ static enum slab_fault give_one(struct slab_cache *cache, void *object, struct s
     return SLAB_OK;
 }
 
-/* File a slab that a flush touched; returns it when it is empty and one too many. The lock is held. */
-static struct slab *settle(struct slab_cache *cache, struct slab *slab)
+struct slab *slab_settle(struct slab_cache *cache, struct slab *slab)
 {
+    if (unlikely(slab->busy))
+        return NULL;
     list_update(cache, slab);
     if (slab_free_objects(cache, slab) != cache->objects)
         return NULL;
@@ -361,7 +306,7 @@ bool slab_give(struct slab_cache *cache, void *const *objects, unsigned n, struc
         struct slab *slab = descriptor_of(touched);
         touched = slab->chain;
         slab->touched = 0;
-        if (settle(cache, slab)) {
+        if (slab_settle(cache, slab)) {
             slab->chain = empty ? empty->reference : 0;
             empty = slab;
         }
@@ -382,7 +327,7 @@ void slab_shrink(struct slab_cache *cache)
         if (!cache->size || !lock_acquire(cache->lock))
             return;
         if (cache->empty)
-            for (uint32_t at = cache->lists[SLAB_LISTS - 1]; at && !empty; at = descriptor_of(at)->next)
+            for (uint32_t at = cache->lists[SLAB_EMPTIEST]; at && !empty; at = descriptor_of(at)->next)
                 if (slab_free_objects(cache, descriptor_of(at)) == cache->objects)
                     empty = descriptor_of(at);
         if (empty) {

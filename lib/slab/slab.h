@@ -4,7 +4,7 @@
  * A descriptor has a bit for each object that was given back; objects from `mark` up were never handed out (in order
  * of address, or in that of the cache's permutation: slab/shuffle.h). So
  *     free = set bits + (objects - mark)
- * and nothing is ever written into a free object. Slabs with something free are on one of SLAB_LISTS lists of their
+ * and nothing is ever written into a free object. Slabs with something free are on one of a list of their
  * cache by how full they are; a full slab is on none. Refill takes from the fullest, so that nearly empty ones drain.
  *
  * One lock for each cache protects its lists and all descriptors of its slabs. It is never held together with the
@@ -17,7 +17,10 @@
 #include "region/region.h"
 #include "slab/shuffle.h"
 
-#define SLAB_LISTS    4 /* quarters: list 0 holds the fullest */
+#define SLAB_QUARTERS 4 /* list 0 holds the fullest, */
+#define SLAB_EMPTIEST (SLAB_QUARTERS - 1)
+#define SLAB_HOLES    SLAB_QUARTERS /* and the last one those whose free pages went back (slab/holes.h) */
+#define SLAB_LISTS    (SLAB_QUARTERS + 1)
 #define SLAB_UNLISTED 0xff
 #define SLAB_BATCH    512 /* the most objects that one call moves */
 
@@ -29,9 +32,10 @@ struct slab {
     uint32_t reference;  /* of this descriptor */
     uint16_t cache;      /* number of the cache */
     uint16_t words;      /* of bits */
-    uint8_t list;        /* 0..SLAB_LISTS-1 or SLAB_UNLISTED */
+    uint8_t list;        /* below SLAB_LISTS, or SLAB_UNLISTED */
     uint8_t touched;     /* during a flush: its list is to be looked at again */
-    uint8_t pad[2];
+    uint8_t busy;        /* on no list, because its free pages are being given back */
+    uint8_t holes;       /* objects out when its free pages went back; 0: they did not, or it changed since */
     uint32_t first_word; /* no bit is set in words below */
     uint32_t chain;      /* during a flush: the next slab that was touched, or that goes back */
     uint32_t start;      /* in the cache's permutation, where it has one */
@@ -65,6 +69,10 @@ struct slab_cache {
     uint32_t empty; /* slabs with nothing out, kept for the next refill */
     uint64_t free;  /* objects free in all slabs */
     uint64_t alloc_slab, free_slab, add_partial, remove_partial;
+    uint32_t missed; /* slabs with holes that something was taken from, since the last look */
+    uint32_t holes;  /* slabs that were given holes then */
+    uint32_t wait;   /* looks to leave out, because most of them were missed */
+    uint32_t waited;
     void (*ctor)(void *);
     struct shuffle *shuffle; /* the order of fresh objects; NULL: by address. Set before `size`, stays */
     uint16_t id;             /* what the table of ids says of its units; set before `size` */
