@@ -149,8 +149,7 @@ static uint64_t decay_cache(struct kmem_cache *cache, enum why why)
         held += barn_objects(barn) * cache->slab.size;
     }
     slab_shrink(&cache->slab);
-    if (why != CHURNED)
-        sparse_holes(cache);
+    sparse_holes(cache);
     return held;
 }
 

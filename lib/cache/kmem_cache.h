@@ -38,7 +38,8 @@ struct kmem_cache {
     uint64_t inherited_prefilled; /* in prefilled sheaves then, when the counters began anew */
     uint64_t inherited_rcu;       /* waiting for a grace period then, the same */
     uint64_t alloc_fail;
-    uint64_t waiting; /* objects in quarantine */
+    uint64_t waiting;      /* objects in quarantine */
+    uint32_t sparse_since; /* clock_ms() of the first step of decay that found it sparse, as all did since; 0: not */
     struct reserve reserve;
 } cache_aligned;
 
