@@ -3,18 +3,23 @@
 #define ONE_SHEAF (1ull << BARN_SHEAF_SHIFT)
 #define OBJECTS   (ONE_SHEAF - 1)
 
+bool barn_count_in(struct barn *barn, uint64_t objects, uint64_t limit)
+{
+    uint64_t add = ONE_SHEAF + objects;
+    if ((atomic_fetch_add_explicit(&barn->held, add, memory_order_relaxed) & OBJECTS) + objects <= limit)
+        return true;
+    atomic_fetch_sub_explicit(&barn->held, add, memory_order_relaxed);
+    return false;
+}
+
+/* The look before spares a barn that is full the two additions; it decides nothing. */
 bool barn_put(struct barn *barn, struct sheaf *sheaf, uint64_t limit)
 {
-    uint64_t n = sheaf->count, add = ONE_SHEAF + n;
-    if (barn_objects(barn) + n > limit)
-        goto refused;
-    if ((atomic_fetch_add_explicit(&barn->held, add, memory_order_relaxed) & OBJECTS) + n > limit) {
-        atomic_fetch_sub_explicit(&barn->held, add, memory_order_relaxed);
-        goto refused;
+    uint64_t n = sheaf->count;
+    if (barn_objects(barn) + n <= limit && barn_count_in(barn, n, limit)) {
+        sheaf_stack_push(&barn->full, sheaf);
+        return true;
     }
-    sheaf_stack_push(&barn->full, sheaf);
-    return true;
-refused:
     if (!atomic_load_explicit(&barn->refused, memory_order_relaxed))
         atomic_store_explicit(&barn->refused, true, memory_order_relaxed);
     return false;

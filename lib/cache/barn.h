@@ -34,6 +34,10 @@ static inline uint64_t barn_limit(const struct barn *barn, uint32_t least)
     return (uint64_t)least + atomic_load_explicit(&barn->grown, memory_order_relaxed);
 }
 
+/* Count a sheaf of so many objects in before it is put. Returns false, with nothing changed, when the barn would then
+ * hold more than `limit`, whoever else counts at the same time. */
+bool barn_count_in(struct barn *barn, uint64_t objects, uint64_t limit);
+
 /* Put it; false when the barn would then hold more than `limit` objects. BARN_FORCE is for who has nowhere else to
  * go. */
 #define BARN_FORCE UINT64_MAX

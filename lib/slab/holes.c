@@ -9,6 +9,13 @@
 #define PAGES     64u  /* the most pages of a slab, and bits of a mask */
 #define WAIT_MOST 64u  /* looks */
 
+static _Atomic uint64_t all_bytes;
+
+uint64_t slab_hole_bytes(void)
+{
+    return atomic_load_explicit(&all_bytes, memory_order_relaxed);
+}
+
 static unsigned pages_of(const struct slab_cache *cache)
 {
     return (unsigned)((size_t)cache->units * UNIT_SIZE / space.page_size);
@@ -134,5 +141,6 @@ size_t slab_holes(struct slab_cache *cache)
         if (n < BATCH && list-- == SLAB_EMPTIEST - 1)
             break;
     }
+    atomic_fetch_add_explicit(&all_bytes, bytes, memory_order_relaxed);
     return bytes;
 }

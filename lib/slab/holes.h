@@ -19,4 +19,7 @@
  */
 size_t slab_holes(struct slab_cache *cache);
 
+/* Bytes that all calls gave back. */
+uint64_t slab_hole_bytes(void);
+
 #endif

@@ -4,6 +4,7 @@
 #include "cache/kmem_cache.h"
 #include "cache/node.h"
 #include "cache/takeover.h"
+#include "slab/holes.h"
 #include "malloc/classes.h"
 #include "malloc/large.h"
 #include "malloc/malloc.h"
@@ -183,6 +184,49 @@ unsigned probe_barn_accepts(unsigned limit, unsigned n, unsigned each)
     if (got != accepted || barn.held)
         abort();
     return accepted;
+}
+
+unsigned probe_barn_counts_in(unsigned limit, unsigned n, unsigned each, uint64_t *objects)
+{
+    struct barn barn = {.full = 0};
+    unsigned counted = 0;
+    for (unsigned i = 0; i < n; i++)
+        counted += barn_count_in(&barn, each, limit);
+    *objects = barn_objects(&barn);
+    return counted;
+}
+
+uint64_t probe_slab_bytes(void)
+{
+    return region_stats.slab_units << UNIT_SHIFT;
+}
+
+unsigned probe_slabs(const struct kmem_cache *cache)
+{
+    return cache->slab.slabs;
+}
+
+uint64_t probe_barn_bytes(void)
+{
+    uint64_t bytes = 0;
+    for (unsigned i = CACHE_FIRST; i < cache_top; i++)
+        for (unsigned d = 0; d < DOMAINS; d++)
+            bytes += barn_objects(cache_barn(&caches[i], d)) * caches[i].slab.size;
+    return bytes;
+}
+
+void probe_decay_sparse(bool long_enough)
+{
+    uint32_t usual = sheaf_config.decay_ms;
+    sheaf_config.decay_ms = long_enough ? 0 : UINT32_MAX;
+    probe_decay();
+    probe_decay();
+    sheaf_config.decay_ms = usual;
+}
+
+uint64_t probe_hole_bytes(void)
+{
+    return slab_hole_bytes();
 }
 
 unsigned probe_node_of(const void *object)

@@ -5,6 +5,7 @@
 #include "sheaf/kmem_cache.h"
 #include "sheaf/malloc.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -68,6 +69,19 @@ unsigned probe_region_units(void);
 
 /* A barn by itself: put `n` sheaves of `each` objects into one limited to `limit` objects; how many it accepted. */
 unsigned probe_barn_accepts(unsigned limit, unsigned n, unsigned each);
+
+/* The second half of a put, for two threads that both saw room: how many of `n` sheaves are counted in, and the objects
+ * that the barn then counts. */
+unsigned probe_barn_counts_in(unsigned limit, unsigned n, unsigned each, uint64_t *objects);
+
+/* Bytes of the region in slabs, slabs of one cache, and bytes that all barns hold. */
+uint64_t probe_slab_bytes(void), probe_barn_bytes(void);
+unsigned probe_slabs(const struct kmem_cache *cache);
+
+/* Two steps of decay, between which the caches that are sparse have been so for long enough, or not; bytes of free
+ * pages inside slabs that went back so far. */
+void probe_decay_sparse(bool long_enough);
+uint64_t probe_hole_bytes(void);
 
 /* Memory nodes: the index of an object's, a counter or gauge over all siblings of a cache, objects in outbound
  * sheaves, and a step of decay. */

@@ -1,0 +1,200 @@
+// What free objects in sheaves and barns may pin, and free pages inside slabs. All of it without time: the thread
+// that frees keeps the bounds.
+#include "catch.hpp"
+#include "probe.h"
+
+#include <algorithm>
+#include <cstring>
+#include <random>
+#include <utility>
+#include <vector>
+
+constexpr size_t mib = 1 << 20;
+
+// Blocks of 64 to 1563 bytes, 120 MiB.
+static std::vector<void *> burst()
+{
+    std::mt19937 random(1);
+    std::vector<void *> blocks(150000);
+    for (auto &block : blocks) {
+        block = sheaf_malloc(64 + random() % 1500);
+        REQUIRE(block);
+    }
+    return blocks;
+}
+
+static void check_burst(std::vector<void *> &blocks)
+{
+    uint64_t peak = probe_slab_bytes();
+    REQUIRE(peak >= 110 * mib);
+    for (void *block : blocks)
+        sheaf_free(block);
+    CHECK(probe_slab_bytes() <= 12 * mib);
+    CHECK(probe_barn_bytes() <= 6 * mib);
+    probe_check_all();
+    sheaf_malloc_trim();
+}
+
+TEST_CASE("a burst leaves little in slabs when its last free returns, freed in order", "[sheaves]")
+{
+    sheaf_malloc_trim();
+    auto blocks = burst();
+    check_burst(blocks);
+}
+
+TEST_CASE("a burst leaves little in slabs when its last free returns, freed in reverse order", "[sheaves]")
+{
+    sheaf_malloc_trim();
+    auto blocks = burst();
+    std::reverse(blocks.begin(), blocks.end());
+    check_burst(blocks);
+}
+
+TEST_CASE("a burst leaves little in slabs when its last free returns, freed in random order", "[sheaves]")
+{
+    sheaf_malloc_trim();
+    auto blocks = burst();
+    std::shuffle(blocks.begin(), blocks.end(), std::mt19937(2));
+    check_burst(blocks);
+}
+
+TEST_CASE("all barns together hold little more than one may", "[sheaves]")
+{
+    sheaf_malloc_trim();
+    for (size_t size = 512; size <= 1024; size += 64)
+        for (int round = 0; round < 4; round++) { // barns grow meanwhile
+            std::vector<void *> blocks(4000);
+            for (auto &block : blocks)
+                block = sheaf_malloc(size);
+            for (void *block : blocks)
+                sheaf_free(block);
+        }
+    CHECK(probe_barn_bytes() <= 6 * mib);
+    sheaf_malloc_trim();
+}
+
+TEST_CASE("the limit of a barn is hard when two threads see room at once", "[barn]")
+{
+    uint64_t objects = 0;
+    CHECK(probe_barn_counts_in(100, 2, 61, &objects) == 1);
+    CHECK(objects == 61);
+    CHECK(probe_barn_counts_in(122, 3, 61, &objects) == 2);
+    CHECK(objects == 122);
+}
+
+TEST_CASE("a step of decay gives the empty slab of a cache back", "[sheaves]")
+{
+    kmem_cache *cache = kmem_cache_create("empty-slab", 200, nullptr, 0);
+    kmem_cache_free(cache, kmem_cache_alloc(cache, GFP_KERNEL));
+    probe_takeover(cache); // its sheaves are empty, and one empty slab is kept
+    REQUIRE(probe_slabs(cache) == 1);
+    probe_decay();
+    CHECK(probe_slabs(cache) == 0);
+    kmem_cache_destroy(cache);
+}
+
+// 24 MiB of objects, each written in full, of which every 20th stays.
+struct thinned {
+    kmem_cache *cache;
+    size_t size;
+    std::vector<unsigned char *> objects;
+
+    thinned(const char *name, size_t bytes, void (*ctor)(void *)) : size(bytes)
+    {
+        kmem_cache_args args = {};
+        args.ctor = ctor;
+        cache = kmem_cache_create(name, static_cast<unsigned>(bytes), &args, 0);
+        std::vector<unsigned char *> all(24 * mib / bytes);
+        for (size_t i = 0; i < all.size(); i++) {
+            all[i] = static_cast<unsigned char *>(kmem_cache_alloc(cache, GFP_KERNEL));
+            memset(all[i], static_cast<int>(i % 251), bytes);
+        }
+        for (size_t i = 0; i < all.size(); i++)
+            if (i % 20 == 0)
+                objects.push_back(all[i]);
+            else
+                kmem_cache_free(cache, all[i]);
+    }
+
+    bool intact() const
+    {
+        for (size_t k = 0; k < objects.size(); k++)
+            if (!std::all_of(objects[k], objects[k] + size, [&](unsigned char c) { return c == k * 20 % 251; }))
+                return false;
+        return true;
+    }
+
+    void end()
+    {
+        for (void *object : objects)
+            kmem_cache_free(cache, object);
+        probe_check(cache);
+        CHECK(kmem_cache_destroy(cache) == 0);
+    }
+};
+
+TEST_CASE("free pages go back from slabs of which little is out", "[sheaves]")
+{
+    for (size_t size : {1000, 3000, 10000}) {
+        sheaf_malloc_trim();
+        thinned load("thinned", size, nullptr);
+        REQUIRE(probe_slab_bytes() >= 16 * mib);
+        uint64_t before = probe_hole_bytes();
+        probe_decay_sparse(false);
+        CHECK(probe_hole_bytes() == before);
+        probe_decay_sparse(true);
+        uint64_t gone = probe_hole_bytes() - before;
+        CHECK(gone >= 8 * mib);
+        probe_decay_sparse(true); // each slab once
+        CHECK(probe_hole_bytes() - before == gone);
+        CHECK(load.intact());
+        probe_check(load.cache);
+        // What is allocated now lies in these slabs, too, and nowhere twice.
+        std::vector<void *> more(20 * mib / size);
+        for (auto &object : more)
+            memset(object = kmem_cache_alloc(load.cache, GFP_KERNEL), 0xee, size);
+        CHECK(load.intact());
+        for (void *object : more)
+            kmem_cache_free(load.cache, object);
+        load.end();
+    }
+}
+
+TEST_CASE("where slabs with holes are wanted again, the cache is left alone", "[sheaves]")
+{
+    sheaf_malloc_trim();
+    thinned load("wanted-again", 3000, nullptr);
+    uint64_t gone[16];
+    for (auto &now : gone) {
+        uint64_t before = probe_hole_bytes();
+        probe_decay_sparse(true);
+        now = probe_hole_bytes() - before;
+        std::vector<void *> more(22 * mib / 3000);
+        for (auto &object : more)
+            object = kmem_cache_alloc(load.cache, GFP_KERNEL);
+        for (void *object : more)
+            kmem_cache_free(load.cache, object);
+    }
+    CHECK(gone[0] > 0);
+    CHECK(std::count(gone, gone + 16, 0u) >= 12);
+    load.end();
+}
+
+static unsigned constructed;
+
+static void construct(void *object)
+{
+    memset(object, 0x5a, 3000);
+    constructed++;
+}
+
+TEST_CASE("constructed objects keep what their constructor made", "[sheaves]")
+{
+    sheaf_malloc_trim();
+    thinned load("constructed", 3000, construct);
+    uint64_t before = probe_hole_bytes();
+    probe_decay_sparse(true);
+    probe_decay_sparse(true);
+    CHECK(probe_hole_bytes() == before);
+    load.end();
+}
