@@ -14,6 +14,8 @@
 #include "os/vm.h"
 #include "region/huge.h"
 #include "region/outside.h"
+#include "slab/holes.h"
+
 
 #include <errno.h>
 #include <fcntl.h>
@@ -223,6 +225,7 @@ static void publish_process(void)
     write_once(values[VALUE_warm_bytes], large.warm_bytes);
     write_once(values[VALUE_stash_bytes], large.stash_bytes);
     write_once(values[VALUE_purged_bytes], region_stats.purged_units << UNIT_SHIFT);
+    write_once(values[VALUE_hole_bytes], slab_hole_bytes());
     write_once(values[VALUE_outside_bytes], outside_bytes());
     write_once(values[VALUE_sheaf_bytes], sheaf_pool_bytes());
     write_once(values[VALUE_sheaf_alloc], sheaf_pool_cut());

@@ -149,7 +149,8 @@ static uint64_t decay_cache(struct kmem_cache *cache, enum why why)
         held += barn_objects(barn) * cache->slab.size;
     }
     slab_shrink(&cache->slab);
-    sparse_holes(cache);
+    if (unlikely(cache->sparse_since || cache_is_sparse(cache)))
+        sparse_holes(cache);
     return held;
 }
 

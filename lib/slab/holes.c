@@ -80,7 +80,10 @@ static size_t discard(const struct slab_cache *cache, struct hole hole, unsigned
     return bytes;
 }
 
-/* Back to the lists; what became empty meanwhile goes to the region. False: the lock cannot be had. */
+/*
+ * Back to the lists; what became empty meanwhile goes to the region. The lock was had by choose(), so it can be had
+ * again: code that this thread interrupted did not hold it then, and does not run meanwhile.
+ */
 static bool file(struct slab_cache *cache, const struct hole *holes, unsigned n)
 {
     for (unsigned i = 0; i < n; i++) {
