@@ -16,7 +16,6 @@
 #include "region/outside.h"
 #include "slab/holes.h"
 
-
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>

@@ -123,16 +123,12 @@ struct barn *cache_barn_here(const struct kmem_cache *cache)
 bool cache_barn_put(struct kmem_cache *cache, unsigned slot, struct sheaf *sheaf, bool force)
 {
     struct barn *barn = cache_barn_here(cache);
-    uint64_t more = (uint64_t)sheaf->count * cache->slab.size;
     bool sparse = !force && cache_is_sparse(cache);
     if (unlikely(sparse))
         sparse_drain(cache, slot, barn);
     bool done = !sparse && barn_put(barn, sheaf, force ? BARN_FORCE : barn_limit(barn, cache->barn_least));
     count(slot, cache->number, done ? COUNT_barn_put : COUNT_barn_put_fail, 1);
-    uint64_t *traffic = &slot_head(slot)->barn_traffic; /* racy on purpose, as slow_calls */
-    uint64_t all = read_once(*traffic) + more;
-    write_once(*traffic, all);
-    barns_filled(all, more);
+    barns_traffic(slot, (uint64_t)sheaf->count * cache->slab.size);
     return done;
 }
 

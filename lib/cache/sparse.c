@@ -33,8 +33,7 @@ static void shrink(const struct kmem_cache *cache, unsigned slot, unsigned capac
         if (spare_capacity(seen) <= capacity)
             return;
     } while (!atomic_compare_exchange_weak(
-        spare, &seen,
-        (seen & ~(SPARE_CAPACITY | SPARE_SWAPS | SPARE_SETTLED)) | (uint64_t)capacity << 32));
+        spare, &seen, (seen & ~(SPARE_CAPACITY | SPARE_SWAPS | SPARE_SETTLED)) | (uint64_t)capacity << 32));
     atomic_fetch_sub_explicit(&slot_head(slot)->budget_used,
                               2 * (int64_t)(spare_capacity(seen) - capacity) * (int64_t)cache->slab.size,
                               memory_order_relaxed);
@@ -61,6 +60,8 @@ bool sparse_free(struct kmem_cache *cache, unsigned slot, uint64_t top, void *ob
         return false;
     }
     struct barn *barn = cache_barn_here(cache);
+    barns_traffic(slot,
+                  ((ends.pop ? ends.pop->count : 0ul) + (ends.push ? ends.push->count : 0ul)) * cache->slab.size);
     shrink(cache, slot, capacity);
     flush(cache, slot, ends.pop, barn);
     flush(cache, slot, ends.push, barn);

@@ -26,8 +26,7 @@ static inline bool cache_is_sparse(const struct kmem_cache *cache)
     uint64_t slabs = read_once(cache->slab.slabs), objects = slabs * cache->slab.objects;
     uint64_t units = slabs * cache->slab.units;
     uint64_t free = read_once(cache->slab.free) + barn_objects(cache_barn_here(cache));
-    return objects * (SPARSE_SHARE - 1) < free * SPARSE_SHARE && units >= SPARSE_LEAST &&
-           units * SPARSE_TOTAL >= all;
+    return objects * (SPARSE_SHARE - 1) < free * SPARSE_SHARE && units >= SPARSE_LEAST && units * SPARSE_TOTAL >= all;
 }
 
 /*
@@ -44,14 +43,17 @@ void sparse_drain(struct kmem_cache *cache, unsigned slot, struct barn *barn);
 void sparse_holes(struct kmem_cache *cache);
 
 /*
- * Sheaves of `bytes` in all went to barns from a slot, the last ones of `more`, or were refused. Now and then, looks
- * at what all barns hold, and flushes what is more than they may hold together.
+ * Count the bytes of objects that went from a slot to a barn, or to slabs because the barn refused them. Now and
+ * then, looks at what all barns hold, and flushes what is more than they may hold together.
  */
 #define BARNS_LOOK_SHIFT 19 /* each 512 KiB */
 void barns_bound(void);
-static inline void barns_filled(uint64_t bytes, uint64_t more)
+static inline void barns_traffic(unsigned slot, uint64_t bytes)
 {
-    if (unlikely((bytes - more) >> BARNS_LOOK_SHIFT != bytes >> BARNS_LOOK_SHIFT))
+    uint64_t *traffic = &slot_head(slot)->barn_traffic; /* racy on purpose, as slow_calls */
+    uint64_t before = read_once(*traffic), now = before + bytes;
+    write_once(*traffic, now);
+    if (unlikely(before >> BARNS_LOOK_SHIFT != now >> BARNS_LOOK_SHIFT))
         barns_bound();
 }
 

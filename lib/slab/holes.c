@@ -3,11 +3,11 @@
 #include "os/vm.h"
 #include "region/huge.h"
 
-#define BATCH     16   /* slabs that are out of the lists at a time */
-#define WALK      256  /* slabs that are looked at under the lock at a time */
-#define BATCHES   64   /* in one call */
-#define PAGES     64u  /* the most pages of a slab, and bits of a mask */
-#define WAIT_MOST 64u  /* looks */
+#define BATCH     16  /* slabs that are out of the lists at a time */
+#define WALK      256 /* slabs that are looked at under the lock at a time */
+#define BATCHES   64  /* in one call */
+#define PAGES     64u /* the most pages of a slab, and bits of a mask */
+#define WAIT_MOST 64u /* looks */
 
 static _Atomic uint64_t all_bytes;
 

@@ -70,8 +70,8 @@ unsigned probe_region_units(void);
 /* A barn by itself: put `n` sheaves of `each` objects into one limited to `limit` objects; how many it accepted. */
 unsigned probe_barn_accepts(unsigned limit, unsigned n, unsigned each);
 
-/* The second half of a put, for two threads that both saw room: how many of `n` sheaves are counted in, and the objects
- * that the barn then counts. */
+/* The second half of a put, for two threads that both saw room: how many of `n` sheaves are counted in, and the
+ * objects that the barn then counts. */
 unsigned probe_barn_counts_in(unsigned limit, unsigned n, unsigned each, uint64_t *objects);
 
 /* Bytes of the region in slabs, slabs of one cache, and bytes that all barns hold. */
