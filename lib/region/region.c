@@ -21,19 +21,13 @@
 #define PAY_AGE   8u
 #define PAY_LEAST 16u /* units: 1 MiB */
 
-/*
- * What is more than may stay warm of slabs goes back when it has been free for so many ms: what comes and goes faster
- * is left alone. Large blocks do without that, so that what a burst of them leaves is bounded when it ends: the limit
- * grows where their memory is missed.
- */
-#define SURPLUS_AGE 16u
-
 static struct {
     /* of slabs of the first node, of large blocks, of slabs of other nodes */
     struct arena arenas[ARENA_COUNT + NODES_MAX - 1];
-    size_t keep_slabs;      /* units */
-    struct keep keep_large; /* for large blocks */
-    uint64_t floor;         /* units that stay resident until all is asked for: the user chose so */
+    struct keep keep[ARENA_COUNT]; /* for slabs, of all nodes, and for large blocks */
+    uint32_t leaving[ARENA_COUNT]; /* units that surplus_out() has taken out to give them back */
+    uint32_t no_less[ARENA_COUNT]; /* with so much warm, nothing was found that may go back; 0: not tried */
+    uint64_t floor;                /* units that stay resident until all is asked for: the user chose so */
     uint32_t decay_ms;
     uint32_t debt[ARENA_COUNT];                /* units taken that were clean, since the last payment */
     _Atomic uint32_t aside_slabs, aside_large; /* units taken from the reserve that are not in the statistics yet */
@@ -80,10 +74,23 @@ uint32_t region_slab_frontier(void)
 
 /* ---- allocation ---- */
 
+static enum arena_kind kind_of(const struct arena *arena)
+{
+    return arena == &region.arenas[ARENA_LARGE] ? ARENA_LARGE : ARENA_SLAB;
+}
+
+/* Units of the kind that are free and may be resident. */
+static uint32_t warm_of(enum arena_kind kind)
+{
+    uint32_t large = region.arenas[ARENA_LARGE].warm;
+    return kind == ARENA_LARGE ? large : (uint32_t)region_stats.warm_units - large;
+}
+
 static void count_warm(struct arena *arena, int64_t units)
 {
     arena->warm += (uint32_t)units;
     region_stats.warm_units += (uint64_t)units;
+    keep_warm(&region.keep[kind_of(arena)], warm_of(kind_of(arena)));
 }
 
 static void count_resident(uint32_t unit, uint32_t units)
@@ -91,12 +98,11 @@ static void count_resident(uint32_t unit, uint32_t units)
     struct arena *arena = arena_of(unit);
     uint32_t dirty = dirty_count(unit, unit + units);
     count_warm(arena, -(int64_t)dirty);
-    bool large = arena == &region.arenas[ARENA_LARGE];
-    region.debt[large ? ARENA_LARGE : ARENA_SLAB] += units - dirty;
+    enum arena_kind kind = kind_of(arena);
+    region.debt[kind] += units - dirty;
     bool last = unit >= arena->start; /* of earlier stretches the accounts know all */
     uint32_t before = !last ? units : arena->reached > unit ? arena->reached - unit : 0;
-    if (large)
-        keep_took(&region.keep_large, (before < units ? before : units) - dirty);
+    keep_took(&region.keep[kind], (before < units ? before : units) - dirty);
     if (last && arena->reached < unit + units)
         arena->reached = unit + units;
 }
@@ -106,11 +112,12 @@ static void count_taken(uint32_t unit, uint32_t units, enum arena_kind kind)
     count_resident(unit, units);
     if (kind == ARENA_SLAB) {
         region_stats.slab_units += units;
+        keep_peak(&region.keep[ARENA_SLAB], region_stats.slab_units);
     } else {
         region_stats.large_units += units;
         region_stats.large_blocks++;
         region_stats.large_alloc++;
-        keep_peak(&region.keep_large, region_stats.large_units);
+        keep_peak(&region.keep[ARENA_LARGE], region_stats.large_units);
     }
 }
 
@@ -265,37 +272,33 @@ static void free_locked(uint32_t unit)
     dirty_change(unit, unit + length, true);
     count_warm(arena_of(unit), length);
     arena_insert(arena_of(unit), unit, length, now);
-    keep_age(&region.keep_large, region_stats.large_units, now);
+    keep_age(&region.keep[ARENA_SLAB], region_stats.slab_units, warm_of(ARENA_SLAB), now);
+    keep_age(&region.keep[ARENA_LARGE], region_stats.large_units, warm_of(ARENA_LARGE), now);
 }
 
-/*
- * How much of an arena stays warm whatever its age. Slabs: half of what is in use and a fixed amount, because a heap
- * in turnover needs its pages again, and those of huge pages are dear. Large blocks: see region/keep.h.
- */
-static uint64_t warm_limit(const struct arena *arena)
+/* How much of a kind may be free and resident. */
+static uint64_t warm_limit(enum arena_kind kind)
 {
-    uint64_t in_use = region_stats.slab_units + region_stats.large_units;
-    uint64_t limit = arena == &region.arenas[ARENA_LARGE] ? keep_limit(&region.keep_large, in_use)
-                                                          : region.keep_slabs + in_use / 2;
+    uint64_t limit = keep_limit(&region.keep[kind], region_stats.slab_units + region_stats.large_units);
     return limit > region.floor ? limit : region.floor;
 }
 
-/* Why memory goes back, and so which and how much. */
-enum give_why {
-    GIVE_ALL,  /* everything that is free */
-    GIVE_AGED, /* what has been free for `age` ms */
-    GIVE_PAID, /* the same, `units` in all */
-    GIVE_OVER, /* what has been free for `age` ms, and more until the arena has `units` left */
-};
+static void give_surplus(enum arena_kind kind, uint64_t limit);
 
-struct give_back {
-    enum give_why why;
-    uint32_t age;              /* ms; 0: none by age */
-    const struct arena *arena; /* NULL: all */
-    uint64_t units;
-    bool spare_learned; /* what is kept of large blocks because it was missed before */
-};
-static size_t give_back(struct give_back what);
+/*
+ * Whether more of the kind is free and resident than may be, not counting what other threads are giving back. Where
+ * the last try found only what had better stay, not before there is some more. The lock is held.
+ */
+#define TRY_AGAIN 16u /* units */
+static bool surplus(enum arena_kind kind, uint64_t limit)
+{
+    uint32_t warm = warm_of(kind);
+    if (likely(warm - region.leaving[kind] <= limit)) {
+        region.no_less[kind] = 0;
+        return false;
+    }
+    return !region.no_less[kind] || warm >= region.no_less[kind] + TRY_AGAIN;
+}
 
 void region_free(uint32_t unit)
 {
@@ -308,12 +311,12 @@ void region_free(uint32_t unit)
     }
     collect_put_aside();
     free_locked(unit);
-    const struct arena *arena = arena_of(unit);
-    uint64_t limit = warm_limit(arena);
-    bool too_much = arena->warm > limit;
+    enum arena_kind kind = kind_of(arena_of(unit));
+    uint64_t limit = warm_limit(kind);
+    bool too_much = surplus(kind, limit);
     lock_release(lock_of(LOCK_REGION));
-    if (unlikely(too_much)) /* and some more, so that not every free has to */
-        give_back((struct give_back){GIVE_OVER, region.decay_ms, arena, limit - limit / 4, false});
+    if (unlikely(too_much))
+        give_surplus(kind, limit);
 }
 
 static bool grow_locked(uint32_t unit, uint32_t units)
@@ -335,7 +338,7 @@ static bool grow_locked(uint32_t unit, uint32_t units)
         arena_insert(arena, end + more, have - more, stamp);
     count_resident(end, more);
     region_stats.large_units += more;
-    keep_peak(&region.keep_large, region_stats.large_units);
+    keep_peak(&region.keep[ARENA_LARGE], region_stats.large_units);
     run->length = units;
     return true;
 }
@@ -345,7 +348,8 @@ bool region_resize(uint32_t unit, uint32_t units)
     if (!lock_acquire(lock_of(LOCK_REGION)))
         return false;
     struct unit *run = unit_at(unit);
-    bool done = true;
+    bool done = true, too_much = false;
+    uint64_t limit = 0;
     if (units > run->length) {
         done = grow_locked(unit, units);
     } else if (units < run->length) {
@@ -355,15 +359,42 @@ bool region_resize(uint32_t unit, uint32_t units)
         count_warm(arena_of(unit), rest);
         dirty_change(unit + units, unit + units + rest, true);
         arena_insert(arena_of(unit), unit + units, rest, clock_ms());
+        limit = warm_limit(kind_of(arena_of(unit)));
+        too_much = surplus(kind_of(arena_of(unit)), limit);
     }
     struct debt debt = take_debt(ARENA_LARGE);
     lock_release(lock_of(LOCK_REGION));
     if (unlikely(debt.units))
         pay(debt);
+    if (unlikely(too_much))
+        give_surplus(kind_of(arena_of(unit)), limit);
     return done;
 }
 
 /* ---- giving back ---- */
+
+/* Why memory goes back, and so which and how much. */
+enum give_why {
+    GIVE_ALL,  /* everything that is free */
+    GIVE_AGED, /* what has been free for `age` ms, but for the floor */
+    GIVE_PAID, /* the same, `units` in all */
+    GIVE_OVER, /* of `kind`: until it has `units` left, and all that has been free for `age` ms */
+};
+
+struct give_back {
+    enum give_why why;
+    uint32_t age;         /* ms; for GIVE_OVER, 0 means none by age */
+    enum arena_kind kind; /* of which nothing goes that is kept because it was missed before; ARENA_COUNT: none */
+    uint64_t units;
+    uint64_t limit; /* GIVE_OVER: half as much again is left before windows are broken up */
+};
+
+/* A run that is out of the bins, and which part of it goes back. */
+struct leaving {
+    struct arena *arena;
+    uint32_t unit, length, stamp;
+    uint32_t from, to;
+};
 
 static uint64_t min(uint64_t a, uint64_t b)
 {
@@ -375,26 +406,11 @@ static uint64_t may_give(const struct give_back *what, const struct arena *arena
 {
     if (what->why == GIVE_ALL)
         return arena->warm;
-    bool spared = what->spare_learned && arena == &region.arenas[ARENA_LARGE];
-    uint64_t kept = spared ? keep_learned(&region.keep_large) : 0;
-    uint64_t above_kept = arena->warm > kept ? arena->warm - kept : 0;
+    bool spared = what->why == GIVE_PAID && what->kind == kind_of(arena);
+    uint64_t kept = spared ? keep_learned(&region.keep[what->kind]) : 0;
+    uint64_t above_kept = warm_of(kind_of(arena)) > kept ? warm_of(kind_of(arena)) - kept : 0;
     uint64_t above_floor = region_stats.warm_units > region.floor ? region_stats.warm_units - region.floor : 0;
-    return min(above_kept, above_floor);
-}
-
-/* The oldest free and dirty run, in one arena or all that may give something. */
-static uint32_t oldest_run(const struct give_back *what, uint32_t now)
-{
-    uint32_t best = UNIT_NONE;
-    for (unsigned i = 0; i < ARENA_COUNT + numa.count - 1; i++) {
-        const struct arena *arena = &region.arenas[i];
-        uint32_t unit = arena->oldest - 1;
-        if (unit == UNIT_NONE || (what->arena && what->arena != arena) || !may_give(what, arena))
-            continue;
-        if (best == UNIT_NONE || now - unit_at(unit)->stamp > now - unit_at(best)->stamp)
-            best = unit;
-    }
-    return best;
+    return min(min(arena->warm, above_kept), above_floor);
 }
 
 /* How many units of a run are to go back now; `given` went so far. */
@@ -407,18 +423,118 @@ static uint64_t due(const struct give_back *what, uint32_t unit, uint64_t given,
         return most;
     if (what->why == GIVE_PAID)
         return age < what->age || given >= what->units ? 0 : min(most, what->units - given);
+    if (what->why == GIVE_AGED)
+        return age < what->age ? 0 : most;
     if (what->age && age >= what->age)
         return most;
-    bool young = arena != &region.arenas[ARENA_LARGE] && age < SURPLUS_AGE;
-    if (what->why == GIVE_AGED || arena->warm <= what->units || young)
-        return 0;
-    return min(most, arena->warm - what->units);
+    uint64_t warm = warm_of(what->kind) - region.leaving[what->kind];
+    return warm > what->units ? min(most, warm - what->units) : 0;
+}
+
+/* The oldest free and dirty run, in one arena or all that may give something. */
+static uint32_t oldest_run(const struct give_back *what, uint32_t now)
+{
+    uint32_t best = UNIT_NONE;
+    for (unsigned i = 0; i < ARENA_COUNT + numa.count - 1; i++) {
+        const struct arena *arena = &region.arenas[i];
+        uint32_t unit = arena->oldest - 1;
+        if (unit == UNIT_NONE || (what->why == GIVE_OVER && what->kind != kind_of(arena)) || !may_give(what, arena))
+            continue;
+        if (best == UNIT_NONE || now - unit_at(unit)->stamp > now - unit_at(best)->stamp)
+            best = unit;
+    }
+    return best;
+}
+
+/* The windows of 2 MiB that lie in a run as a whole; from the end of the run, until they have `wanted` dirty units.
+ */
+#define WINDOW 32u
+static bool whole_windows(struct leaving *leaving, uint64_t wanted)
+{
+    uint32_t first = (uint32_t)round_up(leaving->unit, WINDOW);
+    uint32_t at = (leaving->unit + leaving->length) & ~(WINDOW - 1);
+    uint64_t found = 0;
+    leaving->to = at;
+    while (at > first && found < wanted) {
+        at -= WINDOW;
+        uint32_t dirty = dirty_count(at, at + WINDOW);
+        if (!found && !dirty)
+            leaving->to = at;
+        found += dirty;
+    }
+    leaving->from = at;
+    return found;
+}
+
+/* Of a run that begins at `unit`: nothing is changed yet. */
+static struct leaving part_of(const struct give_back *what, uint32_t unit, uint64_t wanted)
+{
+    struct leaving leaving = {
+        .arena = arena_of(unit), .unit = unit, .length = unit_at(unit)->length, .stamp = unit_at(unit)->stamp};
+    leaving.to = unit + leaving.length;
+    leaving.from = kind_of(leaving.arena) == ARENA_LARGE || region.floor || what->why == GIVE_OVER
+                       ? dirty_last(unit, leaving.length, wanted)
+                       : unit;
+    return leaving;
+}
+
+/*
+ * Slabs' surplus goes back in whole windows while there are any among the oldest runs: a huge page that is broken up
+ * is paid for by all later accesses, and many small pieces cost a system call each. Single units go where half as
+ * much again is free as may be, because then the free memory is scattered.
+ */
+#define LOOK_AT 16 /* runs */
+static bool find_surplus(const struct give_back *what, uint64_t wanted, uint32_t oldest, struct leaving *leaving)
+{
+    uint32_t unit = oldest;
+    for (int i = 0; i < LOOK_AT && unit != UNIT_NONE; i++, unit = unit_at(unit)->age_next) {
+        *leaving = part_of(what, unit, wanted);
+        if (whole_windows(leaving, wanted))
+            return true;
+    }
+    *leaving = part_of(what, oldest, wanted);
+    return warm_of(ARENA_SLAB) - region.leaving[ARENA_SLAB] > what->limit + what->limit / 2;
+}
+
+/* What goes back next; false: nothing. The lock is held. */
+static bool find_leaving(const struct give_back *what, uint64_t given, uint32_t now, struct leaving *leaving)
+{
+    uint32_t unit = oldest_run(what, now);
+    uint64_t wanted = unit != UNIT_NONE ? due(what, unit, given, now) : 0;
+    if (!wanted)
+        return false;
+    if (what->why != GIVE_OVER || what->kind != ARENA_SLAB || region.floor) {
+        *leaving = part_of(what, unit, wanted);
+        return true;
+    }
+    if (find_surplus(what, wanted, unit, leaving))
+        return true;
+    region.no_less[ARENA_SLAB] = warm_of(ARENA_SLAB);
+    return false;
+}
+
+/* The discarded part of a run is accounted for, and the run filed again. The lock is held. Returns its units. */
+static uint32_t file_again(const struct give_back *what, const struct leaving *run, bool done, uint32_t now)
+{
+    uint32_t units = 0;
+    unit_at(run->unit)->kind = UNIT_INSIDE;
+    if (done) {
+        units = dirty_change(run->from, run->to, false);
+        count_warm(run->arena, -(int64_t)units);
+        region_stats.purged_units += units;
+        if (what->why == GIVE_PAID || (what->why == GIVE_OVER && (!what->age || now - run->stamp < what->age)))
+            keep_gave_back(&region.keep[kind_of(run->arena)], units, now);
+    }
+    arena_insert(run->arena, run->unit, run->length, done ? run->stamp : now);
+    if (done)
+        arena_trim(run->arena);
+    return units;
 }
 
 /*
  * One run at a time is taken out, given back without the lock, and filed again. While it is out, its neighbours see
- * UNIT_BUSY and do not join it, and nobody changes its dirty bits. Slabs' runs go back whole, for the sake of huge
- * pages, unless that would undercut what the user chose to keep; of a run of large blocks its end goes, because
+ * UNIT_BUSY and do not join it, and nobody changes its dirty bits. Slabs' old runs go back whole, for the sake of
+ * huge pages, unless that would undercut what the user chose to keep; of a run of large blocks its end goes, because
  * requests are met from its start.
  */
 static size_t give_back(struct give_back what)
@@ -429,37 +545,25 @@ static size_t give_back(struct give_back what)
             break;
         collect_put_aside();
         uint32_t now = clock_ms(); /* under the lock: no run may be stamped later, or it would look old */
-        uint32_t unit = oldest_run(&what, now);
-        uint64_t wanted = unit != UNIT_NONE ? due(&what, unit, given, now) : 0;
-        if (!wanted) {
+        struct leaving run;
+        if (!find_leaving(&what, given, now, &run)) {
             lock_release(lock_of(LOCK_REGION));
             break;
         }
-        struct arena *arena = arena_of(unit);
-        uint32_t length = unit_at(unit)->length, stamp = unit_at(unit)->stamp;
-        arena_unlink(arena, unit);
-        unit_at(unit)->kind = UNIT_BUSY;
+        enum arena_kind kind = kind_of(run.arena);
+        uint32_t leaving = dirty_count(run.from, run.to);
+        arena_unlink(run.arena, run.unit);
+        unit_at(run.unit)->kind = UNIT_BUSY;
+        region.leaving[kind] += leaving;
         lock_release(lock_of(LOCK_REGION));
 
-        bool large = arena == &region.arenas[ARENA_LARGE];
-        uint32_t from = large || region.floor ? dirty_last(unit, length, wanted) : unit;
-        huge_discarding(from, unit + length - from);
-        bool done = dirty_discard(from, unit + length - from);
+        huge_discarding(run.from, run.to - run.from);
+        bool done = dirty_discard(run.from, run.to - run.from);
 
         if (!lock_acquire(lock_of(LOCK_REGION)))
             break;
-        unit_at(unit)->kind = UNIT_INSIDE;
-        if (done) {
-            uint32_t units = dirty_change(from, unit + length, false);
-            count_warm(arena, -(int64_t)units);
-            region_stats.purged_units += units;
-            given += units;
-            if (large && (what.why == GIVE_PAID || (what.why == GIVE_OVER && now - stamp < what.age)))
-                keep_gave_back(&region.keep_large, units, now);
-        }
-        arena_insert(arena, unit, length, done ? stamp : now);
-        if (done)
-            arena_trim(arena);
+        region.leaving[kind] -= leaving;
+        given += file_again(&what, &run, done, now);
         lock_release(lock_of(LOCK_REGION));
         if (!done) /* it stays warm; another time */
             break;
@@ -467,9 +571,18 @@ static size_t give_back(struct give_back what)
     return given << UNIT_SHIFT;
 }
 
+/* And some more than the surplus, so that not every free has to. */
+static void give_surplus(enum arena_kind kind, uint64_t limit)
+{
+    give_back((struct give_back){
+        .why = GIVE_OVER, .age = region.decay_ms, .kind = kind, .units = limit - limit / 4, .limit = limit});
+}
+
 size_t region_purge(bool all)
 {
-    return give_back((struct give_back){.why = all ? GIVE_ALL : GIVE_AGED, .age = region.decay_ms});
+    if (all)
+        return give_back((struct give_back){.why = GIVE_ALL});
+    return region.decay_ms ? give_back((struct give_back){.why = GIVE_AGED, .age = region.decay_ms}) : 0;
 }
 
 void region_purge_older(uint32_t ms)
@@ -477,12 +590,14 @@ void region_purge_older(uint32_t ms)
     give_back((struct give_back){.why = GIVE_AGED, .age = ms});
 }
 
-/* Large blocks do not pay for each other with what is kept for them because it was missed before; but for slabs. */
+/*
+ * A kind does not pay for itself with what is kept of it because it was missed before; but for the other kind it
+ * does.
+ */
 static void pay(struct debt debt)
 {
     if (region.decay_ms)
-        give_back((struct give_back){
-            .why = GIVE_PAID, .age = PAY_AGE, .units = debt.units, .spare_learned = debt.by == ARENA_LARGE});
+        give_back((struct give_back){.why = GIVE_PAID, .age = PAY_AGE, .units = debt.units, .kind = debt.by});
 }
 
 bool region_warm(void)
@@ -492,11 +607,18 @@ bool region_warm(void)
 
 /* ---- life ---- */
 
+/*
+ * Eighths of the peak that may stay. Slabs: all, as a program that frees everything and begins again needs all. Large
+ * blocks: less, because those that come and go in random order leave gaps of half their sum.
+ */
+#define KEEP_OF_SLABS 8
+#define KEEP_OF_LARGE 3
+
 static void keep_chosen(size_t bytes, bool chosen)
 {
     uint64_t units = bytes >> UNIT_SHIFT;
-    keep_init(&region.keep_large, units);
-    region.keep_slabs = units;
+    keep_init(&region.keep[ARENA_SLAB], units, KEEP_OF_SLABS);
+    keep_init(&region.keep[ARENA_LARGE], units, KEEP_OF_LARGE);
     region.floor = chosen ? units : 0;
 }
 
