@@ -215,7 +215,7 @@ unsigned probe_outbound(const struct kmem_cache *cache)
 
 void probe_decay(void)
 {
-    cache_decay_idle(1000);
+    cache_decay_idle(false);
 }
 
 /* Options of the preloaded object: for running the same cases over the fallback, and in little memory (bytes). */
