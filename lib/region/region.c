@@ -269,7 +269,7 @@ bool region_resize(uint32_t unit, uint32_t units)
     if (unlikely(debt.units))
         give_pay(debt);
     if (unlikely(too_much))
-        give_due(kind_of(arena_of(unit)), limit);
+        give_surplus(kind_of(arena_of(unit)), limit);
     return done;
 }
 

@@ -16,10 +16,7 @@ struct account {
 
     explicit account(uint32_t share = 8) : account_of(probe_keep_new(64 * units_of_mib, share), probe_keep_delete) {}
 
-    uint64_t limit(uint32_t in_use = 0) const
-    {
-        return probe_keep_limit(account_of.get(), in_use) / units_of_mib;
-    }
+    uint64_t limit(uint32_t in_use = 0) const { return probe_keep_limit(account_of.get(), in_use) / units_of_mib; }
 
     // A load that takes `most` and frees all: what is over the limit goes back, and is missed `pause` ms later.
     void swing(uint32_t most, uint32_t pause)
