@@ -92,9 +92,11 @@ static bool synchronous(int signal)
 /*
  * A handler may have interrupted pthread_create(), so none may call it. In a handler its own signal is blocked: so a
  * thread that blocks a signal which has a handler starts nothing; another thread or another time will do. Where a
- * handler does without that, nothing tells. Signals 32 and 33 are libc's own, whose handlers do not allocate.
+ * handler does without that, nothing tells. Signals 32 and 33 are libc's own, whose handlers do not allocate. And a
+ * program that handles SIGSYS runs in a sandbox that sends it for forbidden system calls: while libc makes a thread
+ * all signals are blocked, and then that one ends the process.
  */
-static bool perhaps_in_handler(void)
+static bool better_not(void)
 {
     uint64_t blocked = 0;
     sys_call(SYS_rt_sigprocmask, SIG_BLOCK, 0, (long)&blocked, sizeof(blocked), 0, 0);
@@ -103,7 +105,7 @@ static bool perhaps_in_handler(void)
         if (signal == SIGKILL || signal == SIGSTOP || signal == 32 || signal == 33 || synchronous(signal) ||
             sys_call(SYS_rt_sigaction, signal, 0, (long)&action, sizeof(blocked), 0, 0) != 0)
             continue;
-        if (action.handler > 1 && ((blocked >> (signal - 1) & 1) || action.flags & SA_NODEFER))
+        if (action.handler > 1 && ((blocked >> (signal - 1) & 1) || (action.flags & SA_NODEFER) || signal == SIGSYS))
             return true;
     }
     return false;
@@ -120,7 +122,7 @@ void helper_start(const void *caller)
         return;
     atomic_store_explicit(&helper_wanted, false, memory_order_relaxed);
     int saved = errno;
-    if (perhaps_in_handler()) {
+    if (better_not()) {
         atomic_store(&not_before_ms, clock_ms() + NOT_SAFE_MS);
         atomic_store(&running, 0);
     } else if (!thread_start(helper, 64 << 10)) {

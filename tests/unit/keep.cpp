@@ -188,3 +188,8 @@ TEST_CASE("rounds of the helper thread give all of it back, and end", "[keep]")
     CHECK(probe_warm_bytes() == 0);
     CHECK(probe_helper_rounds(100) < 10); // nothing is left
 }
+
+TEST_CASE("a free by the dynamic loader starts no helper thread", "[keep]")
+{
+    CHECK(probe_helper_spares_loader());
+}

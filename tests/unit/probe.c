@@ -11,6 +11,7 @@
 #include "os/cgroup.h"
 #include "region/state.h"
 
+#include <link.h>
 #include <stdlib.h>
 
 void probe_take_census(const struct kmem_cache *cache, struct probe_census *into)
@@ -172,6 +173,13 @@ void probe_forget(void)
         region.keep[kind] = (struct keep){0};
         keep_init(&region.keep[kind], KEEP_DEFAULT >> UNIT_SHIFT, share);
     }
+}
+
+bool probe_helper_spares_loader(void)
+{
+    atomic_store(&helper_wanted, true);
+    helper_start(&_r_debug); /* which lies in the loader */
+    return atomic_exchange(&helper_wanted, false);
 }
 
 unsigned probe_helper_rounds(unsigned most)

@@ -5,6 +5,7 @@
 #include "sheaf/kmem_cache.h"
 #include "sheaf/malloc.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -64,6 +65,9 @@ uint64_t probe_keep_limit(const struct keep *keep, uint64_t in_use);
 
 /* Everything is given back, and what the region has learned to keep is forgotten. */
 void probe_forget(void);
+
+/* Whether a free that the dynamic loader calls leaves the start of the helper thread to another one. */
+bool probe_helper_spares_loader(void);
 
 /* Rounds of the helper thread, called by hand. */
 unsigned probe_helper_rounds(unsigned most);
