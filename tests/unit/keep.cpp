@@ -12,7 +12,7 @@ constexpr uint32_t units_of_mib = 16;
 // The accounts by themselves; time is what the test says.
 struct account {
     std::unique_ptr<keep, void (*)(keep *)> account_of;
-    uint32_t now = 1000000;
+    uint32_t now = 1000000, given = 0;
 
     explicit account(uint32_t share = 8) : account_of(probe_keep_new(64 * units_of_mib, share), probe_keep_delete) {}
 
@@ -29,6 +29,7 @@ struct account {
         probe_keep_age(account_of.get(), 0, stays, now);
         if (most > stays)
             probe_keep_gave_back(account_of.get(), most - stays, now);
+        given += most - stays;
         now += pause;
         for (uint32_t missed = stays; missed < most; missed += units_of_mib)
             probe_keep_missed(account_of.get(), units_of_mib, now);
@@ -81,10 +82,23 @@ TEST_CASE("what is used is not forgotten", "[keep]")
     account a;
     for (int i = 0; i < 10; i++)
         a.swing(100 * units_of_mib, 200);
-    for (int i = 0; i < 50; i++) {
+    a.given = 0;
+    for (int i = 0; i < 50; i++)
         a.swing(100 * units_of_mib, 200);
-        CHECK(a.limit() >= 100);
+    CHECK(a.given == 0);
+}
+
+TEST_CASE("the peak is that of the last half second", "[keep]")
+{
+    account a;
+    for (int i = 0; i < 5; i++)
+        a.swing(100 * units_of_mib, 20);
+    for (int i = 0; i < 2; i++) {
+        a.now += 300;
+        probe_keep_age(a.account_of.get(), 2 * units_of_mib, 0, a.now);
     }
+    CHECK(a.limit() >= 64);
+    CHECK(a.limit() <= 66);
 }
 
 TEST_CASE("what is not used any more is forgotten, and so is the peak", "[keep]")
@@ -141,6 +155,16 @@ TEST_CASE("a burst of small blocks leaves little", "[keep]")
     }
     sheaf_malloc_trim();
     CHECK(probe_warm_slab_bytes() == 0);
+}
+
+TEST_CASE("memory goes back in whole windows of 2 MiB while there are any", "[keep]")
+{
+    probe_forget();
+    auto blocks = burst(100 * mib, 8000);
+    uint64_t before = probe_purged_bytes();
+    give(blocks);
+    CHECK(probe_purged_bytes() - before > 80 * mib);
+    CHECK((probe_purged_bytes() - before) % (2 * mib) == 0);
 }
 
 TEST_CASE("a burst over live memory leaves a share of it", "[keep]")
