@@ -16,7 +16,8 @@ struct region {
     /* of slabs of the first node, of large blocks, of slabs of other nodes */
     struct arena arenas[ARENA_COUNT + NODES_MAX - 1];
     struct keep keep[ARENA_COUNT]; /* for slabs, of all nodes, and for large blocks */
-    uint32_t leaving[ARENA_COUNT]; /* units that give_back() has taken out, and that count as warm until they are back */
+    uint32_t
+        leaving[ARENA_COUNT]; /* units that give_back() has taken out, and that count as warm until they are back */
     uint32_t no_less[ARENA_COUNT]; /* with so much warm, nothing was found that may go back; 0: not tried */
     uint64_t floor;                /* units that stay resident until all is asked for: the user chose so */
     uint32_t decay_ms;
