@@ -168,7 +168,7 @@ static uint32_t file_again(const struct give_back *what, const struct leaving *r
             keep_gave_back(&region.keep[kind_of(run->arena)], units, now);
     }
     arena_insert(run->arena, run->unit, run->length, done ? run->stamp : now);
-    if (done)
+    if (done && what->why != GIVE_OVER) /* the surplus may be wanted again soon, and needs no mapping then */
         arena_trim(run->arena);
     return units;
 }
