@@ -136,6 +136,9 @@ static void set_word(struct sheaf_config *config, enum option_index which, unsig
     case OPTION_numa:
         config->numa = (enum numa_choice)n;
         break;
+    case OPTION_helper:
+        config->helper = (enum helper_choice)n;
+        break;
     case OPTION_mode:
         config->tiny = n;
         break;
@@ -172,9 +175,6 @@ static void set_number(struct sheaf_config *config, enum option_index which, uin
     case OPTION_keep:
         config->keep = n;
         config->keep_chosen = true;
-        break;
-    case OPTION_helper:
-        config->helper = n;
         break;
     case OPTION_rcu_limit:
         config->rcu_limit = n;
@@ -276,6 +276,8 @@ static bool foreign(const char *variable)
 void sheaf_configure(struct sheaf_config *config)
 {
     static bool done;
+    if (!done)
+        config->helper = HELPER_AUTO;
     if (done || !environ || getauxval(AT_SECURE))
         return;
     done = true;

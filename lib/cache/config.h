@@ -5,6 +5,7 @@
 #include "os/numa.h"
 
 enum rseq_choice { RSEQ_AUTO, RSEQ_LIBC_ONLY, RSEQ_OFF };
+enum helper_choice { HELPER_AUTO, HELPER_OFF, HELPER_ON };
 enum slots_choice { SLOTS_AUTO, SLOTS_MM_CID, SLOTS_CPU_ID };
 
 /* See cache/harden.h. */
@@ -26,7 +27,7 @@ struct sheaf_config {
     size_t keep;       /* free bytes kept resident */
     bool keep_chosen;  /* whatever their age, because the user said so */
     uint32_t decay_ms; /* 0: never by age */
-    bool helper;
+    enum helper_choice helper;
     bool tiny;           /* no sheaves, no barns, least memory */
     size_t rcu_limit;    /* bytes that may wait for a grace period before callers help */
     uint32_t rcu_age_ms; /* a sheaf of deferred frees does not wait longer to be full */
@@ -45,11 +46,12 @@ struct sheaf_config {
     unsigned defrag; /* percent of refills that take from other nodes' partial slabs before a fresh one */
 };
 
+/* A library starts no thread unless it is told to; the preloaded object has HELPER_AUTO. */
 #define KEEP_DEFAULT (64ul << 20)
 #define SHEAF_CONFIG_DEFAULT                                                                                         \
     {                                                                                                                \
-        .barn = 512ul << 10, .barn_max = 2ul << 20, .keep = KEEP_DEFAULT, .decay_ms = 1000, .huge = true,            \
-        .rcu_limit = 64ul << 20, .rcu_age_ms = 50                                                                    \
+        .barn = 512ul << 10, .barn_max = 2ul << 20, .keep = KEEP_DEFAULT, .decay_ms = 1000, .helper = HELPER_OFF,    \
+        .huge = true, .rcu_limit = 64ul << 20, .rcu_age_ms = 50                                                      \
     }
 
 extern hidden struct sheaf_config sheaf_config;

@@ -1,4 +1,5 @@
 #include "cache/decay.h"
+#include "cache/helper.h"
 #include "cache/kmem_cache.h"
 #include "cache/limit.h"
 #include "cache/node.h"
@@ -179,10 +180,10 @@ static void decay(enum why why)
     publish_all();
 }
 
-void cache_decay_idle(uint32_t age_ms)
+void cache_decay_idle(bool all)
 {
     decay(AGED);
-    region_purge_older(age_ms);
+    region_purge_idle(all);
     publish_all();
 }
 
@@ -235,10 +236,9 @@ void cache_decay(unsigned slot)
         limit_look();
     if (!sheaf_config.decay_ms)
         return;
+    if (helper_may())
+        helper_look();
     enum why why = aged() ? AGED : grown() ? GROWN : churned(slot) ? CHURNED : NOT_YET;
-    if (why == NOT_YET)
-        return;
-    decay(why);
-    if (sheaf_config.helper)
-        helper_arm();
+    if (why != NOT_YET)
+        decay(why);
 }

@@ -1,4 +1,5 @@
 #include "cache/decay.h"
+#include "cache/helper.h"
 #include "cache/rcu.h"
 #include "cache/takeover.h"
 #include "os/syscall.h"
@@ -133,7 +134,7 @@ void cache_fork_child(void)
     if (unlikely(rcu_kick))
         rcu_fork_child(); /* knows no lock */
     forget(LOCK_SETUP);
-    if (unlikely(sheaf_config.helper))
+    if (helper_may())
         helper_forget();
     set_signals(mask);
 }

@@ -129,8 +129,8 @@ void cache_drain_locked(struct kmem_cache *cache); /* the lock of takeovers is h
 /* One step of giving memory back by age: idle slots, barns, slabs, region. Cheap when it is not time. No lock held.
  */
 void cache_decay(unsigned slot);
-/* The same, now; and what was free for that long already goes back. */
-void cache_decay_idle(uint32_t age_ms);
+/* The same, now; and all that the region has free goes back, what it learned to keep only with `all`. */
+void cache_decay_idle(bool all);
 
 /* Bring all that the slots' words count to the counters; exact but for what runs meanwhile. */
 void cache_fold_all(void);

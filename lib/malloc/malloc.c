@@ -3,6 +3,7 @@
 #include "cache/detour.h"
 #include "cache/ends.h"
 #include "cache/fail.h"
+#include "cache/helper.h"
 #include "cache/misuse.h"
 #include "cache/sample.h"
 #include "malloc/classes.h"
@@ -131,6 +132,8 @@ static void *alloc(size_t n, bool zero)
 
 static __attribute__((noinline)) void *malloc_slowest(size_t n)
 {
+    if (unlikely(atomic_load_explicit(&helper_wanted, memory_order_relaxed)))
+        helper_start(__builtin_return_address(0));
     return alloc(n, false);
 }
 
@@ -248,10 +251,13 @@ static noinline_cold void free_foreign(void *p)
     misuse_tell("free of foreign pointer", p, "not from this allocator");
 }
 
+/* Reached by jumps alone, so that the return address is that of free(). */
 static __attribute__((noinline)) void free_slowest(void *p)
 {
     if (!p)
         return;
+    if (unlikely(atomic_load_explicit(&helper_wanted, memory_order_relaxed)))
+        helper_start(__builtin_return_address(0));
     uintptr_t unit = unit_of(p);
     if (unlikely(!cache_layer_ready || unit >= space.unit_count)) {
         free_foreign(p);

@@ -1,17 +1,19 @@
 #include "region/keep.h"
 
-#define LEAST     64u   /* units: 4 MiB */
-#define WINDOW_MS 64u   /* what is asked for again later than this was not worth keeping */
-#define TOLERATED 32u   /* units missed in a window: 2 MiB, at 1.6 us a page 1% of the time */
+#define LEAST     64u  /* units: 4 MiB */
+#define WINDOW_MS 512u /* what is asked for again later than this was not worth keeping */
+#define TOLERATED 32u  /* units missed in LEAK_MS: 2 MiB, at 1.6 us a page 1% of the time */
+#define LEAK_MS   64u
 #define STEEPNESS 4u    /* how many times as much is kept then */
-#define AGE_MS    1000u /* after which a quarter is forgotten */
-#define PEAK_MS   128u  /* after which the peak falls by a quarter of what it is above what is in use */
+#define AGE_MS    1000u /* after which a quarter is forgotten of what was not needed meanwhile */
+#define EPOCH_MS  256u  /* the peak is that of one to two epochs */
 
-void keep_init(struct keep *keep, uint64_t most)
+void keep_init(struct keep *keep, uint64_t most, uint32_t share)
 {
     keep->most = most < UINT32_MAX ? (uint32_t)most : UINT32_MAX;
     keep->least = keep->most < LEAST ? keep->most : LEAST;
     keep->now = keep->least;
+    keep->share = share;
 }
 
 void keep_gave_back(struct keep *keep, uint32_t units, uint32_t now_ms)
@@ -22,16 +24,23 @@ void keep_gave_back(struct keep *keep, uint32_t units, uint32_t now_ms)
     keep->given_ms = now_ms;
 }
 
+/* What is tolerated leaves the bucket as time passes. */
+static void leak(struct keep *keep, uint32_t now_ms)
+{
+    uint32_t tolerated = (uint32_t)((uint64_t)(now_ms - keep->missed_ms) * TOLERATED / LEAK_MS);
+    if (!tolerated)
+        return;
+    keep->missed -= tolerated < keep->missed ? tolerated : keep->missed;
+    keep->missed_ms = now_ms;
+}
+
 void keep_missed(struct keep *keep, uint32_t units, uint32_t now_ms)
 {
     if (now_ms - keep->given_ms > WINDOW_MS) {
         keep->given_back = 0;
         return;
     }
-    if (now_ms - keep->window_ms > WINDOW_MS) {
-        keep->window_ms = now_ms;
-        keep->missed = 0;
-    }
+    leak(keep, now_ms);
     uint32_t missed = units < keep->given_back ? units : keep->given_back;
     keep->given_back -= missed;
     keep->missed += missed;
@@ -40,20 +49,42 @@ void keep_missed(struct keep *keep, uint32_t units, uint32_t now_ms)
     uint32_t room = keep->most - keep->now, more = (STEEPNESS - 1) * keep->now;
     keep->now += more < room ? more : room;
     keep->missed = 0;
+    keep->low = UINT32_MAX;
+    keep->high = 0;
     keep->changed_ms = now_ms;
 }
 
-void keep_age(struct keep *keep, uint64_t units, uint32_t now_ms)
+static void age_peak(struct keep *keep, uint32_t units, uint32_t now_ms)
+{
+    uint32_t passed = now_ms - keep->epoch_ms;
+    if (likely(passed < EPOCH_MS))
+        return;
+    uint32_t before = passed < 2 * EPOCH_MS ? keep->peak_recent : units;
+    keep->peak = before > units ? before : units;
+    keep->peak_recent = units;
+    keep->epoch_ms = now_ms;
+}
+
+/*
+ * What is free and resident went up and down by high - low: so much of it was used. A load whose swing takes most of
+ * what may stay needs it, although nothing is missed as long as it stays.
+ */
+static bool needed(const struct keep *keep)
+{
+    return keep->high - keep->low >= (keep->least + keep_learned(keep)) / 4 * 3;
+}
+
+void keep_age(struct keep *keep, uint64_t units, uint32_t warm, uint32_t now_ms)
 {
     keep_peak(keep, units);
-    for (int i = 0; i < 32 && unlikely(now_ms - keep->peak_ms >= PEAK_MS); i++) {
-        keep->peak -= (uint32_t)(keep->peak - units + 3) / 4;
-        keep->peak_ms += PEAK_MS;
-    }
-    if (now_ms - keep->peak_ms >= PEAK_MS)
-        keep->peak_ms = now_ms;
-    if (likely(keep->now == keep->least) || now_ms - keep->changed_ms < AGE_MS)
+    age_peak(keep, (uint32_t)units, now_ms);
+    uint32_t steps = (now_ms - keep->changed_ms) / AGE_MS;
+    if (likely(keep->now == keep->least) || likely(!steps))
         return;
-    keep->now -= (keep->now - keep->least + 3) / 4;
+    if (needed(keep)) /* in one of the steps; in the others nothing was freed */
+        steps--;
+    for (; steps && keep->now > keep->least; steps--)
+        keep->now -= (keep->now - keep->least + 3) / 4;
+    keep->low = keep->high = warm;
     keep->changed_ms = now_ms;
 }

@@ -1,4 +1,4 @@
-#include "region/region.h"
+#include "region/give.h"
 #include "region/locks.h"
 #include "region/arena.h"
 #include "region/dirty.h"
@@ -10,49 +10,9 @@
 #include "os/numa.h"
 #include "os/vm.h"
 
-#define RESERVE_UNITS 8
-
-/*
- * Memory that is touched for the first time is paid for with memory that has been free for PAY_AGE ms, as much of it:
- * so a program that goes from slabs to large blocks, or from one size to another, does not keep both. Less than the
- * decay time, because resident memory grows right now; not at once, because what was freed a moment ago is asked for
- * again. (lua building strings: 46 MiB without, 40 with 50 ms or 1 ms, 46 with 100; jq 173 with 50 ms, 167 with 8.)
- */
-#define PAY_AGE   8u
-#define PAY_LEAST 16u /* units: 1 MiB */
-
-/*
- * What is more than may stay warm of slabs goes back when it has been free for so many ms: what comes and goes faster
- * is left alone. Large blocks do without that, so that what a burst of them leaves is bounded when it ends: the limit
- * grows where their memory is missed.
- */
-#define SURPLUS_AGE 16u
-
-static struct {
-    /* of slabs of the first node, of large blocks, of slabs of other nodes */
-    struct arena arenas[ARENA_COUNT + NODES_MAX - 1];
-    size_t keep_slabs;      /* units */
-    struct keep keep_large; /* for large blocks */
-    uint64_t floor;         /* units that stay resident until all is asked for: the user chose so */
-    uint32_t decay_ms;
-    uint32_t debt[ARENA_COUNT];                /* units taken that were clean, since the last payment */
-    _Atomic uint32_t aside_slabs, aside_large; /* units taken from the reserve that are not in the statistics yet */
-    /* both are one more than the unit: */
-    _Atomic uint32_t put_aside;              /* runs freed over the lock's holder, linked by bin_next */
-    _Atomic uint32_t reserve[RESERVE_UNITS]; /* single units for signal handlers over the holder */
-} region;
+struct region region;
 
 struct region_stats region_stats;
-
-static struct arena *slab_arena(unsigned node)
-{
-    return &region.arenas[node ? ARENA_COUNT + node - 1 : ARENA_SLAB];
-}
-
-static struct arena *arena_of(uint32_t unit)
-{
-    return &region.arenas[arena_index(unit)];
-}
 
 unsigned region_node(uint32_t unit)
 {
@@ -80,23 +40,16 @@ uint32_t region_slab_frontier(void)
 
 /* ---- allocation ---- */
 
-static void count_warm(struct arena *arena, int64_t units)
-{
-    arena->warm += (uint32_t)units;
-    region_stats.warm_units += (uint64_t)units;
-}
-
 static void count_resident(uint32_t unit, uint32_t units)
 {
     struct arena *arena = arena_of(unit);
     uint32_t dirty = dirty_count(unit, unit + units);
     count_warm(arena, -(int64_t)dirty);
-    bool large = arena == &region.arenas[ARENA_LARGE];
-    region.debt[large ? ARENA_LARGE : ARENA_SLAB] += units - dirty;
+    enum arena_kind kind = kind_of(arena);
+    region.debt[kind] += units - dirty;
     bool last = unit >= arena->start; /* of earlier stretches the accounts know all */
     uint32_t before = !last ? units : arena->reached > unit ? arena->reached - unit : 0;
-    if (large)
-        keep_took(&region.keep_large, (before < units ? before : units) - dirty);
+    keep_took(&region.keep[kind], (before < units ? before : units) - dirty);
     if (last && arena->reached < unit + units)
         arena->reached = unit + units;
 }
@@ -106,11 +59,12 @@ static void count_taken(uint32_t unit, uint32_t units, enum arena_kind kind)
     count_resident(unit, units);
     if (kind == ARENA_SLAB) {
         region_stats.slab_units += units;
+        keep_peak(&region.keep[ARENA_SLAB], region_stats.slab_units);
     } else {
         region_stats.large_units += units;
         region_stats.large_blocks++;
         region_stats.large_alloc++;
-        keep_peak(&region.keep_large, region_stats.large_units);
+        keep_peak(&region.keep[ARENA_LARGE], region_stats.large_units);
     }
 }
 
@@ -138,8 +92,7 @@ static uint32_t take(enum arena_kind kind, unsigned node, uint32_t units, uint32
 
 static void free_locked(uint32_t unit);
 
-/* What signal handlers put aside is freed by whoever comes next, and what they took is counted. */
-static void collect_put_aside(void)
+void region_collect(void)
 {
     if (unlikely(atomic_load_explicit(&region.aside_slabs, memory_order_relaxed)))
         region_stats.slab_units += atomic_exchange(&region.aside_slabs, 0);
@@ -190,32 +143,12 @@ static uint32_t take_reserve(enum arena_kind kind, uint32_t units, uint32_t alig
     return UNIT_NONE;
 }
 
-/* What is to be paid now. */
-struct debt {
-    enum arena_kind by;
-    uint32_t units; /* 0: nothing */
-};
-
-/* The lock is held. */
-static struct debt take_debt(enum arena_kind by)
-{
-    struct debt debt = {by, region.debt[by]};
-    if (likely(debt.units < PAY_LEAST))
-        return (struct debt){by, 0};
-    region.debt[by] = 0;
-    if (!region_stats.warm_units)
-        debt.units = 0;
-    return debt;
-}
-
-static void pay(struct debt debt);
-
 static uint32_t alloc(enum arena_kind kind, unsigned node, uint32_t units, uint32_t align, bool *zeroed)
 {
     *zeroed = false;
     if (!lock_acquire(lock_of(LOCK_REGION)))
         return take_reserve(kind, units, align);
-    collect_put_aside();
+    region_collect();
     if (unlikely(!atomic_load_explicit(&region.reserve[0], memory_order_relaxed)))
         refill_reserve();
     uint32_t unit = take(kind, node, units, align);
@@ -227,14 +160,14 @@ static uint32_t alloc(enum arena_kind kind, unsigned node, uint32_t units, uint3
     }
     huge_grown(region_stats.slab_units, slab_arena(node));
     uint32_t start = slab_arena(node)->start, frontier = slab_arena(node)->frontier;
-    struct debt debt = take_debt(kind);
+    struct debt debt = give_take_debt(kind);
     lock_release(lock_of(LOCK_REGION));
     if (*zeroed)
         huge_touch(unit, units);
     if (unlikely(guard_on))
         guard_close(node, start, frontier);
     if (unlikely(debt.units))
-        pay(debt);
+        give_pay(debt);
     return unit;
 }
 
@@ -265,37 +198,9 @@ static void free_locked(uint32_t unit)
     dirty_change(unit, unit + length, true);
     count_warm(arena_of(unit), length);
     arena_insert(arena_of(unit), unit, length, now);
-    keep_age(&region.keep_large, region_stats.large_units, now);
+    keep_age(&region.keep[ARENA_SLAB], region_stats.slab_units, warm_of(ARENA_SLAB), now);
+    keep_age(&region.keep[ARENA_LARGE], region_stats.large_units, warm_of(ARENA_LARGE), now);
 }
-
-/*
- * How much of an arena stays warm whatever its age. Slabs: half of what is in use and a fixed amount, because a heap
- * in turnover needs its pages again, and those of huge pages are dear. Large blocks: see region/keep.h.
- */
-static uint64_t warm_limit(const struct arena *arena)
-{
-    uint64_t in_use = region_stats.slab_units + region_stats.large_units;
-    uint64_t limit = arena == &region.arenas[ARENA_LARGE] ? keep_limit(&region.keep_large, in_use)
-                                                          : region.keep_slabs + in_use / 2;
-    return limit > region.floor ? limit : region.floor;
-}
-
-/* Why memory goes back, and so which and how much. */
-enum give_why {
-    GIVE_ALL,  /* everything that is free */
-    GIVE_AGED, /* what has been free for `age` ms */
-    GIVE_PAID, /* the same, `units` in all */
-    GIVE_OVER, /* what has been free for `age` ms, and more until the arena has `units` left */
-};
-
-struct give_back {
-    enum give_why why;
-    uint32_t age;              /* ms; 0: none by age */
-    const struct arena *arena; /* NULL: all */
-    uint64_t units;
-    bool spare_learned; /* what is kept of large blocks because it was missed before */
-};
-static size_t give_back(struct give_back what);
 
 void region_free(uint32_t unit)
 {
@@ -306,14 +211,14 @@ void region_free(uint32_t unit)
         } while (!atomic_compare_exchange_weak(&region.put_aside, &head, unit + 1));
         return;
     }
-    collect_put_aside();
+    region_collect();
     free_locked(unit);
-    const struct arena *arena = arena_of(unit);
-    uint64_t limit = warm_limit(arena);
-    bool too_much = arena->warm > limit;
+    enum arena_kind kind = kind_of(arena_of(unit));
+    uint64_t limit = give_limit(kind);
+    bool too_much = give_due(kind, limit);
     lock_release(lock_of(LOCK_REGION));
-    if (unlikely(too_much)) /* and some more, so that not every free has to */
-        give_back((struct give_back){GIVE_OVER, region.decay_ms, arena, limit - limit / 4, false});
+    if (unlikely(too_much))
+        give_surplus(kind, limit);
 }
 
 static bool grow_locked(uint32_t unit, uint32_t units)
@@ -335,7 +240,7 @@ static bool grow_locked(uint32_t unit, uint32_t units)
         arena_insert(arena, end + more, have - more, stamp);
     count_resident(end, more);
     region_stats.large_units += more;
-    keep_peak(&region.keep_large, region_stats.large_units);
+    keep_peak(&region.keep[ARENA_LARGE], region_stats.large_units);
     run->length = units;
     return true;
 }
@@ -345,7 +250,8 @@ bool region_resize(uint32_t unit, uint32_t units)
     if (!lock_acquire(lock_of(LOCK_REGION)))
         return false;
     struct unit *run = unit_at(unit);
-    bool done = true;
+    bool done = true, too_much = false;
+    uint64_t limit = 0;
     if (units > run->length) {
         done = grow_locked(unit, units);
     } else if (units < run->length) {
@@ -355,148 +261,32 @@ bool region_resize(uint32_t unit, uint32_t units)
         count_warm(arena_of(unit), rest);
         dirty_change(unit + units, unit + units + rest, true);
         arena_insert(arena_of(unit), unit + units, rest, clock_ms());
+        limit = give_limit(kind_of(arena_of(unit)));
+        too_much = give_due(kind_of(arena_of(unit)), limit);
     }
-    struct debt debt = take_debt(ARENA_LARGE);
+    struct debt debt = give_take_debt(ARENA_LARGE);
     lock_release(lock_of(LOCK_REGION));
     if (unlikely(debt.units))
-        pay(debt);
+        give_pay(debt);
+    if (unlikely(too_much))
+        give_surplus(kind_of(arena_of(unit)), limit);
     return done;
-}
-
-/* ---- giving back ---- */
-
-static uint64_t min(uint64_t a, uint64_t b)
-{
-    return a < b ? a : b;
-}
-
-/* How many units of an arena may go back, not counting what is too young. */
-static uint64_t may_give(const struct give_back *what, const struct arena *arena)
-{
-    if (what->why == GIVE_ALL)
-        return arena->warm;
-    bool spared = what->spare_learned && arena == &region.arenas[ARENA_LARGE];
-    uint64_t kept = spared ? keep_learned(&region.keep_large) : 0;
-    uint64_t above_kept = arena->warm > kept ? arena->warm - kept : 0;
-    uint64_t above_floor = region_stats.warm_units > region.floor ? region_stats.warm_units - region.floor : 0;
-    return min(above_kept, above_floor);
-}
-
-/* The oldest free and dirty run, in one arena or all that may give something. */
-static uint32_t oldest_run(const struct give_back *what, uint32_t now)
-{
-    uint32_t best = UNIT_NONE;
-    for (unsigned i = 0; i < ARENA_COUNT + numa.count - 1; i++) {
-        const struct arena *arena = &region.arenas[i];
-        uint32_t unit = arena->oldest - 1;
-        if (unit == UNIT_NONE || (what->arena && what->arena != arena) || !may_give(what, arena))
-            continue;
-        if (best == UNIT_NONE || now - unit_at(unit)->stamp > now - unit_at(best)->stamp)
-            best = unit;
-    }
-    return best;
-}
-
-/* How many units of a run are to go back now; `given` went so far. */
-static uint64_t due(const struct give_back *what, uint32_t unit, uint64_t given, uint32_t now)
-{
-    const struct arena *arena = arena_of(unit);
-    uint64_t most = may_give(what, arena);
-    uint32_t age = now - unit_at(unit)->stamp;
-    if (what->why == GIVE_ALL)
-        return most;
-    if (what->why == GIVE_PAID)
-        return age < what->age || given >= what->units ? 0 : min(most, what->units - given);
-    if (what->age && age >= what->age)
-        return most;
-    bool young = arena != &region.arenas[ARENA_LARGE] && age < SURPLUS_AGE;
-    if (what->why == GIVE_AGED || arena->warm <= what->units || young)
-        return 0;
-    return min(most, arena->warm - what->units);
-}
-
-/*
- * One run at a time is taken out, given back without the lock, and filed again. While it is out, its neighbours see
- * UNIT_BUSY and do not join it, and nobody changes its dirty bits. Slabs' runs go back whole, for the sake of huge
- * pages, unless that would undercut what the user chose to keep; of a run of large blocks its end goes, because
- * requests are met from its start.
- */
-static size_t give_back(struct give_back what)
-{
-    uint64_t given = 0;
-    for (int runs = 0; what.why != GIVE_OVER || runs < 64; runs++) {
-        if (!lock_acquire(lock_of(LOCK_REGION)))
-            break;
-        collect_put_aside();
-        uint32_t now = clock_ms(); /* under the lock: no run may be stamped later, or it would look old */
-        uint32_t unit = oldest_run(&what, now);
-        uint64_t wanted = unit != UNIT_NONE ? due(&what, unit, given, now) : 0;
-        if (!wanted) {
-            lock_release(lock_of(LOCK_REGION));
-            break;
-        }
-        struct arena *arena = arena_of(unit);
-        uint32_t length = unit_at(unit)->length, stamp = unit_at(unit)->stamp;
-        arena_unlink(arena, unit);
-        unit_at(unit)->kind = UNIT_BUSY;
-        lock_release(lock_of(LOCK_REGION));
-
-        bool large = arena == &region.arenas[ARENA_LARGE];
-        uint32_t from = large || region.floor ? dirty_last(unit, length, wanted) : unit;
-        huge_discarding(from, unit + length - from);
-        bool done = dirty_discard(from, unit + length - from);
-
-        if (!lock_acquire(lock_of(LOCK_REGION)))
-            break;
-        unit_at(unit)->kind = UNIT_INSIDE;
-        if (done) {
-            uint32_t units = dirty_change(from, unit + length, false);
-            count_warm(arena, -(int64_t)units);
-            region_stats.purged_units += units;
-            given += units;
-            if (large && (what.why == GIVE_PAID || (what.why == GIVE_OVER && now - stamp < what.age)))
-                keep_gave_back(&region.keep_large, units, now);
-        }
-        arena_insert(arena, unit, length, done ? stamp : now);
-        if (done)
-            arena_trim(arena);
-        lock_release(lock_of(LOCK_REGION));
-        if (!done) /* it stays warm; another time */
-            break;
-    }
-    return given << UNIT_SHIFT;
-}
-
-size_t region_purge(bool all)
-{
-    return give_back((struct give_back){.why = all ? GIVE_ALL : GIVE_AGED, .age = region.decay_ms});
-}
-
-void region_purge_older(uint32_t ms)
-{
-    give_back((struct give_back){.why = GIVE_AGED, .age = ms});
-}
-
-/* Large blocks do not pay for each other with what is kept for them because it was missed before; but for slabs. */
-static void pay(struct debt debt)
-{
-    if (region.decay_ms)
-        give_back((struct give_back){
-            .why = GIVE_PAID, .age = PAY_AGE, .units = debt.units, .spare_learned = debt.by == ARENA_LARGE});
-}
-
-bool region_warm(void)
-{
-    return read_once(region_stats.warm_units) > region.floor;
 }
 
 /* ---- life ---- */
 
+/*
+ * Eighths of the peak that may stay. Slabs: all, as a program that frees everything and begins again needs all. Large
+ * blocks: less, because those that come and go in random order leave gaps of half their sum.
+ */
+#define KEEP_OF_SLABS 8
+#define KEEP_OF_LARGE 3
+
 static void keep_chosen(size_t bytes, bool chosen)
 {
     uint64_t units = bytes >> UNIT_SHIFT;
-    keep_init(&region.keep_large, units);
-    region.keep_slabs = units;
+    keep_init(&region.keep[ARENA_SLAB], units, KEEP_OF_SLABS);
+    keep_init(&region.keep[ARENA_LARGE], units, KEEP_OF_LARGE);
     region.floor = chosen ? units : 0;
 }
 

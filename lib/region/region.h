@@ -56,8 +56,8 @@ bool region_unit_clean(uint32_t unit);
  */
 size_t region_purge(bool all);
 
-/* Give back what has been free for that long. */
-void region_purge_older(uint32_t ms);
+/* Give back what is free: all but what the user chose to keep, and unless `all`, what was learned to be kept. */
+void region_purge_idle(bool all);
 
 /* So many bytes stay resident though free, from now on. */
 void region_keep(size_t bytes);
@@ -73,8 +73,5 @@ uint32_t region_slab_frontier(void);
 
 /* What is kept because it was missed is at most so much, from now on. */
 void region_keep_at_most(size_t bytes);
-
-/* Whether there is something to give back soon; for the helper thread. */
-bool region_warm(void);
 
 #endif

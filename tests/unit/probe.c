@@ -1,6 +1,7 @@
 #include "probe.h"
 #include "cache/fail.h"
 #include "cache/harden.h"
+#include "cache/helper.h"
 #include "cache/kmem_cache.h"
 #include "cache/node.h"
 #include "cache/takeover.h"
@@ -9,7 +10,9 @@
 #include "malloc/large.h"
 #include "malloc/malloc.h"
 #include "os/cgroup.h"
+#include "region/state.h"
 
+#include <link.h>
 #include <stdlib.h>
 
 void probe_take_census(const struct kmem_cache *cache, struct probe_census *into)
@@ -119,6 +122,74 @@ void probe_take_totals(struct probe_totals *totals)
 uint64_t probe_purged_bytes(void)
 {
     return region_stats.purged_units << UNIT_SHIFT;
+}
+
+uint64_t probe_warm_slab_bytes(void)
+{
+    return (uint64_t)warm_of(ARENA_SLAB) << UNIT_SHIFT;
+}
+
+struct keep *probe_keep_new(uint64_t most, uint32_t share)
+{
+    struct keep *keep = calloc(1, sizeof(*keep));
+    keep_init(keep, most, share);
+    return keep;
+}
+
+void probe_keep_delete(struct keep *keep)
+{
+    free(keep);
+}
+
+void probe_keep_gave_back(struct keep *keep, uint32_t units, uint32_t now_ms)
+{
+    keep_gave_back(keep, units, now_ms);
+}
+
+void probe_keep_missed(struct keep *keep, uint32_t units, uint32_t now_ms)
+{
+    keep_missed(keep, units, now_ms);
+}
+
+void probe_keep_age(struct keep *keep, uint64_t used, uint32_t warm, uint32_t now_ms)
+{
+    keep_age(keep, used, warm, now_ms);
+}
+
+void probe_keep_warm(struct keep *keep, uint32_t units)
+{
+    keep_warm(keep, units);
+}
+
+uint64_t probe_keep_limit(const struct keep *keep, uint64_t in_use)
+{
+    return keep_limit(keep, in_use);
+}
+
+void probe_forget(void)
+{
+    cache_trim_all();
+    for (unsigned kind = 0; kind < ARENA_COUNT; kind++) {
+        uint32_t share = region.keep[kind].share;
+        region.keep[kind] = (struct keep){0};
+        keep_init(&region.keep[kind], KEEP_DEFAULT >> UNIT_SHIFT, share);
+    }
+}
+
+bool probe_helper_spares_loader(void)
+{
+    atomic_store(&helper_wanted, true);
+    helper_start(&_r_debug); /* which lies in the loader */
+    return atomic_exchange(&helper_wanted, false);
+}
+
+unsigned probe_helper_rounds(unsigned most)
+{
+    struct helper_rounds rounds = {0};
+    unsigned n = 0;
+    while (n < most && helper_round(&rounds))
+        n++;
+    return n;
 }
 
 unsigned probe_order_for(unsigned capacity)
@@ -259,7 +330,7 @@ unsigned probe_outbound(const struct kmem_cache *cache)
 
 void probe_decay(void)
 {
-    cache_decay_idle(1000);
+    cache_decay_idle(false);
 }
 
 /* Options of the preloaded object: for running the same cases over the fallback, and in little memory (bytes). */
@@ -279,7 +350,7 @@ void sheaf_configure(struct sheaf_config *config)
     const char *nodes = getenv("SHEAF_NODES");
     if (nodes)
         config->nodes = (unsigned)strtoul(nodes, NULL, 10);
-    const char *region = getenv("SHEAF_REGION");
-    if (region)
-        config->region = strtoul(region, NULL, 10);
+    const char *bytes = getenv("SHEAF_REGION");
+    if (bytes)
+        config->region = strtoul(bytes, NULL, 10);
 }

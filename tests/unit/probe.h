@@ -52,6 +52,26 @@ struct probe_totals {
 };
 void probe_take_totals(struct probe_totals *totals);
 
+/* Free memory of slabs alone that may be resident, and the learning of one kind: the accounts of a struct keep. */
+uint64_t probe_warm_slab_bytes(void);
+struct keep;
+struct keep *probe_keep_new(uint64_t most, uint32_t share);
+void probe_keep_delete(struct keep *keep);
+void probe_keep_gave_back(struct keep *keep, uint32_t units, uint32_t now_ms);
+void probe_keep_missed(struct keep *keep, uint32_t units, uint32_t now_ms);
+void probe_keep_age(struct keep *keep, uint64_t used, uint32_t warm, uint32_t now_ms);
+void probe_keep_warm(struct keep *keep, uint32_t units);
+uint64_t probe_keep_limit(const struct keep *keep, uint64_t in_use);
+
+/* Everything is given back, and what the region has learned to keep is forgotten. */
+void probe_forget(void);
+
+/* Whether a free that the dynamic loader calls leaves the start of the helper thread to another one. */
+bool probe_helper_spares_loader(void);
+
+/* Rounds of the helper thread, called by hand. */
+unsigned probe_helper_rounds(unsigned most);
+
 /* Sheaves: order needed for a capacity, capacity of an order. */
 unsigned probe_order_for(unsigned capacity);
 unsigned probe_capacity_of(unsigned order);

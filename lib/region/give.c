@@ -1,0 +1,275 @@
+#include "region/give.h"
+#include "region/dirty.h"
+#include "region/huge.h"
+#include "region/locks.h"
+#include "os/clock.h"
+#include "os/lock.h"
+
+/*
+ * Memory that is touched for the first time is paid for with memory that has been free for PAY_AGE ms, as much of it:
+ * so a program that goes from slabs to large blocks, or from one size to another, does not keep both. Less than the
+ * decay time, because resident memory grows right now; not at once, because what was freed a moment ago is asked for
+ * again. (lua building strings: 46 MiB without, 40 with 50 ms or 1 ms, 46 with 100; jq 173 with 50 ms, 167 with 8.)
+ */
+#define PAY_AGE   8u
+#define PAY_LEAST 16u /* units: 1 MiB */
+
+/* Why memory goes back, and so which and how much. */
+enum give_why {
+    GIVE_ALL,  /* everything that is free */
+    GIVE_AGED, /* what has been free for `age` ms, but for the floor */
+    GIVE_PAID, /* the same, `units` in all */
+    GIVE_OVER, /* of `kind`: until it has `units` left, and all that has been free for `age` ms */
+};
+
+struct give_back {
+    enum give_why why;
+    uint32_t age; /* ms; for GIVE_OVER, 0 means none by age */
+    enum arena_kind kind;
+    unsigned spare; /* bits by kind, of which nothing goes that is kept because it was missed before */
+    uint64_t units;
+    uint64_t limit; /* GIVE_OVER: half as much again is left before windows are broken up */
+};
+
+/* A run that is out of the bins, and which part of it goes back. */
+struct leaving {
+    struct arena *arena;
+    uint32_t unit, length, stamp;
+    uint32_t from, to;
+};
+
+static uint64_t min(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* How many units of an arena may go back, not counting what is too young. */
+static uint64_t may_give(const struct give_back *what, const struct arena *arena)
+{
+    if (what->why == GIVE_ALL)
+        return arena->warm;
+    bool spared = what->spare >> kind_of(arena) & 1;
+    uint64_t kept = spared ? keep_learned(&region.keep[kind_of(arena)]) : 0;
+    uint64_t above_kept = warm_of(kind_of(arena)) > kept ? warm_of(kind_of(arena)) - kept : 0;
+    uint64_t above_floor = region_stats.warm_units > region.floor ? region_stats.warm_units - region.floor : 0;
+    return min(min(arena->warm, above_kept), above_floor);
+}
+
+/* How many units of a run are to go back now; `given` went so far. */
+static uint64_t due(const struct give_back *what, uint32_t unit, uint64_t given, uint32_t now)
+{
+    const struct arena *arena = arena_of(unit);
+    uint64_t most = may_give(what, arena);
+    uint32_t age = now - unit_at(unit)->stamp;
+    if (what->why == GIVE_ALL)
+        return most;
+    if (what->why == GIVE_PAID)
+        return age < what->age || given >= what->units ? 0 : min(most, what->units - given);
+    if (what->why == GIVE_AGED)
+        return age < what->age ? 0 : most;
+    if (what->age && age >= what->age)
+        return most;
+    uint64_t warm = warm_of(what->kind) - region.leaving[what->kind];
+    return warm > what->units ? min(most, warm - what->units) : 0;
+}
+
+/* The oldest free and dirty run, in one arena or all that may give something. */
+static uint32_t oldest_run(const struct give_back *what, uint32_t now)
+{
+    uint32_t best = UNIT_NONE;
+    for (unsigned i = 0; i < ARENA_COUNT + numa.count - 1; i++) {
+        const struct arena *arena = &region.arenas[i];
+        uint32_t unit = arena->oldest - 1;
+        if (unit == UNIT_NONE || (what->why == GIVE_OVER && what->kind != kind_of(arena)) || !may_give(what, arena))
+            continue;
+        if (best == UNIT_NONE || now - unit_at(unit)->stamp > now - unit_at(best)->stamp)
+            best = unit;
+    }
+    return best;
+}
+
+/* The windows of 2 MiB that lie in a run as a whole; from the end of the run, until they have `wanted` dirty units.
+ */
+#define WINDOW 32u
+static bool whole_windows(struct leaving *leaving, uint64_t wanted)
+{
+    uint32_t first = (uint32_t)round_up(leaving->unit, WINDOW);
+    uint32_t at = (leaving->unit + leaving->length) & ~(WINDOW - 1);
+    uint64_t found = 0;
+    leaving->to = at;
+    while (at > first && found < wanted) {
+        at -= WINDOW;
+        uint32_t dirty = dirty_count(at, at + WINDOW);
+        if (!found && !dirty)
+            leaving->to = at;
+        found += dirty;
+    }
+    leaving->from = at;
+    return found;
+}
+
+/* Of a run that begins at `unit`: nothing is changed yet. */
+static struct leaving part_of(const struct give_back *what, uint32_t unit, uint64_t wanted)
+{
+    struct leaving leaving = {
+        .arena = arena_of(unit), .unit = unit, .length = unit_at(unit)->length, .stamp = unit_at(unit)->stamp};
+    leaving.to = unit + leaving.length;
+    bool exact = kind_of(leaving.arena) == ARENA_LARGE || region.floor || what->why == GIVE_OVER ||
+                 (what->why == GIVE_AGED && what->spare);
+    leaving.from = exact ? dirty_last(unit, leaving.length, wanted) : unit;
+    return leaving;
+}
+
+/*
+ * Slabs' surplus goes back in whole windows while there are any among the oldest runs: a huge page that is broken up
+ * is paid for by all later accesses, and many small pieces cost a system call each. Single units go where half as
+ * much again is free as may be, because then the free memory is scattered.
+ */
+#define LOOK_AT 16 /* runs */
+static bool find_surplus(const struct give_back *what, uint64_t wanted, uint32_t oldest, struct leaving *leaving)
+{
+    uint32_t unit = oldest;
+    for (int i = 0; i < LOOK_AT && unit != UNIT_NONE; i++, unit = unit_at(unit)->age_next) {
+        *leaving = part_of(what, unit, wanted);
+        if (whole_windows(leaving, wanted))
+            return true;
+    }
+    *leaving = part_of(what, oldest, wanted);
+    return warm_of(ARENA_SLAB) - region.leaving[ARENA_SLAB] > what->limit + what->limit / 2;
+}
+
+/* What goes back next; false: nothing. The lock is held. */
+static bool find_leaving(const struct give_back *what, uint64_t given, uint32_t now, struct leaving *leaving)
+{
+    uint32_t unit = oldest_run(what, now);
+    uint64_t wanted = unit != UNIT_NONE ? due(what, unit, given, now) : 0;
+    if (!wanted)
+        return false;
+    if (what->why != GIVE_OVER || what->kind != ARENA_SLAB || region.floor) {
+        *leaving = part_of(what, unit, wanted);
+        return true;
+    }
+    if (find_surplus(what, wanted, unit, leaving))
+        return true;
+    region.no_less[ARENA_SLAB] = warm_of(ARENA_SLAB);
+    return false;
+}
+
+/* The discarded part of a run is accounted for, and the run filed again. The lock is held. Returns its units. */
+static uint32_t file_again(const struct give_back *what, const struct leaving *run, bool done, uint32_t now)
+{
+    uint32_t units = 0;
+    unit_at(run->unit)->kind = UNIT_INSIDE;
+    if (done) {
+        units = dirty_change(run->from, run->to, false);
+        count_warm(run->arena, -(int64_t)units);
+        region_stats.purged_units += units;
+        if (what->why == GIVE_PAID || (what->why == GIVE_OVER && (!what->age || now - run->stamp < what->age)))
+            keep_gave_back(&region.keep[kind_of(run->arena)], units, now);
+    }
+    arena_insert(run->arena, run->unit, run->length, done ? run->stamp : now);
+    if (done && what->why != GIVE_OVER) /* the surplus may be wanted again soon, and needs no mapping then */
+        arena_trim(run->arena);
+    return units;
+}
+
+/*
+ * One run at a time is taken out, given back without the lock, and filed again. While it is out, its neighbours see
+ * UNIT_BUSY and do not join it, and nobody changes its dirty bits. Slabs' old runs go back whole, for the sake of
+ * huge pages, unless that would undercut what the user chose to keep; of a run of large blocks its end goes, because
+ * requests are met from its start.
+ */
+static size_t give_back(struct give_back what)
+{
+    uint64_t given = 0;
+    for (int runs = 0; what.why != GIVE_OVER || runs < 64; runs++) {
+        if (!lock_acquire(lock_of(LOCK_REGION)))
+            break;
+        region_collect();
+        uint32_t now = clock_ms(); /* under the lock: no run may be stamped later, or it would look old */
+        struct leaving run;
+        if (!find_leaving(&what, given, now, &run)) {
+            lock_release(lock_of(LOCK_REGION));
+            break;
+        }
+        enum arena_kind kind = kind_of(run.arena);
+        uint32_t leaving = dirty_count(run.from, run.to);
+        arena_unlink(run.arena, run.unit);
+        unit_at(run.unit)->kind = UNIT_BUSY;
+        region.leaving[kind] += leaving;
+        lock_release(lock_of(LOCK_REGION));
+
+        huge_discarding(run.from, run.to - run.from);
+        bool done = dirty_discard(run.from, run.to - run.from);
+
+        if (!lock_acquire(lock_of(LOCK_REGION)))
+            break;
+        region.leaving[kind] -= leaving;
+        given += file_again(&what, &run, done, now);
+        lock_release(lock_of(LOCK_REGION));
+        if (!done) /* it stays warm; another time */
+            break;
+    }
+    return given << UNIT_SHIFT;
+}
+
+uint64_t give_limit(enum arena_kind kind)
+{
+    uint64_t limit = keep_limit(&region.keep[kind], region_stats.slab_units + region_stats.large_units);
+    return limit > region.floor ? limit : region.floor;
+}
+
+/*
+ * Whether more of the kind is free and resident than may be, not counting what other threads are giving back. Where
+ * the last try found only what had better stay, not before there is some more. The lock is held.
+ */
+#define TRY_AGAIN 16u /* units */
+bool give_due(enum arena_kind kind, uint64_t limit)
+{
+    uint32_t warm = warm_of(kind);
+    if (likely(warm - region.leaving[kind] <= limit)) {
+        region.no_less[kind] = 0;
+        return false;
+    }
+    return !region.no_less[kind] || warm >= region.no_less[kind] + TRY_AGAIN;
+}
+
+/* And some more than the surplus, so that not every free has to. */
+void give_surplus(enum arena_kind kind, uint64_t limit)
+{
+    give_back((struct give_back){
+        .why = GIVE_OVER, .age = region.decay_ms, .kind = kind, .units = limit - limit / 4, .limit = limit});
+}
+
+size_t region_purge(bool all)
+{
+    if (all)
+        return give_back((struct give_back){.why = GIVE_ALL});
+    return region.decay_ms ? give_back((struct give_back){.why = GIVE_AGED, .age = region.decay_ms}) : 0;
+}
+
+void region_purge_idle(bool all)
+{
+    give_back((struct give_back){.why = GIVE_AGED, .spare = all ? 0 : 1u << ARENA_SLAB | 1u << ARENA_LARGE});
+}
+
+struct debt give_take_debt(enum arena_kind by)
+{
+    struct debt debt = {by, region.debt[by]};
+    if (likely(debt.units < PAY_LEAST))
+        return (struct debt){by, 0};
+    region.debt[by] = 0;
+    if (!region_stats.warm_units)
+        debt.units = 0;
+    return debt;
+}
+
+/*
+ * A kind does not pay for itself with what is kept of it because it was missed before; but for the other kind it
+ * does.
+ */
+void give_pay(struct debt debt)
+{
+    if (region.decay_ms)
+        give_back((struct give_back){.why = GIVE_PAID, .age = PAY_AGE, .units = debt.units, .spare = 1u << debt.by});
+}

@@ -1,0 +1,342 @@
+/* Memory at rest: what is left after a burst, and what the thread that gives it back does to the program. */
+#define _GNU_SOURCE
+#include "../cases.h"
+
+#include <dirent.h>
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <sys/syscall.h>
+#include <time.h>
+
+enum { THREADS = 4, OBJECTS = 40000, SIZE = 1000, MIB = 1 << 20 };
+
+static size_t resident(void)
+{
+    char text[64] = "";
+    int fd = open("/proc/self/statm", O_RDONLY);
+    must(fd >= 0 && read(fd, text, sizeof(text) - 1) > 0);
+    close(fd);
+    return strtoul(strchr(text, ' '), NULL, 10) * (size_t)sysconf(_SC_PAGESIZE);
+}
+
+/* The thread of the process that is not the calling one, if there are two; 0: there is one. */
+static int other_thread(void)
+{
+    DIR *dir = opendir("/proc/self/task");
+    must(dir);
+    struct dirent *entry;
+    int found = 0, n = 0;
+    while ((entry = readdir(dir))) {
+        int id = atoi(entry->d_name);
+        n += id > 0;
+        if (id > 0 && id != (int)syscall(SYS_gettid))
+            found = id;
+    }
+    closedir(dir);
+    must(n <= 2);
+    return found;
+}
+
+static void nap(void)
+{
+    nanosleep(&(struct timespec){.tv_nsec = 2000000}, NULL);
+}
+
+static pthread_barrier_t full, empty;
+static pthread_mutex_t stays = PTHREAD_MUTEX_INITIALIZER;
+
+static void allocate_and_free(void)
+{
+    void **objects = calloc(OBJECTS, sizeof(void *));
+    for (int i = 0; i < OBJECTS; i++)
+        must((objects[i] = memset(malloc(SIZE), 1, SIZE)));
+    for (int i = 0; i < OBJECTS; i++)
+        free(objects[i]);
+    free(objects);
+}
+
+static void *burst(void *stay)
+{
+    void *objects[OBJECTS / 10];
+    for (int round = 0; round < 10; round++) {
+        for (int i = 0; i < OBJECTS / 10; i++)
+            must((objects[i] = memset(malloc(SIZE), 1, SIZE)));
+        if (!round)
+            pthread_barrier_wait(&full);
+        for (int i = 0; i < OBJECTS / 10; i++)
+            free(objects[i]);
+    }
+    allocate_and_free();
+    if (stay) {
+        pthread_barrier_wait(&empty);
+        pthread_mutex_lock(&stays); /* for ever */
+    }
+    return NULL;
+}
+
+/* After this the process counts as one that has several threads. */
+static void bursts(void *stay)
+{
+    pthread_t threads[THREADS];
+    pthread_barrier_init(&full, NULL, THREADS);
+    pthread_barrier_init(&empty, NULL, THREADS + 1);
+    if (stay)
+        pthread_mutex_lock(&stays);
+    for (int i = 0; i < THREADS; i++)
+        must(pthread_create(&threads[i], NULL, burst, stay) == 0);
+    if (stay)
+        pthread_barrier_wait(&empty);
+    for (int i = 0; i < THREADS && !stay; i++)
+        must(pthread_join(threads[i], NULL) == 0);
+}
+
+/* Waits as long as the case may take; that all of it goes is what is tested, not when. */
+static void wait_for_rest(void)
+{
+    while (resident() > 16 * MIB)
+        nap();
+}
+
+static void one_thread(void)
+{
+    allocate_and_free();
+    must(resident() <= 16 * MIB); /* without a later call */
+    for (int i = 0; i < 3; i++) {
+        allocate_and_free();
+        must(!other_thread());
+    }
+}
+
+static void ended(void)
+{
+    bursts(NULL);
+    wait_for_rest();
+    while (other_thread())
+        nap();
+}
+
+static void asleep(void)
+{
+    bursts("stay");
+    wait_for_rest();
+}
+
+static void again(void)
+{
+    for (int i = 0; i < 3; i++)
+        ended();
+}
+
+static void in_child(void)
+{
+    bursts(NULL); /* the thread runs, most likely */
+    pid_t pid = fork();
+    must(pid >= 0);
+    if (pid == 0) {
+        must(!other_thread());
+        ended();
+        _exit(0);
+    }
+    int status;
+    must(waitpid(pid, &status, 0) == pid && status == 0);
+}
+
+/* One burst more until the helper thread is seen. */
+static int helper_thread(void)
+{
+    for (;;) {
+        bursts(NULL);
+        int id = other_thread();
+        if (id)
+            return id;
+    }
+}
+
+static int status_line(int thread, const char *name, char *line)
+{
+    char path[64], text[4096];
+    snprintf(path, sizeof(path), "/proc/self/task/%d/status", thread);
+    int fd = open(path, O_RDONLY);
+    ssize_t n = fd >= 0 ? read(fd, text, sizeof(text) - 1) : -1;
+    if (fd >= 0)
+        close(fd);
+    if (n <= 0)
+        return 0; /* it has ended */
+    text[n] = 0;
+    const char *at = strstr(text, name);
+    must(at);
+    snprintf(line, 128, "%.*s", (int)strcspn(at, "\n"), at);
+    return 1;
+}
+
+static void signals(void)
+{
+    char line[128];
+    while (!status_line(helper_thread(), "SigBlk:", line)) {
+    }
+    unsigned long long blocked = strtoull(line + 7, NULL, 16);
+    for (int signal = 1; signal < 32; signal++)
+        must(signal == SIGKILL || signal == SIGSTOP || (blocked >> (signal - 1) & 1));
+}
+
+static void set_user(void)
+{
+    char mine[128], its[128];
+    if (getuid() != 0)
+        _exit(CASE_SKIPPED);
+    int thread = helper_thread();
+    must(setresuid(1234, 1234, 1234) == 0);
+    must(status_line((int)syscall(SYS_gettid), "Uid:", mine));
+    must(!status_line(thread, "Uid:", its) || !strcmp(mine, its));
+}
+
+static void name_spaces(void)
+{
+    pid_t pid = fork(); /* what one thread may */
+    if (pid == 0)
+        _exit(unshare(CLONE_NEWUSER) == 0 ? 0 : 1);
+    int status;
+    must(waitpid(pid, &status, 0) == pid);
+    if (status)
+        _exit(CASE_SKIPPED);
+    helper_thread();
+    while (unshare(CLONE_NEWUSER) != 0) { /* until the thread has ended */
+        must(errno == EINVAL);
+        nap();
+    }
+}
+
+static void exits(void)
+{
+    for (int i = 0; i < 3; i++) {
+        pid_t pid = fork();
+        must(pid >= 0);
+        if (pid == 0) {
+            helper_thread();
+            if (i == 0)
+                exit(7);
+            if (i == 1)
+                pthread_exit(NULL); /* the process ends when the last thread does, with 0 */
+            execl("/bin/true", "true", (char *)NULL);
+        }
+        int status;
+        must(waitpid(pid, &status, 0) == pid && WIFEXITED(status));
+        must(WEXITSTATUS(status) == (i == 0 ? 7 : 0));
+    }
+}
+
+static volatile sig_atomic_t started_in_handler;
+
+static void handler(int signal)
+{
+    (void)signal;
+    for (int i = 0; i < 3; i++)
+        allocate_and_free();
+    started_in_handler = other_thread() != 0;
+}
+
+/* pthread_create() is not for handlers: they may have interrupted one. */
+static void in_handler(void)
+{
+    pthread_t thread;
+    struct sigaction action = {.sa_handler = handler};
+    must(sigaction(SIGUSR1, &action, NULL) == 0);
+    must(pthread_create(&thread, NULL, (void *(*)(void *))nap, NULL) == 0 && pthread_join(thread, NULL) == 0);
+    raise(SIGUSR1);
+    must(!started_in_handler);
+    helper_thread(); /* outside of it one starts */
+}
+
+/* In front of libc's, for the allocator too. */
+static _Atomic int refuse, refused;
+
+int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *), void *argument)
+{
+    static int (*real)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
+    if (refuse) {
+        refused++;
+        return EAGAIN;
+    }
+    if (!real)
+        *(void **)&real = dlsym(RTLD_NEXT, "pthread_create");
+    return real(thread, attributes, run, argument);
+}
+
+static void use_memory_a_while(void)
+{
+    pthread_t thread;
+    must(pthread_create(&thread, NULL, (void *(*)(void *))nap, NULL) == 0 && pthread_join(thread, NULL) == 0);
+    refuse = 1;
+    for (int i = 0; i < 100; i++) {
+        allocate_and_free();
+        nap();
+    }
+    must(!other_thread());
+}
+
+/* Few tries, each of them once more with another stack. */
+static void no_thread(void)
+{
+    use_memory_a_while();
+    must(refused > 0 && refused <= 8 * 2);
+}
+
+/* Who handles SIGSYS has a sandbox that forbids system calls, and libc has that signal blocked as it makes threads.
+ */
+static void sandbox(void)
+{
+    struct sigaction action = {.sa_handler = handler};
+    must(sigaction(SIGSYS, &action, NULL) == 0);
+    use_memory_a_while();
+    must(!refused);
+}
+
+static void *little(void *unused)
+{
+    free(malloc(100));
+    return unused;
+}
+
+/*
+ * libc frees what threads with large stacks leave under a lock that pthread_create() takes. Each round wants a
+ * helper thread while threads end.
+ */
+static void large_stacks(void)
+{
+    pthread_attr_t attributes;
+    pthread_attr_init(&attributes);
+    must(pthread_attr_setstacksize(&attributes, 48ul * MIB) == 0);
+    for (int round = 0; round < 20; round++) {
+        pthread_t threads[8];
+        for (int i = 0; i < 8; i++)
+            must(pthread_create(&threads[i], &attributes, little, NULL) == 0);
+        allocate_and_free();
+        for (int i = 0; i < 8; i++)
+            must(pthread_join(threads[i], NULL) == 0);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    static const struct test_case cases[] = {
+        {"a program with one thread gets no second", one_thread},
+        {"memory goes back where threads ended, and the thread ends", ended},
+        {"memory goes back where threads sleep", asleep},
+        {"it starts again for each burst", again},
+        {"fork while it runs", in_child},
+        {"no signal is for it", signals},
+        {"setresuid concerns it too", set_user},
+        {"a name space for one thread is refused while it runs, not for ever", name_spaces},
+        {"exit, pthread_exit of main and exec while it runs", exits},
+        {"a signal handler starts none", in_handler},
+        {"where no thread can be had", no_thread},
+        {"where system calls are forbidden, by signal", sandbox},
+        {"threads with large stacks end", large_stacks},
+    };
+    return run_cases(argc, argv, cases, sizeof(cases) / sizeof(cases[0]));
+}
