@@ -151,7 +151,7 @@ static uint64_t decay_cache(struct kmem_cache *cache, enum why why)
     }
     slab_shrink(&cache->slab);
     if (unlikely(cache->sparse_since || cache_is_sparse(cache)))
-        sparse_holes(cache);
+        sparse_holes(cache, false);
     return held;
 }
 

@@ -83,12 +83,17 @@ bool sparse_free(struct kmem_cache *cache, unsigned slot, uint64_t top, void *ob
  * only where the cache has been sparse for a while: a program that changes sizes five times in a second and a half
  * faulted in 15 000 pages more without that, for 8 of 160 MiB.
  */
-void sparse_holes(struct kmem_cache *cache)
+void sparse_holes(struct kmem_cache *cache, bool at_once)
 {
     bool contents = cache->slab.ctor || cache->slab.typesafe || cache->detour;
+    uint64_t units = (uint64_t)cache->slab.slabs * cache->slab.units;
     uint32_t now = clock_ms() | 1;
-    if (contents || (uint64_t)cache->slab.slabs * cache->slab.units < HOLES_LEAST || !cache_is_sparse(cache))
+    if (contents || units < (at_once ? 1 : HOLES_LEAST) || !cache_is_sparse(cache))
         cache->sparse_since = 0;
+    else if (at_once) {
+        slab_shrink(&cache->slab);
+        slab_holes(&cache->slab);
+    }
     else if (!cache->sparse_since)
         cache->sparse_since = now;
     else if (now - cache->sparse_since >= sheaf_config.decay_ms / HOLES_AGE)
@@ -102,8 +107,8 @@ void sparse_holes(struct kmem_cache *cache)
  * memory in slabs. So a program of one or two hot classes does not meet the bound, and one whose classes come and go
  * does not keep a barn for each.
  */
-#define BOUND_BARNS 2
-#define BOUND_SHARE 16
+#define BOUND_BARNS 1
+#define BOUND_SHARE 64
 
 static uint64_t held_by(const struct kmem_cache *cache)
 {
@@ -156,6 +161,22 @@ static void give_excess(uint64_t excess)
     }
 }
 
+/*
+ * Whether slabs fell to half of what they were, and then each time by a quarter: a burst ends, and its last frees
+ * may be the program's last calls. Racy: two threads may both find it, or one of two falls be overlooked.
+ */
+#define FALL_LEAST 64u /* units: 4 MiB */
+static bool fell(void)
+{
+    static _Atomic uint32_t mark;
+    uint32_t units = (uint32_t)read_once(region_stats.slab_units);
+    uint32_t below = atomic_load_explicit(&mark, memory_order_relaxed);
+    bool falls = units < below && units >= FALL_LEAST;
+    if (falls || units / 2 > below)
+        atomic_store_explicit(&mark, falls ? units - units / 4 : units / 2, memory_order_relaxed);
+    return falls;
+}
+
 /* Where the lock is taken, a step of decay is at it, or another thread is here. */
 void barns_bound(void)
 {
@@ -163,8 +184,13 @@ void barns_bound(void)
     for (unsigned i = CACHE_FIRST; i < read_once(cache_top); i++)
         if (cache_in_use(&caches[i]))
             held += held_by(&caches[i]);
-    if (held <= most || !lock_try(lock_of(LOCK_TAKEOVER)))
+    bool holes = fell();
+    if ((held <= most && !holes) || !lock_try(lock_of(LOCK_TAKEOVER)))
         return;
-    give_excess(held - most);
+    if (held > most)
+        give_excess(held - most);
+    for (unsigned i = CACHE_FIRST; holes && i < read_once(cache_top); i++)
+        if (cache_in_use(&caches[i]))
+            sparse_holes(&caches[i], true);
     lock_release(lock_of(LOCK_TAKEOVER));
 }

@@ -12,8 +12,8 @@
 #include "cache/kmem_cache.h"
 
 #define SPARSE_SHARE   4    /* a cache is sparse if less than one in so many of its objects is out, */
-#define SPARSE_FROM    128u /* if all slabs have so many units, 8 MiB, */
-#define SPARSE_LEAST   4u   /* if the cache's own slabs have so many, */
+#define SPARSE_FROM    64u  /* if all slabs have so many units, 4 MiB, */
+#define SPARSE_LEAST   2u   /* if the cache's own slabs have so many, */
 #define SPARSE_TOTAL   256u /* and one in so many of all */
 #define SPARSE_WAITING 16   /* of the objects out of a sparse cache's slabs, one in so many may wait at an end */
 
@@ -39,8 +39,11 @@ bool sparse_free(struct kmem_cache *cache, unsigned slot, uint64_t top, void *ob
 /* Flush a few sheaves of the barn. */
 void sparse_drain(struct kmem_cache *cache, unsigned slot, struct barn *barn);
 
-/* Give back free pages inside the slabs of a sparse cache; the lock of takeovers is held. */
-void sparse_holes(struct kmem_cache *cache);
+/*
+ * Give back free pages inside the slabs of a sparse cache, if it has been sparse for a while, or at once. The lock of
+ * takeovers is held.
+ */
+void sparse_holes(struct kmem_cache *cache, bool at_once);
 
 /*
  * Count the bytes of objects that went from a slot to a barn, or to slabs because the barn refused them. Now and

@@ -28,7 +28,7 @@ struct give_back {
     enum arena_kind kind;
     unsigned spare; /* bits by kind, of which nothing goes that is kept because it was missed before */
     uint64_t units;
-    uint64_t limit; /* GIVE_OVER: half as much again is left before windows are broken up */
+    uint64_t limit; /* GIVE_OVER: some more is left before windows are broken up */
 };
 
 /* A run that is out of the bins, and which part of it goes back. */
@@ -122,8 +122,8 @@ static struct leaving part_of(const struct give_back *what, uint32_t unit, uint6
 
 /*
  * Slabs' surplus goes back in whole windows while there are any among the oldest runs: a huge page that is broken up
- * is paid for by all later accesses, and many small pieces cost a system call each. Single units go where half as
- * much again is free as may be, because then the free memory is scattered.
+ * is paid for by all later accesses, and many small pieces cost a system call each. Single units go where a quarter
+ * more is free than may be, and at least a window more, because then the free memory is scattered.
  */
 #define LOOK_AT 16 /* runs */
 static bool find_surplus(const struct give_back *what, uint64_t wanted, uint32_t oldest, struct leaving *leaving)
@@ -135,7 +135,7 @@ static bool find_surplus(const struct give_back *what, uint64_t wanted, uint32_t
             return true;
     }
     *leaving = part_of(what, oldest, wanted);
-    return warm_of(ARENA_SLAB) - region.leaving[ARENA_SLAB] > what->limit + what->limit / 2;
+    return warm_of(ARENA_SLAB) - region.leaving[ARENA_SLAB] > what->limit + (what->limit / 4 > WINDOW ? what->limit / 4 : WINDOW);
 }
 
 /* What goes back next; false: nothing. The lock is held. */

@@ -1,6 +1,6 @@
 #include "region/keep.h"
 
-#define LEAST     64u  /* units: 4 MiB */
+#define LEAST     32u  /* units: 2 MiB */
 #define WINDOW_MS 512u /* what is asked for again later than this was not worth keeping */
 #define TOLERATED 32u  /* units missed in LEAK_MS: 2 MiB, at 1.6 us a page 1% of the time */
 #define LEAK_MS   64u

@@ -5,6 +5,7 @@
 
 #define SMALL_SLAB_OBJECT 8192 /* larger ones live in slabs of four units */
 #define EMPTY_KEPT        1
+#define SMALL_HEAP        64u /* units: 4 MiB */
 
 const struct slab_watch *slab_watch;
 
@@ -260,6 +261,16 @@ static enum slab_fault give_one(struct slab_cache *cache, void *object, struct s
     return SLAB_OK;
 }
 
+/*
+ * An empty slab is worth keeping where it will be wanted: if more objects are out than one slab has, or in a small heap.
+ * After a burst of all sizes each class would keep one otherwise, of up to 256 KiB.
+ */
+static bool keeps_empty(const struct slab_cache *cache)
+{
+    uint64_t out = (uint64_t)cache->slabs * cache->objects - cache->free;
+    return out >= cache->objects || read_once(region_stats.slab_units) < SMALL_HEAP;
+}
+
 struct slab *slab_settle(struct slab_cache *cache, struct slab *slab)
 {
     if (unlikely(slab->busy))
@@ -268,7 +279,7 @@ struct slab *slab_settle(struct slab_cache *cache, struct slab *slab)
     if (slab_free_objects(cache, slab) != cache->objects)
         return NULL;
     cache->remove_partial++;
-    if (cache->empty < EMPTY_KEPT) {
+    if (cache->empty < EMPTY_KEPT && keeps_empty(cache)) {
         cache->empty++;
         return NULL;
     }

@@ -180,6 +180,27 @@ TEST_CASE("where slabs with holes are wanted again, the cache is left alone", "[
     load.end();
 }
 
+// A few of each size, up to 32 KiB: what a sheaf holds of one pins up to 256 KiB.
+TEST_CASE("a burst of all sizes leaves few pages in slabs when its last free returns", "[sheaves]")
+{
+    sheaf_malloc_trim();
+    std::vector<void *> blocks;
+    uint64_t before = probe_hole_bytes();
+    for (int round = 0; round < 60; round++)
+        for (size_t size = 1024; size <= 32768; size += 512) {
+            blocks.push_back(sheaf_malloc(size));
+            REQUIRE(blocks.back());
+            memset(blocks.back(), 1, size);
+        }
+    REQUIRE(probe_slab_bytes() >= 55 * mib);
+    for (void *block : blocks)
+        sheaf_free(block);
+    CHECK(probe_slab_bytes() <= 26 * mib);
+    CHECK(probe_hole_bytes() - before >= 4 * mib);
+    probe_check_all();
+    sheaf_malloc_trim();
+}
+
 static unsigned constructed;
 
 static void construct(void *object)
