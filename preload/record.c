@@ -150,8 +150,8 @@ static void fill_header(struct sheaf_record_header *h, const char *program, uint
 
 /*
  * Blocks on disk for what is written: a page of a mapped file that finds none there is SIGBUS, which would end the
- * program. For the header and malloc's caches in as many slots as there are CPUs for us. File systems that cannot
- * tell are believed.
+ * program. For the header and malloc's caches in all slots that CPUs which are online lead to: a program that starts
+ * on one CPU may run on others later. File systems that cannot tell are believed.
  */
 static bool allocate(int fd, off_t from, off_t size)
 {
@@ -159,14 +159,32 @@ static bool allocate(int fd, off_t from, off_t size)
            (errno != ENOSPC && errno != EDQUOT && errno != EFBIG);
 }
 
+/* One more than the number of the last CPU that is online. A list, as in 0-3,8-11; its last number is the largest. */
+static unsigned cpus_online(void)
+{
+    char text[1024];
+    long length = 0,
+         fd = sys_call(SYS_openat, AT_FDCWD, (long)"/sys/devices/system/cpu/online", O_RDONLY | O_CLOEXEC, 0, 0, 0);
+    if (fd >= 0) {
+        length = sys_call3(SYS_read, fd, (long)text, sizeof(text) - 1);
+        sys_call3(SYS_close, fd, 0, 0);
+    }
+    text[length > 0 ? length : 0] = 0;
+    unsigned last = 0;
+    for (const char *at = text; *at; at++)
+        last = *at < '0' || *at > '9' ? (at[1] ? 0 : last) : last * 10 + (unsigned)(*at - '0');
+    return last + 1 > cpu_allowed_count ? last + 1 : cpu_allowed_count;
+}
+
 static bool has_room(int fd, uint64_t slots_at)
 {
     bool room = allocate(fd, 0, CACHES_AT);
+    unsigned slots = slot_reachable(cpus_online());
     for (unsigned node = 0; room && node < numa.count; node++) {
         uint64_t first = node * node_stride; /* of the node's numbers; malloc's are the first of them */
         uint64_t caches_at = CACHES_AT + first * sizeof(struct sheaf_record_cache);
         room = allocate(fd, (off_t)caches_at, CACHE_GAP * sizeof(struct sheaf_record_cache));
-        for (unsigned slot = 0; room && slot < space.slots && slot < cpu_allowed_count; slot++) {
+        for (unsigned slot = 0; room && slot < slots; slot++) {
             uint64_t counters_at = slots_at + slot * RECORD_BLOCK + first * COUNTER_STRIDE;
             room = allocate(fd, (off_t)counters_at, CACHE_GAP * COUNTER_STRIDE);
         }

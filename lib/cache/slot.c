@@ -218,6 +218,12 @@ unsigned slot_counting(void)
     return slot;
 }
 
+unsigned slot_reachable(unsigned cpus)
+{
+    unsigned reached = slot_mode == SHEAF_MODE_LOCK ? lock_slots : cpus; /* there are never more mm_cids than CPUs */
+    return reached < space.slots ? reached : space.slots;
+}
+
 unsigned slot_top;
 
 void slot_raise_top(unsigned slot)

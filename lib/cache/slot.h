@@ -114,6 +114,9 @@ unsigned slot_current(void);
 /* The slot to count in now: the current one, or 0 where the system grants it no memory. */
 unsigned slot_counting(void);
 
+/* The slots that threads can use while only CPUs below `cpus` are online: those below the result. */
+unsigned slot_reachable(unsigned cpus);
+
 /* The domain of the current CPU: those that share its last-level cache. */
 unsigned slot_domain(void);
 #define DOMAINS 8

@@ -223,7 +223,10 @@ static void *grow_moving(void *p, size_t old, size_t n)
     if (!to)
         return NULL;
     bool in_region = unit_of(to) < space.unit_count;
-    if (have >= REMAP_UNITS && in_region && vm_move(p, to, old))
+    enum vm_moved moved = have >= REMAP_UNITS && in_region ? vm_move(p, to, old) : VM_MOVE_REFUSED;
+    if (moved == VM_MOVE_LOST)
+        return NULL; /* the units at `to` stay in use for good: nothing is mapped there */
+    if (moved == VM_MOVED)
         __atomic_fetch_add(&region_stats.large_remap, 1, __ATOMIC_RELAXED);
     else
         memcpy(to, p, old);

@@ -156,9 +156,16 @@ bool vm_resize(void *at, size_t old, size_t size, void *to)
     return ret == (long)(to ? to : at);
 }
 
-bool vm_move(void *from, void *to, size_t size)
+/*
+ * Where mappings or promised memory are short, mremap() may find that out after it has unmapped the target. Mapping
+ * it again asks for less than the move; where a part is still there (VM_TAKEN), nothing was unmapped. Where mmap() is
+ * refused, too, madvise() tells: it fails for a range that is not mapped.
+ */
+enum vm_moved vm_move(void *from, void *to, size_t size)
 {
     long ret = sys_call(SYS_mremap, (long)from, (long)size, (long)size,
                         MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP, (long)to, 0);
-    return survived(ret == (long)to ? 0 : ret);
+    if (survived(ret == (long)to ? 0 : ret))
+        return VM_MOVED;
+    return vm_extend(to, size) != VM_REFUSED || vm_discard(to, size) ? VM_MOVE_REFUSED : VM_MOVE_LOST;
 }

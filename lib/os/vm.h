@@ -57,8 +57,12 @@ bool vm_open(void *addr, size_t size);
 /* Ask for huge pages in a range, or for none: advice, which a system without them ignores. */
 void vm_advise_huge(void *addr, size_t size, bool huge);
 
-/* Move the pages of a range to another one of the same size, whose contents are lost. The old
- * range stays mapped and reads as zero. False: nothing happened. */
-bool vm_move(void *from, void *to, size_t size);
+/*
+ * Move the pages of a range to another one of the same size, whose contents are lost. The old range stays mapped and
+ * reads as zero. VM_MOVE_REFUSED: both ranges are mapped, the first with its contents. VM_MOVE_LOST: the system has
+ * unmapped the target before it refused to move, and will not map it again; the target must not be used any more.
+ */
+enum vm_moved { VM_MOVED, VM_MOVE_REFUSED, VM_MOVE_LOST };
+enum vm_moved vm_move(void *from, void *to, size_t size);
 
 #endif

@@ -3,6 +3,7 @@
 #include "../cases.h"
 #include "cache/kmem_cache.h"
 #include "malloc/large.h"
+#include "os/vm.h"
 #include "region/arena.h"
 #include "region/outside.h"
 #include "sheaf/malloc.h"
@@ -95,6 +96,29 @@ static void limits_hold(void)
     pthread_attr_t attr;
     must(!pthread_attr_init(&attr) && !pthread_attr_setstacksize(&attr, 128 * MIB));
     must(!pthread_create(&thread, &attr, nothing, NULL) && !pthread_join(thread, NULL));
+}
+
+/*
+ * mremap() unmaps the target of a move before it refuses one, as it does (EFAULT) for a range of two mappings. The
+ * block of a realloc() that moves must not be copied to a hole then.
+ */
+static void a_refused_move(void)
+{
+    enum { SIZE = 8 * MIB };
+    char *from = mmap(NULL, SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    char *to = mmap(NULL, SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    must(from != MAP_FAILED && to != MAP_FAILED && !mprotect(from + SIZE / 2, SIZE / 2, PROT_READ));
+    from[0] = 7;
+    enum vm_moved moved = vm_move(from, to, SIZE);
+    must(moved != VM_MOVE_LOST && (moved == VM_MOVED ? to : from)[0] == 7);
+    must(is_mapped(to) && is_mapped(to + SIZE - 1) && is_mapped(from));
+
+    char *p = sheaf_malloc(SIZE);
+    memset(p, 5, SIZE);
+    must(sheaf_malloc(SIZE) &&
+         !madvise(p + SIZE / 2, SIZE / 2, MADV_DONTFORK)); /* two mappings, and no room behind */
+    must((p = sheaf_realloc(p, 3 * SIZE)) && p[0] == 5 && p[SIZE - 1] == 5);
+    memset(p, 6, 3 * SIZE);
 }
 
 static void the_end_is_unmapped(void)
@@ -225,6 +249,7 @@ static void mappings_of_their_own(void)
 
 static const struct test_case cases[] = {
     {"limits-hold", limits_hold},
+    {"a-refused-move", a_refused_move},
     {"the-end-is-unmapped", the_end_is_unmapped},
     {"others-in-the-way", others_in_the_way},
     {"past-the-first-units", past_the_first_units},

@@ -1,0 +1,596 @@
+/*
+ * What a program gets where the whole system is short of something: tests/guest/script runs these cases under such
+ * settings, on libc's malloc and on the preloaded object.
+ */
+#define _GNU_SOURCE
+#include "../cases.h"
+
+#include <fcntl.h>
+#include <malloc.h>
+#include <pthread.h>
+#include <sched.h>
+#include <spawn.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+
+#define KIB (1ul << 10)
+#define MIB (1ul << 20)
+
+#define FILE_FILLED "/records/filled"
+
+static uint32_t random_next(uint32_t *state)
+{
+    *state = *state * 1664525 + 1013904223;
+    return *state >> 8;
+}
+
+/* What /proc/meminfo has under a name, in KiB. */
+static unsigned long memory_info(const char *name)
+{
+    static char text[8192];
+    int fd = open("/proc/meminfo", O_RDONLY);
+    must(fd >= 0);
+    ssize_t length = read(fd, text, sizeof(text) - 1);
+    close(fd);
+    must(length > 0);
+    text[length] = 0;
+    const char *at = strstr(text, name);
+    must(at);
+    return strtoul(at + strlen(name), NULL, 10);
+}
+
+/* Blocks in a list, each with its size and a pattern at its end. */
+struct block {
+    struct block *next;
+    size_t size;
+};
+
+static void mark(struct block *block)
+{
+    ((unsigned char *)block)[block->size - 1] = (unsigned char)block->size;
+}
+
+static bool marked(const struct block *block)
+{
+    return ((const unsigned char *)block)[block->size - 1] == (unsigned char)block->size;
+}
+
+static bool add_block(struct block **list, size_t size)
+{
+    struct block *block = malloc(size);
+    if (!block)
+        return false;
+    *block = (struct block){*list, size};
+    mark(block);
+    *list = block;
+    return true;
+}
+
+/* Until there is no more, or so many bytes. */
+static size_t fill(struct block **list, size_t size, size_t most)
+{
+    size_t bytes = 0;
+    errno = 0;
+    while (bytes < most && add_block(list, size))
+        bytes += size;
+    must(bytes >= most || errno == ENOMEM);
+    return bytes;
+}
+
+static void free_all(struct block **list)
+{
+    while (*list) {
+        struct block *next = (*list)->next;
+        must(marked(*list));
+        free(*list);
+        *list = next;
+    }
+}
+
+/* ---- memory that is promised in full ---- */
+
+enum { PROCESSES = 50 };
+
+/* One of the many: it allocates a little, says that it runs, and ends when its standard input does. */
+static int one_of_many(void)
+{
+    void *blocks[100];
+    for (size_t i = 0; i < 100; i++)
+        must(blocks[i] = malloc(10 * i + 1));
+    for (size_t i = 0; i < 100; i++)
+        free(blocks[i]);
+    char end;
+    return write(1, "r", 1) == 1 && read(0, &end, 1) == 0 ? 0 : 1;
+}
+
+/* One more process, which waits for the end of `until`. Whether it runs. */
+static bool start_one(int until)
+{
+    char *argv[] = {"limits", "--one-of-many", NULL}, said;
+    int out[2];
+    pid_t pid;
+    posix_spawn_file_actions_t actions;
+    must(!pipe2(out, O_CLOEXEC) && !posix_spawn_file_actions_init(&actions) &&
+         !posix_spawn_file_actions_adddup2(&actions, until, 0) &&
+         !posix_spawn_file_actions_adddup2(&actions, out[1], 1));
+    errno = posix_spawn(&pid, "/proc/self/exe", &actions, NULL, argv, environ);
+    close(out[1]);
+    bool runs = !errno && read(out[0], &said, 1) == 1;
+    close(out[0]);
+    posix_spawn_file_actions_destroy(&actions);
+    return runs;
+}
+
+static void many_processes(void)
+{
+    int until[2], running = 0;
+    unsigned long before = memory_info("Committed_AS:");
+    must(!pipe2(until, O_CLOEXEC));
+    while (running < PROCESSES && start_one(until[0]))
+        running++;
+    unsigned long after = memory_info("Committed_AS:");
+    printf("# %d processes run and are charged %lu KiB each\n", running, (after - before) / (running ? running : 1));
+    fflush(stdout);
+    must(running == PROCESSES);
+    close(until[0]);
+    close(until[1]);
+    for (int status; wait(&status) > 0;)
+        must(status == 0);
+}
+
+/* Every size up to the limit, twice: what was freed can be had again, at most a tenth less. */
+static void fill_and_free(void)
+{
+    static const size_t sizes[] = {100, 1000, 30000, 130000, 3 * MIB};
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(*sizes); i++) {
+        struct block *list = NULL;
+        size_t first = fill(&list, sizes[i], SIZE_MAX);
+        free_all(&list);
+        size_t second = fill(&list, sizes[i], SIZE_MAX);
+        must(!malloc(1024 * MIB) && errno == ENOMEM);
+        free_all(&list);
+        printf("# blocks of %zu: %zu MiB, and again %zu\n", sizes[i], first / MIB, second / MIB);
+        fflush(stdout);
+        must(first > 0 && second >= first - first / 10);
+    }
+}
+
+/* Nothing of what is free, large or small, is withheld from the rest of the program for good. */
+static void given_back(void)
+{
+    struct block *list = NULL;
+    size_t most = memory_info("CommitLimit:") * KIB - memory_info("Committed_AS:") * KIB;
+    for (int round = 0; round < 3; round++) {
+        fill(&list, round == 1 ? 2 * MIB : 500, most / 2);
+        free_all(&list);
+        malloc_trim(0);
+        void *map = mmap(NULL, most * 3 / 4, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        must(map != MAP_FAILED && !munmap(map, most * 3 / 4));
+    }
+}
+
+static void *filler(void *seed)
+{
+    uint32_t state = (uint32_t)(uintptr_t)seed;
+    for (int round = 0; round < 5; round++) {
+        struct block *list = NULL;
+        fill(&list, sizeof(struct block) + 1 + (random_next(&state) % 8 ? random_next(&state) % 20000 : 300000),
+             20 * MIB);
+        free_all(&list);
+    }
+    return NULL;
+}
+
+static void *nothing(void *p)
+{
+    return p;
+}
+
+static void threads_fill(void)
+{
+    enum { THREADS = 8 };
+    pthread_t threads[THREADS], one;
+    pthread_attr_t attr;
+    must(!pthread_attr_init(&attr) && !pthread_attr_setstacksize(&attr, 256 * KIB));
+    for (uintptr_t i = 0; i < THREADS; i++)
+        must(!pthread_create(&threads[i], &attr, filler, (void *)(i + 1)));
+    for (int i = 0; i < THREADS; i++)
+        must(!pthread_join(threads[i], NULL));
+    must(!pthread_create(&one, NULL, nothing, NULL) && !pthread_join(one, NULL)); /* 8 MiB of stack */
+}
+
+/* A child would be promised as much again. Whether there is one or not, the parent goes on. */
+static void forks(void)
+{
+    size_t most = memory_info("CommitLimit:") * KIB - memory_info("Committed_AS:") * KIB;
+    static const struct {
+        const char *name;
+        size_t tenths;
+        bool works;
+    } sizes[] = {{"a third", 3, true}, {"more than half", 7, false}};
+    for (size_t i = 0; i < 2; i++) {
+        struct block *list = NULL;
+        fill(&list, 2000, most * sizes[i].tenths / 10);
+        errno = 0;
+        pid_t pid = fork();
+        if (!pid) {
+            struct block *more = NULL;
+            fill(&more, 2000, MIB);
+            free_all(&more);
+            free_all(&list);
+            _exit(0);
+        }
+        printf("# fork with %s of the memory: %s\n", sizes[i].name, pid > 0 ? "works" : strerror(errno));
+        fflush(stdout);
+        int status = 0;
+        must(sizes[i].works ? pid > 0 : pid > 0 || errno == ENOMEM);
+        must(pid < 0 || (waitpid(pid, &status, 0) == pid && status == 0));
+        free_all(&list);
+        must(fill(&list, 100, MIB) >= MIB);
+        free_all(&list);
+        malloc_trim(0);
+    }
+}
+
+static void huge_realloc(void)
+{
+    size_t most = memory_info("CommitLimit:") * KIB - memory_info("Committed_AS:") * KIB, size = MIB;
+    char *p = malloc(size), *more;
+    memset(p, 5, size);
+    for (; (more = realloc(p, size + 3 * MIB)); p = more) {
+        memset(more + size, 5, 3 * MIB);
+        size += 3 * MIB;
+    }
+    printf("# a block grows to %zu of %zu MiB\n", size / MIB, most / MIB);
+    fflush(stdout);
+    must(errno == ENOMEM && size >= most / 2);
+    for (size_t i = 0; i < size; i += 4096)
+        must(p[i] == 5);
+    must((p = realloc(p, MIB)) && p[MIB - 1] == 5);
+    void *other = malloc(most / 2);
+    must(other);
+    free(other);
+    must((p = realloc(p, most / 4 * 3)));
+    free(p);
+}
+
+/* ---- few mappings ---- */
+
+static _Atomic bool all_there;
+
+static void *sleeper(void *unused)
+{
+    struct block *list = NULL;
+    fill(&list, 700, 20 * KIB);
+    while (!all_there)
+        usleep(10000);
+    fill(&list, 70000, 100 * KIB);
+    free_all(&list);
+    return unused;
+}
+
+static void many_threads(void)
+{
+    enum { MOST = 600 };
+    static pthread_t threads[MOST];
+    pthread_attr_t attr;
+    int n = 0;
+    must(!pthread_attr_init(&attr) && !pthread_attr_setstacksize(&attr, 64 * KIB));
+    while (n < MOST && !pthread_create(&threads[n], &attr, sleeper, NULL))
+        n++;
+    struct block *list = NULL;
+    size_t got = fill(&list, 1000, 8 * MIB);
+    printf("# %d threads, then %zu KiB\n", n, got / KIB);
+    fflush(stdout);
+    all_there = true;
+    for (int i = 0; i < n; i++)
+        must(!pthread_join(threads[i], NULL));
+    free_all(&list);
+    must(n >= 400); /* two mappings each */
+    must(fill(&list, 1000, 8 * MIB) >= 8 * MIB);
+    free_all(&list);
+}
+
+/* Mappings that cannot be joined, until the system refuses one; `spare` of them go again. */
+static void use_up_mappings(int spare)
+{
+    enum { MOST = 100000 };
+    static void *maps[MOST];
+    int n = 0;
+    while (n < MOST && (maps[n] = mmap(NULL, 4096, n % 2 ? PROT_READ : PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
+                                       0)) != MAP_FAILED)
+        n++;
+    must(n < 2000);
+    while (spare-- > 0)
+        munmap(maps[--n], 4096);
+}
+
+/* Blocks of all sizes come and go in random order. Returns how many were refused. */
+static unsigned long turnover(uint32_t seed, unsigned rounds, size_t blocks, size_t large)
+{
+    struct block **list = calloc(blocks, sizeof(*list));
+    unsigned long refused = 0;
+    for (size_t i = 0; list && i < rounds * blocks; i++) {
+        struct block **at = &list[random_next(&seed) % blocks];
+        size_t size = random_next(&seed) % 64 ? 20 + random_next(&seed) % 2000 : 20 + random_next(&seed) % large;
+        if (*at)
+            must(marked(*at));
+        free(*at);
+        *at = malloc(size);
+        refused += !*at;
+        if (*at) {
+            **at = (struct block){.size = size};
+            mark(*at);
+        }
+    }
+    for (size_t i = 0; list && i < blocks; i++)
+        free(list[i]);
+    free(list);
+    return refused;
+}
+
+static void *turner(void *seed)
+{
+    return (void *)turnover((uint32_t)(uintptr_t)seed, 4, 4000, 500000);
+}
+
+static void turn_in_threads(const char *where)
+{
+    enum { THREADS = 4 };
+    pthread_t threads[THREADS];
+    unsigned long refused = 0;
+    void *one;
+    int n = 0;
+    for (uintptr_t i = 0; i < THREADS; i++)
+        n += !pthread_create(&threads[n], NULL, turner, (void *)(i + 1));
+    while (n--) {
+        must(!pthread_join(threads[n], &one));
+        refused += (unsigned long)one;
+    }
+    refused += turnover(77, 4, 4000, 500000);
+    malloc_trim(0);
+    refused += turnover(78, 4, 4000, 500000);
+    printf("# %s: %lu of 96000 refused\n", where, refused);
+    fflush(stdout);
+}
+
+static void few_mappings_left(void)
+{
+    use_up_mappings(40);
+    turn_in_threads("40 mappings left");
+}
+
+static void no_mapping_left(void)
+{
+    struct block *list = NULL;
+    fill(&list, 1000, 8 * MIB);
+    free_all(&list);
+    use_up_mappings(0);
+    turn_in_threads("none left");
+}
+
+/* Mapped blocks in thousands. Those that touch are one mapping, so that each second one freed makes more of them. */
+static void mapped_blocks(void)
+{
+    enum { COUNT = 3000, SIZE = 100 * KIB };
+    static struct block *blocks[COUNT];
+    must(mallopt(M_MMAP_THRESHOLD, 64 * KIB) == 1);
+    for (int round = 0; round < 3; round++) {
+        unsigned refused = 0;
+        for (size_t i = 0; i < COUNT; i++)
+            if ((blocks[i] = malloc(SIZE + i % 3 * 4096)))
+                *blocks[i] = (struct block){NULL, SIZE + i % 3 * 4096};
+        for (size_t step = 2; step; step--)
+            for (size_t i = 0; i < COUNT; i += step) {
+                must(!blocks[i] || blocks[i]->size == SIZE + i % 3 * 4096);
+                free(blocks[i]);
+                blocks[i] = step == 2 ? malloc(SIZE) : NULL;
+                refused += step == 2 && !blocks[i];
+                if (blocks[i])
+                    *blocks[i] = (struct block){NULL, SIZE + i % 3 * 4096};
+                if (step == 2 && i % 4 == 0 && i + 1 < COUNT) {
+                    free(blocks[i + 1]);
+                    blocks[i + 1] = NULL;
+                }
+            }
+        printf("# round %d: %u of %d refused\n", round, refused, COUNT / 2);
+        fflush(stdout);
+        must(refused == 0);
+    }
+}
+
+static void large_blocks(void)
+{
+    enum { COUNT = 60 };
+    struct block *blocks[COUNT] = {0};
+    uint32_t state = 5;
+    use_up_mappings(40);
+    for (int i = 0; i < 3000; i++) {
+        size_t at = random_next(&state) % COUNT, size = MIB / 2 + random_next(&state) % (4 * MIB);
+        must(!blocks[at] || marked(blocks[at]));
+        if (random_next(&state) % 4) {
+            free(blocks[at]);
+            blocks[at] = malloc(size);
+        } else {
+            struct block *moved = realloc(blocks[at], size);
+            must(moved);
+            blocks[at] = moved;
+        }
+        must(blocks[at]);
+        *blocks[at] = (struct block){NULL, size};
+        mark(blocks[at]);
+        if (i % 500 == 0)
+            malloc_trim(0);
+    }
+    for (int i = 0; i < COUNT; i++)
+        free(blocks[i]);
+}
+
+/*
+ * The system refuses to move a block that is two mappings (Linux before 6.17), and by then has unmapped the target;
+ * what the program advises for a part of the block makes two of it.
+ */
+static void moved_block(void)
+{
+    enum { SIZE = 8 * MIB };
+    char *p = malloc(SIZE), *middle = (char *)((uintptr_t)(p + SIZE / 2) & ~4095ul);
+    must(p && malloc(SIZE)); /* no room to grow in place */
+    memset(p, 5, SIZE);
+    must(!madvise(middle, MIB, MADV_DONTFORK));
+    must((p = realloc(p, 3ul * SIZE)));
+    for (size_t i = 0; i < SIZE; i++)
+        must(p[i] == 5);
+    memset(p, 6, 3ul * SIZE);
+}
+
+/* ---- a group with little memory ---- */
+
+enum { LIVE = 10 * MIB };
+
+/* 10 MiB stay live; three times as much goes through. All is written. */
+static void *live_in_turnover(void *seed)
+{
+    enum { MOST = 16000 };
+    uint32_t state = (uint32_t)(uintptr_t)seed;
+    struct block **blocks = calloc(MOST, sizeof(*blocks));
+    size_t live = 0, through = 0;
+    must(blocks);
+    while (through < 4 * LIVE) {
+        struct block **at = &blocks[random_next(&state) % MOST];
+        size_t size =
+            random_next(&state) % 500 ? 64 + random_next(&state) % 1200 : 10000 + random_next(&state) % 50000;
+        if (*at) {
+            must(marked(*at));
+            live -= (*at)->size;
+            free(*at);
+            *at = NULL;
+        }
+        if (live + size > LIVE)
+            continue;
+        must(*at = malloc(size));
+        memset(*at, 1, size);
+        **at = (struct block){.size = size};
+        mark(*at);
+        live += size;
+        through += size;
+    }
+    for (size_t i = 0; i < MOST; i++)
+        free(blocks[i]);
+    free(blocks);
+    return NULL;
+}
+
+static void live_40(void)
+{
+    pthread_t threads[4];
+    for (uintptr_t i = 0; i < 4; i++)
+        must(!pthread_create(&threads[i], NULL, live_in_turnover, (void *)(i + 1)));
+    for (int i = 0; i < 4; i++)
+        must(!pthread_join(threads[i], NULL));
+}
+
+struct burst {
+    size_t size, bytes;
+};
+
+static void *burst(void *argument)
+{
+    const struct burst *b = argument;
+    struct block *list = NULL;
+    for (size_t bytes = 0; bytes < b->bytes; bytes += b->size) {
+        must(add_block(&list, b->size));
+        memset(list + 1, 1, b->size - sizeof(*list));
+        mark(list);
+    }
+    free_all(&list);
+    return NULL;
+}
+
+static const size_t burst_sizes[] = {120, 1500, MIB, 400, 100000, 56, 5000};
+
+static void bursts(void)
+{
+    for (int round = 0; round < 2; round++)
+        for (size_t i = 0; i < sizeof(burst_sizes) / sizeof(*burst_sizes); i++)
+            burst(&(struct burst){burst_sizes[i], 48 * MIB});
+}
+
+/* The same, by four threads at a time that end. */
+static void bursts_of_threads(void)
+{
+    for (int round = 0; round < 2; round++)
+        for (size_t i = 0; i < sizeof(burst_sizes) / sizeof(*burst_sizes); i++) {
+            pthread_t threads[4];
+            struct burst b = {burst_sizes[i], 11 * MIB};
+            for (int t = 0; t < 4; t++)
+                must(!pthread_create(&threads[t], NULL, burst, &b));
+            for (int t = 0; t < 4; t++)
+                must(!pthread_join(threads[t], NULL));
+        }
+}
+
+/* ---- nowhere to write records ---- */
+
+static void some_work(void)
+{
+    struct block *list = NULL;
+    for (size_t size = 20; size < 200000; size += size / 8)
+        must(fill(&list, size, 10 * size) >= 10 * size);
+    free_all(&list);
+}
+
+static bool pin(int cpu)
+{
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    CPU_SET(cpu, &set);
+    return sched_setaffinity(0, sizeof(set), &set) == 0;
+}
+
+/* The file system fills up behind the record's back; then every CPU counts for the first time, and a child starts. */
+static void fills_up(void)
+{
+    static char zero[65536];
+    free(malloc(1));
+    int fd = open(FILE_FILLED, O_WRONLY | O_CREAT, 0600);
+    must(fd >= 0);
+    while (write(fd, zero, sizeof(zero)) > 0) {
+    }
+    while (write(fd, zero, 1024) > 0) {
+    }
+    must(errno == ENOSPC);
+    for (int cpu = 0; cpu < sysconf(_SC_NPROCESSORS_ONLN); cpu++) {
+        must(pin(cpu));
+        some_work();
+    }
+    unlink(FILE_FILLED);
+}
+
+static const struct test_case cases[] = {
+    {"many-processes", many_processes},
+    {"fill-and-free", fill_and_free},
+    {"given-back", given_back},
+    {"threads-fill", threads_fill},
+    {"forks", forks},
+    {"huge-realloc", huge_realloc},
+    {"many-threads", many_threads},
+    {"few-mappings-left", few_mappings_left},
+    {"no-mapping-left", no_mapping_left},
+    {"mapped-blocks", mapped_blocks},
+    {"large-blocks", large_blocks},
+    {"moved-block", moved_block},
+    {"live-40", live_40},
+    {"bursts", bursts},
+    {"bursts-of-threads", bursts_of_threads},
+    {"some-work", some_work},
+    {"fills-up", fills_up},
+};
+
+int main(int argc, char **argv)
+{
+    if (argc > 1 && !strcmp(argv[1], "--one-of-many"))
+        return one_of_many();
+    return run_cases(argc, argv, cases, sizeof(cases) / sizeof(*cases));
+}
