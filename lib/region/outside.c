@@ -75,6 +75,24 @@ void *outside_alloc(size_t size, size_t align)
     return NULL;
 }
 
+/*
+ * To a mapping that is in the table before the pages are there, so that they cannot be lost. mremap() may have unmapped
+ * it before it refuses, and somebody else may be there by then: only what we can map again is unmapped, and what is
+ * still mapped is left, untouched, for ever.
+ */
+static void *move_to_new(void *p, size_t old, size_t size)
+{
+    void *to = outside_alloc(size, 1);
+    if (!to || vm_resize(p, old, size, to))
+        return to;
+    if (vm_extend(to, size) == VM_EXTENDED)
+        unmap(to, size);
+    struct outside *entry = take(to);
+    if (entry)
+        give_up(entry);
+    return NULL;
+}
+
 void *outside_resize(void *p, size_t size)
 {
     struct outside *entry = take(p);
@@ -82,25 +100,18 @@ void *outside_resize(void *p, size_t size)
     if (!entry)
         return NULL;
     size_t old = atomic_load(&entry->size);
-    void *place = vm_resize(p, old, size, NULL) ? p : vm_map(size, 1);
-    if (place && place != p && !add((uintptr_t)place, size)) {
-        unmap(place, size);
-        place = NULL;
-    }
-    if (place && place != p && vm_resize(p, old, size, place)) {
+    bool stays = vm_resize(p, old, size, NULL);
+    void *to = stays ? p : move_to_new(p, old, size);
+    if (to && !stays) {
         give_up(entry);
-        return place;
+        return to;
     }
-    if (place && place != p) {
-        outside_free(place);
-        place = NULL;
-    }
-    if (place)
+    if (stays) {
         atomic_fetch_add(&bytes, size - old);
-    if (place)
         atomic_store(&entry->size, size);
+    }
     atomic_store(&entry->start, (uintptr_t)p);
-    return place;
+    return to;
 }
 
 size_t outside_size(const void *p)
