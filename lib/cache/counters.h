@@ -71,7 +71,11 @@ static inline void count(unsigned slot, unsigned number, enum slot_counter which
         return;
     }
     struct counter_place place = counter_place(number, which);
-    uint32_t here = rseq_add(counters_area, place.first, place.stride, n);
+    uint32_t here, open;
+    do { /* the thread may have come to a slot whose counters are not writable yet */
+        open = atomic_load_explicit(&space.slots_open, memory_order_relaxed);
+        here = rseq_add(counters_area, place.first, place.stride, n, open);
+    } while (unlikely(here >= open) && space_open_slots(here + 1));
     if (unlikely(here >= read_once(slot_top)))
         slot_raise_top(here);
 }

@@ -29,9 +29,11 @@ void limit_apply(size_t bytes)
 void limit_look(void)
 {
     static _Atomic bool looked;
+    if (sheaf_config.helper == HELPER_OFF)
+        return;
     if (atomic_load_explicit(&looked, memory_order_relaxed) || atomic_exchange(&looked, true))
         return;
-    size_t limit = at_most(cgroup_limit(), vm_limit());
+    size_t limit = at_most(cgroup_limit(), space.limit);
     if (limit < vm_machine_memory())
         limit_apply(limit);
 }

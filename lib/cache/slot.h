@@ -141,15 +141,16 @@ bool slot_exchange(unsigned slot, uintptr_t id, uint64_t top, const struct sheaf
 bool slot_shut(unsigned slot);
 void slot_open(unsigned slot);
 
-static inline bool slot_commit(unsigned slot)
-{
-    (void)slot;
-    return true;
-}
+/* Whether the slot's words are writable; those that are not hold nothing. */
 static inline bool slot_writable(unsigned slot)
 {
-    (void)slot;
-    return true;
+    return slot < atomic_load_explicit(&space.slots_open, memory_order_relaxed);
+}
+
+/* Make them writable, and the slot's counters. False: the system refused. */
+static inline bool slot_commit(unsigned slot)
+{
+    return likely(slot_writable(slot)) || space_open_slots(slot + 1);
 }
 
 static inline struct slot_head *slot_head(unsigned slot)

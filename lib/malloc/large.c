@@ -14,7 +14,7 @@
 #include <string.h>
 
 #define REMAP_UNITS 16           /* from 1 MiB up, moving pages is cheaper than copying them */
-#define ZERO_MOST   (32ul << 20) /* beyond, fresh pages are better than zeroed ones: little of them may be used */
+#define ZERO_MOST   (128ul << 20) /* beyond, fresh pages are better than zeroed ones: little of them may be used */
 
 size_t large_threshold = SIZE_MAX;
 
@@ -296,6 +296,10 @@ static const char *misuse_of(const void *p, const char **what)
     const struct unit *run = unit_at(head);
     bool within = run->length > unit - head;
     *what = within ? "large block" : "not from this allocator";
+    if (!within && unit < region_end() && region_has(unit)) { /* unmapped at an arena's end */
+        *what = unit_at(unit)->slab ? "memory of a slab that went back" : "memory that went back";
+        return NULL;
+    }
     if (within && run->kind == UNIT_LARGE)
         return "interior pointer";
     if (within && (run->kind == UNIT_FREE || run->kind == UNIT_CLOSED || run->kind == UNIT_BUSY)) {

@@ -119,9 +119,10 @@ static inline bool rseq_exchange(const struct rseq_area *area, uint32_t slot, ui
     (void)area, (void)slot, (void)word, (void)old, (void)from, (void)to, (void)n;
     return false;
 }
-static inline uint32_t rseq_add(const struct rseq_area *area, uintptr_t first, intptr_t stride, uint64_t n)
+static inline uint32_t rseq_add(const struct rseq_area *area, uintptr_t first, intptr_t stride, uint64_t n,
+                                     uint32_t open)
 {
-    (void)area, (void)first, (void)stride, (void)n;
+    (void)area, (void)first, (void)stride, (void)n, (void)open;
     return 0;
 }
 static inline uint32_t rseq_slot(const struct rseq_area *area)

@@ -124,11 +124,15 @@ static always_inline bool rseq_push_unit(uintptr_t base, intptr_t at, void *obje
     return rseq_push(base, ((const uint16_t *)base)[at], object);
 }
 
-/* Add to the slot's word: `first` is where slot 0 has it, and each further slot `stride` bytes on; which slot it was. */
-static always_inline uint32_t rseq_add(const struct rseq_area *area, uintptr_t first, intptr_t stride, uint64_t n)
+/* Add to the slot's word: `first` is where slot 0 has it, and each further slot `stride` bytes on; which slot
+ * it was. At or above `open` nothing is added. */
+static always_inline uint32_t rseq_add(const struct rseq_area *area, uintptr_t first, intptr_t stride, uint64_t n,
+                                     uint32_t open)
 {
     uintptr_t t, w, u, at;
     __asm__ volatile(RSEQ_DESCRIPTOR RSEQ_ENTER "ldr %w[at], [%[tp], %[slot]]\n\t"
+                                                "cmp %w[at], %w[open]\n\t"
+                                                "b.hs 2f\n\t"
                                                 "madd %[t], %[at], %[stride], %[first]\n\t"
                                                 "ldr %[w], [%[t]]\n\t"
                                                 "add %[w], %[w], %[n]\n\t"
@@ -136,7 +140,7 @@ static always_inline uint32_t rseq_add(const struct rseq_area *area, uintptr_t f
                                                 "2:\n" RSEQ_ABORT
                      : [t] "=&r"(t), [w] "=&r"(w), [u] "=&r"(u), [at] "=&r"(at)
                      : [tp] "r"(__builtin_thread_pointer()), [cs] "r"(area->cs), [slot] "r"(area->slot),
-                       [first] "r"(first), [stride] "r"(stride), [n] "r"(n)
+                       [first] "r"(first), [stride] "r"(stride), [open] "r"(open), [n] "r"(n)
                      : "memory", "cc");
     return (uint32_t)at;
 }

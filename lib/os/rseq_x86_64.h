@@ -134,18 +134,22 @@ RSEQ_POP(rseq_pop_lifo_near, RSEQ_SLOT_ANY RSEQ_WORD_NEAR, RSEQ_POP_LIFO)
 RSEQ_PUSH(rseq_push, RSEQ_SLOT_ANY RSEQ_WORD)
 RSEQ_PUSH(rseq_push_unit, RSEQ_SLOT_CID RSEQ_WORD_IN(""))
 
-/* Add to the slot's word: `first` is where slot 0 has it, and each further slot `stride` bytes on; which slot it was. */
-static always_inline uint32_t rseq_add(const struct rseq_area *area, uintptr_t first, intptr_t stride, uint64_t n)
+/* Add to the slot's word: `first` is where slot 0 has it, and each further slot `stride` bytes on; which slot
+ * it was. At or above `open` nothing is added. */
+static always_inline uint32_t rseq_add(const struct rseq_area *area, uintptr_t first, intptr_t stride, uint64_t n,
+                                     uint32_t open)
 {
     uintptr_t t, at;
     __asm__ volatile(RSEQ_DESCRIPTOR RSEQ_ENTER "movl %%fs:(%[slot]), %k[t]\n\t"
                                                 "movl %k[t], %k[at]\n\t"
+                                                "cmpl %[open], %k[t]\n\t"
+                                                "jae 2f\n\t"
                                                 "imulq %[stride], %[t]\n\t"
                                                 "addq %[first], %[t]\n\t"
                                                 "addq %[n], (%[t])\n"
                                                 "2:\n" RSEQ_ABORT
                      : [t] "=&r"(t), [at] "=&r"(at)
-                     : [cs] "r"(area->cs), [slot] "r"(area->slot), [first] "r"(first), [stride] "r"(stride), [n] "r"(n)
+                     : [cs] "r"(area->cs), [slot] "r"(area->slot), [first] "r"(first), [stride] "r"(stride), [open] "r"(open), [n] "r"(n)
                      : "memory", "cc");
     return (uint32_t)at;
 }

@@ -88,6 +88,11 @@ enum vm_extent vm_extend(void *at, size_t size)
     return extend(at, size, PROT_READ | PROT_WRITE);
 }
 
+enum vm_extent vm_extend_readable(void *at, size_t size)
+{
+    return extend(at, size, PROT_READ);
+}
+
 enum vm_extent vm_extend_staged(void *at, size_t size)
 {
     enum vm_extent done = vm_extend(at, size);
@@ -96,6 +101,14 @@ enum vm_extent vm_extend_staged(void *at, size_t size)
     done = extend(at, size, PROT_READ);
     vm_staged |= done == VM_EXTENDED;
     return done;
+}
+
+bool vm_grants(size_t size)
+{
+    void *at = sys_mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_FLAGS);
+    if (at)
+        vm_unmap(at, size);
+    return at;
 }
 
 size_t vm_limit(void)

@@ -6,10 +6,11 @@
 #include "os/numa.h"
 #include "os/vm.h"
 
-/* Units: memory is mapped in steps of 4 to 64 MiB, an eighth of what the arena has. */
-#define STEP_LEAST 64u
+/* Units: memory is mapped in steps of 1 to 64 MiB, a quarter of what the arena has. */
+#define STEP_LEAST 16u
 #define STEP_MOST  1024u
 #define TRIM_LEAST 64u   /* units that are worth unmapping */
+#define PROBE_FROM 16384u /* units: 1 GiB, whose tables are more than a MiB; they stay where the memory is refused */
 #define HOPS       24    /* over other people's mappings, each twice as far as the last */
 #define HOP_FIRST  1024u /* units: 64 MiB */
 
@@ -137,10 +138,12 @@ void arena_insert(struct arena *arena, uint32_t unit, uint32_t length, uint32_t 
 static bool deal(struct arena *arena, uint64_t units)
 {
     uint64_t chunk = 1ull << space.chunk_shift, share = round_up(used(arena) / 8, chunk);
+    uint64_t left = space.unit_most - dealt;
+    if (units > left)
+        return false;
     units = round_up(units, chunk);
     units = units < share ? share : units;
-    if (dealt + units > space.unit_most)
-        units = space.unit_most - dealt;
+    units = units < left ? units : left;
     if (!units || !space_reach((uint32_t)(dealt + units)) || !space_reach_shadow((uint32_t)(dealt + units)))
         return false;
     for (uint64_t i = dealt >> space.chunk_shift; i << space.chunk_shift < dealt + units; i++)
@@ -171,7 +174,7 @@ static enum vm_extent map_some(struct arena *arena, uint32_t to)
 {
     if (likely(to <= arena->mapped))
         return VM_EXTENDED;
-    uint32_t step = used(arena) / 8;
+    uint32_t step = used(arena) / 4;
     step = step < STEP_LEAST ? STEP_LEAST : step > STEP_MOST ? STEP_MOST : step;
     uint64_t more = round_up((uint64_t)to + step, WINDOW_UNITS);
     enum vm_extent done = map_to(arena, more < arena->end ? (uint32_t)more : arena->end);
@@ -234,6 +237,8 @@ static bool next_stretch(struct arena *arena, uint64_t units, uint32_t hop)
 static bool make_room(struct arena *arena, uint32_t units, uint32_t align)
 {
     uint32_t hop = 0;
+    if (unlikely(units >= PROBE_FROM) && !vm_grants((size_t)units << UNIT_SHIFT))
+        return false;
     for (int tries = 0; tries < HOPS; tries++) {
         uint64_t first = space.region >> UNIT_SHIFT;
         uint32_t below = arena->frontier > arena->start ? free_below(arena, arena->frontier) : 0;
@@ -273,13 +278,15 @@ void arena_trim(struct arena *arena)
 {
     uint32_t end = arena->frontier, length = end > arena->start ? free_below(arena, end) : 0;
     uint32_t from = (uint32_t)round_up(dirty_end(end - length, length), WINDOW_UNITS);
-    if (from + TRIM_LEAST > end || unlikely(guard_on))
+    /* who validates debugged objects reads them without a lock */
+    if (from + TRIM_LEAST > end || unlikely(guard_on) || unlikely(space.shadow.mapped != 0))
         return;
     if (!vm_unmap(unit_address(from), (size_t)(arena->mapped - from) << UNIT_SHIFT))
         return;
     uint32_t run = end - length, stamp = unit_at(run)->stamp;
     arena_unlink(arena, run);
-    huge_unmapped(from, arena->mapped);
+    if (arena->slabs)
+        huge_unmapped(from, arena->mapped);
     write_once(mapped, mapped - (arena->mapped - from));
     arena->mapped = arena->frontier = from;
     if (from > run) {

@@ -16,8 +16,22 @@ static uint32_t hash(uintptr_t start)
     return (uint32_t)((start >> 12) * 0x9e3779b97f4a7c15ull >> 32) & (OUTSIDE_MAX - 1);
 }
 
+/* The table is readable only until it is used; two threads may both open it. */
+static bool ready(void)
+{
+    static _Atomic bool open;
+    if (likely(atomic_load_explicit(&open, memory_order_relaxed)))
+        return true;
+    if (!vm_open(space.outside, OUTSIDE_MAX * sizeof(struct outside)))
+        return false;
+    atomic_store(&open, true);
+    return true;
+}
+
 static bool add(uintptr_t start, size_t size)
 {
+    if (!ready())
+        return false;
     for (uint32_t i = hash(start), n = 0; n < OUTSIDE_MAX / 2; i = (i + 1) & (OUTSIDE_MAX - 1), n++) {
         struct outside *entry = &space.outside[i];
         uintptr_t seen = atomic_load_explicit(&entry->start, memory_order_relaxed);

@@ -25,6 +25,11 @@ uint32_t region_mapped(void)
     return arenas_mapped();
 }
 
+bool region_has(uintptr_t unit)
+{
+    return space.chunks[unit >> space.chunk_shift];
+}
+
 uint32_t region_end(void)
 {
     return arenas_end();

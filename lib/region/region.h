@@ -3,8 +3,8 @@
  * nodes the slabs' arena has a part for each, which prefers that node's memory: bound once as a whole, so that a run
  * never has to be bound anew, and free runs are found by node. Large blocks follow the system's policy.
  *
- * One lock. Nothing is called under it but the table's own code: no system call, except when a staged reservation
- * grows. Memory is given back outside it: the run is taken out first (UNIT_BUSY).
+ * One lock. Nothing is called under it but the table's own code, and what maps memory and unmaps it where it is clean.
+ * Memory is given back outside it: the run is taken out first (UNIT_BUSY).
  */
 #ifndef SHEAF_REGION_REGION_H
 #define SHEAF_REGION_REGION_H
@@ -64,6 +64,9 @@ void region_keep(size_t bytes);
 
 /* Units of address space that are mapped. */
 uint32_t region_mapped(void);
+
+/* Whether a unit below region_end() was ever an arena's. */
+bool region_has(uintptr_t unit);
 
 /* The end of all units that were ever in use, or close to it; only grows. */
 uint32_t region_end(void);

@@ -2,16 +2,16 @@
 #include "region/locks.h"
 #include "region/unit.h"
 #include "region/outside.h"
+#include "os/cpu.h"
 #include "os/rseq.h"
 #include "os/vm.h"
 
 #define REGION_ALIGN    ((size_t)WINDOW_UNITS << UNIT_SHIFT)
 #define REGION_SMALLEST (8ul << 20)
-#define REGION_USUAL                                                                                                 \
-    (8ul << 40) /* 300 times the memory of a machine with 24 GiB; a quarter of what is left of 47 bits */
+#define REGION_USUAL   (8ul << 40) /* 300 times the memory of a machine with 24 GiB */
 #define REGION_LARGEST (32ul << 40)
-#define REGION_START   (8ul << 20) /* mapped at once, or else: */
-#define REGION_LEAST   (2ul << 20)
+#define REGION_START   (2ul << 20) /* mapped at once */
+#define SLOTS_OPEN     4 /* or as many as there are CPUs for us: writable at once */
 #define CHUNK_SHIFT    9u /* 32 MiB */
 #define CHUNKS_LEAST   64 /* in a small region chunks are smaller */
 #define FEW_SLOTS      8
@@ -52,7 +52,7 @@ struct layout {
     size_t slabs, slabs_size, outside, dirty_rest, units_rest, counters_rest, counters_size, ids_near, base, sheaves,
         sheaves_size, counters_low, counters, orders, dirty, chunks, slabs_first, sheaves_first, units, region,
         shadow, total;
-    unsigned slots, chunk_shift;
+    unsigned slots, slots_open, chunk_shift;
     uint32_t unit_most, units_start;
 };
 
@@ -82,6 +82,8 @@ static void lay_out_above(struct layout *l, size_t base)
 static void lay_out(struct layout *l, unsigned slots, size_t region_bytes)
 {
     l->slots = slots;
+    l->slots_open = cpu_allowed_count > SLOTS_OPEN ? cpu_allowed_count : SLOTS_OPEN;
+    l->slots_open = l->slots_open < slots ? l->slots_open : slots;
     l->unit_most = (uint32_t)(region_bytes >> UNIT_SHIFT);
     for (l->chunk_shift = CHUNK_SHIFT;
          WINDOW_UNITS >> l->chunk_shift == 0 && l->unit_most >> l->chunk_shift < CHUNKS_LEAST;)
@@ -135,18 +137,35 @@ static bool map_part(char *from, const char *to, bool staged)
     return true;
 }
 
-/* What is used at once; where little memory is to be had, less of the region. */
+static bool map_readable(char *from, const char *to)
+{
+    if (to == from)
+        return true;
+    if (vm_extend_readable(from, (size_t)(to - from)) != VM_EXTENDED)
+        return false;
+    vm_advise_huge(from, (size_t)(to - from), false);
+    return true;
+}
+
+/*
+ * What is used at once. Where overcommit is off the system counts what is writable as if it were used. So the words and
+ * counters of slots that will hardly be used, and the table of blocks outside, are readable until they are.
+ */
 static bool map_start(char *plan, struct layout *l)
 {
-    char *ids = plan + l->base - l->ids_near, *slots_end = plan + l->base + ((size_t)l->slots << SLOT_SHIFT);
-    if (!map_part(ids, slots_end, false))
-        return false;
-    for (size_t start = REGION_START; start >= REGION_LEAST; start /= 4) {
-        l->units_start = (uint32_t)(start >> UNIT_SHIFT);
-        if (l->units_start <= l->unit_most && map_part(plan + l->counters_low, plan + l->region + start, false))
+    char *ids = plan + l->base - l->ids_near, *slots = plan + l->base;
+    char *slots_open = slots + ((size_t)l->slots_open << SLOT_SHIFT);
+    char *slots_end = slots + ((size_t)l->slots << SLOT_SHIFT);
+    char *counters = plan + l->counters_low, *counters_open = plan + l->counters - l->slots_open * COUNTER_BLOCK;
+    char *outside = plan + l->outside, *region = plan + l->region, *end = region + REGION_START;
+    l->units_start = REGION_START >> UNIT_SHIFT;
+    if (map_part(ids, slots_open, false)) {
+        if (map_readable(slots_open, slots_end) && map_readable(counters, counters_open) &&
+            map_part(counters_open, outside, false) && map_readable(outside, region) && map_part(region, end, false))
             return true;
+        vm_unmap(ids, (size_t)(slots_end - ids));
+        vm_unmap(counters, (size_t)(end - counters));
     }
-    vm_unmap(ids, (size_t)(slots_end - ids));
     return false;
 }
 
@@ -158,6 +177,7 @@ static struct space_table table(char *start, size_t most)
 static void set_up(char *plan, const struct layout *l)
 {
     space.slots = l->slots;
+    space.slots_open = l->slots_open;
     space.sheaves = table(plan + l->sheaves, l->sheaves_size);
     space.sheaves_first = plan + l->sheaves_first;
     bool near = l->sheaves_first + SHEAVES_FIRST - l->base <= UINT32_MAX; /* not with thousands of slots */
@@ -209,8 +229,8 @@ static bool try_size(unsigned slots, size_t region_bytes)
 /* With little to have, most of it must not go to slots; the caller sees that there are fewer than CPU numbers. */
 static unsigned affordable_slots(unsigned slots)
 {
-    size_t limit = vm_limit(), each = (1ul << SLOT_SHIFT) + COUNTER_BLOCK;
-    return slots > FEW_SLOTS && slots * each > limit / SLOTS_SHARE ? FEW_SLOTS : slots;
+    size_t each = (1ul << SLOT_SHIFT) + COUNTER_BLOCK;
+    return slots > FEW_SLOTS && slots * each > space.limit / SLOTS_SHARE ? FEW_SLOTS : slots;
 }
 
 bool space_init(unsigned slots, size_t region_bytes)
@@ -220,6 +240,7 @@ bool space_init(unsigned slots, size_t region_bytes)
         for (want = REGION_USUAL; want < 4 * vm_machine_memory() && want < REGION_LARGEST;)
             want *= 2;
     want = want < REGION_SMALLEST ? REGION_SMALLEST : round_up(want, REGION_ALIGN);
+    space.limit = vm_limit();
     slots = affordable_slots(slots);
     for (; want >= REGION_SMALLEST; want = round_up(want / 2, REGION_ALIGN))
         if (try_size(slots, want) || (slots > FEW_SLOTS && try_size(FEW_SLOTS, want)))
@@ -252,6 +273,21 @@ bool space_grow(struct space_table *table, size_t to)
     bool grown = grow_locked(table, to);
     lock_release(lock_of(LOCK_REGION));
     return grown;
+}
+
+/* All up to there, so that one number tells which are open. Two threads may do the same twice: that changes nothing. */
+bool space_open_slots(unsigned slots)
+{
+    unsigned open = atomic_load_explicit(&space.slots_open, memory_order_acquire);
+    if (slots <= open)
+        return true;
+    size_t more = slots - open;
+    if (slots > space.slots || !vm_open((char *)space.base + ((size_t)open << SLOT_SHIFT), more << SLOT_SHIFT) ||
+        !vm_open(space.counters - slots * COUNTER_BLOCK, more * COUNTER_BLOCK))
+        return false;
+    while (open < slots && !atomic_compare_exchange_weak(&space.slots_open, &open, slots)) {
+    }
+    return true;
 }
 
 void space_tell_lowest(uintptr_t *word)

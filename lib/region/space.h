@@ -89,6 +89,8 @@ struct space {
     uint32_t units_start; /* units of memory mapped at the start of the region */
     size_t page_size;
     uintptr_t *lowest; /* see space_tell_lowest() */
+    size_t limit;      /* RLIMIT_AS at the start, SIZE_MAX for none */
+    _Atomic unsigned slots_open; /* so many slots, from the first, have writable words and counters; only grows */
 };
 
 extern hidden struct space space;
@@ -105,6 +107,9 @@ bool space_init(unsigned slots, size_t region_bytes);
  * somebody else's. Takes the region's lock when it has to grow; below a signal handler over its holder that fails.
  */
 bool space_grow(struct space_table *table, size_t to);
+
+/* Let the words and counters of the first `slots` slots be writable. False: the system refused. */
+bool space_open_slots(unsigned slots);
 
 /* Let there be at least `units` units, and what belongs to them but their memory. The region's lock is held. */
 bool space_reach(uint32_t units);

@@ -161,11 +161,13 @@ TEST_CASE("a burst of small blocks leaves little", "[keep]")
 TEST_CASE("memory goes back in whole windows of 2 MiB while there are any", "[keep]")
 {
     probe_forget();
+    probe_cheap_windows();
     auto blocks = burst(100 * mib, 8000);
     uint64_t before = probe_purged_bytes();
+    unsigned broken = probe_broken_windows();
     give(blocks);
     CHECK(probe_purged_bytes() - before > 80 * mib);
-    CHECK((probe_purged_bytes() - before) % (2 * mib) == 0);
+    CHECK(probe_broken_windows() - broken <= 4); // some at the end, where free memory is scattered
 }
 
 TEST_CASE("a burst over live memory leaves a share of it", "[keep]")

@@ -10,6 +10,7 @@
 #include "malloc/large.h"
 #include "malloc/malloc.h"
 #include "os/cgroup.h"
+#include "region/huge.h"
 #include "region/state.h"
 
 #include <link.h>
@@ -63,6 +64,24 @@ size_t probe_cgroup_limit(void)
 void probe_cgroup_root(const char *root)
 {
     cgroup_root = root;
+}
+
+unsigned probe_broken_windows(void)
+{
+    unsigned n = 0;
+    for (uint32_t window = 0; window < region_end(); window += WINDOW_UNITS)
+        n += unit_at(window)->window == WINDOW_AGAINST;
+    return n;
+}
+
+static uint64_t no_time(void)
+{
+    return 0;
+}
+
+void probe_cheap_windows(void)
+{
+    huge_clock = no_time;
 }
 
 int probe_mode(void)

@@ -103,6 +103,10 @@ unsigned probe_slabs(const struct kmem_cache *cache);
 void probe_decay_sparse(bool long_enough);
 uint64_t probe_hole_bytes(void);
 
+/* Windows of huge pages that were given back in part; and from now on none of them is found dear. */
+unsigned probe_broken_windows(void);
+void probe_cheap_windows(void);
+
 /* Memory nodes: the index of an object's, a counter or gauge over all siblings of a cache, objects in outbound
  * sheaves, and a step of decay. */
 enum probe_node_counter { PROBE_REMOTE_FREE, PROBE_OUTBOUND_BARN, PROBE_OUTBOUND_FLUSH, PROBE_ALLOC_NODE };
