@@ -7,8 +7,8 @@
 #include <stdint.h>
 
 /*
- * Look, once; not where the helper thread is switched off, which is for sandboxes that kill at a system call they do not
- * know. Called in slow paths, without a lock, when the heap has grown to so many units: a small program never
+ * Look, once; not where the helper thread is switched off, which is for sandboxes that kill at a system call they do
+ * not know. Called in slow paths, without a lock, when the heap has grown to so many units: a small program never
  * asks, nor touches the code.
  */
 #define LIMIT_LOOK_FROM 256u /* 16 MiB */

@@ -93,8 +93,7 @@ void sparse_holes(struct kmem_cache *cache, bool at_once)
     else if (at_once) {
         slab_shrink(&cache->slab);
         slab_holes(&cache->slab);
-    }
-    else if (!cache->sparse_since)
+    } else if (!cache->sparse_since)
         cache->sparse_since = now;
     else if (now - cache->sparse_since >= sheaf_config.decay_ms / HOLES_AGE)
         slab_holes(&cache->slab);
@@ -162,8 +161,8 @@ static void give_excess(uint64_t excess)
 }
 
 /*
- * Whether slabs fell to half of what they were, and then each time by a quarter: a burst ends, and its last frees
- * may be the program's last calls. Racy: two threads may both find it, or one of two falls be overlooked.
+ * Whether slabs fell to a quarter of what they were, and then each time by a quarter: a burst ends, and its last
+ * frees may be the program's last calls. Racy: two threads may both find it, or one of two falls be overlooked.
  */
 #define FALL_LEAST 64u /* units: 4 MiB */
 static bool fell(void)
@@ -172,8 +171,8 @@ static bool fell(void)
     uint32_t units = (uint32_t)read_once(region_stats.slab_units);
     uint32_t below = atomic_load_explicit(&mark, memory_order_relaxed);
     bool falls = units < below && units >= FALL_LEAST;
-    if (falls || units / 2 > below)
-        atomic_store_explicit(&mark, falls ? units - units / 4 : units / 2, memory_order_relaxed);
+    if (falls || units / 4 > below)
+        atomic_store_explicit(&mark, falls ? units - units / 4 : units / 4, memory_order_relaxed);
     return falls;
 }
 

@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define REMAP_UNITS 16           /* from 1 MiB up, moving pages is cheaper than copying them */
+#define REMAP_UNITS 16            /* from 1 MiB up, moving pages is cheaper than copying them */
 #define ZERO_MOST   (128ul << 20) /* beyond, fresh pages are better than zeroed ones: little of them may be used */
 
 size_t large_threshold = SIZE_MAX;

@@ -120,7 +120,7 @@ static inline bool rseq_exchange(const struct rseq_area *area, uint32_t slot, ui
     return false;
 }
 static inline uint32_t rseq_add(const struct rseq_area *area, uintptr_t first, intptr_t stride, uint64_t n,
-                                     uint32_t open)
+                                uint32_t open)
 {
     (void)area, (void)first, (void)stride, (void)n, (void)open;
     return 0;

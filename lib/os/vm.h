@@ -28,7 +28,8 @@ enum vm_extent vm_extend(void *at, size_t size);
  */
 enum vm_extent vm_extend_staged(void *at, size_t size);
 
-/* The same, but readable only, until vm_open() makes a part of it writable: with overcommit off it counts from then on. */
+/* The same, but readable only, until vm_open() makes a part of it writable: with overcommit off it counts from then
+ * on. */
 enum vm_extent vm_extend_readable(void *at, size_t size);
 
 /* Whether so much more could be mapped somewhere at this moment. */

@@ -135,7 +135,8 @@ static bool find_surplus(const struct give_back *what, uint64_t wanted, uint32_t
             return true;
     }
     *leaving = part_of(what, oldest, wanted);
-    return warm_of(ARENA_SLAB) - region.leaving[ARENA_SLAB] > what->limit + (what->limit / 4 > WINDOW ? what->limit / 4 : WINDOW);
+    return warm_of(ARENA_SLAB) - region.leaving[ARENA_SLAB] >
+           what->limit + (what->limit / 4 > WINDOW ? what->limit / 4 : WINDOW);
 }
 
 /* What goes back next; false: nothing. The lock is held. */

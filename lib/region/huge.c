@@ -58,7 +58,9 @@ void huge_mapped(const struct arena *arena, uint32_t from, uint32_t to)
     bool wanted = arena->slabs && atomic_load_explicit(&asking, memory_order_relaxed) > 0;
     uint32_t before = arena->passed + from - arena->start, plain_units = to - from;
     if (!arena->slabs)
-        plain_units = before >= LARGE_PLAIN ? 0 : plain_units < LARGE_PLAIN - before ? plain_units : LARGE_PLAIN - before;
+        plain_units = before >= LARGE_PLAIN                ? 0
+                      : plain_units < LARGE_PLAIN - before ? plain_units
+                                                           : LARGE_PLAIN - before;
     if (plain_units && !wanted)
         vm_advise_huge(unit_address(from), (size_t)plain_units << UNIT_SHIFT, false);
     if (!wanted)

@@ -45,7 +45,7 @@ static inline uint64_t keep_learned(const struct keep *keep)
 /* What may be free and resident while so much is in use, of slabs and large blocks together. */
 static inline uint64_t keep_limit(const struct keep *keep, uint64_t in_use)
 {
-    return keep->least + in_use / 24 + keep_learned(keep);
+    return keep->least + in_use / 16 + keep_learned(keep);
 }
 
 /* `units` of this kind are in use now. */

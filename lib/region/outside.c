@@ -90,9 +90,9 @@ void *outside_alloc(size_t size, size_t align)
 }
 
 /*
- * To a mapping that is in the table before the pages are there, so that they cannot be lost. mremap() may have unmapped
- * it before it refuses, and somebody else may be there by then: only what we can map again is unmapped, and what is
- * still mapped is left, untouched, for ever.
+ * To a mapping that is in the table before the pages are there, so that they cannot be lost. mremap() may have
+ * unmapped it before it refuses, and somebody else may be there by then: only what we can map again is unmapped, and
+ * what is still mapped is left, untouched, for ever.
  */
 static void *move_to_new(void *p, size_t old, size_t size)
 {

@@ -3,8 +3,8 @@
  * nodes the slabs' arena has a part for each, which prefers that node's memory: bound once as a whole, so that a run
  * never has to be bound anew, and free runs are found by node. Large blocks follow the system's policy.
  *
- * One lock. Nothing is called under it but the table's own code, and what maps memory and unmaps it where it is clean.
- * Memory is given back outside it: the run is taken out first (UNIT_BUSY).
+ * One lock. Nothing is called under it but the table's own code, and what maps memory and unmaps it where it is
+ * clean. Memory is given back outside it: the run is taken out first (UNIT_BUSY).
  */
 #ifndef SHEAF_REGION_REGION_H
 #define SHEAF_REGION_REGION_H

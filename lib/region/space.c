@@ -8,14 +8,14 @@
 
 #define REGION_ALIGN    ((size_t)WINDOW_UNITS << UNIT_SHIFT)
 #define REGION_SMALLEST (8ul << 20)
-#define REGION_USUAL   (8ul << 40) /* 300 times the memory of a machine with 24 GiB */
-#define REGION_LARGEST (32ul << 40)
-#define REGION_START   (2ul << 20) /* mapped at once */
-#define SLOTS_OPEN     4 /* or as many as there are CPUs for us: writable at once */
-#define CHUNK_SHIFT    9u /* 32 MiB */
-#define CHUNKS_LEAST   64 /* in a small region chunks are smaller */
-#define FEW_SLOTS      8
-#define SLOTS_SHARE    8 /* slots take at most such a part of the process's limit, or there are few */
+#define REGION_USUAL    (8ul << 40) /* 300 times the memory of a machine with 24 GiB */
+#define REGION_LARGEST  (32ul << 40)
+#define REGION_START    (2ul << 20) /* mapped at once */
+#define SLOTS_OPEN      4           /* or as many as there are CPUs for us: writable at once */
+#define CHUNK_SHIFT     9u          /* 32 MiB */
+#define CHUNKS_LEAST    64          /* in a small region chunks are smaller */
+#define FEW_SLOTS       8
+#define SLOTS_SHARE     8 /* slots take at most such a part of the process's limit, or there are few */
 
 /*
  * Descriptors of slabs, in lines of 64 bytes: 17 for a slab of 8-byte objects, 9, 5, 4, 3, 2 for larger ones. They
@@ -148,8 +148,8 @@ static bool map_readable(char *from, const char *to)
 }
 
 /*
- * What is used at once. Where overcommit is off the system counts what is writable as if it were used. So the words and
- * counters of slots that will hardly be used, and the table of blocks outside, are readable until they are.
+ * What is used at once. Where overcommit is off the system counts what is writable as if it were used. So the words
+ * and counters of slots that will hardly be used, and the table of blocks outside, are readable until they are.
  */
 static bool map_start(char *plan, struct layout *l)
 {
@@ -275,7 +275,8 @@ bool space_grow(struct space_table *table, size_t to)
     return grown;
 }
 
-/* All up to there, so that one number tells which are open. Two threads may do the same twice: that changes nothing. */
+/* All up to there, so that one number tells which are open. Two threads may do the same twice: that changes nothing.
+ */
 bool space_open_slots(unsigned slots)
 {
     unsigned open = atomic_load_explicit(&space.slots_open, memory_order_acquire);

@@ -88,8 +88,8 @@ struct space {
     uint32_t unit_most;   /* what it may become */
     uint32_t units_start; /* units of memory mapped at the start of the region */
     size_t page_size;
-    uintptr_t *lowest; /* see space_tell_lowest() */
-    size_t limit;      /* RLIMIT_AS at the start, SIZE_MAX for none */
+    uintptr_t *lowest;           /* see space_tell_lowest() */
+    size_t limit;                /* RLIMIT_AS at the start, SIZE_MAX for none */
     _Atomic unsigned slots_open; /* so many slots, from the first, have writable words and counters; only grows */
 };
 

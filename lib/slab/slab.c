@@ -262,8 +262,8 @@ static enum slab_fault give_one(struct slab_cache *cache, void *object, struct s
 }
 
 /*
- * An empty slab is worth keeping where it will be wanted: if more objects are out than one slab has, or in a small heap.
- * After a burst of all sizes each class would keep one otherwise, of up to 256 KiB.
+ * An empty slab is worth keeping where it will be wanted: if more objects are out than one slab has, or in a small
+ * heap. After a burst of all sizes each class would keep one otherwise, of up to 256 KiB.
  */
 static bool keeps_empty(const struct slab_cache *cache)
 {

@@ -41,7 +41,7 @@ TEST_CASE("little stays at first, and a share of what is in use", "[keep]")
 {
     account a;
     CHECK(a.limit() == least);
-    CHECK(a.limit(240 * units_of_mib) == least + 10);
+    CHECK(a.limit(160 * units_of_mib) == least + 10);
 }
 
 TEST_CASE("a swing that comes again within half a second is learned", "[keep]")
@@ -175,7 +175,7 @@ TEST_CASE("a burst over live memory leaves a share of it", "[keep]")
     probe_forget();
     auto live = burst(64 * mib, 1000);
     give(burst(100 * mib, 1000));
-    CHECK(probe_warm_slab_bytes() <= (2 + 64 * 9 / 8 / 24 + 2) * mib + mib);
+    CHECK(probe_warm_slab_bytes() <= (2 + 64 * 9 / 8 / 16 + 2) * mib + mib);
     give(live);
     sheaf_malloc_trim();
 }
