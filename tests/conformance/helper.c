@@ -32,13 +32,17 @@ static void note_peak(void)
     }
 }
 
+static pthread_barrier_t all_have;
+
 static void *burst(void *number)
 {
     static void *objects[THREADS][OBJECTS];
     void **mine = objects[(size_t)number];
     for (size_t i = 0; i < OBJECTS; i++)
         must(mine[i] = malloc(16 + (i * 7919) % 240));
-    note_peak(); /* before anything is free: what goes back while the threads end must not hide it */
+    pthread_barrier_wait(&all_have); /* or threads after one another would use the same memory */
+    note_peak();
+    pthread_barrier_wait(&all_have);
     for (size_t i = 0; i < OBJECTS; i++)
         free(mine[i]);
     return NULL;
@@ -47,6 +51,7 @@ static void *burst(void *number)
 static void idle_after_burst(void)
 {
     pthread_t threads[THREADS];
+    must(!pthread_barrier_init(&all_have, NULL, THREADS));
     for (size_t i = 0; i < THREADS; i++)
         must(pthread_create(&threads[i], NULL, burst, (void *)i) == 0);
     for (size_t i = 0; i < THREADS; i++)
