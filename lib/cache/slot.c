@@ -37,6 +37,8 @@ void slot_init(bool rseq, bool own, bool want_cid, bool cpu_id_only, uint32_t fo
     unsigned enough = 4 * cpu_allowed_count < 8 ? 8 : 4 * cpu_allowed_count > 64 ? 64 : 4 * cpu_allowed_count;
     enough = numa.count > enough ? numa.count : enough;
     lock_slots = space.slots < enough ? space.slots : enough;
+    if (slot_mode == SHEAF_MODE_LOCK && !space_open_slots(lock_slots))
+        lock_slots = atomic_load(&space.slots_open);
     lock_slots_of_nodes = numa.count > 1 && lock_slots >= numa.count;
 }
 
@@ -69,7 +71,7 @@ static unsigned hashed_slot(void)
  */
 static bool slot_try_lock(unsigned slot)
 {
-    return !atomic_load_explicit(&slot_head(slot)->lock, memory_order_relaxed) && slot_commit(slot) &&
+    return !atomic_load_explicit(&slot_head(slot)->lock, memory_order_relaxed) &&
            !atomic_exchange_explicit(&slot_head(slot)->lock, 1, memory_order_acquire);
 }
 
