@@ -60,7 +60,7 @@ void helper_look(void)
     atomic_store_explicit(&helper_wanted, true, memory_order_relaxed);
 }
 
-extern __typeof__(_r_debug) _r_debug __attribute__((weak));
+extern __typeof__(_r_debug) _r_debug __attribute__((weak)); // NOLINT(readability-redundant-declaration): weak
 
 /*
  * The dynamic loader frees the thread-local data of threads that ended. libc has the lock of its list of stacks then,

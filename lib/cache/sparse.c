@@ -155,8 +155,12 @@ static void give_excess(uint64_t excess)
     uint64_t given = 0;
     for (unsigned i = 0; i < top - CACHE_FIRST && given < excess; i++) {
         struct kmem_cache *cache = &caches[CACHE_FIRST + (first + i) % (top - CACHE_FIRST)];
-        if (cache_in_use(cache))
-            given += give_share(cache, excess - given);
+        if (!cache_in_use(cache))
+            continue;
+        uint64_t share = give_share(cache, excess - given);
+        given += share;
+        if (share && cache_publish)
+            cache_publish(cache);
     }
 }
 
@@ -189,7 +193,10 @@ void barns_bound(void)
     if (held > most)
         give_excess(held - most);
     for (unsigned i = CACHE_FIRST; holes && i < read_once(cache_top); i++)
-        if (cache_in_use(&caches[i]))
+        if (cache_in_use(&caches[i])) {
             sparse_holes(&caches[i], true);
+            if (cache_publish)
+                cache_publish(&caches[i]);
+        }
     lock_release(lock_of(LOCK_TAKEOVER));
 }

@@ -51,8 +51,8 @@ static size_t limit_along(const char *mount, const char *path, size_t length, co
     size_t before = strlen(cgroup_root), root = before + strlen(mount), limit = SIZE_MAX;
     if (root + length + strlen(file) + 1 > sizeof(name))
         return SIZE_MAX;
-    memcpy(name, cgroup_root, before);
-    memcpy(name + before, mount, root - before);
+    strcpy(name, cgroup_root);
+    strcpy(name + before, mount);
     memcpy(name + root, path, length);
     for (;;) {
         while (length && path[length - 1] == '/')
@@ -106,8 +106,8 @@ size_t cgroup_limit(void)
     size_t limit = SIZE_MAX, before = strlen(cgroup_root);
     if (before + sizeof(own) > sizeof(name) || sys_call(SYS_prctl, PR_GET_SECCOMP, 0, 0, 0, 0, 0) != 0)
         return limit;
-    memcpy(name, cgroup_root, before);
-    memcpy(name + before, own, sizeof(own));
+    strcpy(name, cgroup_root);
+    strcpy(name + before, own);
     if (!read_text(name, groups, sizeof(groups)))
         return limit;
     for (const char *line = groups, *end; *line && (end = strchr(line, '\n')); line = end + 1) {

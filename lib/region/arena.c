@@ -10,10 +10,9 @@
 #define STEP_LEAST 16u
 #define STEP_MOST  1024u
 #define TRIM_LEAST 64u    /* units that are worth unmapping */
-#define PROBE_FROM 16384u /* units: 1 GiB, whose tables are more than a MiB; they stay where the memory is refused   \
-                           */
-#define HOPS      24      /* over other people's mappings, each twice as far as the last */
-#define HOP_FIRST 1024u   /* units: 64 MiB */
+#define PROBE_FROM 16384u /* units, 1 GiB: the tables of more stay, should the memory be refused */
+#define HOPS       24     /* over other people's mappings, each twice as far as the last */
+#define HOP_FIRST  1024u  /* units: 64 MiB */
 
 static uint32_t dealt;  /* the end of all chunks that were ever dealt out */
 static uint32_t mapped; /* units */
