@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 from importlib import import_module, util
+from pathlib import Path
 from types import ModuleType
 
 import click
@@ -107,3 +108,10 @@ def test_the_manual_is_well_formed() -> None:
     pages = sorted((ROOT / "docs/man").glob("*.1"))
     done = subprocess.run(["groff", "-man", "-Tutf8", "-ww", "-z", *pages], capture_output=True, text=True)
     assert (done.stderr, done.returncode) == ("", 0)
+
+
+def test_all_modules_are_installed() -> None:
+    """What runs from the source tree must run from the package too: cli/meson.build names each file."""
+    folder = Path(__file__).parents[2] / "cli"
+    named = set(re.findall(r"'(sheaf/[\w/]+\.py)'", (folder / "meson.build").read_text()))
+    assert named == {str(file.relative_to(folder)) for file in (folder / "sheaf").rglob("*.py")}
