@@ -64,7 +64,7 @@ sheaf_export int mallopt(int parameter, int value)
     case M_TRIM_THRESHOLD:
         if (value >= 0) {
             sheaf_config.keep = (size_t)value;
-            region_keep((size_t)value);
+            region_keep((size_t)value, true);
             stash_keep((size_t)value);
         }
         return 1;

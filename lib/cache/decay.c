@@ -232,7 +232,7 @@ void cache_decay(unsigned slot)
     write_once(*calls, n);
     if (likely(n % LOOK_EVERY))
         return;
-    if (unlikely(read_once(region_stats.slab_units) + read_once(region_stats.large_units) >= LIMIT_LOOK_FROM))
+    if (unlikely(region_in_use() >= LIMIT_LOOK_FROM))
         limit_look();
     if (!sheaf_config.decay_ms)
         return;

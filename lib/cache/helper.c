@@ -34,7 +34,7 @@ static uint64_t distance(uint64_t a, uint64_t b)
 static struct helper_look look(void)
 {
     struct helper_look now = {
-        .in_use = read_once(region_stats.slab_units) + read_once(region_stats.large_units),
+        .in_use = region_in_use(),
         .warm = read_once(region_stats.warm_units),
     };
     for (unsigned slot = 0; slot < read_once(slot_top); slot++)
@@ -50,7 +50,7 @@ void helper_look(void)
     if (atomic_load_explicit(&running, memory_order_relaxed) ||
         atomic_load_explicit(&helper_wanted, memory_order_relaxed))
         return;
-    uint64_t in_use = read_once(region_stats.slab_units) + read_once(region_stats.large_units);
+    uint64_t in_use = region_in_use();
     if (distance(in_use, atomic_load_explicit(&rest_in_use, memory_order_relaxed)) <= WORTH &&
         distance(read_once(region_stats.warm_units), atomic_load_explicit(&rest_warm, memory_order_relaxed)) <= WORTH)
         return;

@@ -22,7 +22,7 @@ void limit_apply(size_t bytes)
     if (sheaf_config.slot_budget_by_memory)
         write_once(sheaf_config.slot_budget, at_most(sheaf_config.slot_budget, share));
     if (!sheaf_config.keep_chosen && bytes / SHARE_OF_KEEP < sheaf_config.keep)
-        region_keep_at_most(bytes / SHARE_OF_KEEP);
+        region_keep(bytes / SHARE_OF_KEEP, false);
     write_once(sheaf_config.rcu_limit, at_most(sheaf_config.rcu_limit, bytes / SHARE_OF_RCU));
 }
 

@@ -2,6 +2,7 @@
 #include "region/dirty.h"
 #include "region/guard.h"
 #include "region/huge.h"
+#include "region/region.h"
 #include "os/clock.h"
 #include "os/numa.h"
 #include "os/vm.h"
@@ -10,19 +11,19 @@
 #define STEP_LEAST 16u
 #define STEP_MOST  1024u
 #define TRIM_LEAST 64u    /* units that are worth unmapping */
-#define PROBE_FROM 16384u /* units, 1 GiB: the tables of more stay, should the memory be refused */
+#define ASK_FROM   16384u /* units, 1 GiB: see deal() */
 #define HOPS       24     /* over other people's mappings, each twice as far as the last */
 #define HOP_FIRST  1024u  /* units: 64 MiB */
 
 static uint32_t dealt;  /* the end of all chunks that were ever dealt out */
-static uint32_t mapped; /* units */
+static uint32_t mapped; /* units of all arenas */
 
-uint32_t arenas_end(void)
+uint32_t region_end(void)
 {
     return read_once(dealt);
 }
 
-uint32_t arenas_mapped(void)
+uint32_t region_mapped(void)
 {
     return read_once(mapped);
 }
@@ -134,35 +135,54 @@ void arena_insert(struct arena *arena, uint32_t unit, uint32_t length, uint32_t 
 
 /* ---- growing ---- */
 
-/* `units` more chunks' worth, behind all that were dealt out. */
-static bool deal(struct arena *arena, uint64_t units)
+/*
+ * Deal out at least `units` units from `start`, which is at or behind all that was dealt out. Returns where they end,
+ * 0 if they cannot be had. Their tables stay mapped even if the system then refuses the memory. So for very many it
+ * is asked first whether it has so much.
+ */
+static uint32_t deal(const struct arena *arena, uint64_t start, uint64_t units)
 {
     uint64_t chunk = 1ull << space.chunk_shift, share = round_up(used(arena) / 8, chunk);
-    uint64_t left = space.unit_most - dealt;
-    if (units > left)
-        return false;
+    if (start + units > space.unit_most || (units >= ASK_FROM && !vm_grants(units << UNIT_SHIFT)))
+        return 0;
     units = round_up(units, chunk);
-    units = units < share ? share : units;
-    units = units < left ? units : left;
-    if (!units || !space_reach((uint32_t)(dealt + units)) || !space_reach_shadow((uint32_t)(dealt + units)))
-        return false;
-    for (uint64_t i = dealt >> space.chunk_shift; i << space.chunk_shift < dealt + units; i++)
+    uint64_t end = start + (units < share ? share : units);
+    end = end < space.unit_most ? end : space.unit_most;
+    if (!space_reach((uint32_t)end) || !space_reach_shadow((uint32_t)end))
+        return 0;
+    for (uint64_t i = start >> space.chunk_shift; i << space.chunk_shift < end; i++)
         space.chunks[i] = (uint8_t)(arena->index + 1);
-    write_once(dealt, dealt + (uint32_t)units);
-    return true;
+    write_once(dealt, (uint32_t)end);
+    return (uint32_t)end;
+}
+
+/* Whether the stretch reaches up to there, or can be made to. */
+static bool stretch_to(struct arena *arena, uint64_t to)
+{
+    if (to <= arena->end)
+        return true;
+    uint32_t end = arena->end && arena->end == dealt ? deal(arena, dealt, to - dealt) : 0;
+    arena->end = end ? end : arena->end;
+    return end;
+}
+
+/* Where memory from [from, to) comes from, with several nodes. */
+static void bind(const struct arena *arena, uint32_t from, uint32_t to)
+{
+    size_t bytes = (size_t)(to - from) << UNIT_SHIFT;
+    if (unlikely(numa.interleave))
+        numa_interleave(unit_address(from), bytes);
+    else if (unlikely(numa.count > 1) && arena->slabs)
+        numa_place(unit_address(from), bytes, arena->node);
 }
 
 /* Units up to `to` get memory if the system grants it. */
 static enum vm_extent map_to(struct arena *arena, uint32_t to)
 {
-    size_t bytes = (size_t)(to - arena->mapped) << UNIT_SHIFT;
-    enum vm_extent done = vm_extend(unit_address(arena->mapped), bytes);
+    enum vm_extent done = vm_extend(unit_address(arena->mapped), (size_t)(to - arena->mapped) << UNIT_SHIFT);
     if (done != VM_EXTENDED)
         return done;
-    if (unlikely(numa.interleave))
-        numa_interleave(unit_address(arena->mapped), bytes);
-    else if (unlikely(numa.count > 1) && arena->slabs)
-        numa_place(unit_address(arena->mapped), bytes, arena->node);
+    bind(arena, arena->mapped, to);
     huge_mapped(arena, arena->mapped, to);
     write_once(mapped, mapped + to - arena->mapped);
     arena->mapped = to;
@@ -183,14 +203,7 @@ static enum vm_extent map_some(struct arena *arena, uint32_t to)
 
 bool arena_move_frontier(struct arena *arena, uint32_t frontier)
 {
-    if (frontier > arena->end) {
-        if (arena->end != dealt || !deal(arena, frontier - arena->end))
-            return false;
-        arena->end = dealt;
-        if (frontier > arena->end)
-            return false;
-    }
-    if (map_some(arena, frontier) != VM_EXTENDED)
+    if (!stretch_to(arena, frontier) || map_some(arena, frontier) != VM_EXTENDED)
         return false;
     set_frontier(arena, frontier);
     return true;
@@ -200,7 +213,7 @@ bool arena_move_frontier(struct arena *arena, uint32_t frontier)
 static void leave_stretch(struct arena *arena)
 {
     uint32_t from = arena->frontier;
-    if (unlikely(guard_on) && arena->guarded) /* runs must not cross guards */
+    if (unlikely(guard_on)) /* runs must not cross guards */
         return;
     if (arena->mapped < arena->end)
         map_to(arena, arena->end);
@@ -212,22 +225,29 @@ static void leave_stretch(struct arena *arena)
 /* A new stretch of at least `units`, `hop` units behind what was dealt out. */
 static bool next_stretch(struct arena *arena, uint64_t units, uint32_t hop)
 {
-    uint32_t chunk = 1u << space.chunk_shift;
-    if (dealt + (uint64_t)hop + chunk > space.unit_most || !space_reach(dealt + hop + chunk))
+    uint64_t start = round_up((uint64_t)dealt + hop, 1u << space.chunk_shift);
+    uint32_t end = deal(arena, start, units);
+    if (!end)
         return false;
-    uint32_t was = dealt;
-    write_once(dealt, (uint32_t)round_up(dealt + hop, chunk));
-    uint32_t start = dealt;
-    if (!deal(arena, units)) {
-        write_once(dealt, was);
-        return false;
-    }
     if (arena->end)
         leave_stretch(arena);
     arena->passed = used(arena);
-    arena->start = arena->frontier = arena->mapped = arena->reached = start;
-    arena->end = dealt;
+    arena->start = arena->frontier = arena->mapped = arena->reached = (uint32_t)start;
+    arena->end = end;
     return true;
+}
+
+/* The length of the free run that ends at the frontier, in this stretch. */
+static uint32_t free_at_frontier(const struct arena *arena)
+{
+    return arena->frontier > arena->start ? free_below(arena, arena->frontier) : 0;
+}
+
+/* The first unit from `unit` up that lies at a multiple of `align` units of address space. */
+static uint64_t aligned(uint64_t unit, uint32_t align)
+{
+    uint64_t first = space.region >> UNIT_SHIFT;
+    return round_up(first + unit, align) - first;
 }
 
 /*
@@ -237,15 +257,9 @@ static bool next_stretch(struct arena *arena, uint64_t units, uint32_t hop)
 static bool make_room(struct arena *arena, uint32_t units, uint32_t align)
 {
     uint32_t hop = 0;
-    if (unlikely(units >= PROBE_FROM) && !vm_grants((size_t)units << UNIT_SHIFT))
-        return false;
     for (int tries = 0; tries < HOPS; tries++) {
-        uint64_t first = space.region >> UNIT_SHIFT;
-        uint32_t below = arena->frontier > arena->start ? free_below(arena, arena->frontier) : 0;
-        uint64_t to = round_up(first + arena->frontier - below, align) - first + units;
-        if (to > arena->end && arena->end && arena->end == dealt && deal(arena, to - arena->end))
-            arena->end = dealt;
-        if (to <= arena->end) {
+        uint64_t to = aligned(arena->frontier - free_at_frontier(arena), align) + units;
+        if (stretch_to(arena, to)) {
             enum vm_extent done = map_some(arena, (uint32_t)to);
             if (done != VM_TAKEN)
                 return done == VM_EXTENDED;
@@ -261,22 +275,18 @@ static bool make_room(struct arena *arena, uint32_t units, uint32_t align)
 void arena_init(struct arena *arena, unsigned index, bool slabs, unsigned node)
 {
     arena->index = (uint8_t)index; /* the rest is zero and need not be touched */
-    arena->slabs = arena->guarded = slabs;
+    arena->slabs = slabs;
     arena->node = (uint8_t)node;
     if (index)
         return;
-    deal(arena, space.units_start);
-    arena->end = dealt;
-    arena->mapped = mapped = space.units_start < dealt ? space.units_start : dealt;
-    if (unlikely(numa.interleave))
-        numa_interleave(unit_address(0), (size_t)arena->mapped << UNIT_SHIFT);
-    else if (unlikely(numa.count > 1))
-        numa_place(unit_address(0), (size_t)arena->mapped << UNIT_SHIFT, 0);
+    arena->end = deal(arena, 0, UNITS_START);
+    arena->mapped = mapped = UNITS_START;
+    bind(arena, 0, UNITS_START);
 }
 
 void arena_trim(struct arena *arena)
 {
-    uint32_t end = arena->frontier, length = end > arena->start ? free_below(arena, end) : 0;
+    uint32_t end = arena->frontier, length = free_at_frontier(arena);
     uint32_t from = (uint32_t)round_up(dirty_end(end - length, length), WINDOW_UNITS);
     /* who validates debugged objects reads them without a lock */
     if (from + TRIM_LEAST > end || unlikely(guard_on) || unlikely(space.shadow.mapped != 0))
@@ -322,13 +332,12 @@ static bool pass_guard(struct arena *arena, uint32_t units, uint32_t align)
 
 uint32_t arena_take_frontier(struct arena *arena, uint32_t units, uint32_t align)
 {
-    if (unlikely(guard_on) && arena->guarded && !pass_guard(arena, units, align))
+    if (unlikely(guard_on) && !pass_guard(arena, units, align))
         return UNIT_NONE;
     if (!make_room(arena, units, align))
         return UNIT_NONE;
-    uint32_t start = arena->frontier, below = start > arena->start ? free_below(arena, start) : 0;
-    uint64_t first = space.region >> UNIT_SHIFT;
-    uint32_t at = (uint32_t)(round_up(first + start - below, align) - first);
+    uint32_t start = arena->frontier, below = free_at_frontier(arena);
+    uint32_t at = (uint32_t)aligned(start - below, align);
     if (below)
         arena_unlink(arena, start - below);
     set_frontier(arena, at + units);
@@ -348,8 +357,7 @@ uint32_t arena_take_free(struct arena *arena, uint32_t units, uint32_t align)
     uint32_t length = unit_at(run)->length;
     uint32_t stamp = unit_at(run)->stamp;
     arena_unlink(arena, run);
-    uint64_t first = space.region >> UNIT_SHIFT;
-    uint32_t at = (uint32_t)(round_up(first + run, align) - first);
+    uint32_t at = (uint32_t)aligned(run, align);
     if (at > run)
         arena_insert(arena, run, at - run, stamp);
     if (run + length > at + units)

@@ -25,8 +25,7 @@ struct arena {
     uint32_t reached;        /* the frontier that the accounts know of (region/region.c) */
     uint8_t index;           /* among all arenas */
     uint8_t node;            /* slabs: that whose memory is preferred */
-    bool guarded;            /* slabs: groups of it lie between guards, where guard_on */
-    bool slabs;
+    bool slabs;              /* whose groups lie between guards, where guard_on */
     struct bins bins;
 };
 
@@ -38,12 +37,6 @@ static inline unsigned arena_index(uint32_t unit)
 {
     return space.chunks[unit >> space.chunk_shift] - 1u;
 }
-
-/* Units of all arenas that have memory mapped. */
-uint32_t arenas_mapped(void);
-
-/* The end of all chunks that were ever dealt out. */
-uint32_t arenas_end(void);
 
 /* Join with free neighbours and file. The joined run counts as freed at `stamp`. */
 void arena_insert(struct arena *arena, uint32_t unit, uint32_t length, uint32_t stamp);

@@ -90,16 +90,15 @@ static uint32_t oldest_run(const struct give_back *what, uint32_t now)
 
 /* The windows of 2 MiB that lie in a run as a whole; from the end of the run, until they have `wanted` dirty units.
  */
-#define WINDOW 32u
 static bool whole_windows(struct leaving *leaving, uint64_t wanted)
 {
-    uint32_t first = (uint32_t)round_up(leaving->unit, WINDOW);
-    uint32_t at = (leaving->unit + leaving->length) & ~(WINDOW - 1);
+    uint32_t first = (uint32_t)round_up(leaving->unit, WINDOW_UNITS);
+    uint32_t at = (leaving->unit + leaving->length) & ~(WINDOW_UNITS - 1);
     uint64_t found = 0;
     leaving->to = at;
     while (at > first && found < wanted) {
-        at -= WINDOW;
-        uint32_t dirty = dirty_count(at, at + WINDOW);
+        at -= WINDOW_UNITS;
+        uint32_t dirty = dirty_count(at, at + WINDOW_UNITS);
         if (!found && !dirty)
             leaving->to = at;
         found += dirty;
@@ -136,7 +135,7 @@ static bool find_surplus(const struct give_back *what, uint64_t wanted, uint32_t
     }
     *leaving = part_of(what, oldest, wanted);
     return warm_of(ARENA_SLAB) - region.leaving[ARENA_SLAB] >
-           what->limit + (what->limit / 4 > WINDOW ? what->limit / 4 : WINDOW);
+           what->limit + (what->limit / 4 > WINDOW_UNITS ? what->limit / 4 : WINDOW_UNITS);
 }
 
 /* What goes back next; false: nothing. The lock is held. */
@@ -216,7 +215,7 @@ static size_t give_back(struct give_back what)
 
 uint64_t give_limit(enum arena_kind kind)
 {
-    uint64_t limit = keep_limit(&region.keep[kind], region_stats.slab_units + region_stats.large_units);
+    uint64_t limit = keep_limit(&region.keep[kind], region_in_use());
     return limit > region.floor ? limit : region.floor;
 }
 

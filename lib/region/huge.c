@@ -23,13 +23,19 @@ void huge_init(bool wanted)
 /* Those of the windows in [from, to) that huge pages were asked for get small ones after all. */
 static void skip_windows(uint32_t from, uint32_t to)
 {
-    for (uint32_t window = from; window < to && window < arenas_end(); window += WINDOW_UNITS)
+    for (uint32_t window = from; window < to && window < region_end(); window += WINDOW_UNITS)
         if (unit_at(window)->window == WINDOW_HUGE) {
             unit_at(window)->window = WINDOW_AGAINST;
             atomic_fetch_sub_explicit(&huge, 1, memory_order_relaxed);
             atomic_fetch_add_explicit(&plain, 1, memory_order_relaxed);
             vm_advise_huge(unit_address(window), (size_t)WINDOW_UNITS << UNIT_SHIFT, false);
         }
+}
+
+static void advise_against(uint32_t from, uint32_t to)
+{
+    if (from < to)
+        vm_advise_huge(unit_address(from), (size_t)(to - from) << UNIT_SHIFT, false);
 }
 
 static void ask_for(uint32_t from, uint32_t to)
@@ -56,15 +62,11 @@ void huge_grown(uint64_t in_use, const struct arena *arena)
 void huge_mapped(const struct arena *arena, uint32_t from, uint32_t to)
 {
     bool wanted = arena->slabs && atomic_load_explicit(&asking, memory_order_relaxed) > 0;
-    uint32_t before = arena->passed + from - arena->start, plain_units = to - from;
-    if (!arena->slabs)
-        plain_units = before >= LARGE_PLAIN                ? 0
-                      : plain_units < LARGE_PLAIN - before ? plain_units
-                                                           : LARGE_PLAIN - before;
-    if (plain_units && !wanted)
-        vm_advise_huge(unit_address(from), (size_t)plain_units << UNIT_SHIFT, false);
-    if (!wanted)
+    if (!wanted) {
+        uint64_t plain_to = arena->slabs ? to : (uint64_t)arena->start - arena->passed + LARGE_PLAIN;
+        advise_against(from, plain_to < to ? (uint32_t)plain_to : to);
         return;
+    }
     ask_for(from, to);
     uint32_t skip = atomic_load_explicit(&skip_to, memory_order_relaxed);
     if (from >= atomic_load_explicit(&skip_from, memory_order_relaxed) && from < skip)
@@ -128,7 +130,7 @@ static void make_plain(uint32_t window)
         return;
     }
     atomic_store(&asking, -1);
-    vm_advise_huge(unit_address(0), (size_t)arenas_end() << UNIT_SHIFT, false);
+    vm_advise_huge(unit_address(0), (size_t)region_end() << UNIT_SHIFT, false);
 }
 
 void huge_discarding(uint32_t unit, uint32_t length)

@@ -20,19 +20,9 @@ unsigned region_node(uint32_t unit)
     return index >= ARENA_COUNT ? index - ARENA_COUNT + 1 : 0;
 }
 
-uint32_t region_mapped(void)
-{
-    return arenas_mapped();
-}
-
 bool region_has(uintptr_t unit)
 {
     return space.chunks[unit >> space.chunk_shift];
-}
-
-uint32_t region_end(void)
-{
-    return arenas_end();
 }
 
 uint32_t region_slab_frontier(void)
@@ -287,7 +277,7 @@ bool region_resize(uint32_t unit, uint32_t units)
 #define KEEP_OF_SLABS 8
 #define KEEP_OF_LARGE 3
 
-static void keep_chosen(size_t bytes, bool chosen)
+static void set_keep(size_t bytes, bool chosen)
 {
     uint64_t units = bytes >> UNIT_SHIFT;
     keep_init(&region.keep[ARENA_SLAB], units, KEEP_OF_SLABS);
@@ -295,19 +285,11 @@ static void keep_chosen(size_t bytes, bool chosen)
     region.floor = chosen ? units : 0;
 }
 
-void region_keep(size_t bytes)
+void region_keep(size_t bytes, bool chosen)
 {
     if (!lock_acquire(lock_of(LOCK_REGION)))
         return;
-    keep_chosen(bytes, true);
-    lock_release(lock_of(LOCK_REGION));
-}
-
-void region_keep_at_most(size_t bytes)
-{
-    if (!lock_acquire(lock_of(LOCK_REGION)))
-        return;
-    keep_chosen(bytes, false);
+    set_keep(bytes, chosen);
     lock_release(lock_of(LOCK_REGION));
 }
 
@@ -317,6 +299,6 @@ void region_init(size_t keep_bytes, bool chosen, uint32_t decay_ms)
     arena_init(&region.arenas[ARENA_LARGE], ARENA_LARGE, false, 0);
     for (unsigned node = 1; node < numa.count; node++)
         arena_init(slab_arena(node), ARENA_COUNT + node - 1, true, node);
-    keep_chosen(keep_bytes, chosen);
+    set_keep(keep_bytes, chosen);
     region.decay_ms = decay_ms;
 }

@@ -24,6 +24,12 @@ struct region_stats {
 };
 extern hidden struct region_stats region_stats;
 
+/* Units of slabs and large blocks. */
+static inline uint64_t region_in_use(void)
+{
+    return read_once(region_stats.slab_units) + read_once(region_stats.large_units);
+}
+
 /* `chosen`: so many bytes stay resident whatever their age; else they are a bound. */
 void region_init(size_t keep_bytes, bool chosen, uint32_t decay_ms);
 
@@ -59,8 +65,8 @@ size_t region_purge(bool all);
 /* Give back what is free: all but what the user chose to keep, and unless `all`, what was learned to be kept. */
 void region_purge_idle(bool all);
 
-/* So many bytes stay resident though free, from now on. */
-void region_keep(size_t bytes);
+/* The same, from now on. */
+void region_keep(size_t bytes, bool chosen);
 
 /* Units of address space that are mapped. */
 uint32_t region_mapped(void);
@@ -73,8 +79,5 @@ uint32_t region_end(void);
 
 /* How many units the arena of slabs ever had; only grows. */
 uint32_t region_slab_frontier(void);
-
-/* What is kept because it was missed is at most so much, from now on. */
-void region_keep_at_most(size_t bytes);
 
 #endif

@@ -6,14 +6,12 @@
 #include "os/rseq.h"
 #include "os/vm.h"
 
-#define REGION_ALIGN    ((size_t)WINDOW_UNITS << UNIT_SHIFT)
 #define REGION_SMALLEST (8ul << 20)
 #define REGION_USUAL    (8ul << 40) /* 300 times the memory of a machine with 24 GiB */
 #define REGION_LARGEST  (32ul << 40)
-#define REGION_START    (2ul << 20) /* mapped at once */
-#define SLOTS_OPEN      4           /* or as many as there are CPUs for us: writable at once */
-#define CHUNK_SHIFT     9u          /* 32 MiB */
-#define CHUNKS_LEAST    64          /* in a small region chunks are smaller */
+#define SLOTS_OPEN      4  /* or as many as there are CPUs for us: writable at once */
+#define CHUNK_SHIFT     9u /* 32 MiB */
+#define CHUNKS_LEAST    64 /* in a small region chunks are smaller */
 #define FEW_SLOTS       8
 #define SLOTS_SHARE     8 /* slots take at most such a part of the process's limit, or there are few */
 
@@ -28,8 +26,8 @@
 struct lock_group locks_first;
 struct space space;
 
-#define WINDOW        (2ul << 20) /* what one page of page tables maps */
-#define HUB_COUNTERS  8           /* slots whose counters lie in the hub */
+#define WINDOW        ((size_t)WINDOW_UNITS << UNIT_SHIFT)
+#define HUB_COUNTERS  8 /* slots whose counters lie in the hub */
 #define SLABS_FIRST   (128ul << 10)
 #define SHEAVES_FIRST (256ul << 10)
 #define SHEAVES_MOST  (512ul << 20)
@@ -50,10 +48,9 @@ static size_t take(size_t *at, size_t bytes)
 /* Offsets from the start of the plan. */
 struct layout {
     size_t slabs, slabs_size, outside, dirty_rest, units_rest, counters_rest, counters_size, ids_near, base, sheaves,
-        sheaves_size, counters_low, counters, orders, dirty, chunks, slabs_first, sheaves_first, units, region,
-        shadow, total;
+        sheaves_size, counters, orders, dirty, chunks, slabs_first, sheaves_first, units, region, shadow, total;
     unsigned slots, slots_open, chunk_shift;
-    uint32_t unit_most, units_start;
+    uint32_t unit_most;
 };
 
 /* How far what follows ids goes, when base has the offset `base`. */
@@ -62,10 +59,10 @@ static void lay_out_above(struct layout *l, size_t base)
     size_t at = base;
     l->base = take(&at, (size_t)l->slots << SLOT_SHIFT);
     l->sheaves = take(&at, l->sheaves_size);
+    l->outside = take(&at, sizeof(struct outside) * OUTSIDE_MAX);
     l->counters = round_up(at + l->slots * COUNTER_BLOCK, WINDOW) + HUB_COUNTERS * COUNTER_BLOCK;
-    l->counters_low = l->counters - l->slots * COUNTER_BLOCK;
     at = l->counters;
-    size_t orders = (at + (2ul << 20) - l->sheaves) >> SHEAF_PAGE_SHIFT; /* as far as the first sheaves can lie */
+    size_t orders = (at + WINDOW - l->sheaves) >> SHEAF_PAGE_SHIFT; /* as far as the first sheaves can lie */
     l->orders = take(&at, orders);
     l->dirty = at;
     l->chunks = at + UNITS_FIRST / 8; /* those of the first 64 GiB are in the same page */
@@ -73,8 +70,7 @@ static void lay_out_above(struct layout *l, size_t base)
     l->slabs_first = take(&at, SLABS_FIRST);
     l->sheaves_first = take(&at, SHEAVES_FIRST);
     l->units = take(&at, UNITS_FIRST * sizeof(struct unit));
-    l->outside = take(&at, sizeof(struct outside) * OUTSIDE_MAX);
-    l->region = round_up(at, REGION_ALIGN);
+    l->region = round_up(at, WINDOW);
     l->shadow = l->region + ((size_t)l->unit_most << UNIT_SHIFT);
     l->total = l->shadow + ((size_t)l->unit_most << UNIT_SHIFT);
 }
@@ -108,10 +104,10 @@ static void lay_out(struct layout *l, unsigned slots, size_t region_bytes)
 }
 
 /*
- * Where there is room. To map so much and unmap it again would tell, but neither RLIMIT_AS nor qemu's emulation of
- * user programs stands that. So the place is far below where the system puts its next mapping: it goes on downwards
- * from there, and nobody comes near. Where that is too low it goes upwards (valgrind does), and we are far above. If
- * the place is taken after all, that is seen when parts of it are mapped.
+ * A place that is probably free. A mapping of the whole plan, made and removed again, would find one for certain, but
+ * RLIMIT_AS may refuse it, and qemu's emulation of user programs needs gigabytes of memory for it. The system puts
+ * each new mapping below the last one, so a place far below stays free. Where mappings begin at low addresses and
+ * grow upwards, as under valgrind, the place is far above. If it is taken after all, mapping its parts fails.
  */
 static char *place(const struct layout *l, unsigned attempt)
 {
@@ -127,45 +123,37 @@ static char *place(const struct layout *l, unsigned attempt)
     return (char *)round_up(start + aligned_at, ONE_TABLE) - aligned_at;
 }
 
-static bool map_part(char *from, const char *to, bool staged)
+/* Map what lies between two places in one of the ways of os/vm.h. */
+static bool map_part(char *from, const char *to, enum vm_extent (*extend)(void *at, size_t size))
 {
     size_t size = (size_t)(to - from);
-    if ((staged ? vm_extend_staged(from, size) : vm_extend(from, size)) != VM_EXTENDED)
+    if (!size)
+        return true;
+    if (extend(from, size) != VM_EXTENDED)
         return false;
     /* A huge page for the first byte of each table would cost more than all of them hold. */
     vm_advise_huge(from, size, false);
     return true;
 }
 
-static bool map_readable(char *from, const char *to)
-{
-    if (to == from)
-        return true;
-    if (vm_extend_readable(from, (size_t)(to - from)) != VM_EXTENDED)
-        return false;
-    vm_advise_huge(from, (size_t)(to - from), false);
-    return true;
-}
-
 /*
  * What is used at once. Where overcommit is off the system counts what is writable as if it were used. So the words
- * and counters of slots that will hardly be used, and the table of blocks outside, are readable until they are.
+ * and counters of slots that will hardly be used, and the table of blocks outside, are only readable until they are.
  */
-static bool map_start(char *plan, struct layout *l)
+static bool map_start(char *plan, const struct layout *l)
 {
     char *ids = plan + l->base - l->ids_near, *slots = plan + l->base;
     char *slots_open = slots + ((size_t)l->slots_open << SLOT_SHIFT);
     char *slots_end = slots + ((size_t)l->slots << SLOT_SHIFT);
-    char *counters = plan + l->counters_low, *counters_open = plan + l->counters - l->slots_open * COUNTER_BLOCK;
-    char *outside = plan + l->outside, *region = plan + l->region, *end = region + REGION_START;
-    l->units_start = REGION_START >> UNIT_SHIFT;
-    if (map_part(ids, slots_open, false)) {
-        if (map_readable(slots_open, slots_end) && map_readable(counters, counters_open) &&
-            map_part(counters_open, outside, false) && map_readable(outside, region) && map_part(region, end, false))
-            return true;
-        vm_unmap(ids, (size_t)(slots_end - ids));
-        vm_unmap(counters, (size_t)(end - counters));
-    }
+    char *outside = plan + l->outside, *counters_open = plan + l->counters - l->slots_open * COUNTER_BLOCK;
+    char *end = plan + l->region + ((size_t)UNITS_START << UNIT_SHIFT);
+    if (!map_part(ids, slots_open, vm_extend))
+        return false;
+    if (map_part(slots_open, slots_end, vm_extend_readable) && map_part(outside, counters_open, vm_extend_readable) &&
+        map_part(counters_open, end, vm_extend))
+        return true;
+    vm_unmap(ids, (size_t)(slots_end - ids));
+    vm_unmap(outside, (size_t)(end - outside));
     return false;
 }
 
@@ -207,7 +195,6 @@ static void set_up(char *plan, const struct layout *l)
     space.region = (uintptr_t)plan + l->region;
     space.unit_most = l->unit_most;
     space.unit_count = l->unit_most < UNITS_FIRST ? l->unit_most : UNITS_FIRST;
-    space.units_start = l->units_start;
     space.page_size = vm_page_size();
     space.base = (uintptr_t)plan + l->base;
 }
@@ -239,10 +226,10 @@ bool space_init(unsigned slots, size_t region_bytes)
     if (!want)
         for (want = REGION_USUAL; want < 4 * vm_machine_memory() && want < REGION_LARGEST;)
             want *= 2;
-    want = want < REGION_SMALLEST ? REGION_SMALLEST : round_up(want, REGION_ALIGN);
+    want = want < REGION_SMALLEST ? REGION_SMALLEST : round_up(want, WINDOW);
     space.limit = vm_limit();
     slots = affordable_slots(slots);
-    for (; want >= REGION_SMALLEST; want = round_up(want / 2, REGION_ALIGN))
+    for (; want >= REGION_SMALLEST; want = round_up(want / 2, WINDOW))
         if (try_size(slots, want) || (slots > FEW_SLOTS && try_size(FEW_SLOTS, want)))
             return true;
     return false;
@@ -258,7 +245,7 @@ static bool grow_locked(struct space_table *table, size_t to)
     size_t wanted = round_up(to, table->step);
     to = wanted < table->most ? wanted : round_up(table->most, space.page_size);
     char *at = table->down ? table->start - to : table->start + mapped;
-    if (!map_part(at, at + (to - mapped), table->staged))
+    if (!map_part(at, at + (to - mapped), table->staged ? vm_extend_staged : vm_extend))
         return false;
     atomic_store_explicit(&table->mapped, to, memory_order_release);
     return true;
@@ -275,7 +262,9 @@ bool space_grow(struct space_table *table, size_t to)
     return grown;
 }
 
-/* All up to there, so that one number tells which are open. Two threads may do the same twice: that changes nothing.
+/*
+ * Opens all slots below, so that one number tells which are open. Two threads, or a thread and its signal handler,
+ * may open the same ones; the second call changes nothing. A child of fork inherits both the mappings and the number.
  */
 bool space_open_slots(unsigned slots)
 {
@@ -320,14 +309,4 @@ bool space_reach(uint32_t units)
 bool space_reach_shadow(uint32_t units)
 {
     return !space.shadow.mapped || grow_locked(&space.shadow, (size_t)units << UNIT_SHIFT);
-}
-
-size_t space_table_bytes(void)
-{
-    const struct space_table *const tables[] = {&space.slabs,     &space.sheaves,     &space.counters_rest,
-                                                &space.ids_table, &space.units_table, &space.dirty_table};
-    size_t bytes = space.slots * ((1ul << SLOT_SHIFT) + COUNTER_BLOCK) + (space.region - (uintptr_t)space.counters);
-    for (size_t i = 0; i < array_size(tables); i++)
-        bytes += atomic_load_explicit(&tables[i]->mapped, memory_order_relaxed);
-    return bytes;
 }

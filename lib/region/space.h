@@ -10,19 +10,20 @@
  *             offset of words; 0 for all that is no slab, as is whatever lies below the region
  *   slots     from base, 64 KiB for each: its words (cache/slot.h); the constant sheaf lies among those of slot 0
  *   sheaves   where sheaves are cut from (cache/sheaf.h), those beyond the first
+ *   outside   struct of blocks that did not fit (region/outside.h)
  *   counters  of the first group of caches: 32 KiB for each slot, that of slot 0 last
  *   orders    one byte for each 4 KiB from the start of sheaves to the end of the first ones: how large they are
  *   dirty     a bit for each of the first units: its pages may hold data
  *   chunks    a byte for each 32 MiB of the region: the arena that it belongs to (region/arena.h)
  *   first     descriptors of slabs, and then sheaves: those that are used first
  *   units     struct unit for each of the first units
- *   outside   struct of blocks that did not fit (region/outside.h)
  *   region    the units themselves
  *   shadow    a byte for each byte of the region: what debugging notes of it (cache/debug.h)
  *
- * The end of ids with the slots, and all from counters to the first MiB of the region, are mapped at the start. The
- * others grow where they stand (struct space_table), the region as its arenas do. Nothing is ever mapped over what
- * somebody else has mapped: a table that meets such a mapping is full; an arena goes on behind it.
+ * The end of ids with the slots, and all from outside to the first 2 MiB of the region, are mapped at the start. The
+ * table of blocks outside, and words and counters of slots that will hardly be used, are only readable until they
+ * are. The other tables grow where they stand (struct space_table), the region as its arenas do. Nothing is ever
+ * mapped over what somebody else has mapped: a table that meets such a mapping is full; an arena goes on behind it.
  *
  * Everything reads as zero until written. What lies below the region is for the allocator alone; the region is the
  * users' and nothing of ours is ever written there.
@@ -40,6 +41,7 @@
 #define UNIT_SHIFT       16 /* 64 KiB: 16 KiB saved 1 to 3% of memory and cost more (design) */
 #define UNIT_SIZE        (1ul << UNIT_SHIFT)
 #define UNITS_FIRST      16384u /* units whose structs and dirty bits lie in the hub: 1 GiB of the region */
+#define UNITS_START      32u    /* units of the region that have memory at once */
 #define WINDOW_UNITS     32u    /* units in 2 MiB: what one huge page, or one page of page tables, maps */
 #define CACHE_MAX        2048   /* caches, size classes of malloc and siblings (cache/node.h) included */
 #define COUNTER_STRIDE   256    /* bytes of counters for each cache in a slot's block */
@@ -85,8 +87,7 @@ struct space {
     /* Units that ids, structs and dirty bits exist for: the region ends there. Only grows, under the region's lock;
      * who has a block, or a unit's number, has seen it as large as that takes. */
     uint32_t unit_count;
-    uint32_t unit_most;   /* what it may become */
-    uint32_t units_start; /* units of memory mapped at the start of the region */
+    uint32_t unit_most; /* what it may become */
     size_t page_size;
     uintptr_t *lowest;           /* see space_tell_lowest() */
     size_t limit;                /* RLIMIT_AS at the start, SIZE_MAX for none */
@@ -116,9 +117,6 @@ bool space_reach(uint32_t units);
 
 /* Let the shadow, if there is one, have room for the first `units` units. The region's lock is held. */
 bool space_reach_shadow(uint32_t units);
-
-/* Bytes of the tables that are mapped, without the region's memory. */
-size_t space_table_bytes(void);
 
 /*
  * The fast path of free knows by one comparison that an address is none of ours: (base - 1 - address) >> UNIT_SHIFT

@@ -121,6 +121,21 @@ static void a_refused_move(void)
     memset(p, 6, 3 * SIZE);
 }
 
+/* What is asked for in vain, by malloc or by realloc, takes no address space away from what follows. */
+static void refused_in_vain(void)
+{
+    enum { LEFT = 1024 };
+    char *p = sheaf_malloc(MIB);
+    must(p);
+    limit_to(LEFT * MIB);
+    size_t before = mapped_bytes();
+    for (size_t n = 2 * GIB; n < 1024 * GIB; n *= 3) {
+        must(!sheaf_malloc(n));
+        must(!sheaf_realloc(p, n));
+    }
+    must(mapped_bytes() < before + 16 * MIB);
+}
+
 static void the_end_is_unmapped(void)
 {
     must(sheaf_malloc(1));
@@ -250,6 +265,7 @@ static void mappings_of_their_own(void)
 static const struct test_case cases[] = {
     {"limits-hold", limits_hold},
     {"a-refused-move", a_refused_move},
+    {"refused-in-vain", refused_in_vain},
     {"the-end-is-unmapped", the_end_is_unmapped},
     {"others-in-the-way", others_in_the_way},
     {"past-the-first-units", past_the_first_units},
