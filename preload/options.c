@@ -178,6 +178,7 @@ static void set_number(struct sheaf_config *config, enum option_index which, uin
         break;
     case OPTION_rcu_limit:
         config->rcu_limit = n;
+        config->rcu_limit_chosen = true;
         break;
     case OPTION_rcu_age:
         config->rcu_age_ms = (uint32_t)n;

@@ -11,6 +11,7 @@
 #include "os/cpu.h"
 #include "os/message.h"
 #include "os/syscall.h"
+#include "os/file.h"
 #include "os/vm.h"
 #include "region/huge.h"
 #include "region/outside.h"
@@ -163,14 +164,8 @@ static bool allocate(int fd, off_t from, off_t size)
 static unsigned cpus_online(void)
 {
     char text[1024];
-    long length = 0,
-         fd = sys_call(SYS_openat, AT_FDCWD, (long)"/sys/devices/system/cpu/online", O_RDONLY | O_CLOEXEC, 0, 0, 0);
-    if (fd >= 0) {
-        length = sys_call3(SYS_read, fd, (long)text, sizeof(text) - 1);
-        sys_call3(SYS_close, fd, 0, 0);
-    }
-    text[length > 0 ? length : 0] = 0;
     unsigned last = 0;
+    file_read("/sys/devices/system/cpu/online", text, sizeof(text));
     for (const char *at = text; *at; at++)
         last = *at < '0' || *at > '9' ? (at[1] ? 0 : last) : last * 10 + (unsigned)(*at - '0');
     return last + 1 > cpu_allowed_count ? last + 1 : cpu_allowed_count;

@@ -28,8 +28,9 @@ struct sheaf_config {
     bool keep_chosen;  /* whatever their age, because the user said so */
     uint32_t decay_ms; /* 0: never by age */
     enum helper_choice helper;
-    bool tiny;           /* no sheaves, no barns, least memory */
-    size_t rcu_limit;    /* bytes that may wait for a grace period before callers help */
+    bool tiny;        /* no sheaves, no barns, least memory */
+    size_t rcu_limit; /* bytes that may wait for a grace period before callers help */
+    bool rcu_limit_chosen;
     uint32_t rcu_age_ms; /* a sheaf of deferred frees does not wait longer to be full */
     bool huge;           /* pages for slabs that grow large */
     char record[256];    /* directory, or empty */

@@ -76,7 +76,7 @@ static inline void count(unsigned slot, unsigned number, enum slot_counter which
         open = atomic_load_explicit(&space.slots_open, memory_order_relaxed);
         here = rseq_add(counters_area, place.first, place.stride, n, open);
     } while (unlikely(here >= open) && space_open_slots(here + 1));
-    if (unlikely(here >= read_once(slot_top)))
+    if (unlikely(here >= read_once(slot_top)) && here < open) /* else the system refused, and it counted nothing */
         slot_raise_top(here);
 }
 

@@ -151,11 +151,11 @@ static uint64_t decay_cache(struct kmem_cache *cache, enum why why)
     }
     slab_shrink(&cache->slab);
     if (unlikely(cache->sparse_since || cache_is_sparse(cache)))
-        sparse_holes(cache, false);
+        sparse_age(cache);
     return held;
 }
 
-static void decay(enum why why)
+static void step(enum why why)
 {
     if (unlikely(rcu_kick))
         rcu_age();
@@ -177,12 +177,11 @@ static void decay(enum why why)
     if (why == AGED)
         stash_flush();
     region_purge(false);
-    publish_all();
 }
 
 void cache_decay_idle(bool all)
 {
-    decay(AGED);
+    step(AGED);
     region_purge_idle(all);
     publish_all();
 }
@@ -239,6 +238,8 @@ void cache_decay(unsigned slot)
     if (helper_may())
         helper_look();
     enum why why = aged() ? AGED : grown() ? GROWN : churned(slot) ? CHURNED : NOT_YET;
-    if (why != NOT_YET)
-        decay(why);
+    if (why == NOT_YET)
+        return;
+    step(why);
+    publish_all();
 }

@@ -23,15 +23,15 @@ void limit_apply(size_t bytes)
         write_once(sheaf_config.slot_budget, at_most(sheaf_config.slot_budget, share));
     if (!sheaf_config.keep_chosen && bytes / SHARE_OF_KEEP < sheaf_config.keep)
         region_keep(bytes / SHARE_OF_KEEP, false);
-    write_once(sheaf_config.rcu_limit, at_most(sheaf_config.rcu_limit, bytes / SHARE_OF_RCU));
+    if (!sheaf_config.rcu_limit_chosen)
+        write_once(sheaf_config.rcu_limit, at_most(sheaf_config.rcu_limit, bytes / SHARE_OF_RCU));
 }
 
 void limit_look(void)
 {
     static _Atomic bool looked;
-    if (sheaf_config.helper == HELPER_OFF)
-        return;
-    if (atomic_load_explicit(&looked, memory_order_relaxed) || atomic_exchange(&looked, true))
+    if (sheaf_config.helper == HELPER_OFF || atomic_load_explicit(&looked, memory_order_relaxed) ||
+        atomic_exchange(&looked, true))
         return;
     size_t limit = at_most(cgroup_limit(), space.limit);
     if (limit < vm_machine_memory())

@@ -4,7 +4,6 @@
 #define SHEAF_CACHE_LIMIT_H
 
 #include <stddef.h>
-#include <stdint.h>
 
 /*
  * Look, once; not where the helper thread is switched off, which is for sandboxes that kill at a system call they do

@@ -78,35 +78,68 @@ bool sparse_free(struct kmem_cache *cache, unsigned slot, uint64_t top, void *ob
 #define HOLES_LEAST 16 /* units in the slabs of a cache: 1 MiB */
 #define HOLES_AGE   4u /* of the decay time, for which it has been sparse */
 
-/*
- * What free objects hold is lost: none that a constructor made, that readers may still look at, or with patterns. And
- * only where the cache has been sparse for a while: a program that changes sizes five times in a second and a half
- * faulted in 15 000 pages more without that, for 8 of 160 MiB.
- */
-void sparse_holes(struct kmem_cache *cache, bool at_once)
+/* What free objects hold is lost: none that a constructor made, that readers may still look at, or with patterns. */
+static bool may_have_holes(const struct kmem_cache *cache)
 {
-    bool contents = cache->slab.ctor || cache->slab.typesafe || cache->detour;
-    uint64_t units = (uint64_t)cache->slab.slabs * cache->slab.units;
+    return !cache->slab.ctor && !cache->slab.typesafe && !cache->detour && cache_is_sparse(cache);
+}
+
+/*
+ * Not at once: a program that changes sizes five times in a second and a half faulted in 15 000 pages more, for 8 of
+ * 160 MiB.
+ */
+void sparse_age(struct kmem_cache *cache)
+{
     uint32_t now = clock_ms() | 1;
-    if (contents || units < (at_once ? 1 : HOLES_LEAST) || !cache_is_sparse(cache))
+    if ((uint64_t)cache->slab.slabs * cache->slab.units < HOLES_LEAST || !may_have_holes(cache))
         cache->sparse_since = 0;
-    else if (at_once) {
-        slab_shrink(&cache->slab);
-        slab_holes(&cache->slab);
-    } else if (!cache->sparse_since)
+    else if (!cache->sparse_since)
         cache->sparse_since = now;
     else if (now - cache->sparse_since >= sheaf_config.decay_ms / HOLES_AGE)
         slab_holes(&cache->slab);
 }
 
+/*
+ * Whether slabs fell to a quarter of what they were, and then each time by a quarter: a burst ends, and its last
+ * frees may be the program's last calls. Racy: two threads may both find it, or one of two falls be overlooked.
+ */
+static bool fell(void)
+{
+    static _Atomic uint32_t mark;
+    uint32_t units = (uint32_t)read_once(region_stats.slab_units);
+    uint32_t below = atomic_load_explicit(&mark, memory_order_relaxed);
+    bool falls = units < below && units >= SMALL_HEAP;
+    if (falls || units / 4 > below)
+        atomic_store_explicit(&mark, falls ? units - units / 4 : units / 4, memory_order_relaxed);
+    return falls;
+}
+
+static void publish(const struct kmem_cache *cache)
+{
+    if (cache_publish)
+        cache_publish(cache);
+}
+
+/* The lock of takeovers is held. */
+static void end_burst(void)
+{
+    for (unsigned i = CACHE_FIRST; i < read_once(cache_top); i++) {
+        struct kmem_cache *cache = &caches[i];
+        if (!cache_in_use(cache) || !may_have_holes(cache))
+            continue;
+        slab_shrink(&cache->slab);
+        slab_holes(&cache->slab);
+        publish(cache);
+    }
+}
+
 /* ---- all barns together ---- */
 
 /*
- * All barns together hold at most twice what one may grow to, an eighth of that more for each CPU, and a share of the
+ * All barns together hold at most what one may grow to, an eighth of that more for each CPU, and a share of the
  * memory in slabs. So a program of one or two hot classes does not meet the bound, and one whose classes come and go
  * does not keep a barn for each.
  */
-#define BOUND_BARNS 1
 #define BOUND_SHARE 64
 
 static uint64_t held_by(const struct kmem_cache *cache)
@@ -119,7 +152,7 @@ static uint64_t held_by(const struct kmem_cache *cache)
 
 static uint64_t bound(void)
 {
-    return sheaf_config.barn_max * (8 * BOUND_BARNS + cpu_allowed_count) / 8 +
+    return sheaf_config.barn_max * (8 + cpu_allowed_count) / 8 +
            (read_once(region_stats.slab_units) << UNIT_SHIFT) / BOUND_SHARE;
 }
 
@@ -159,44 +192,24 @@ static void give_excess(uint64_t excess)
             continue;
         uint64_t share = give_share(cache, excess - given);
         given += share;
-        if (share && cache_publish)
-            cache_publish(cache);
+        if (share)
+            publish(cache);
     }
 }
 
-/*
- * Whether slabs fell to a quarter of what they were, and then each time by a quarter: a burst ends, and its last
- * frees may be the program's last calls. Racy: two threads may both find it, or one of two falls be overlooked.
- */
-#define FALL_LEAST 64u /* units: 4 MiB */
-static bool fell(void)
-{
-    static _Atomic uint32_t mark;
-    uint32_t units = (uint32_t)read_once(region_stats.slab_units);
-    uint32_t below = atomic_load_explicit(&mark, memory_order_relaxed);
-    bool falls = units < below && units >= FALL_LEAST;
-    if (falls || units / 4 > below)
-        atomic_store_explicit(&mark, falls ? units - units / 4 : units / 4, memory_order_relaxed);
-    return falls;
-}
-
 /* Where the lock is taken, a step of decay is at it, or another thread is here. */
-void barns_bound(void)
+void sparse_look(void)
 {
     uint64_t held = 0, most = bound();
     for (unsigned i = CACHE_FIRST; i < read_once(cache_top); i++)
         if (cache_in_use(&caches[i]))
             held += held_by(&caches[i]);
-    bool holes = fell();
-    if ((held <= most && !holes) || !lock_try(lock_of(LOCK_TAKEOVER)))
+    bool ends = fell();
+    if ((held <= most && !ends) || !lock_try(lock_of(LOCK_TAKEOVER)))
         return;
     if (held > most)
         give_excess(held - most);
-    for (unsigned i = CACHE_FIRST; holes && i < read_once(cache_top); i++)
-        if (cache_in_use(&caches[i])) {
-            sparse_holes(&caches[i], true);
-            if (cache_publish)
-                cache_publish(&caches[i]);
-        }
+    if (ends)
+        end_burst();
     lock_release(lock_of(LOCK_TAKEOVER));
 }

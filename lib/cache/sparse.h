@@ -11,8 +11,8 @@
 
 #include "cache/kmem_cache.h"
 
-#define SPARSE_SHARE   4    /* a cache is sparse if less than one in so many of its objects is out, */
-#define SPARSE_FROM    64u  /* if all slabs have so many units, 4 MiB, */
+#define SPARSE_SHARE                                                                                                 \
+    4 /* a cache is sparse if less than one in so many of its objects is out, in a heap that is not small, */
 #define SPARSE_LEAST   2u   /* if the cache's own slabs have so many, */
 #define SPARSE_TOTAL   256u /* and one in so many of all */
 #define SPARSE_WAITING 16   /* of the objects out of a sparse cache's slabs, one in so many may wait at an end */
@@ -21,7 +21,7 @@
 static inline bool cache_is_sparse(const struct kmem_cache *cache)
 {
     uint64_t all = read_once(region_stats.slab_units);
-    if (likely(all < SPARSE_FROM))
+    if (likely(all < SMALL_HEAP))
         return false;
     uint64_t slabs = read_once(cache->slab.slabs), objects = slabs * cache->slab.objects;
     uint64_t units = slabs * cache->slab.units;
@@ -39,25 +39,23 @@ bool sparse_free(struct kmem_cache *cache, unsigned slot, uint64_t top, void *ob
 /* Flush a few sheaves of the barn. */
 void sparse_drain(struct kmem_cache *cache, unsigned slot, struct barn *barn);
 
-/*
- * Give back free pages inside the slabs of a sparse cache, if it has been sparse for a while, or at once. The lock of
- * takeovers is held.
- */
-void sparse_holes(struct kmem_cache *cache, bool at_once);
+/* In a step of decay: give back free pages inside slabs if the cache has been sparse for a while. The lock of
+ * takeovers is held. */
+void sparse_age(struct kmem_cache *cache);
 
 /*
  * Count the bytes of objects that went from a slot to a barn, or to slabs because the barn refused them. Now and
- * then, looks at what all barns hold, and flushes what is more than they may hold together.
+ * then, sparse_look() flushes what all barns hold beyond their bound, and gives back pages where a burst ends.
  */
-#define BARNS_LOOK_SHIFT 19 /* each 512 KiB */
-void barns_bound(void);
+#define LOOK_SHIFT 19 /* each 512 KiB */
+void sparse_look(void);
 static inline void barns_traffic(unsigned slot, uint64_t bytes)
 {
     uint64_t *traffic = &slot_head(slot)->barn_traffic; /* racy on purpose, as slow_calls */
     uint64_t before = read_once(*traffic), now = before + bytes;
     write_once(*traffic, now);
-    if (unlikely(before >> BARNS_LOOK_SHIFT != now >> BARNS_LOOK_SHIFT))
-        barns_bound();
+    if (unlikely(before >> LOOK_SHIFT != now >> LOOK_SHIFT))
+        sparse_look();
 }
 
 #endif

@@ -75,8 +75,10 @@ static bool over_limit(void)
 static void tune(size_t limit, uint32_t age_ms)
 {
     cache_layer_init(); /* which reads options */
-    if (limit)
+    if (limit) {
         sheaf_config.rcu_limit = limit;
+        sheaf_config.rcu_limit_chosen = true;
+    }
     if (age_ms)
         sheaf_config.rcu_age_ms = age_ms;
 }

@@ -1,9 +1,8 @@
 #define _GNU_SOURCE
 #include "os/cgroup.h"
-#include "os/compiler.h"
+#include "os/file.h"
 #include "os/syscall.h"
 
-#include <fcntl.h>
 #include <string.h>
 #include <sys/prctl.h>
 
@@ -16,27 +15,12 @@ static large_table char groups[TEXT_MOST], name[TEXT_MOST];
 
 const char *cgroup_root = "";
 
-/* As much of the file as fits, as a string. False: it cannot be read. */
-static bool read_text(const char *path, char *text, size_t size)
-{
-    long fd = sys_call(SYS_openat, AT_FDCWD, (long)path, O_RDONLY | O_CLOEXEC, 0, 0, 0);
-    if (fd < 0)
-        return false;
-    size_t length = 0;
-    long got;
-    while (length + 1 < size && (got = sys_call3(SYS_read, fd, (long)(text + length), (long)(size - 1 - length))) > 0)
-        length += (size_t)got;
-    sys_call3(SYS_close, fd, 0, 0);
-    text[length] = 0;
-    return length != 0;
-}
-
 /* "max", or a number too large for a size, is no limit. */
 static size_t limit_in(const char *path)
 {
     char text[32];
     size_t limit = 0;
-    if (!read_text(path, text, sizeof(text)) || text[0] < '0' || text[0] > '9')
+    if (!file_read(path, text, sizeof(text)) || text[0] < '0' || text[0] > '9')
         return SIZE_MAX;
     for (const char *at = text; *at >= '0' && *at <= '9'; at++)
         if (__builtin_mul_overflow(limit, 10, &limit) || __builtin_add_overflow(limit, (size_t)(*at - '0'), &limit))
@@ -108,7 +92,7 @@ size_t cgroup_limit(void)
         return limit;
     strcpy(name, cgroup_root);
     strcpy(name + before, own);
-    if (!read_text(name, groups, sizeof(groups)))
+    if (!file_read(name, groups, sizeof(groups)))
         return limit;
     for (const char *line = groups, *end; *line && (end = strchr(line, '\n')); line = end + 1) {
         size_t here = limit_of_line(line, end);

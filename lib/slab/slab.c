@@ -5,7 +5,6 @@
 
 #define SMALL_SLAB_OBJECT 8192 /* larger ones live in slabs of four units */
 #define EMPTY_KEPT        1
-#define SMALL_HEAP        64u /* units: 4 MiB */
 
 const struct slab_watch *slab_watch;
 

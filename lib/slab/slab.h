@@ -17,7 +17,8 @@
 #include "region/region.h"
 #include "slab/shuffle.h"
 
-#define SLAB_QUARTERS 4 /* list 0 holds the fullest, */
+#define SMALL_HEAP    64u /* units of all slabs, 4 MiB: below, nobody asks which objects keep slabs from going back */
+#define SLAB_QUARTERS 4   /* list 0 holds the fullest, */
 #define SLAB_EMPTIEST (SLAB_QUARTERS - 1)
 #define SLAB_HOLES    SLAB_QUARTERS /* and the last one those whose free pages went back (slab/holes.h) */
 #define SLAB_LISTS    (SLAB_QUARTERS + 1)

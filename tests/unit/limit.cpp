@@ -1,4 +1,4 @@
-// The memory limit of a control group, in file systems made up for it.
+// The memory limit of a control group, in file systems made up for it, and the budgets that follow it.
 #include "catch.hpp"
 #include "probe.h"
 
@@ -86,4 +86,23 @@ TEST_CASE("the first version of control groups counts, too", "[limit]")
     CHECK(probe_cgroup_limit() == SIZE_MAX);
     root.write("sys/fs/cgroup/unified/memory.max", "4096\n");
     CHECK(probe_cgroup_limit() == 4096);
+}
+
+TEST_CASE("budgets follow what the process may have", "[limit]")
+{
+    constexpr size_t mib = 1 << 20;
+    probe_budgets wide = probe_limit(size_t(1) << 40, 0), narrow = probe_limit(64 * mib, 0);
+    CHECK(wide.kept_at_most == 64 * mib);
+    CHECK(narrow.kept_at_most == 4 * mib);
+    CHECK(narrow.rcu == 4 * mib);
+    CHECK(narrow.slot <= mib);
+    CHECK(narrow.slot < wide.slot);
+}
+
+TEST_CASE("budgets that the user chose stay", "[limit]")
+{
+    probe_budgets wide = probe_limit(size_t(1) << 40, 1), narrow = probe_limit(64 << 20, 1);
+    CHECK(narrow.slot == wide.slot);
+    CHECK(narrow.rcu == wide.rcu);
+    CHECK(narrow.kept_at_most == wide.kept_at_most);
 }

@@ -3,6 +3,7 @@
 #include "cache/harden.h"
 #include "cache/helper.h"
 #include "cache/kmem_cache.h"
+#include "cache/limit.h"
 #include "cache/node.h"
 #include "cache/takeover.h"
 #include "slab/holes.h"
@@ -82,6 +83,19 @@ static uint64_t no_time(void)
 void probe_cheap_windows(void)
 {
     huge_clock = no_time;
+}
+
+struct probe_budgets probe_limit(size_t bytes, int chosen)
+{
+    struct sheaf_config before = sheaf_config;
+    sheaf_config.slot_budget_by_memory = !chosen;
+    sheaf_config.keep_chosen = sheaf_config.rcu_limit_chosen = chosen;
+    limit_apply(bytes);
+    struct probe_budgets now = {sheaf_config.slot_budget, sheaf_config.rcu_limit,
+                                (size_t)region.keep[ARENA_SLAB].most << UNIT_SHIFT};
+    sheaf_config = before;
+    region_keep(sheaf_config.keep, sheaf_config.keep_chosen);
+    return now;
 }
 
 int probe_mode(void)

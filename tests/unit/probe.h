@@ -33,6 +33,12 @@ int probe_mode(void);
 size_t probe_cgroup_limit(void);
 void probe_cgroup_root(const char *root);
 
+/* Budgets for a process of so many bytes; then back to those before. */
+struct probe_budgets {
+    size_t slot, rcu, kept_at_most;
+};
+struct probe_budgets probe_limit(size_t bytes, int chosen);
+
 /* Take the sheaves of all slots from outside, as trim does. */
 void probe_takeover(struct kmem_cache *cache);
 
