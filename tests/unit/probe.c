@@ -87,6 +87,7 @@ void probe_cheap_windows(void)
 
 struct probe_budgets probe_limit(size_t bytes, int chosen)
 {
+    cache_layer_init();
     struct sheaf_config before = sheaf_config;
     sheaf_config.slot_budget_by_memory = !chosen;
     sheaf_config.keep_chosen = sheaf_config.rcu_limit_chosen = chosen;
