@@ -213,7 +213,7 @@ bool arena_move_frontier(struct arena *arena, uint32_t frontier)
 static void leave_stretch(struct arena *arena)
 {
     uint32_t from = arena->frontier;
-    if (unlikely(guard_on)) /* runs must not cross guards */
+    if (unlikely(guard_on) && arena->slabs) /* runs must not cross guards */
         return;
     if (arena->mapped < arena->end)
         map_to(arena, arena->end);
@@ -332,7 +332,7 @@ static bool pass_guard(struct arena *arena, uint32_t units, uint32_t align)
 
 uint32_t arena_take_frontier(struct arena *arena, uint32_t units, uint32_t align)
 {
-    if (unlikely(guard_on) && !pass_guard(arena, units, align))
+    if (unlikely(guard_on) && arena->slabs && !pass_guard(arena, units, align))
         return UNIT_NONE;
     if (!make_room(arena, units, align))
         return UNIT_NONE;

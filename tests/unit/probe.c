@@ -89,6 +89,8 @@ struct probe_budgets probe_limit(size_t bytes, int chosen)
 {
     cache_layer_init();
     struct sheaf_config before = sheaf_config;
+    sheaf_config.keep = 64 << 20; /* in each mode */
+    region_keep(sheaf_config.keep, chosen);
     sheaf_config.slot_budget_by_memory = !chosen;
     sheaf_config.keep_chosen = sheaf_config.rcu_limit_chosen = chosen;
     limit_apply(bytes);
