@@ -3,8 +3,8 @@
 #include "malloc/malloc.h"
 #include "malloc/classes.h"
 #include "malloc/large.h"
-#include "cache/node.h"
-#include "cache/stash.h"
+#include "node/node.h"
+#include "slot/stash.h"
 #include "os/vm.h"
 #include "preload/status.h"
 

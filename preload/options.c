@@ -1,14 +1,14 @@
 /* Options from the environment, by the one table options.def. Runs before anything is allocated: no libc but strings.
  */
 #define _GNU_SOURCE
-#include "cache/config.h"
-#include "cache/debug_spec.h"
-#include "cache/fail.h"
-#include "cache/harden.h"
+#include "config/config.h"
+#include "feature/debug_spec.h"
+#include "feature/fail.h"
+#include "feature/harden.h"
 #include "os/message.h"
 #include "os/vm.h"
 #include "os/text.h"
-#include "cache/sheaf.h"
+#include "slot/sheaf.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -5,8 +5,8 @@
 #include "cache/decay.h"
 #include "cache/ends.h"
 #include "cache/kmem_cache.h"
-#include "cache/node.h"
-#include "cache/rcu.h"
+#include "node/node.h"
+#include "deferred/rcu.h"
 #include "cache/takeover.h"
 #include "os/cpu.h"
 #include "os/message.h"
@@ -42,13 +42,13 @@ static large_table char path[512];
 
 static const char names[] =
 #define SHEAF_SLOT_COUNTERS(name, help) #name "\0"
-#include "cache/counters.def"
+#include "slot/counters.def"
 #undef SHEAF_SLOT_COUNTERS
 #define SHEAF_CACHE_GAUGES(name, help) #name "\0"
-#include "cache/counters.def"
+#include "slot/counters.def"
 #undef SHEAF_CACHE_GAUGES
 #define SHEAF_PROCESS_VALUES(name, help) #name "\0"
-#include "cache/counters.def"
+#include "slot/counters.def"
 #undef SHEAF_PROCESS_VALUES
     ;
 

@@ -1,7 +1,7 @@
 /* What happens at the first allocation: the record, fork handlers. */
 #define _GNU_SOURCE
-#include "cache/fail.h"
-#include "cache/debug.h"
+#include "feature/fail.h"
+#include "feature/debug.h"
 #include "cache/kmem_cache.h"
 #include "malloc/fault.h"
 #include "malloc/malloc.h"

@@ -2,7 +2,7 @@
 #ifndef SHEAF_PRELOAD_VFORK_H
 #define SHEAF_PRELOAD_VFORK_H
 
-#include "cache/slot.h"
+#include "slot/slot.h"
 
 extern hidden uintptr_t vfork_area;
 

@@ -17,7 +17,7 @@
 #define _GNU_SOURCE
 #include <urcu-bp.h>
 
-#include "cache/rcu.h"
+#include "deferred/rcu.h"
 #include "sheaf/malloc.h"
 #include "sheaf/rcu.h"
 

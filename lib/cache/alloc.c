@@ -1,8 +1,8 @@
-#include "cache/detour.h"
+#include "feature/detour.h"
 #include "cache/ends.h"
 #include "cache/kmem_cache.h"
 #include "cache/misuse.h"
-#include "cache/node.h"
+#include "node/node.h"
 #include "cache/sparse.h"
 #include "os/membarrier.h"
 

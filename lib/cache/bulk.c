@@ -1,7 +1,7 @@
 #include "cache/bulk.h"
 #include "cache/ends.h"
 #include "cache/misuse.h"
-#include "cache/node.h"
+#include "node/node.h"
 
 /*
  * The slot's ends are detached (cache/ends.h), and its sheaves are ours alone meanwhile. (To copy the top of a sheaf

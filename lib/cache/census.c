@@ -1,5 +1,5 @@
 #include "cache/ends.h"
-#include "cache/rcu.h"
+#include "deferred/rcu.h"
 
 uint64_t counter_sum(unsigned number, enum slot_counter which)
 {

@@ -1,5 +1,5 @@
 #include "cache/ends.h"
-#include "cache/sample.h"
+#include "feature/sample.h"
 
 #include <string.h>
 

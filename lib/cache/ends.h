@@ -1,5 +1,5 @@
 /*
- * The sheaves at the ends of a slot's word (cache/slot.h).
+ * The sheaves at the ends of a slot's word (slot/slot.h).
  *
  * Two ends change places when the pop end is empty and the push end is not, or when the push end is full and the pop
  * end at most three quarters: ends_swap(), by one section. All other changes are made to detached sheaves.

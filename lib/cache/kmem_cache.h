@@ -9,10 +9,10 @@
 #ifndef SHEAF_CACHE_KMEM_CACHE_H
 #define SHEAF_CACHE_KMEM_CACHE_H
 
-#include "cache/barn.h"
-#include "cache/config.h"
-#include "cache/reserve.h"
-#include "cache/slot.h"
+#include "slot/barn.h"
+#include "config/config.h"
+#include "kmem/reserve.h"
+#include "slot/slot.h"
 #include "sheaf/kmem_cache.h"
 #include "slab/slab.h"
 
@@ -26,13 +26,13 @@ struct kmem_cache {
     uint32_t barn_least, barn_most; /* objects: between these a barn's limit moves */
     uint16_t capacity;              /* the most that a sheaf may hold; 0: no sheaves */
     uint16_t number;
-    uint16_t home;       /* number of the first sibling (cache/node.h), and with no others its own */
-    uint16_t detour;     /* of enum detour (cache/detour.h); not 0 implies capacity 0 */
+    uint16_t home;       /* number of the first sibling (node/node.h), and with no others its own */
+    uint16_t detour;     /* of enum detour (feature/detour.h); not 0 implies capacity 0 */
     uint8_t nodes;       /* siblings; 0: none, the cache is of all nodes */
     bool capacity_fixed; /* sheaves do not grow to it but begin with it */
-    bool lifo;           /* the format of its words, by the size of its objects: cache/slot.h */
+    bool lifo;           /* the format of its words, by the size of its objects: slot/slot.h */
     bool is_malloc;
-    bool sampled;                 /* some of its requests are served by cache/sample.h */
+    bool sampled;                 /* some of its requests are served by feature/sample.h */
     slab_flags_t flags;           /* as created */
     uint64_t inherited;           /* in use when this process was forked off */
     uint64_t inherited_prefilled; /* in prefilled sheaves then, when the counters began anew */
@@ -148,7 +148,7 @@ void cache_census(const struct kmem_cache *cache, struct cache_census *census);
 /* Assert conservation; the cache must be quiet. */
 void cache_check(struct kmem_cache *cache);
 
-/* fork: see cache/fork.c. */
+/* fork: see process/fork.c. */
 bool cache_may_wait(const struct lock *lock);
 void cache_fork_prepare(void);
 void cache_fork_parent(void);

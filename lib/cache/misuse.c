@@ -1,5 +1,5 @@
 #include "cache/misuse.h"
-#include "cache/debug_report.h"
+#include "feature/debug_report.h"
 #include "cache/kmem_cache.h"
 #include "os/message.h"
 

@@ -1,5 +1,5 @@
 #include "malloc/classes.h"
-#include "cache/stash.h"
+#include "slot/stash.h"
 
 static const struct slot_head none = {.lowest = UINTPTR_MAX};
 #define NONE (uintptr_t) & none
@@ -8,7 +8,7 @@ struct rseq_roots rseq_roots __attribute__((aligned(64))) = {.cid_base = NONE, .
 /* Two threads may do this at once: both write the same. */
 void fast_enable(void)
 {
-    _Static_assert(CLASS_FIRST + CLASSES == CACHE_GAP, "as cache/slot.h says");
+    _Static_assert(CLASS_FIRST + CLASSES == CACHE_GAP, "as slot/slot.h says");
     _Static_assert(CLASS_TABLE_AT + sizeof(struct class_table) <= SLOT_ID(CACHE_FIRST),
                    "the table ends before the words");
     _Static_assert(STASH_END <= SLOT_ID(CACHE_USERS), "the stash lies in the gap");

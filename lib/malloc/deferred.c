@@ -1,8 +1,8 @@
 /* Deferred frees of whatever malloc and the caches hand out, as the table that libsheaf-rcu looks for. */
 #include "malloc/deferred.h"
-#include "cache/rcu.h"
+#include "deferred/rcu.h"
 #include "cache/misuse.h"
-#include "cache/sample.h"
+#include "feature/sample.h"
 #include "malloc/fast.h"
 #include "malloc/large.h"
 #include "region/outside.h"

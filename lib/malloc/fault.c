@@ -1,6 +1,6 @@
 #define _GNU_SOURCE
 #include "malloc/fault.h"
-#include "cache/sample.h"
+#include "feature/sample.h"
 #include "os/message.h"
 #include "region/region.h"
 

@@ -1,7 +1,7 @@
 #include "malloc/large_debug.h"
 #include "malloc/large.h"
-#include "cache/debug_report.h"
-#include "cache/debug_spec.h"
+#include "feature/debug_report.h"
+#include "feature/debug_spec.h"
 
 #include <string.h>
 

@@ -8,7 +8,7 @@
 
 /*
  * Not on the stack, which may be a signal handler's of a few KiB. So only one thread may be here at a time;
- * cgroup_limit() is asked once in the life of a process (cache/limit.c).
+ * cgroup_limit() is asked once in the life of a process (process/limit.c).
  */
 #define TEXT_MOST 4096
 static large_table char groups[TEXT_MOST], name[TEXT_MOST];

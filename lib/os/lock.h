@@ -3,7 +3,7 @@
  *
  * A signal handler that interrupted the holder must not wait for it. So the word names the owner by its thread
  * pointer (which also survives fork, as a thread number does not), and lock_acquire() says so instead of waiting.
- * A thread of ours never holds two of these locks at once, but for fork (see cache/fork.c for the order).
+ * A thread of ours never holds two of these locks at once, but for fork (see process/fork.c for the order).
  */
 #ifndef SHEAF_OS_LOCK_H
 #define SHEAF_OS_LOCK_H

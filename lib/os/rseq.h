@@ -4,7 +4,7 @@
  * A section is a few instructions that end in one store. If the thread is preempted, migrated or signalled inside,
  * the kernel sends it to the abort handler, which starts again. In pseudo-code, `slot` being the number that the
  * kernel keeps in the thread's rseq area, `at` the address of the 8-byte word of that slot and id, and `zero` the
- * constant sheaf (cache/slot.h has the two formats of the word):
+ * constant sheaf (slot/slot.h has the two formats of the word):
  *
  *   pop(id)         w = low32(at); p = [zero + w - 8]; if p == 0 fail              empty
  *                   low32(at) = w - 8                                              commit
@@ -23,7 +23,7 @@
  *
  * The id given to push is that of the half it works on: SLOT_ID() for the low one, 4 more for the high one.
  * pop_near(id) is pop(id + near), where `near` is read from the slot's head: the sibling of the slot's node
- * (cache/node.h). pop_class, pop_lifo_cid and push_unit are for slots numbered by mm_cid. The first and the last read
+ * (node/node.h). pop_class, pop_lifo_cid and push_unit are for slots numbered by mm_cid. The first and the last read
  * the id from a table: malloc's, by size, and that of units. A push that is restarted after it stored p
  * leaves p above the top, where nothing reads it. Only rseq_cs is ever written to the kernel's area
  * (google/tcmalloc#292).

@@ -8,7 +8,7 @@
 #ifndef SHEAF_RCU_RCU_H
 #define SHEAF_RCU_RCU_H
 
-#include "cache/rcu_core.h"
+#include "deferred/rcu_core.h"
 #include "os/compiler.h"
 
 #include <urcu/flavor.h>

@@ -12,7 +12,7 @@
 #define SHEAF_REGION_ARENA_H
 
 #include "region/bins.h"
-#include "region/space.h"
+#include "space/space.h"
 
 /* Units of the stretch from `frontier` up to `end` are not in use; from `mapped` on they have no memory. */
 struct arena {

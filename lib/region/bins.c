@@ -1,5 +1,5 @@
 #include "region/bins.h"
-#include "region/space.h"
+#include "space/space.h"
 
 /* Runs looked at in the bin of the wanted length, where some may be too short. */
 #define BINS_LOOK 8

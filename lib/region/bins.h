@@ -2,7 +2,7 @@
 #ifndef SHEAF_REGION_BINS_H
 #define SHEAF_REGION_BINS_H
 
-#include "region/unit.h"
+#include "space/unit.h"
 
 #define BINS_EXACT 64
 #define BINS       (BINS_EXACT + 8 * 20)

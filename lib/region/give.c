@@ -1,7 +1,7 @@
 #include "region/give.h"
 #include "region/dirty.h"
 #include "region/huge.h"
-#include "region/locks.h"
+#include "space/locks.h"
 #include "os/clock.h"
 #include "os/lock.h"
 

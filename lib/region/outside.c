@@ -1,5 +1,5 @@
 #include "region/outside.h"
-#include "region/space.h"
+#include "space/space.h"
 #include "os/vm.h"
 
 /*

@@ -1,5 +1,5 @@
 #include "region/give.h"
-#include "region/locks.h"
+#include "space/locks.h"
 #include "region/arena.h"
 #include "region/dirty.h"
 #include "region/guard.h"

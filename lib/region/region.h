@@ -9,8 +9,8 @@
 #ifndef SHEAF_REGION_REGION_H
 #define SHEAF_REGION_REGION_H
 
-#include "region/space.h"
-#include "region/unit.h"
+#include "space/space.h"
+#include "space/unit.h"
 
 enum arena_kind { ARENA_SLAB, ARENA_LARGE, ARENA_COUNT };
 

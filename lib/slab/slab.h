@@ -13,7 +13,7 @@
 #ifndef SHEAF_SLAB_SLAB_H
 #define SHEAF_SLAB_SLAB_H
 
-#include "region/locks.h"
+#include "space/locks.h"
 #include "region/region.h"
 #include "slab/shuffle.h"
 

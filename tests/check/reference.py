@@ -30,9 +30,9 @@ def advice() -> dict[str, str]:
 
 
 def counters() -> str:
-    text = (ROOT / "lib/cache/counters.def").read_text()
+    text = (ROOT / "lib/slot/counters.def").read_text()
     told = advice()
-    out = ["# Counters", "", "Made from lib/cache/counters.def by tests/check/reference.py; do not edit.", "", *EXACT]
+    out = ["# Counters", "", "Made from lib/slot/counters.def by tests/check/reference.py; do not edit.", "", *EXACT]
     seen = set()
     for macro, title in GROUPS.items():
         part = text.split(f"#ifdef {macro}\n")[1].split("#endif")[0]

@@ -7,7 +7,13 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-LAYERS = ["os", "region", "slab", "cache", "malloc", "api"]
+LAYERS = ["os", "config", "space", "region", "slab", "slot", "cache", "feature", "node", "deferred", "process", "kmem",
+          "malloc", "api"]  # fmt: skip
+# Includes that still go up; none may be added.
+PENDING = {
+    "cache/alloc.c", "cache/bulk.c", "cache/census.c", "cache/decay.c", "cache/ends.c", "cache/kmem_cache.c",
+    "cache/kmem_cache.h", "cache/misuse.c", "feature/detour.c", "space/space.c",
+}  # fmt: skip
 LONGEST = 620
 SCREEN = 60
 TOP = {"lib", "preload", "cli", "tests", "bench", "docs", "meson.build", "meson_options.txt", "README.md",
@@ -27,6 +33,8 @@ def layers(files: list[Path]) -> list[str]:
     for file in files:
         parts = file.relative_to(ROOT).parts
         if parts[0] != "lib" or len(parts) < 3 or parts[1] not in LAYERS:
+            continue
+        if "/".join(parts[1:]) in PENDING:
             continue
         allowed = {"sheaf", *LAYERS[: LAYERS.index(parts[1]) + 1]}
         for number, line in enumerate(file.read_text().splitlines(), 1):

@@ -1,5 +1,5 @@
 /* Options that the cases are run with. */
-#include "cache/config.h"
+#include "config/config.h"
 
 #include <stdlib.h>
 

@@ -5,7 +5,7 @@
 #include <urcu-bp.h> /* before our words of the compiler */
 
 #include "cases.h"
-#include "cache/rcu.h"
+#include "deferred/rcu.h"
 #include "region/outside.h"
 #include "sheaf/malloc.h"
 #include "sheaf/rcu.h"

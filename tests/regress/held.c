@@ -2,7 +2,7 @@
 #define _GNU_SOURCE
 #include "../cases.h"
 #include "cache/kmem_cache.h"
-#include "region/locks.h"
+#include "space/locks.h"
 #include "sheaf/malloc.h"
 
 #include <pthread.h>

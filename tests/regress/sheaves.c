@@ -1,7 +1,7 @@
 /* What the system refuses for a while can be had later; small sheaves share a page. It sees the internal headers. */
 #include "../cases.h"
-#include "cache/config.h"
-#include "cache/sheaf.h"
+#include "config/config.h"
+#include "slot/sheaf.h"
 #include "os/vm.h"
 #include "sheaf/malloc.h"
 

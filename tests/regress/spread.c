@@ -3,7 +3,7 @@
 #include "../cases.h"
 #include "cache/kmem_cache.h"
 #include "sheaf/malloc.h"
-#include "region/locks.h"
+#include "space/locks.h"
 #include "slab/descriptor.h"
 
 #include <fcntl.h>

@@ -5,7 +5,7 @@
  */
 #define _GNU_SOURCE
 #include "../cases.h"
-#include "cache/config.h"
+#include "config/config.h"
 #include "cache/ends.h"
 
 #include <linux/filter.h>

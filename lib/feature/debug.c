@@ -1,0 +1,379 @@
+#include "feature/debug.h"
+#include "feature/debug_report.h"
+#include "feature/depot.h"
+#include "os/syscall.h"
+#include "os/vm.h"
+
+#include <string.h>
+#include <time.h>
+
+/* ---- the table of records ---- */
+
+/* It is the shadow of the region (space/space.h): UNIT_SIZE bytes for each unit. */
+
+static noinline_cold bool refuse(void)
+{
+    static _Atomic bool told;
+    struct message m = {.length = 0};
+    message_text(&m, "sheaf: debugging needs as much address space again as the heap, and it is not granted; "
+                     "nothing is debugged. Raise `ulimit -v`");
+    if (!atomic_exchange(&told, true))
+        message_write(&m);
+    return false;
+}
+
+/* Where the region grew while there was no shadow yet, that must grow after it; from then on it grows with it. */
+bool debug_start(void)
+{
+    static _Atomic bool started;
+    if (debug_on())
+        return true;
+    uint32_t units;
+    do {
+        units = region_end();
+        if (!space_grow(&space.shadow, (size_t)units << UNIT_SHIFT))
+            return refuse();
+    } while (units != region_end());
+    if (!atomic_exchange(&started, true))
+        debug_report_start();
+    return true;
+}
+
+bool debug_on(void)
+{
+    return atomic_load_explicit(&space.shadow.mapped, memory_order_acquire) != 0;
+}
+
+struct debug_object *debug_of_unit(uint32_t unit, bool writable)
+{
+    size_t offset = (size_t)unit << UNIT_SHIFT;
+    if (offset >= atomic_load_explicit(&space.shadow.mapped, memory_order_acquire))
+        return NULL;
+    char *at = space.shadow.start + offset;
+    return !writable || vm_commit(at, sizeof(struct debug_object)) ? (struct debug_object *)(void *)at : NULL;
+}
+
+/* The table is there: a cache is debugged. */
+static struct debug_object *record_at(uint32_t unit, uint32_t index)
+{
+    char *at = space.shadow.start + ((size_t)unit << UNIT_SHIFT);
+    return (struct debug_object *)(void *)at + index;
+}
+
+struct debug_place debug_place(const struct kmem_cache *cache, const void *p)
+{
+    uint32_t unit, index;
+    if (!slab_locate(&cache->slab, p, &unit, &index))
+        return (struct debug_place){.record = NULL};
+    return (struct debug_place){record_at(unit, index),
+                                (char *)unit_address(unit) + (size_t)index * cache->slab.size};
+}
+
+/* ---- painting and looking ---- */
+
+static bool poisoned(const struct kmem_cache *cache)
+{
+    /* what was constructed stays so while it is free, and so does what RCU readers may still look at */
+    return cache->flags & SLAB_POISON && !cache->slab.ctor && !cache->slab.typesafe;
+}
+
+/* As a rule the first byte is right and all others are as it is. Somebody may be writing meanwhile. */
+bool debug_differs(const char *at, size_t length, int byte, size_t *first, size_t *end)
+{
+    size_t i = 0, j = length;
+    if (likely(!length || ((unsigned char)at[0] == byte && !memcmp(at, at + 1, length - 1))))
+        return false;
+    while (i < length && (unsigned char)at[i] == byte)
+        i++;
+    while (j > i && (unsigned char)at[j - 1] == byte)
+        j--;
+    *first = i;
+    *end = j;
+    return i < j;
+}
+
+static void paint_free(const struct kmem_cache *cache, char *raw)
+{
+    char *object = raw + cache->slab.lead, *end = object + cache->object_size;
+    if (cache->flags & SLAB_RED_ZONE) {
+        memset(raw, BYTE_ZONE_FREE, cache->slab.lead);
+        memset(end, BYTE_ZONE_FREE, cache->slab.size - (size_t)(end - raw));
+    }
+    if (poisoned(cache)) {
+        memset(object, BYTE_FREED, cache->object_size - 1);
+        end[-1] = (char)BYTE_FREED_END;
+    }
+}
+
+static void paint_live(const struct kmem_cache *cache, const struct debug_object *record, char *raw)
+{
+    char *object = raw + record->offset;
+    if (cache->flags & SLAB_RED_ZONE) {
+        memset(raw, BYTE_ZONE, record->offset);
+        memset(object + record->size, BYTE_ZONE, cache->slab.size - record->offset - record->size);
+    }
+    if (poisoned(cache))
+        memset(object, BYTE_FRESH, record->size);
+}
+
+static bool damaged(struct damage *damage, const char *at, size_t length, int byte)
+{
+    *damage = (struct damage){.at = at, .length = length, .byte = byte};
+    return debug_differs(at, length, byte, &damage->first, &damage->end);
+}
+
+/* What is wrong with an object in use; NULL: nothing. */
+static const char *look_live(const struct kmem_cache *cache, const struct debug_object *record, const char *raw,
+                             struct damage *damage)
+{
+    const char *end = raw + record->offset + record->size;
+    /* who looks at a neighbour may see the offset of one life and the size of the next: debug_check() finds out */
+    if (!(cache->flags & SLAB_RED_ZONE) || end > raw + cache->slab.size)
+        return NULL;
+    if (damaged(damage, end, cache->slab.size - (size_t)(end - raw), BYTE_ZONE))
+        return "overflow: bytes were written behind";
+    if (damaged(damage, raw, record->offset, BYTE_ZONE))
+        return "underflow: bytes were written before";
+    return NULL;
+}
+
+/* And with a free one. */
+static const char *look_free(const struct kmem_cache *cache, const char *raw, struct damage *damage)
+{
+    const char *object = raw + cache->slab.lead, *end = object + cache->object_size;
+    if (poisoned(cache) &&
+        (damaged(damage, object, cache->object_size - 1, BYTE_FREED) || damaged(damage, end - 1, 1, BYTE_FREED_END)))
+        return "write after free into";
+    if (cache->flags & SLAB_RED_ZONE &&
+        (damaged(damage, raw, cache->slab.lead, BYTE_ZONE_FREE) ||
+         damaged(damage, end, cache->slab.size - (size_t)(end - raw), BYTE_ZONE_FREE)))
+        return "write into the red zone of the free object";
+    return NULL;
+}
+
+static struct debug_report report_on(const struct kmem_cache *cache, const char *kind,
+                                     const struct debug_object *record, char *raw, const struct damage *damage)
+{
+    char *object = raw + (record->offset ? record->offset : cache->slab.lead);
+    return (struct debug_report){
+        .kind = kind, .pointer = object, .cache = cache->name, .record = record, .object = object, .damage = damage};
+}
+
+static void tell(const struct kmem_cache *cache, const char *kind, const struct debug_object *record, char *raw,
+                 const struct damage *damage, const char *done)
+{
+    struct debug_report report = report_on(cache, kind, record, raw, damage);
+    report.done = done;
+    debug_report(&report);
+}
+
+/* ---- tracks ---- */
+
+static _Atomic uint64_t calls;
+
+uint64_t debug_next_call(void)
+{
+    return atomic_fetch_add_explicit(&calls, 1, memory_order_relaxed) + 1;
+}
+
+void debug_track(struct track *track, slab_flags_t flags)
+{
+    struct timespec now;
+    if (!(flags & SLAB_STORE_USER))
+        return;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    track->time = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+    track->thread = (uint32_t)sys_call3(SYS_gettid, 0, 0, 0);
+    track->stack = depot_here();
+}
+
+static noinline_cold void trace(const struct kmem_cache *cache, const char *what, const void *object,
+                                const struct debug_object *record)
+{
+    struct message m = {.length = 0};
+    message_text(&m, "sheaf: trace ");
+    message_text(&m, cache->name);
+    message_text(&m, what);
+    message_pointer(&m, object);
+    message_text(&m, " of ");
+    message_number(&m, record->size);
+    message_text(&m, " bytes, allocation ");
+    message_number(&m, record->call);
+    message_text(&m, ", thread ");
+    message_number(&m, (uint64_t)sys_call3(SYS_gettid, 0, 0, 0));
+    debug_write(&m);
+}
+
+/* ---- slabs come and go ---- */
+
+static struct kmem_cache *cache_of(struct slab_cache *slab)
+{
+    return (struct kmem_cache *)(void *)((char *)slab - offsetof(struct kmem_cache, slab));
+}
+
+static bool slab_created(struct slab_cache *slab, uint32_t unit)
+{
+    struct kmem_cache *cache = cache_of(slab);
+    if (!vm_commit(record_at(unit, 0), slab->objects * sizeof(struct debug_object)))
+        return false;
+    for (uint32_t i = 0; i < slab->objects; i++) {
+        struct debug_object *record = record_at(unit, i);
+        uint32_t version = atomic_load_explicit(&record->version, memory_order_relaxed);
+        *record = (struct debug_object){.version = version + 2};
+        paint_free(cache, (char *)unit_address(unit) + (size_t)i * slab->size);
+        atomic_store_explicit(&record->state, OBJECT_FREE, memory_order_release);
+    }
+    return true;
+}
+
+static void slab_released(struct slab_cache *slab, uint32_t unit)
+{
+    struct kmem_cache *cache = cache_of(slab);
+    for (uint32_t i = 0; i < slab->objects; i++) {
+        struct debug_object *record = record_at(unit, i);
+        char *raw = (char *)unit_address(unit) + (size_t)i * slab->size;
+        struct damage damage;
+        const char *kind = look_free(cache, raw, &damage);
+        if (kind)
+            tell(cache, kind, record, raw, &damage, "left as it is: its slab goes back to the region");
+        atomic_store_explicit(&record->state, OBJECT_NONE, memory_order_relaxed);
+        atomic_fetch_add(&record->version, 2);
+    }
+    /* they have their pages to themselves */
+    vm_discard(record_at(unit, 0), round_up(slab->objects * sizeof(struct debug_object), space.page_size));
+}
+
+static const struct slab_watch watch = {slab_created, slab_released};
+
+uint32_t debug_layout(struct kmem_cache *cache, uint32_t object_size, uint32_t align)
+{
+    uint32_t zone = cache->flags & SLAB_RED_ZONE ? DEBUG_ZONE : 0;
+    uint32_t lead = zone ? (uint32_t)round_up(zone, align) : 0;
+    uint32_t size = (uint32_t)round_up(lead + object_size + zone, align);
+    uint32_t least = (uint32_t)round_up(sizeof(struct debug_object), align); /* or the records have no room */
+    slab_watch = &watch;
+    cache->slab.lead = (uint16_t)lead;
+    cache->slab.watched = true;
+    return size > least ? size : least;
+}
+
+/* ---- handing out and taking back ---- */
+
+void *debug_present(struct kmem_cache *cache, void *raw, size_t size, size_t align)
+{
+    struct debug_object *record = debug_place(cache, raw).record;
+    struct damage damage;
+    if (!record)
+        __builtin_unreachable(); /* whatever a slab gives has one */
+    const char *kind = look_free(cache, raw, &damage);
+    if (unlikely(kind != NULL))
+        tell(cache, kind, record, raw, &damage, "repaired: the object was filled anew and is handed out");
+    atomic_store_explicit(&record->state, OBJECT_BUSY, memory_order_relaxed);
+    atomic_fetch_add(&record->version, 1);
+    record->offset = (uint32_t)(round_up((uintptr_t)raw + cache->slab.lead, align) - (uintptr_t)raw);
+    record->size = size;
+    record->call = debug_next_call();
+    sheaf_assert(record->offset + size <= cache->slab.size);
+    paint_live(cache, record, raw);
+    record->freed = (struct track){.time = 0};
+    debug_track(&record->allocated, cache->flags);
+    atomic_store_explicit(&record->state, OBJECT_LIVE, memory_order_release);
+    atomic_fetch_add(&record->version, 1);
+    if (unlikely(cache->flags & SLAB_TRACE))
+        trace(cache, " alloc ", (char *)raw + record->offset, record);
+    return (char *)raw + record->offset;
+}
+
+/* p is not the start of a live object. */
+static noinline_cold void refuse_pointer(const struct kmem_cache *cache, const struct debug_place *place,
+                                         const void *p, const char *inside, const char *twice)
+{
+    struct debug_report report = {.kind = inside, .pointer = p, .cache = cache->name, .done = "ignored"};
+    if (place->record) {
+        report.record = place->record;
+        report.object = place->raw + (place->record->offset ? place->record->offset : cache->slab.lead);
+        if (p == report.object)
+            report.kind = twice;
+    }
+    debug_report(&report);
+}
+
+bool debug_check(const struct kmem_cache *cache, struct debug_place place, struct debug_report *report,
+                 struct damage *damage)
+{
+    const char *kind = NULL;
+    uint32_t version = atomic_load(&place.record->version);
+    uint32_t state = atomic_load(&place.record->state);
+    if (version & 1)
+        return false;
+    if (state == OBJECT_LIVE)
+        kind = look_live(cache, place.record, place.raw, damage);
+    else if (state == OBJECT_FREE)
+        kind = look_free(cache, place.raw, damage);
+    atomic_thread_fence(memory_order_seq_cst);
+    if (likely(!kind) || atomic_load(&place.record->version) != version)
+        return false;
+    *report = report_on(cache, kind, place.record, place.raw, damage);
+    return true;
+}
+
+static void look_at_neighbour(const struct kmem_cache *cache, uint32_t unit, uint32_t index)
+{
+    struct debug_report report;
+    struct damage damage;
+    char *raw = (char *)unit_address(unit) + (size_t)index * cache->slab.size;
+    if (likely(!debug_check(cache, (struct debug_place){record_at(unit, index), raw}, &report, &damage)))
+        return;
+    report.done = "left as it is: found when the object beside it was freed";
+    debug_report(&report);
+}
+
+/* F: what lies on both sides. */
+static void look_at_neighbours(const struct kmem_cache *cache, const char *raw)
+{
+    uint32_t unit, index;
+    if (!slab_locate(&cache->slab, raw, &unit, &index))
+        return;
+    if (index)
+        look_at_neighbour(cache, unit, index - 1);
+    if (index + 1 < cache->slab.objects)
+        look_at_neighbour(cache, unit, index + 1);
+}
+
+void *debug_free(struct kmem_cache *cache, void *object)
+{
+    struct debug_place place = debug_place(cache, object);
+    struct debug_object *record = place.record;
+    uint32_t live = OBJECT_LIVE;
+    if (unlikely(!record || (char *)object != place.raw + record->offset ||
+                 !atomic_compare_exchange_strong(&record->state, &live, OBJECT_BUSY))) {
+        refuse_pointer(cache, &place, object, "free of interior pointer", "double free of");
+        return NULL;
+    }
+    struct damage damage;
+    const char *kind = look_live(cache, record, place.raw, &damage);
+    if (unlikely(kind != NULL))
+        tell(cache, kind, record, place.raw, &damage,
+             "repaired: the red zones were written anew, the object is freed");
+    if (cache->flags & SLAB_CONSISTENCY_CHECKS)
+        look_at_neighbours(cache, place.raw);
+    if (unlikely(cache->flags & SLAB_TRACE))
+        trace(cache, " free ", object, record);
+    atomic_fetch_add(&record->version, 1);
+    debug_track(&record->freed, cache->flags);
+    paint_free(cache, place.raw);
+    atomic_store_explicit(&record->state, OBJECT_FREE, memory_order_release);
+    atomic_fetch_add(&record->version, 1);
+    return place.raw;
+}
+
+size_t debug_size(const struct kmem_cache *cache, const void *p)
+{
+    struct debug_place place = debug_place(cache, p);
+    bool live = place.record && (const char *)p == place.raw + place.record->offset &&
+                atomic_load_explicit(&place.record->state, memory_order_acquire) == OBJECT_LIVE;
+    if (likely(live))
+        return place.record->size;
+    refuse_pointer(cache, &place, p, "use of interior pointer", "use after free of");
+    return 0;
+}

@@ -1,0 +1,83 @@
+#include "feature/debug_spec.h"
+#include "os/text.h"
+
+#include <string.h>
+
+/* Upper or lower case; '-' is no flag. -1: no such letter. */
+static int flag_of(char letter)
+{
+    switch (letter & ~0x20) {
+    case 'F':
+        return SLAB_CONSISTENCY_CHECKS;
+    case 'Z':
+        return SLAB_RED_ZONE;
+    case 'P':
+        return SLAB_POISON;
+    case 'U':
+        return SLAB_STORE_USER;
+    case 'T':
+        return SLAB_TRACE;
+    case 'A':
+        return SLAB_FAILSLAB;
+    default:
+        return letter == '-' ? 0 : -1;
+    }
+}
+
+static bool ends(char c)
+{
+    return !c || c == ',' || c == ';';
+}
+
+const char *debug_spec_wrong(const char *spec)
+{
+    for (const char *at = spec;; at++) {
+        const char *letters = at;
+        for (; !ends(*at); at++)
+            if (flag_of(*at) < 0)
+                return "wants letters of F Z P U T A or -, as in FZPU or FZ,malloc-*";
+        if (memchr(letters, '-', (size_t)(at - letters)) && at - letters > 1)
+            return "wants '-' alone: it switches debugging off";
+        while (*at == ',') {
+            const char *name = ++at;
+            while (!ends(*at))
+                at++;
+            if (at == name)
+                return "has an empty cache name; as in FZ,malloc-64,malloc-1*";
+        }
+        if (!*at)
+            return NULL;
+    }
+}
+
+/* Of *letters up to its end; none at all means all that does not print. */
+static slab_flags_t letters_flags(const char **letters)
+{
+    const char *at = *letters;
+    slab_flags_t flags = 0;
+    if (ends(*at))
+        flags = SLAB_CONSISTENCY_CHECKS | SLAB_RED_ZONE | SLAB_POISON | SLAB_STORE_USER;
+    for (; !ends(*at); at++)
+        flags |= (slab_flags_t)flag_of(*at);
+    *letters = at;
+    return flags;
+}
+
+slab_flags_t debug_spec_flags(const char *spec, const char *name)
+{
+    slab_flags_t otherwise = 0;
+    for (const char *at = spec; at && *at;) {
+        slab_flags_t flags = letters_flags(&at);
+        if (*at != ',')
+            otherwise = flags;
+        while (*at == ',') {
+            const char *pattern = ++at;
+            while (!ends(*at))
+                at++;
+            if (text_matches(pattern, (size_t)(at - pattern), name))
+                return flags;
+        }
+        at += *at == ';';
+    }
+    return otherwise;
+}

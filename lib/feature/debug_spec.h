@@ -1,0 +1,21 @@
+/*
+ * What is to be debugged: LETTERS[,CACHE,...][;LETTERS[,CACHE,...]]..., as the kernel's slab_debug. The first part
+ * that names the cache (* and ? match) decides; without one, the part without names; without that, nothing.
+ */
+#ifndef SHEAF_FEATURE_DEBUG_SPEC_H
+#define SHEAF_FEATURE_DEBUG_SPEC_H
+
+#include "sheaf/kmem_cache.h"
+
+#define DEBUG_FLAGS                                                                                                  \
+    (SLAB_CONSISTENCY_CHECKS | SLAB_RED_ZONE | SLAB_POISON | SLAB_STORE_USER | SLAB_TRACE | SLAB_FAILSLAB)
+
+/* NULL when it can be read, else what is wrong with it. */
+const char *debug_spec_wrong(const char *spec);
+
+#define DEBUG_LOOKS (DEBUG_FLAGS & ~SLAB_FAILSLAB) /* any of these makes a cache a debugged one */
+
+/* The flags of the cache of that name. */
+slab_flags_t debug_spec_flags(const char *spec, const char *name);
+
+#endif

@@ -1,0 +1,199 @@
+/*
+ * Looking at all objects of debugged caches: kmem_cache_validate(), and what is told at exit. No lock: each object is
+ * looked at as it is at one moment (feature/debug.h), and slabs that come or go meanwhile may be missed.
+ */
+#include "feature/debug.h"
+#include "feature/debug_report.h"
+#include "feature/depot.h"
+#include "feature/detour.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+unsigned (*debug_validate_large)(void);
+
+#define STACKS_TOLD 50 /* of what is live at exit */
+
+typedef void visitor(struct kmem_cache *cache, struct debug_place place, void *with);
+
+static bool is_slab_of(const struct kmem_cache *cache, uint32_t unit)
+{
+    return read_once(*unit_id(unit)) == cache->slab.id && read_once(unit_at(unit)->kind) == UNIT_SLAB;
+}
+
+static void each_object(struct kmem_cache *cache, visitor *visit, void *with)
+{
+    for (uint32_t unit = 0; unit < region_end(); unit++)
+        for (uint32_t i = 0; i < cache->slab.objects && is_slab_of(cache, unit); i++) {
+            struct debug_place place = {debug_of_unit(unit, false) + i,
+                                        (char *)unit_address(unit) + (size_t)i * cache->slab.size};
+            visit(cache, place, with);
+        }
+}
+
+static bool is_debugged(const struct kmem_cache *cache)
+{
+    return cache_in_use(cache) && cache->detour & DETOUR_DEBUG;
+}
+
+/* ---- validation ---- */
+
+static void validate_one(struct kmem_cache *cache, struct debug_place place, void *with)
+{
+    struct debug_report report;
+    struct damage damage;
+    unsigned *problems = with;
+    if (likely(!debug_check(cache, place, &report, &damage)))
+        return;
+    report.done = "left as it is: found by validation";
+    debug_report_only(&report);
+    ++*problems;
+}
+
+sheaf_export int kmem_cache_validate(struct kmem_cache *cache)
+{
+    unsigned problems = 0;
+    if (!is_debugged(cache))
+        return -EINVAL;
+    each_object(cache, validate_one, &problems);
+    return (int)problems;
+}
+
+/* ---- leaks ---- */
+
+struct live {
+    uint64_t bytes, count, stacks;
+    const struct depot_stack *below; /* the last one that was told */
+    struct depot_stack *largest;
+};
+
+static void add_record(struct live *live, const struct debug_object *record)
+{
+    if (atomic_load(&record->state) != OBJECT_LIVE)
+        return;
+    struct depot_stack *stack = depot_stack(record->allocated.stack);
+    live->bytes += record->size;
+    live->count++;
+    if (!stack)
+        return;
+    stack->live_bytes += record->size;
+    stack->live_count++;
+}
+
+static void add_object(struct kmem_cache *cache, struct debug_place place, void *with)
+{
+    (void)cache;
+    add_record(with, place.record);
+}
+
+static void add_large(struct live *live)
+{
+    for (uint32_t unit = 0; unit < region_end(); unit++)
+        if (read_once(unit_at(unit)->kind) == UNIT_LARGE)
+            add_record(live, debug_of_unit(unit, false));
+}
+
+static void forget(struct depot_stack *stack, void *with)
+{
+    (void)with;
+    stack->live_bytes = stack->live_count = 0;
+}
+
+static void count_stack(struct depot_stack *stack, void *with)
+{
+    struct live *live = with;
+    live->stacks += stack->live_count != 0;
+}
+
+static void find_largest(struct depot_stack *stack, void *with)
+{
+    struct live *live = with;
+    if (stack->live_count && (!live->largest || stack->live_bytes > live->largest->live_bytes))
+        live->largest = stack;
+}
+
+static void write_amount(const char *before, uint64_t bytes, uint64_t count, const char *behind)
+{
+    struct message m = {.length = 0};
+    message_text(&m, before);
+    message_number(&m, bytes);
+    message_text(&m, " bytes in ");
+    message_number(&m, count);
+    message_text(&m, count == 1 ? " object" : " objects");
+    message_text(&m, behind);
+    debug_write(&m);
+}
+
+/* What was told is set to nothing, so that the next largest is found. */
+static void tell_stacks(struct live *live)
+{
+    uint64_t bytes = live->bytes, count = live->count;
+    depot_each(count_stack, live);
+    for (unsigned i = 0; i < STACKS_TOLD; i++) {
+        live->largest = NULL;
+        depot_each(find_largest, live);
+        if (!live->largest)
+            break;
+        write_amount("sheaf:   ", live->largest->live_bytes, live->largest->live_count, " allocated by:");
+        debug_write_pcs(live->largest->pcs, live->largest->depth, "    ");
+        bytes -= live->largest->live_bytes;
+        count -= live->largest->live_count;
+        forget(live->largest, NULL);
+    }
+    if (count && live->stacks)
+        write_amount("sheaf:   and ", bytes, count,
+                     live->stacks > STACKS_TOLD ? " by further stacks" : " without a stack");
+}
+
+static void each_cache(void (*visit)(struct kmem_cache *cache, struct live *live), struct live *live)
+{
+    for (unsigned i = CACHE_FIRST; i < read_once(cache_top); i++)
+        if (is_debugged(&caches[i]))
+            visit(&caches[i], live);
+}
+
+static void add_cache(struct kmem_cache *cache, struct live *live)
+{
+    each_object(cache, add_object, live);
+}
+
+static void tell_cache(struct kmem_cache *cache, struct live *all)
+{
+    (void)all;
+    struct live live = {.bytes = 0};
+    each_object(cache, add_object, &live);
+    if (!live.count)
+        return;
+    struct message m = {.length = 0};
+    message_text(&m, " in ");
+    message_text(&m, cache->name);
+    m.text[m.length] = 0;
+    write_amount("sheaf:   ", live.bytes, live.count, m.text);
+}
+
+static void tell_leaks(void)
+{
+    struct live live = {.bytes = 0};
+    depot_each(forget, NULL);
+    each_cache(add_cache, &live);
+    add_large(&live);
+    write_amount("sheaf: live at exit: ", live.bytes, live.count, "");
+    tell_stacks(&live);
+    each_cache(tell_cache, &live);
+}
+
+void debug_at_exit(void)
+{
+    unsigned problems = 0;
+    if (!debug_on())
+        return;
+    for (unsigned i = CACHE_FIRST; sheaf_config.validate && i < read_once(cache_top); i++)
+        if (is_debugged(&caches[i]))
+            each_object(&caches[i], validate_one, &problems);
+    if (sheaf_config.validate)
+        problems += debug_validate_large ? debug_validate_large() : 0;
+    if (sheaf_config.leaks)
+        tell_leaks();
+    if (problems && !sheaf_config.debug_go_on)
+        abort();
+}

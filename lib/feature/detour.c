@@ -1,0 +1,54 @@
+#include "feature/detour.h"
+#include "feature/debug.h"
+#include "feature/debug_spec.h"
+#include "feature/fail.h"
+#include "feature/harden.h"
+#include "node/node.h"
+#include "feature/quarantine.h"
+
+uint16_t detour_for(const char *name, slab_flags_t flags)
+{
+    unsigned detour = 0;
+    if (unlikely(flags & DEBUG_LOOKS) && debug_start())
+        detour |= DETOUR_DEBUG;
+    if (unlikely(fail_concerns(name, flags & SLAB_FAILSLAB)))
+        detour |= DETOUR_FAIL;
+    /* debugging poisons and looks by itself, but what waits longer is looked at later */
+    if (unlikely(harden_objects()) && (!(detour & DETOUR_DEBUG) || sheaf_config.harden.quarantine))
+        detour |= DETOUR_HARDEN;
+    return (uint16_t)detour;
+}
+
+void *detour_alloc(struct kmem_cache *cache, size_t size, size_t align)
+{
+    /* malloc asks before it tries anything, so that what it tries instead is no second call */
+    if (unlikely(cache->detour & DETOUR_FAIL) && !cache->is_malloc && fail_now(cache->name, size))
+        return NULL;
+    if (cache->nodes)
+        cache = node_near_any(cache, slot_counting());
+    void *raw = cache_alloc_raw(cache);
+    if (unlikely(!raw) && quarantine_waits()) { /* what only waits is not missing */
+        quarantine_drain(NULL);
+        raw = cache_alloc_raw(cache);
+    }
+    return likely(raw != NULL) ? detour_present(cache, raw, size, align) : NULL;
+}
+
+void *detour_present(struct kmem_cache *cache, void *raw, size_t size, size_t align)
+{
+    if (cache->detour & DETOUR_HARDEN)
+        harden_alloc(cache, raw);
+    return cache->detour & DETOUR_DEBUG ? debug_present(cache, raw, size, align) : raw;
+}
+
+void *detour_free(struct kmem_cache *cache, void *object)
+{
+    if (cache->detour & DETOUR_DEBUG)
+        object = debug_free(cache, object);
+    return object && cache->detour & DETOUR_HARDEN ? harden_free(cache, object) : object;
+}
+
+size_t detour_size(const struct kmem_cache *cache, const void *p)
+{
+    return cache->detour & DETOUR_DEBUG ? debug_size(cache, p) : slab_room(&cache->slab, p);
+}

@@ -1,0 +1,223 @@
+#define _GNU_SOURCE
+#include "feature/fail.h"
+#include "os/message.h"
+#include "os/random.h"
+#include "os/syscall.h"
+#include "os/text.h"
+
+#include <string.h>
+#include <sys/auxv.h>
+
+#define PATTERNS 8
+#define TELL     10                    /* failures that get a line of their own */
+#define ALWAYS   (100ull * 1000000ull) /* a probability, in millionths of a percent */
+
+struct pattern {
+    const char *text; /* in the environment, which the program may change: copied below */
+    size_t length;
+};
+
+static struct {
+    bool quiet, seeded;
+    unsigned patterns;
+    struct pattern caches[PATTERNS];
+    uint64_t probability, interval, times, after, nth, space, size_least, size_most, seed;
+} spec;
+
+static large_table char list_copy[512];
+static _Atomic uint64_t calls, failed, space_used;
+bool fail_is_on, fail_large;
+
+/* ---- the list ---- */
+
+enum key { PROBABILITY, INTERVAL, TIMES, AFTER, NTH, SPACE, SIZE, SEED, VERBOSE, CACHE, PROGRAM, KEYS };
+static const char *const keys[KEYS] = {"probability=", "interval=", "times=",   "after=", "nth=",    "space=",
+                                       "size=",        "seed=",     "verbose=", "cache=", "program="};
+
+/* Percent, with up to six digits behind the point. */
+static bool read_percent(const char **at, uint64_t *value)
+{
+    uint64_t whole, unit = 1000000;
+    if (!text_number(at, false, &whole) || whole > 100)
+        return false;
+    *value = whole * unit;
+    if (text_word(at, "."))
+        for (; **at >= '0' && **at <= '9'; ++*at)
+            *value += (uint64_t)(**at - '0') * (unit /= 10);
+    text_word(at, "%");
+    return *value <= ALWAYS;
+}
+
+/* N, N-M, N- or -M. */
+static bool read_range(const char **at, uint64_t *least, uint64_t *most)
+{
+    bool low = text_number(at, true, least);
+    *most = low ? *least : UINT64_MAX;
+    if (!text_word(at, "-"))
+        return low;
+    if (!text_number(at, true, most)) {
+        *most = UINT64_MAX;
+        return low;
+    }
+    return *least <= *most;
+}
+
+static struct pattern read_pattern(const char **at)
+{
+    struct pattern pattern = {*at, strcspn(*at, ",")};
+    *at += pattern.length;
+    return pattern;
+}
+
+/* Other programs that inherit the environment go on as if nothing had been asked. */
+static bool is_this_program(struct pattern pattern)
+{
+    const char *path = (const char *)getauxval(AT_EXECFN);
+    const char *slash = path ? strrchr(path, '/') : NULL;
+    return path && text_matches(pattern.text, pattern.length, slash ? slash + 1 : path);
+}
+
+static const char *read_value(enum key key, const char **at, bool *here)
+{
+    uint64_t *const numbers[KEYS] = {[INTERVAL] = &spec.interval, [TIMES] = &spec.times, [AFTER] = &spec.after,
+                                     [NTH] = &spec.nth,           [SPACE] = &spec.space, [SEED] = &spec.seed};
+    uint64_t n;
+    switch (key) {
+    case PROBABILITY:
+        return read_percent(at, &spec.probability) ? NULL : "wants probability=PERCENT, 0 to 100";
+    case SIZE:
+        return read_range(at, &spec.size_least, &spec.size_most) ? NULL : "wants size=N, N-M, N- or -M, in bytes";
+    case VERBOSE:
+        if (!text_number(at, false, &n) || n > 1)
+            return "wants verbose=0 or 1";
+        spec.quiet = !n;
+        return NULL;
+    case CACHE:
+        if (spec.patterns == PATTERNS)
+            return "has more than 8 caches";
+        spec.caches[spec.patterns++] = read_pattern(at);
+        return NULL;
+    case PROGRAM:
+        *here = is_this_program(read_pattern(at));
+        return NULL;
+    default:
+        spec.seeded |= key == SEED;
+        return text_number(at, key == SPACE, numbers[key]) ? NULL
+               : key == SPACE                              ? "wants space=BYTES, such as 64K"
+                              : "wants a number behind interval, times, after, nth, seed";
+    }
+}
+
+static const char *read_list(const char *at, bool *here)
+{
+    while (*at) {
+        enum key key = 0;
+        while (key < KEYS && !text_word(&at, keys[key]))
+            key++;
+        if (key == KEYS)
+            return "wants NAME=VALUE,... of probability, interval, times, after, nth, space, size, seed, verbose, "
+                   "cache, program";
+        const char *wrong = read_value(key, &at, here);
+        if (wrong)
+            return wrong;
+        if (*at && !(text_word(&at, ",") && *at))
+            return "has something behind a value that does not belong there";
+    }
+    return spec.interval ? NULL : "wants an interval of 1 at least";
+}
+
+const char *fail_configure(const char *list)
+{
+    bool here = true;
+    if (strlen(list) >= sizeof(list_copy))
+        return "is longer than 511 characters";
+    memset(&spec, 0, sizeof(spec));
+    strcpy(list_copy, list);
+    spec.probability = ALWAYS;
+    spec.interval = 1;
+    spec.times = spec.size_most = UINT64_MAX;
+    const char *wrong = *list ? read_list(list_copy, &here) : "wants NAME=VALUE,..., such as nth=1";
+    fail_is_on = !wrong && here;
+    if (fail_is_on && !spec.seeded && spec.probability != ALWAYS)
+        spec.seed = random_seed() % 1000000000;
+    fail_large = fail_concerns(FAIL_LARGE, false);
+    return wrong;
+}
+
+bool fail_concerns(const char *cache, bool marked)
+{
+    bool found = marked || !spec.patterns;
+    for (unsigned i = 0; i < spec.patterns && !found; i++)
+        found = text_matches(spec.caches[i].text, spec.caches[i].length, cache);
+    return fail_is_on && found;
+}
+
+/* ---- each allocation ---- */
+
+static void tell_one(uint64_t call, const char *cache, size_t size)
+{
+    struct message m = {.length = 0};
+    message_text(&m, "sheaf: SHEAF_FAIL: allocation ");
+    message_number(&m, call);
+    message_text(&m, " fails (");
+    message_number(&m, size);
+    message_text(&m, " bytes of ");
+    message_text(&m, cache);
+    message_text(&m, "); nth=");
+    message_number(&m, call);
+    message_text(&m, " repeats it");
+    message_write(&m);
+}
+
+/* The first `space` bytes are granted. */
+static bool has_space(size_t size)
+{
+    return spec.space && atomic_fetch_add_explicit(&space_used, size, memory_order_relaxed) + size <= spec.space;
+}
+
+/* By the number of the call and the seed alone: the same call fails again, whatever threads did in between. */
+static bool chosen(uint64_t call, size_t size)
+{
+    if (spec.nth)
+        return call == spec.nth;
+    if (call <= spec.after || has_space(size) || call % spec.interval)
+        return false;
+    return spec.probability == ALWAYS || random_mix(random_mix(spec.seed) + call) % ALWAYS < spec.probability;
+}
+
+bool fail_now(const char *cache, size_t size)
+{
+    if (size < spec.size_least || size > spec.size_most)
+        return false;
+    uint64_t call = atomic_fetch_add_explicit(&calls, 1, memory_order_relaxed) + 1;
+    if (!chosen(call, size))
+        return false;
+    uint64_t before = atomic_load_explicit(&failed, memory_order_relaxed);
+    do {
+        if (before >= spec.times)
+            return false;
+    } while (!atomic_compare_exchange_weak(&failed, &before, before + 1));
+    if (!spec.quiet && before < TELL)
+        tell_one(call, cache, size);
+    return true;
+}
+
+void fail_tell(void)
+{
+    struct message m = {.length = 0};
+    if (!atomic_load(&calls))
+        return;
+    message_text(&m, "sheaf: SHEAF_FAIL: process ");
+    message_number(&m, (uint64_t)sys_call3(SYS_getpid, 0, 0, 0));
+    message_text(&m, ": ");
+    message_number(&m, atomic_load(&failed));
+    message_text(&m, " of ");
+    message_number(&m, atomic_load(&calls));
+    message_text(&m, " allocations were made to fail");
+    if (spec.probability != ALWAYS) {
+        message_text(&m, "; seed=");
+        message_number(&m, spec.seed);
+        message_text(&m, " repeats them");
+    }
+    message_write(&m);
+}

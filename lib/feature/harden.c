@@ -1,0 +1,100 @@
+#include "feature/harden.h"
+#include "feature/detour.h"
+#include "cache/kmem_cache.h"
+#include "cache/misuse.h"
+#include "feature/quarantine.h"
+#include "os/text.h"
+
+#include <string.h>
+
+#define ALL_QUARANTINE (16ul << 20)
+#define ALL_SAMPLE     5000
+#define SAMPLE_MOST    1000000000
+
+/* ---- the list ---- */
+
+static bool read_word(const char **at, struct harden_config *config)
+{
+    bool *const flags[] = {&config->random, &config->check, &config->zero_free, &config->zero_alloc, &config->guard};
+    static const char *const words[] = {"random", "check", "zero-free", "zero-alloc", "guard"};
+    for (unsigned i = 0; i < array_size(words); i++)
+        if (text_word(at, words[i]))
+            return *flags[i] = true;
+    if (!text_word(at, "all"))
+        return false;
+    for (unsigned i = 0; i < array_size(flags); i++)
+        *flags[i] = true;
+    if (!config->quarantine)
+        config->quarantine = ALL_QUARANTINE;
+    if (!config->sample)
+        config->sample = ALL_SAMPLE;
+    return true;
+}
+
+static const char *read_list(const char *at, struct harden_config *config)
+{
+    uint64_t n;
+    while (*at) {
+        if (text_word(&at, "quarantine=")) {
+            if (!text_number(&at, true, &n) || n > 1ull << 40)
+                return "wants quarantine=BYTES, such as 16M";
+            config->quarantine = n;
+        } else if (text_word(&at, "sample=")) {
+            if (!text_number(&at, false, &n) || !n || n > SAMPLE_MOST)
+                return "wants sample=N, one allocation of N";
+            config->sample = (uint32_t)n;
+        } else if (!read_word(&at, config)) {
+            return "wants words of random, check, zero-free, zero-alloc, guard, quarantine=BYTES, sample=N, all";
+        }
+        if (*at && !(text_word(&at, ",") && *at))
+            return "has something behind a word that does not belong there";
+    }
+    return NULL;
+}
+
+const char *harden_configure(const char *list, struct harden_config *config)
+{
+    struct harden_config read = {.random = false};
+    const char *wrong = *list ? read_list(list, &read) : "wants words, such as check,zero-free";
+    read.large = read.zero_free || read.zero_alloc || read.guard || read.quarantine;
+    if (!wrong)
+        *config = read;
+    return wrong;
+}
+
+/* ---- objects ---- */
+
+/* What a constructor made survives free, as does what RCU readers may look at, and what debugging put there. */
+bool harden_keeps(const struct kmem_cache *cache)
+{
+    return cache->slab.ctor || cache->slab.typesafe || cache->detour & DETOUR_DEBUG;
+}
+
+void harden_alloc(const struct kmem_cache *cache, void *object)
+{
+    if (sheaf_config.harden.zero_alloc && !harden_keeps(cache))
+        memset(object, 0, cache->slab.size);
+}
+
+/* Before anything is written to it, it must be an object, and a live one as far as its slab knows. */
+static void check(const struct kmem_cache *cache, void *object)
+{
+    bool inside = slab_object(&cache->slab, object) != object;
+    if (unlikely(inside || slab_is_free(&cache->slab, object))) {
+        struct slab_report report = {inside ? SLAB_INTERIOR : SLAB_DOUBLE_FREE, object};
+        misuse_slab(cache, &report);
+    }
+}
+
+void *harden_free(struct kmem_cache *cache, void *object)
+{
+    bool keep = harden_keeps(cache);
+    check(cache, object);
+    if (!reserve_short(&cache->reserve) && quarantine_object(cache, object, keep)) {
+        count(slot_counting(), cache->number, COUNT_free_slowpath, 1);
+        return NULL;
+    }
+    if (sheaf_config.harden.zero_free && !keep)
+        memset(object, 0, cache->slab.size);
+    return object;
+}

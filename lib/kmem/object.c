@@ -1,0 +1,126 @@
+#include "cache/bulk.h"
+#include "feature/detour.h"
+#include "cache/kmem_cache.h"
+#include "cache/misuse.h"
+#include "node/node.h"
+
+#include <errno.h>
+#include <string.h>
+
+/* Single objects and bulks of caches that the user made. */
+
+static void *alloc(struct kmem_cache *cache)
+{
+    void *object = unlikely(cache->nodes) ? slot_pop_near(SLOT_ID(cache->home), cache->lifo)
+                                          : slot_pop(SLOT_ID(cache->number), cache->lifo);
+    return likely(object != NULL) ? object : cache_alloc_slow(cache);
+}
+
+void *cache_alloc_failed(struct kmem_cache *cache)
+{
+    __atomic_fetch_add(&cache->alloc_fail, 1, __ATOMIC_RELAXED);
+    errno = ENOMEM;
+    return NULL;
+}
+
+static noinline_cold void *alloc_reserved(struct kmem_cache *cache, gfp_t flags)
+{
+    void *object = flags & __GFP_MEMALLOC ? reserve_take(cache) : NULL;
+    if (object) {
+        count(slot_counting(), cache->number, COUNT_alloc_slowpath, 1);
+        return unlikely(cache->detour) ? detour_present(cache, object, cache->object_size, 1) : object;
+    }
+    return cache_alloc_failed(cache);
+}
+
+sheaf_export void *kmem_cache_alloc(struct kmem_cache *cache, gfp_t flags)
+{
+    void *object = alloc(cache);
+    if (unlikely(!object) && !(object = alloc_reserved(cache, flags)))
+        return NULL;
+    if (flags & __GFP_ZERO)
+        memset(object, 0, cache->object_size);
+    return object;
+}
+
+sheaf_export void *kmem_cache_zalloc(struct kmem_cache *cache, gfp_t flags)
+{
+    return kmem_cache_alloc(cache, flags | __GFP_ZERO);
+}
+
+/* The cache that the object's unit belongs to; NULL when it is no object of ours. */
+static struct kmem_cache *cache_of(const void *object)
+{
+    uintptr_t unit = unit_of(object);
+    if (unit >= space.unit_count || !*unit_id(unit))
+        return NULL;
+    return &caches[slot_id_number(*unit_id(unit))];
+}
+
+static void free_checked(struct kmem_cache *cache, void *object)
+{
+    struct kmem_cache *owner = cache_of(object);
+    if (unlikely(!owner)) {
+        misuse_tell("free of foreign pointer", object, cache->name);
+        return;
+    }
+    if (unlikely(owner != cache)) {
+        if (owner->home != cache->home)
+            misuse_tell("free to the wrong cache of", object, owner->name);
+        cache = owner;
+    }
+    if (unlikely(!slot_push(cache->slab.id, object)))
+        cache_free_slow(cache, object);
+}
+
+sheaf_export void kmem_cache_free(struct kmem_cache *cache, void *object)
+{
+    if (object)
+        free_checked(cache, object);
+}
+
+sheaf_export bool kmem_cache_alloc_bulk(struct kmem_cache *cache, gfp_t flags, size_t n, void **objects)
+{
+    size_t taken = bulk_take(cache, objects, n);
+    if (flags & __GFP_ZERO)
+        for (size_t i = 0; i < taken; i++)
+            memset(objects[i], 0, cache->object_size);
+    for (size_t i = taken; i < n; i++) {
+        objects[i] = kmem_cache_alloc(cache, flags);
+        if (likely(objects[i] != NULL))
+            continue;
+        while (i--) {
+            free_checked(cache, objects[i]);
+            objects[i] = NULL;
+        }
+        return false;
+    }
+    return true;
+}
+
+/* How many objects from the first on have its id: they are one cache's, and sheaves on this node may hold them. */
+static size_t alike(void *const *objects, size_t n)
+{
+    uintptr_t unit = unit_of(objects[0]);
+    uint16_t id = unit < space.unit_count ? *unit_id(unit) : 0;
+    size_t i = 1;
+    while (i < n && (unit = unit_of(objects[i])) < space.unit_count && *unit_id(unit) == id)
+        i++;
+    return i;
+}
+
+sheaf_export void kmem_cache_free_bulk(struct kmem_cache *cache, size_t n, void **objects)
+{
+    while (n) {
+        struct kmem_cache *owner = cache_of(objects[0]);
+        size_t run = alike(objects, n);
+        size_t done = owner && (!cache || owner->home == cache->home) ? bulk_give(owner, objects, run) : 0;
+        for (; done < run; done++) {
+            if (unlikely(!owner && !cache))
+                misuse_report("free of foreign pointer", objects[done], "bulk");
+            free_checked(cache ? cache : owner, objects[done]);
+        }
+        objects += run;
+        n -= run;
+    }
+}

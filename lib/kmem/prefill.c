@@ -1,0 +1,346 @@
+#include "feature/detour.h"
+#include "feature/fail.h"
+#include "cache/kmem_cache.h"
+#include "cache/misuse.h"
+#include "node/node.h"
+
+#include <errno.h>
+#include <string.h>
+
+/*
+ * Prefilled sheaves: sheaves in a user's hands.
+ *
+ * Such a sheaf has LENT and the number of its cache in its bottom word; its link leads to further ones where more was
+ * asked for than one holds or the cache's capacity allows ("oversize"). They are filled while nobody else knows them,
+ * and only merged into what the user has when all is there: so a refill that fails changes nothing.
+ *
+ * No lock is held on entry or exit, none is waited for but the slabs', and a sheaf comes from the slot and goes back
+ * by single exchanges of the spare word: so all but the use of one and the same sheaf may meet itself in a signal
+ * handler. There the slabs may be refused, and prefilling then fails. Fork: what a user has is private memory like
+ * all else, and the child has its copy; what another thread had, or was filling, stays in use in the child for ever.
+ */
+
+#define LENT       (1ull << 63)
+#define SHEAF_MOST sheaf_capacity_of(SHEAF_ORDER_MAX)
+
+static uint64_t lent_mark(const struct kmem_cache *cache)
+{
+    return LENT | cache->number;
+}
+
+/* The sheaf, and the sibling of the cache that its objects belong to. */
+static struct sheaf *lent(struct kmem_cache **cache, struct slab_sheaf *handle)
+{
+    struct sheaf *sheaf = (struct sheaf *)handle;
+    uint64_t number = sheaf->bottom & ~LENT;
+    if (likely(sheaf->bottom == lent_mark(*cache)))
+        return sheaf;
+    if (unlikely(!(sheaf->bottom & LENT) || number >= CACHE_MAX || !cache_in_use(&caches[number]) ||
+                 caches[number].home != (*cache)->home))
+        misuse_report("no prefilled sheaf of this cache at", sheaf, (*cache)->name);
+    *cache = &caches[number];
+    return sheaf;
+}
+
+static struct sheaf *next_of(const struct sheaf *sheaf)
+{
+    return sheaf->link ? sheaf_at(sheaf->link) : NULL;
+}
+
+static unsigned total(const struct sheaf *sheaf)
+{
+    unsigned n = 0;
+    for (; sheaf; sheaf = next_of(sheaf))
+        n += sheaf->count;
+    return n;
+}
+
+/* As many objects as fit. */
+static void pour(struct sheaf *into, struct sheaf *from)
+{
+    unsigned room = (unsigned)(into->capacity - into->count);
+    unsigned n = from->count < room ? from->count : room;
+    memcpy(into->objects + into->count, from->objects + from->count - n, n * sizeof(void *));
+    into->count = (uint16_t)(into->count + n);
+    from->count = (uint16_t)(from->count - n);
+}
+
+/* ---- giving sheaves back that are private ---- */
+
+void cache_discard_sheaf(struct kmem_cache *cache, unsigned slot, struct sheaf *sheaf)
+{
+    while (sheaf->count && reserve_short(&cache->reserve) && reserve_put(cache, sheaf->objects[sheaf->count - 1]))
+        sheaf->count--;
+    cache_empty_sheaf(cache, slot, sheaf, cache_barn_here(cache));
+}
+
+static void discard_all(struct kmem_cache *cache, unsigned slot, struct sheaf *sheaf)
+{
+    while (sheaf) {
+        struct sheaf *next = next_of(sheaf);
+        cache_discard_sheaf(cache, slot, sheaf);
+        sheaf = next;
+    }
+}
+
+/* The spare's place, else the barn, else the slabs. True for the first. */
+static bool put_back(struct kmem_cache *cache, unsigned slot, struct sheaf *sheaf)
+{
+    bool fits = sheaf->capacity <= cache->capacity && !reserve_short(&cache->reserve);
+    if (fits && cache_grow_sheaves(cache, slot, sheaf->capacity, false) &&
+        cache_put_spare(slot, SLOT_ID(cache->number), sheaf))
+        return true;
+    if (fits && sheaf->count && cache_barn_put(cache, slot, sheaf, false))
+        return false;
+    cache_discard_sheaf(cache, slot, sheaf);
+    return false;
+}
+
+/* ---- filling sheaves that are private ---- */
+
+static void fill_from_barn(struct kmem_cache *cache, unsigned slot, struct sheaf *sheaf, unsigned least)
+{
+    struct barn *barn = cache_barn_here(cache);
+    while (sheaf->count < least) {
+        struct sheaf *full = barn_get(barn);
+        count(slot, cache->number, full ? COUNT_barn_get : COUNT_barn_get_fail, 1);
+        if (!full)
+            return;
+        pour(sheaf, full);
+        barn_put_rest(barn, full);
+    }
+}
+
+static void fill_from_slabs(struct kmem_cache *cache, unsigned slot, struct sheaf *sheaf)
+{
+    unsigned room = (unsigned)(sheaf->capacity - sheaf->count);
+    unsigned n = slab_take(&cache->slab, sheaf->objects + sheaf->count, room);
+    sheaf->count = (uint16_t)(sheaf->count + n);
+    count(slot, cache->number, COUNT_sheaf_refill, n);
+}
+
+/* At least so many, at best to capacity. When memory is short, what lies in the sheaves of other slots is called in.
+ */
+static bool fill(struct kmem_cache *cache, unsigned slot, struct sheaf *sheaf, unsigned least, gfp_t flags)
+{
+    fill_from_barn(cache, slot, sheaf, least);
+    if (sheaf->count < least)
+        fill_from_slabs(cache, slot, sheaf);
+    if (unlikely(sheaf->count < least)) {
+        cache_drain(cache);
+        fill_from_slabs(cache, slot, sheaf);
+    }
+    void *object;
+    while (unlikely(sheaf->count < least) && (flags & __GFP_MEMALLOC) && (object = reserve_take(cache)))
+        sheaf->objects[sheaf->count++] = object;
+    return sheaf->count >= least;
+}
+
+/* An empty sheaf for `least` objects, or for `best` if there is memory; those of other slots are called in before it
+ * fails. */
+static struct sheaf *empty_for(struct kmem_cache *cache, unsigned least, unsigned best)
+{
+    struct sheaf *sheaf = empty_sheaf_alloc(best);
+    if (unlikely(!sheaf) && !(sheaf = empty_sheaf_alloc(least))) {
+        cache_drain(cache);
+        sheaf = empty_sheaf_alloc(least);
+    }
+    return sheaf;
+}
+
+/* Sheaves with at least `need` objects, the first with room for `room`; NULL, and nothing changed. */
+static struct sheaf *collect(struct kmem_cache *cache, unsigned slot, unsigned need, unsigned room, gfp_t flags)
+{
+    struct sheaf *head = NULL;
+    if (need > (uint64_t)space.unit_most * UNIT_SIZE / cache->slab.size)
+        return NULL;
+    while (need) {
+        unsigned part = need < SHEAF_MOST ? need : SHEAF_MOST;
+        struct sheaf *sheaf = empty_for(cache, part, part < room ? room : part);
+        if (!sheaf || !fill(cache, slot, sheaf, part, flags)) {
+            if (sheaf)
+                cache_discard_sheaf(cache, slot, sheaf);
+            discard_all(cache, slot, head);
+            return NULL;
+        }
+        sheaf->link = 0;
+        if (head) { /* the largest stays in front: by it the whole is known as oversize */
+            sheaf->link = head->link;
+            head->link = sheaf_offset(sheaf);
+        } else {
+            head = sheaf;
+        }
+        need -= part;
+        room = 0;
+    }
+    return head;
+}
+
+/* ---- prefill ---- */
+
+/* The capacity for a sheaf of `size` objects, which the cache's allows: as large as the slot's others get now. */
+static unsigned capacity_for(const struct kmem_cache *cache, unsigned slot, unsigned size)
+{
+    if (cache->capacity_fixed)
+        return cache->capacity;
+    unsigned wanted = cache_next_capacity(cache, slot);
+    if (wanted < size)
+        wanted = sheaf_capacity_of(sheaf_order_for(size));
+    return wanted < cache->capacity ? wanted : cache->capacity;
+}
+
+/* A sheaf of the cache's capacity or below: the slot's spare, as it is if it holds enough. */
+static struct sheaf *prefill(struct kmem_cache *cache, unsigned slot, unsigned size, gfp_t flags)
+{
+    struct sheaf *sheaf = cache_take_spare(slot, SLOT_ID(cache->number));
+    if (likely(sheaf && sheaf->count >= size)) {
+        count(slot, cache->number, COUNT_sheaf_prefill_fast, 1);
+        return sheaf;
+    }
+    count(slot, cache->number, COUNT_sheaf_prefill_slow, 1);
+    cache_decay(slot);
+    unsigned capacity = capacity_for(cache, slot, size);
+    if (!sheaf || sheaf->capacity < capacity) {
+        struct sheaf *larger = empty_for(cache, size, capacity);
+        if (!larger) {
+            if (sheaf)
+                put_back(cache, slot, sheaf);
+            return NULL;
+        }
+        if (sheaf) {
+            pour(larger, sheaf);
+            empty_sheaf_free(sheaf);
+        }
+        sheaf = larger;
+    }
+    bool filled = fill(cache, slot, sheaf, size, flags);
+    cache_went_slow(cache);
+    if (filled)
+        return sheaf;
+    put_back(cache, slot, sheaf);
+    return NULL;
+}
+
+/* On purpose; all objects that are to be fetched count as one allocation. */
+static bool fails(const struct kmem_cache *cache, unsigned objects)
+{
+    return unlikely(cache->detour & DETOUR_FAIL) && fail_now(cache->name, (size_t)objects * cache->object_size);
+}
+
+sheaf_export struct slab_sheaf *kmem_cache_prefill_sheaf(struct kmem_cache *cache, gfp_t flags, unsigned size)
+{
+    if (!size) {
+        errno = EINVAL;
+        return NULL;
+    }
+    unsigned slot = slot_counting();
+    if (unlikely(cache->nodes))
+        cache = node_near_any(cache, slot);
+    struct sheaf *sheaf;
+    if (size <= cache->capacity) {
+        sheaf = prefill(cache, slot, size, flags);
+        if (sheaf)
+            sheaf->link = 0;
+    } else {
+        count(slot, cache->number, COUNT_sheaf_prefill_oversize, 1);
+        sheaf = fails(cache, size) ? NULL : collect(cache, slot, size, 0, flags);
+        cache_went_slow(cache);
+    }
+    if (unlikely(!sheaf))
+        return cache_alloc_failed(cache);
+    sheaf->bottom = lent_mark(cache);
+    count(slot, cache->number, COUNT_prefill_objects, total(sheaf));
+    return (struct slab_sheaf *)sheaf;
+}
+
+/* Behind all that the sheaf has; an empty one is not kept. */
+static void append(struct sheaf *sheaf, struct sheaf *more)
+{
+    struct sheaf *next = next_of(more);
+    if (!more->count) {
+        empty_sheaf_free(more);
+        more = next;
+    }
+    if (!more)
+        return;
+    while (sheaf->link)
+        sheaf = sheaf_at(sheaf->link);
+    sheaf->link = sheaf_offset(more);
+}
+
+sheaf_export int kmem_cache_refill_sheaf(struct kmem_cache *cache, gfp_t flags, struct slab_sheaf **handle,
+                                         unsigned size)
+{
+    struct sheaf *sheaf = lent(&cache, *handle);
+    unsigned has = total(sheaf);
+    if (has >= size)
+        return 0;
+    unsigned slot = slot_counting();
+    unsigned room = (unsigned)(sheaf->capacity - sheaf->count);
+    bool oversize = sheaf->capacity > cache->capacity;
+    bool failed = fails(cache, size - has);
+    struct sheaf *more = failed ? NULL : collect(cache, slot, size - has, oversize ? 0 : room, flags);
+    if (!more) {
+        cache_alloc_failed(cache);
+        return -ENOMEM;
+    }
+    count(slot, cache->number, COUNT_prefill_objects, total(more));
+    pour(sheaf, more);
+    append(sheaf, more);
+    return 0;
+}
+
+/* ---- use and return ---- */
+
+/* The sheaf itself is empty: fetch from those behind it. */
+static noinline_cold bool fetch(struct sheaf *sheaf)
+{
+    struct sheaf *next;
+    while (!sheaf->count && (next = next_of(sheaf))) {
+        pour(sheaf, next);
+        if (next->count)
+            break;
+        sheaf->link = next->link;
+        empty_sheaf_free(next);
+    }
+    return sheaf->count != 0;
+}
+
+sheaf_export void *kmem_cache_alloc_from_sheaf(struct kmem_cache *cache, gfp_t flags, struct slab_sheaf *handle)
+{
+    struct sheaf *sheaf = lent(&cache, handle);
+    if (unlikely(!sheaf->count) && !fetch(sheaf)) {
+        errno = ENOMEM;
+        return NULL;
+    }
+    void *object = sheaf->objects[--sheaf->count];
+    count(slot_counting(), cache->number, COUNT_alloc_prefilled, 1);
+    if (unlikely(cache->detour))
+        object = detour_present(cache, object, cache->object_size, 1);
+    if (flags & __GFP_ZERO)
+        memset(object, 0, cache->object_size);
+    return object;
+}
+
+sheaf_export unsigned kmem_cache_sheaf_size(const struct slab_sheaf *handle)
+{
+    return total((const struct sheaf *)handle);
+}
+
+sheaf_export void kmem_cache_return_sheaf(struct kmem_cache *cache, gfp_t flags, struct slab_sheaf *handle)
+{
+    (void)flags;
+    if (!handle)
+        return;
+    struct sheaf *sheaf = lent(&cache, handle);
+    unsigned slot = slot_counting();
+    struct sheaf *more = next_of(sheaf);
+    count(slot, cache->number, COUNT_prefill_returned, total(sheaf));
+    sheaf->bottom = 0;
+    sheaf->link = 0;
+    discard_all(cache, slot, more);
+    bool fast = put_back(cache, slot, sheaf);
+    count(slot, cache->number, fast ? COUNT_sheaf_return_fast : COUNT_sheaf_return_slow, 1);
+    if (unlikely(!fast))
+        cache_went_slow(cache);
+}

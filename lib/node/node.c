@@ -1,0 +1,226 @@
+#include "node/node.h"
+#include "feature/detour.h"
+#include "cache/misuse.h"
+
+#include <string.h>
+
+/*
+ * Nothing is locked on entry or exit. What orders two threads on one slot, or a signal handler over its thread: a
+ * sheaf leaves the spare's word by an exchange and comes back by a compare-and-swap into a word that holds none, so
+ * whoever finds the place taken owns its sheaf alone and sends it. Preempted or moved to another CPU in between: the
+ * word is still that of the slot where the sheaf was taken, which is as good as any of that node. Fork: an outbound
+ * sheaf in another thread's hand is lost to the child, as any sheaf is.
+ */
+
+unsigned node_stride = CACHE_MAX;
+
+/* Domains where slots of a node were seen; bits. An object that comes home goes to one of them. */
+static _Atomic uint8_t domains[NODES_MAX];
+_Static_assert(DOMAINS <= 8, "bits of the above");
+
+void node_init(void)
+{
+    unsigned rooms = 1;
+    if (unlikely(numa.count > 1) && !space_grow_counters(CACHE_MAX - 1))
+        numa.count = 1; /* too little memory to tell nodes apart */
+    while (rooms < numa.count)
+        rooms *= 2;
+    node_stride = CACHE_MAX / rooms;
+}
+
+void node_setup(struct kmem_cache *cache)
+{
+    unsigned first = cache->number % node_stride;
+    bool alone = numa.count < 2 || cache_gap(first);
+    cache->home = alone ? cache->number : (uint16_t)first;
+    cache->slab.node = alone ? 0 : (uint8_t)(cache->number / node_stride);
+    cache->nodes = alone ? 0 : (uint8_t)numa.count;
+}
+
+/* Two threads may do this at once: both write the same, and the size, which tells that it is done, last. */
+apart struct kmem_cache *node_sibling(const struct kmem_cache *cache, unsigned index)
+{
+    struct kmem_cache *sibling = cache_sibling(cache, index);
+    const struct kmem_cache *first = cache_sibling(cache, 0);
+    if (unlikely(!cache_in_use(sibling))) {
+        struct kmem_cache_args args = {.ctor = first->slab.ctor};
+        if (first->capacity_fixed)
+            args.sheaf_capacity = first->capacity;
+        cache_setup(first->home + index * node_stride, first->name, first->object_size, first->slab.size,
+                    first->align, &args, first->flags, first->is_malloc);
+    }
+    return sibling;
+}
+
+/* ---- where slots are ---- */
+
+/*
+ * The slot's node is written once it is certain: when the CPU that the kernel told together with its node is the
+ * slot's. Two threads then write the same. `node` first: who sees `near` may install only after having seen the node.
+ */
+static noinline_cold int find_node(unsigned slot)
+{
+    unsigned cpu = 0;
+    unsigned index = slot_mode == SHEAF_MODE_LOCK ? slot % numa.count : numa_here(&cpu);
+    if (slot_mode != SHEAF_MODE_LOCK && cpu != slot)
+        return -1;
+    struct slot_head *head = slot_head(slot);
+    if (!slot_commit(slot))
+        return -1;
+    atomic_fetch_or_explicit(&domains[index], (uint8_t)(1u << slot_domain()), memory_order_relaxed);
+    atomic_store_explicit(&head->node, index + 1, memory_order_relaxed);
+    atomic_store_explicit(&head->near, (uint32_t)(SLOT_ID(index * node_stride) - SLOT_ID(0)), memory_order_relaxed);
+    return (int)index;
+}
+
+int node_of_slot(unsigned slot)
+{
+    uint64_t node = atomic_load_explicit(&slot_head(slot)->node, memory_order_relaxed);
+    return likely(node) ? (int)node - 1 : find_node(slot);
+}
+
+apart bool node_enter(struct kmem_cache **cache, unsigned slot)
+{
+    static _Atomic unsigned turns;
+    int node = node_of_slot(slot);
+    if (node < 0)
+        return false;
+    if (unlikely(numa.strict))
+        node = (int)numa_by_policy((unsigned)node, atomic_fetch_add_explicit(&turns, 1, memory_order_relaxed));
+    *cache = node_sibling(*cache, (unsigned)node);
+    return true;
+}
+
+apart struct kmem_cache *node_near_any(struct kmem_cache *cache, unsigned slot)
+{
+    node_enter(&cache, slot);
+    return cache;
+}
+
+apart bool node_is_far(const struct kmem_cache *cache, unsigned slot)
+{
+    return node_of_slot(slot) != cache->slab.node;
+}
+
+apart struct barn *node_barn(const struct kmem_cache *cache, unsigned slot)
+{
+    if (!node_is_far(cache, slot))
+        return cache_barn(cache, slot_domain());
+    unsigned seen = atomic_load_explicit(&domains[cache->slab.node], memory_order_relaxed);
+    unsigned n = seen ? slot % (unsigned)__builtin_popcount(seen) : 0;
+    while (n--) /* those who send are shared out over the node's domains */
+        seen &= seen - 1;
+    return cache_barn(cache, seen ? (unsigned)__builtin_ctz(seen) : 0);
+}
+
+/* ---- home ---- */
+
+static bool put_home(struct kmem_cache *cache, unsigned slot, struct sheaf *sheaf)
+{
+    struct barn *barn = node_barn(cache, slot);
+    return barn_put(barn, sheaf, barn_limit(barn, cache->barn_least));
+}
+
+apart void node_send(struct kmem_cache *cache, unsigned slot, struct sheaf *sheaf)
+{
+    if (sheaf->count && put_home(cache, slot, sheaf)) {
+        count(slot, cache->number, COUNT_outbound_barn, 1);
+        return;
+    }
+    if (sheaf->count)
+        count(slot, cache->number, COUNT_outbound_flush, 1);
+    cache_empty_sheaf(cache, slot, sheaf, node_barn(cache, slot));
+}
+
+apart bool node_free(struct kmem_cache *cache, unsigned slot, void *object)
+{
+    uintptr_t id = SLOT_ID(cache->number);
+    count(slot, cache->number, COUNT_remote_free, 1);
+    if (!cache->capacity || unlikely(reserve_short(&cache->reserve)))
+        return false;
+    struct sheaf *sheaf = cache_take_spare(slot, id);
+    if (unlikely(sheaf && sheaf->count == sheaf->capacity)) { /* put there full, after a grace period or a prefill */
+        node_send(cache, slot, sheaf);
+        sheaf = NULL;
+    }
+    if (!sheaf && !(sheaf = empty_sheaf_alloc(cache_next_capacity(cache, slot))))
+        return false;
+    if (unlikely(sheaf->count && sheaf->objects[sheaf->count - 1] == object))
+        misuse_report("double free of", object, cache->name);
+    sheaf->objects[sheaf->count++] = object;
+    count(slot, cache->number, COUNT_free_slowpath, 1);
+    if (sheaf->count < sheaf->capacity && cache_put_spare(slot, id, sheaf))
+        return true;
+    node_send(cache, slot, sheaf);
+    cache_went_slow(cache);
+    return true;
+}
+
+/* ---- other nodes' memory ---- */
+
+static void *from_barns(struct kmem_cache *cache)
+{
+    for (unsigned d = 0; d < DOMAINS; d++) {
+        void *object = barn_get_object(cache_barn(cache, d));
+        if (object)
+            return object;
+    }
+    return NULL;
+}
+
+apart void *node_alloc_elsewhere(struct kmem_cache *cache, unsigned slot)
+{
+    for (unsigned k = 1; k < cache->nodes; k++) {
+        struct kmem_cache *other = cache_sibling(cache, (cache->slab.node + k) % cache->nodes);
+        if (!cache_in_use(other) || reserve_short(&other->reserve))
+            continue;
+        void *object = from_barns(other);
+        if (!object)
+            slab_try_take(&other->slab, &object, 1);
+        if (!object)
+            continue;
+        count(slot, other->number, COUNT_alloc_slowpath, 1);
+        count(slot, other->number, COUNT_alloc_elsewhere, 1);
+        return object;
+    }
+    return NULL;
+}
+
+apart void *node_defrag(struct kmem_cache *cache, unsigned slot)
+{
+    static _Atomic unsigned turns;
+    const struct slot_words *words = slot_words(slot, SLOT_ID(cache->number));
+    uint64_t top = read_once(words->top);
+    bool none = !read_once(cache->slab.free) && !barn_objects(node_barn(cache, slot)) &&
+                !(uint32_t)atomic_load_explicit(&words->spare, memory_order_relaxed) &&
+                !end_holds(top_pop_end(top)) && (cache->lifo || !end_holds(top_push_end(top)));
+    if (!none || atomic_fetch_add_explicit(&turns, 1, memory_order_relaxed) % 100 >= sheaf_config.defrag)
+        return NULL;
+    return node_alloc_elsewhere(cache, slot);
+}
+
+/* ---- the user's wish ---- */
+
+/* From the wanted sibling, past the sheaves: those are of slots of its node. */
+static void *alloc_on(struct kmem_cache *cache)
+{
+    void *raw = cache_alloc_raw(cache);
+    if (raw)
+        count(slot_counting(), cache->number, COUNT_alloc_node, 1);
+    return raw && unlikely(cache->detour) ? detour_present(cache, raw, cache->object_size, 1) : raw;
+}
+
+sheaf_export apart void *kmem_cache_alloc_node(struct kmem_cache *cache, gfp_t flags, int node)
+{
+    int index = cache->nodes ? numa_index_of(node) : -1;
+    bool fails = unlikely(cache->detour & DETOUR_FAIL);
+    if (likely(index < 0 || fails || (!numa.strict && node_of_slot(slot_counting()) == index)))
+        return kmem_cache_alloc(cache, flags);
+    struct kmem_cache *there = node_sibling(cache, (unsigned)index);
+    void *object = alloc_on(there);
+    if (unlikely(!object))
+        return flags & __GFP_THISNODE ? cache_alloc_failed(there) : kmem_cache_alloc(cache, flags);
+    if (flags & __GFP_ZERO)
+        memset(object, 0, cache->object_size);
+    return object;
+}

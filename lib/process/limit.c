@@ -1,0 +1,39 @@
+#include "process/limit.h"
+#include "config/config.h"
+#include "os/cgroup.h"
+#include "os/cpu.h"
+#include "os/vm.h"
+#include "region/region.h"
+
+/* Parts of what the process may have: */
+#define SHARE_OF_SLOTS 64 /* objects in the sheaves of all slots */
+#define SHARE_OF_KEEP  16 /* free memory that stays resident because it was missed */
+#define SHARE_OF_RCU   16 /* what waits for grace periods */
+
+static size_t at_most(size_t now, size_t most)
+{
+    return now < most ? now : most;
+}
+
+void limit_apply(size_t bytes)
+{
+    size_t share = bytes / SHARE_OF_SLOTS / cpu_allowed_count, least = 64ul << 10;
+    share = share < least ? least : share;
+    if (sheaf_config.slot_budget_by_memory)
+        write_once(sheaf_config.slot_budget, at_most(sheaf_config.slot_budget, share));
+    if (!sheaf_config.keep_chosen && bytes / SHARE_OF_KEEP < sheaf_config.keep)
+        region_keep(bytes / SHARE_OF_KEEP, false);
+    if (!sheaf_config.rcu_limit_chosen)
+        write_once(sheaf_config.rcu_limit, at_most(sheaf_config.rcu_limit, bytes / SHARE_OF_RCU));
+}
+
+void limit_look(void)
+{
+    static _Atomic bool looked;
+    if (sheaf_config.helper == HELPER_OFF || atomic_load_explicit(&looked, memory_order_relaxed) ||
+        atomic_exchange(&looked, true))
+        return;
+    size_t limit = at_most(cgroup_limit(), space.limit);
+    if (limit < vm_machine_memory())
+        limit_apply(limit);
+}

@@ -1,0 +1,86 @@
+/* Counters by name, made from counters.def. */
+#ifndef SHEAF_SLOT_COUNTERS_H
+#define SHEAF_SLOT_COUNTERS_H
+
+#include "space/space.h"
+
+enum slot_counter {
+#define SHEAF_SLOT_COUNTERS(name, help) COUNT_##name,
+#include "slot/counters.def"
+#undef SHEAF_SLOT_COUNTERS
+    SLOT_COUNTERS
+};
+_Static_assert(SLOT_COUNTERS * 8 <= COUNTER_STRIDE, "a cache's counters fit their stride");
+
+enum cache_gauge {
+#define SHEAF_CACHE_GAUGES(name, help) GAUGE_##name,
+#include "slot/counters.def"
+#undef SHEAF_CACHE_GAUGES
+    CACHE_GAUGES
+};
+
+enum process_value {
+#define SHEAF_PROCESS_VALUES(name, help) VALUE_##name,
+#include "slot/counters.def"
+#undef SHEAF_PROCESS_VALUES
+    PROCESS_VALUES
+};
+
+/*
+ * Where slots count: in the record file, upwards from here, RECORD_BLOCK bytes for each, or in the space (0). One
+ * word tells which, because it changes while other threads count.
+ */
+extern hidden uintptr_t counters_file;
+#define RECORD_BLOCK ((size_t)CACHE_MAX * COUNTER_STRIDE)
+
+/* Where slot 0 counts something, and how far from that slot 1 does. */
+struct counter_place {
+    uintptr_t first;
+    intptr_t stride;
+};
+
+static inline struct counter_place counter_place(unsigned number, enum slot_counter which)
+{
+    uintptr_t file = read_once(counters_file), at = (uintptr_t)which * sizeof(uint64_t);
+    if (likely(!file))
+        return (struct counter_place){space_counters(number) + at, -(intptr_t)COUNTER_BLOCK};
+    return (struct counter_place){file + (uintptr_t)number * COUNTER_STRIDE + at, RECORD_BLOCK};
+}
+
+static inline uint64_t *counter_at(unsigned slot, unsigned number, enum slot_counter which)
+{
+    struct counter_place place = counter_place(number, which);
+    return (uint64_t *)(place.first + (uintptr_t)((intptr_t)slot * place.stride));
+}
+
+/*
+ * Slow paths only. With rseq it is the slot that the thread is on now which counts (whatever `slot` was meant),
+ * because only there an addition needs no lock: a swap of sheaves counts four things, and locked that was half of its
+ * time. Else atomic, because the thread may have left the slot. One process never does both.
+ */
+extern hidden const struct rseq_area *counters_area; /* NULL: not with rseq */
+
+/* Slots from here up were never installed to, and counted nothing. */
+extern hidden unsigned slot_top;
+void slot_raise_top(unsigned slot);
+
+static inline void count(unsigned slot, unsigned number, enum slot_counter which, uint64_t n)
+{
+    if (unlikely(!counters_area)) {
+        __atomic_fetch_add(counter_at(slot, number, which), n, __ATOMIC_RELAXED);
+        return;
+    }
+    struct counter_place place = counter_place(number, which);
+    uint32_t here, open;
+    do { /* the thread may have come to a slot whose counters are not writable yet */
+        open = atomic_load_explicit(&space.slots_open, memory_order_relaxed);
+        here = rseq_add(counters_area, place.first, place.stride, n, open);
+    } while (unlikely(here >= open) && space_open_slots(here + 1));
+    if (unlikely(here >= read_once(slot_top)) && here < open) /* else the system refused, and it counted nothing */
+        slot_raise_top(here);
+}
+
+/* The sum over all slots. */
+uint64_t counter_sum(unsigned number, enum slot_counter which);
+
+#endif

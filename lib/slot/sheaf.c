@@ -1,0 +1,143 @@
+#include "slot/sheaf.h"
+
+static sheaf_stack pool[SHEAF_ORDER_MAX + 1];
+static _Atomic uint64_t pieces; /* of 4 KiB, cut so far */
+static _Atomic uint64_t cut;
+
+#define PIECE (1ul << SHEAF_PAGE_SHIFT)
+
+unsigned sheaf_order_for(unsigned capacity)
+{
+    unsigned order = SHEAF_ORDER_MIN;
+    while (order < SHEAF_ORDER_MAX && sheaf_capacity_of(order) < capacity)
+        order++;
+    return order;
+}
+
+void sheaf_stack_push(sheaf_stack *stack, struct sheaf *sheaf)
+{
+    uint64_t head = atomic_load_explicit(stack, memory_order_relaxed);
+    uint64_t next;
+    do {
+        write_once(sheaf->link, (uint32_t)head);
+        next = ((head >> 32) + 1) << 32 | sheaf_offset(sheaf);
+    } while (!atomic_compare_exchange_weak_explicit(stack, &head, next, memory_order_release, memory_order_relaxed));
+}
+
+struct sheaf *sheaf_stack_pop(sheaf_stack *stack)
+{
+    uint64_t head = atomic_load_explicit(stack, memory_order_acquire);
+    uint64_t next;
+    do {
+        if (!(uint32_t)head)
+            return NULL;
+        /* may be stale when another popped it meanwhile; the changed count then fails the exchange */
+        uint32_t below = read_once(sheaf_at((uint32_t)head)->link);
+        next = ((head >> 32) + 1) << 32 | below;
+    } while (!atomic_compare_exchange_weak_explicit(stack, &head, next, memory_order_acquire, memory_order_acquire));
+    return sheaf_at((uint32_t)head);
+}
+
+struct sheaf *sheaf_stack_take_all(sheaf_stack *stack)
+{
+    uint64_t head = atomic_load_explicit(stack, memory_order_acquire);
+    do {
+        if (!(uint32_t)head)
+            return NULL;
+    } while (!atomic_compare_exchange_weak_explicit(stack, &head, ((head >> 32) + 1) << 32, memory_order_acquire,
+                                                    memory_order_acquire));
+    return sheaf_at((uint32_t)head);
+}
+
+/* Where a piece lies; NULL when there are no more. */
+static char *piece_at(uint64_t piece)
+{
+    uint64_t first = space.sheaves_first_size / PIECE;
+    if (piece < first)
+        return space.sheaves_first + piece * PIECE;
+    piece -= first;
+    return (piece + 1) * PIECE <= space.sheaves.most ? space.sheaves.start + piece * PIECE : NULL;
+}
+
+/* The first ones always are. */
+static bool piece_usable(const char *start)
+{
+    return start >= space.sheaves_first || space_grow(&space.sheaves, (size_t)(start - space.sheaves.start) + PIECE);
+}
+
+/* The first piece, all of it for the pool. */
+static void cut_mixed(char *start)
+{
+    char *end = start + PIECE;
+    *sheaf_order_at(start) = SHEAF_MIXED;
+    while (end > start) {
+        unsigned order = sheaf_mixed_order((uintptr_t)end - 1);
+        end -= 8ul << order;
+        sheaf_stack_push(&pool[order], (struct sheaf *)(void *)end);
+        atomic_fetch_add(&cut, 1);
+    }
+}
+
+/* Cut a piece of 4 KiB; one sheaf for the caller, the rest for the pool. What cannot be had is not used up. */
+static struct sheaf *cut_piece(unsigned order)
+{
+    uint64_t piece = atomic_load(&pieces);
+    char *start;
+    do {
+        start = piece_at(piece);
+        if (!start || !piece_usable(start))
+            return NULL;
+    } while (!atomic_compare_exchange_weak(&pieces, &piece, piece + 1));
+    if (!piece) {
+        cut_mixed(start);
+        struct sheaf *sheaf = sheaf_stack_pop(&pool[order]);
+        return sheaf ? sheaf : cut_piece(order); /* an order that it does not have, or other threads were faster */
+    }
+    *sheaf_order_at(start) = (uint8_t)order;
+    size_t bytes = 8ul << order;
+    for (char *at = start + bytes; at < start + PIECE; at += bytes)
+        sheaf_stack_push(&pool[order], (struct sheaf *)(void *)at);
+    atomic_fetch_add(&cut, PIECE / bytes);
+    return (struct sheaf *)(void *)start;
+}
+
+#ifdef SHEAF_BENCH
+_Atomic uint64_t bench_empties;
+bool bench_drop_empty;
+#endif
+
+struct sheaf *empty_sheaf_alloc(unsigned capacity)
+{
+#ifdef SHEAF_BENCH
+    atomic_fetch_add(&bench_empties, 1);
+#endif
+    unsigned order = sheaf_order_for(capacity);
+    struct sheaf *sheaf = sheaf_stack_pop(&pool[order]);
+    if (!sheaf)
+        sheaf = cut_piece(order);
+    if (!sheaf)
+        return NULL;
+    /* the mark of a smaller capacity that it had before */
+    if (sheaf->capacity && sheaf->capacity != capacity)
+        sheaf->objects[sheaf->capacity] = NULL;
+    sheaf->capacity = (uint16_t)capacity;
+    sheaf->count = 0;
+    sheaf->objects[capacity] = (void *)sheaf_full_mark();
+    return sheaf;
+}
+
+void empty_sheaf_free(struct sheaf *sheaf)
+{
+    sheaf_assert(sheaf->count == 0);
+    sheaf_stack_push(&pool[sheaf_order(sheaf)], sheaf);
+}
+
+uint64_t sheaf_pool_bytes(void)
+{
+    return atomic_load_explicit(&pieces, memory_order_relaxed) * PIECE;
+}
+
+uint64_t sheaf_pool_cut(void)
+{
+    return atomic_load_explicit(&cut, memory_order_relaxed);
+}

@@ -1,0 +1,267 @@
+#define _GNU_SOURCE
+#include "slot/slot.h"
+#include "os/cpu.h"
+#include "os/numa.h"
+#include "os/vm.h"
+
+#include <sched.h>
+
+#define FEW_CPUS 8 /* below, one domain: asking cpuid would cost more than it can give */
+
+enum sheaf_mode slot_mode;
+uint32_t slot_fold_start;
+
+const struct rseq_area *counters_area;
+
+static unsigned lock_slots;                  /* slots in use without rseq */
+static bool lock_slots_of_nodes;             /* slot s is of node s % numa.count */
+static large_table uint8_t cpu_domain[8192]; /* one more than the domain, 0: not asked yet */
+static unsigned domain_llc[DOMAINS];
+static _Atomic unsigned domains;
+
+void slot_init(bool rseq, bool own, bool want_cid, bool cpu_id_only, uint32_t fold_interval)
+{
+    struct slot_head *head = slot_head(0);
+    *sheaf_entry(0) = *sheaf_entry(END_HELD) = (void *)sheaf_full_mark();
+    bool is_cid = false;
+    enum rseq_owner owner = rseq ? rseq_probe(own, want_cid && !cpu_id_only, &head->area, &is_cid) : RSEQ_NONE;
+    slot_mode = owner == RSEQ_NONE  ? SHEAF_MODE_LOCK
+                : owner == RSEQ_OWN ? SHEAF_MODE_RSEQ_OWN
+                : is_cid            ? SHEAF_MODE_RSEQ_MM_CID
+                                    : SHEAF_MODE_RSEQ_CPU_ID;
+    bool libc = slot_mode == SHEAF_MODE_RSEQ_MM_CID || slot_mode == SHEAF_MODE_RSEQ_CPU_ID;
+    counters_area = libc ? &head->area : NULL;
+    rseq_roots.area = head->area;
+    slot_fold_start = 0u - fold_interval;
+    /* more than run at once, so that a holder that was preempted is seldom met; each holds objects of each cache */
+    unsigned enough = 4 * cpu_allowed_count < 8 ? 8 : 4 * cpu_allowed_count > 64 ? 64 : 4 * cpu_allowed_count;
+    enough = numa.count > enough ? numa.count : enough;
+    lock_slots = space.slots < enough ? space.slots : enough;
+    if (slot_mode == SHEAF_MODE_LOCK && !space_open_slots(lock_slots))
+        lock_slots = atomic_load(&space.slots_open);
+    lock_slots_of_nodes = numa.count > 1 && lock_slots >= numa.count;
+}
+
+/* ---- without rseq: the same words behind a lock that is only ever tried ---- */
+
+#ifdef SHEAF_SIMULATED /* bench/seeds/slots.c: one thread plays many slots */
+extern unsigned simulated_slot;
+static unsigned hashed_slot(void)
+{
+    return simulated_slot;
+}
+#else
+static noinline_cold unsigned hashed_slot_of_node(unsigned hash)
+{
+    unsigned cpu;
+    return (unsigned)(hash % (lock_slots / numa.count) * numa.count + numa_here(&cpu));
+}
+
+static unsigned hashed_slot(void)
+{
+    uint64_t self = (uint64_t)(uintptr_t)__builtin_thread_pointer() >> 6;
+    unsigned hash = (unsigned)((self * 0x9e3779b97f4a7c15ull) >> 32);
+    return unlikely(lock_slots_of_nodes) ? hashed_slot_of_node(hash) : hash % lock_slots;
+}
+#endif
+
+/*
+ * A slot's lock is held for a few instructions. Who finds it held (by a thread that was preempted, or by itself below
+ * a signal handler) goes slow instead of waiting.
+ */
+static bool slot_try_lock(unsigned slot)
+{
+    return !atomic_load_explicit(&slot_head(slot)->lock, memory_order_relaxed) &&
+           !atomic_exchange_explicit(&slot_head(slot)->lock, 1, memory_order_acquire);
+}
+
+static void slot_unlock(unsigned slot)
+{
+    atomic_store_explicit(&slot_head(slot)->lock, 0, memory_order_release);
+}
+
+#define SHUT_TRIES 50 /* a holder that was preempted comes back, or the slot is left for another time */
+bool slot_shut(unsigned slot)
+{
+    for (int i = 0; i < SHUT_TRIES; i++) {
+        if (slot_try_lock(slot))
+            return true;
+        sched_yield();
+    }
+    return false;
+}
+
+void slot_open(unsigned slot)
+{
+    slot_unlock(slot);
+}
+
+static void *locked_pop(uintptr_t id, bool near, bool lifo)
+{
+    unsigned slot = hashed_slot();
+    if (!slot_try_lock(slot))
+        return NULL;
+    if (near)
+        id += atomic_load_explicit(&slot_head(slot)->near, memory_order_relaxed);
+    uint64_t *top = &slot_words(slot, id)->top;
+    void *object = sheaf_entry(top_pop_end(*top))[-1];
+    if (object && lifo && top_full_count(*top))
+        object = NULL;
+    if (object)
+        *top += lifo ? (1ull << 32) - 8 : -8ull; /* no borrow: an end that leads to an object is larger than 8 */
+    slot_unlock(slot);
+    return object;
+}
+
+static bool locked_push(uintptr_t id, void *object)
+{
+    unsigned slot = hashed_slot();
+    if (!slot_try_lock(slot))
+        return false;
+    uint32_t *end = slot_push_end(slot, id);
+    void **at = sheaf_entry(*end);
+    bool room = (uintptr_t)at[0] != sheaf_full_mark() && at[-1] != object && at[-2] != object;
+    if (room) {
+        *at = object;
+        *end += 8;
+    }
+    slot_unlock(slot);
+    return room;
+}
+
+static bool locked_install(unsigned slot, uint64_t *top, uint64_t old, uint64_t new)
+{
+    if (!slot_try_lock(slot))
+        return false;
+    bool same = *top == old;
+    if (same)
+        *top = new;
+    slot_unlock(slot);
+    return same;
+}
+
+static bool locked_exchange(unsigned slot, uint64_t *top, uint64_t old, const struct sheaf *from, struct sheaf *to,
+                            unsigned n)
+{
+    if (!slot_try_lock(slot))
+        return false;
+    bool same = *top == old && !__builtin_add_overflow(from->link, n, &to->link);
+    if (same) {
+        to->count = from->count; /* the capacities are equal */
+        *top = old >> 32 | old << 32;
+    }
+    slot_unlock(slot);
+    return same;
+}
+
+/* ---- whatever mode ---- */
+
+static bool ready(void)
+{
+    return slot_mode != SHEAF_MODE_RSEQ_OWN || rseq_register_thread(&slot_head(0)->area);
+}
+
+unsigned slot_current(void)
+{
+    if (slot_mode == SHEAF_MODE_LOCK)
+        return hashed_slot();
+    unsigned slot = ready() ? rseq_slot(&slot_head(0)->area) : 0;
+    return slot < space.slots ? slot : 0;
+}
+
+void *slot_pop(uintptr_t id, bool lifo)
+{
+    if (slot_mode == SHEAF_MODE_LOCK)
+        return locked_pop(id, false, lifo);
+    if (!ready())
+        return NULL;
+    return lifo ? rseq_pop_lifo(space.base, id) : rseq_pop(space.base, id);
+}
+
+void *slot_pop_near(uintptr_t id, bool lifo)
+{
+    if (slot_mode == SHEAF_MODE_LOCK)
+        return locked_pop(id, true, lifo);
+    if (!ready())
+        return NULL;
+    return lifo ? rseq_pop_lifo_near(space.base, id) : rseq_pop_near(space.base, id);
+}
+
+bool slot_push(uintptr_t id, void *object)
+{
+    if (slot_mode == SHEAF_MODE_LOCK)
+        return locked_push(id, object);
+    return ready() && rseq_push(space.base, id, object);
+}
+
+bool slot_install(unsigned slot, uintptr_t id, uint64_t old, uint64_t new)
+{
+    uint64_t *top = &slot_words(slot, id)->top;
+    if (slot_mode == SHEAF_MODE_LOCK)
+        return locked_install(slot, top, old, new);
+    return ready() && rseq_install(&slot_head(0)->area, slot, top, old, new);
+}
+
+bool slot_exchange(unsigned slot, uintptr_t id, uint64_t top, const struct sheaf *from, struct sheaf *to, unsigned n)
+{
+    uint64_t *word = &slot_words(slot, id)->top;
+    if (slot_mode == SHEAF_MODE_LOCK)
+        return locked_exchange(slot, word, top, from, to, n);
+    return ready() && rseq_exchange(&slot_head(0)->area, slot, word, top, from, to, n);
+}
+
+unsigned slot_counting(void)
+{
+    unsigned slot = slot_current();
+    if (unlikely(!slot_commit(slot)))
+        return 0;
+    if (unlikely(slot >= read_once(slot_top)))
+        slot_raise_top(slot);
+    return slot;
+}
+
+unsigned slot_reachable(unsigned cpus)
+{
+    unsigned reached = slot_mode == SHEAF_MODE_LOCK ? lock_slots : cpus; /* there are never more mm_cids than CPUs */
+    return reached < space.slots ? reached : space.slots;
+}
+
+unsigned slot_top;
+
+void slot_raise_top(unsigned slot)
+{
+    unsigned seen = read_once(slot_top);
+    while (seen <= slot &&
+           !__atomic_compare_exchange_n(&slot_top, &seen, slot + 1, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
+    }
+}
+
+/* ---- domains ---- */
+
+static unsigned domain_of_llc(unsigned llc)
+{
+    unsigned n = atomic_load(&domains);
+    for (unsigned i = 0; i < n && i < DOMAINS; i++)
+        if (domain_llc[i] == llc)
+            return i;
+    n = atomic_fetch_add(&domains, 1);
+    if (n >= DOMAINS) {
+        atomic_store(&domains, DOMAINS);
+        return llc % DOMAINS;
+    }
+    domain_llc[n] = llc;
+    return n;
+}
+
+/* Two CPUs that ask at once may give one cache two domains: that only costs some sharing. */
+unsigned slot_domain(void)
+{
+    if (likely(space.slots <= FEW_CPUS) || cpu_allowed_count <= FEW_CPUS)
+        return 0;
+    unsigned cpu = cpu_current();
+    if (cpu >= array_size(cpu_domain))
+        return 0;
+    if (!cpu_domain[cpu])
+        cpu_domain[cpu] = (uint8_t)(domain_of_llc(cpu_llc()) + 1);
+    return cpu_domain[cpu] - 1u;
+}

@@ -1,0 +1,312 @@
+#include "space/space.h"
+#include "space/locks.h"
+#include "space/unit.h"
+#include "region/outside.h"
+#include "os/cpu.h"
+#include "os/rseq.h"
+#include "os/vm.h"
+
+#define REGION_SMALLEST (8ul << 20)
+#define REGION_USUAL    (8ul << 40) /* 300 times the memory of a machine with 24 GiB */
+#define REGION_LARGEST  (32ul << 40)
+#define SLOTS_OPEN      4  /* or as many as there are CPUs for us: writable at once */
+#define CHUNK_SHIFT     9u /* 32 MiB */
+#define CHUNKS_LEAST    64 /* in a small region chunks are smaller */
+#define FEW_SLOTS       8
+#define SLOTS_SHARE     8 /* slots take at most such a part of the process's limit, or there are few */
+
+/*
+ * Descriptors of slabs, in lines of 64 bytes: 17 for a slab of 8-byte objects, 9, 5, 4, 3, 2 for larger ones. They
+ * are not cut anew for another size, so that units that change their classes may come to need the sum. Only address
+ * space; references to them have 32 bits.
+ */
+#define SLAB_BYTES_PER_UNIT ((17 + 9 + 5 + 4 + 3 + 2) * 64)
+#define SLABS_MOST          (128ul << 30)
+
+struct lock_group locks_first;
+struct space space;
+
+#define WINDOW        ((size_t)WINDOW_UNITS << UNIT_SHIFT)
+#define HUB_COUNTERS  8 /* slots whose counters lie in the hub */
+#define SLABS_FIRST   (128ul << 10)
+#define SHEAVES_FIRST (256ul << 10)
+#define SHEAVES_MOST  (512ul << 20)
+#define ONE_TABLE     (1ul << 30) /* what one page of page tables of the next level maps */
+#define AWAY          (2 * ONE_TABLE)
+#define AWAY_UP       (64 * ONE_TABLE)
+#define PLACES        4
+#define TABLE_STEP    (1ul << 20)
+#define REACH_STEP    32768u /* units: 64 KiB of ids, 1 MiB of structs, 4 KiB of dirty bits */
+
+static size_t take(size_t *at, size_t bytes)
+{
+    size_t start = *at;
+    *at = round_up(start + bytes, UNIT_SIZE);
+    return start;
+}
+
+/* Offsets from the start of the plan. */
+struct layout {
+    size_t slabs, slabs_size, outside, dirty_rest, units_rest, counters_rest, counters_size, ids_near, base, sheaves,
+        sheaves_size, counters, orders, dirty, chunks, slabs_first, sheaves_first, units, region, shadow, total;
+    unsigned slots, slots_open, chunk_shift;
+    uint32_t unit_most;
+};
+
+/* How far what follows ids goes, when base has the offset `base`. */
+static void lay_out_above(struct layout *l, size_t base)
+{
+    size_t at = base;
+    l->base = take(&at, (size_t)l->slots << SLOT_SHIFT);
+    l->sheaves = take(&at, l->sheaves_size);
+    l->outside = take(&at, sizeof(struct outside) * OUTSIDE_MAX);
+    l->counters = round_up(at + l->slots * COUNTER_BLOCK, WINDOW) + HUB_COUNTERS * COUNTER_BLOCK;
+    at = l->counters;
+    size_t orders = (at + WINDOW - l->sheaves) >> SHEAF_PAGE_SHIFT; /* as far as the first sheaves can lie */
+    l->orders = take(&at, orders);
+    l->dirty = at;
+    l->chunks = at + UNITS_FIRST / 8; /* those of the first 64 GiB are in the same page */
+    take(&at, UNITS_FIRST / 8 + (l->unit_most >> l->chunk_shift) + 1);
+    l->slabs_first = take(&at, SLABS_FIRST);
+    l->sheaves_first = take(&at, SHEAVES_FIRST);
+    l->units = take(&at, UNITS_FIRST * sizeof(struct unit));
+    l->region = round_up(at, WINDOW);
+    l->shadow = l->region + ((size_t)l->unit_most << UNIT_SHIFT);
+    l->total = l->shadow + ((size_t)l->unit_most << UNIT_SHIFT);
+}
+
+static void lay_out(struct layout *l, unsigned slots, size_t region_bytes)
+{
+    l->slots = slots;
+    l->slots_open = cpu_allowed_count > SLOTS_OPEN ? cpu_allowed_count : SLOTS_OPEN;
+    l->slots_open = l->slots_open < slots ? l->slots_open : slots;
+    l->unit_most = (uint32_t)(region_bytes >> UNIT_SHIFT);
+    for (l->chunk_shift = CHUNK_SHIFT;
+         WINDOW_UNITS >> l->chunk_shift == 0 && l->unit_most >> l->chunk_shift < CHUNKS_LEAST;)
+        l->chunk_shift--;
+    size_t sheaves = region_bytes / 64;
+    sheaves = sheaves < (1ul << 20) ? 1ul << 20 : sheaves > SHEAVES_MOST ? SHEAVES_MOST : sheaves;
+    l->sheaves_size = round_up(sheaves, UNIT_SIZE);
+
+    size_t at = 0, slabs = l->unit_most * (size_t)SLAB_BYTES_PER_UNIT;
+    l->slabs_size = slabs < SLABS_MOST ? slabs : SLABS_MOST;
+    l->slabs = take(&at, l->slabs_size);
+    l->dirty_rest = take(&at, l->unit_most / 8 + 8);
+    l->units_rest = take(&at, l->unit_most * sizeof(struct unit));
+    l->counters_size = (CACHE_MAX / COUNTER_GROUP - 1) * slots * COUNTER_BLOCK;
+    l->counters_rest = take(&at, l->counters_size);
+    lay_out_above(l, 0);
+    size_t below = l->region >> UNIT_SHIFT; /* ids of what lies between base and the region */
+    uint32_t start = l->unit_most < UNITS_FIRST ? l->unit_most : UNITS_FIRST;
+    take(&at, (below + l->unit_most) * sizeof(uint16_t));
+    l->ids_near = round_up((below + start + 64) * sizeof(uint16_t), UNIT_SIZE);
+    lay_out_above(l, round_up(at, WINDOW) + l->ids_near); /* 64 more for what rounding up to windows adds from here */
+}
+
+/*
+ * A place that is probably free. A mapping of the whole plan, made and removed again, would find one for certain, but
+ * RLIMIT_AS may refuse it, and qemu's emulation of user programs needs gigabytes of memory for it. The system puts
+ * each new mapping below the last one, so a place far below stays free. Where mappings begin at low addresses and
+ * grow upwards, as under valgrind, the place is far above. If it is taken after all, mapping its parts fails.
+ */
+static char *place(const struct layout *l, unsigned attempt)
+{
+    size_t page = vm_page_size();
+    char *near = vm_map(page, 1);
+    if (!near)
+        return NULL;
+    vm_unmap(near, page);
+    size_t away = l->total + (1 + attempt) * AWAY, aligned_at = l->base - l->ids_near;
+    uintptr_t start = (uintptr_t)near - away;
+    if ((uintptr_t)near < away + AWAY)
+        start = (uintptr_t)near + (1 + attempt) * AWAY_UP;
+    return (char *)round_up(start + aligned_at, ONE_TABLE) - aligned_at;
+}
+
+/* Map what lies between two places in one of the ways of os/vm.h. */
+static bool map_part(char *from, const char *to, enum vm_extent (*extend)(void *at, size_t size))
+{
+    size_t size = (size_t)(to - from);
+    if (!size)
+        return true;
+    if (extend(from, size) != VM_EXTENDED)
+        return false;
+    /* A huge page for the first byte of each table would cost more than all of them hold. */
+    vm_advise_huge(from, size, false);
+    return true;
+}
+
+/*
+ * What is used at once. Where overcommit is off the system counts what is writable as if it were used. So the words
+ * and counters of slots that will hardly be used, and the table of blocks outside, are only readable until they are.
+ */
+static bool map_start(char *plan, const struct layout *l)
+{
+    char *ids = plan + l->base - l->ids_near, *slots = plan + l->base;
+    char *slots_open = slots + ((size_t)l->slots_open << SLOT_SHIFT);
+    char *slots_end = slots + ((size_t)l->slots << SLOT_SHIFT);
+    char *outside = plan + l->outside, *counters_open = plan + l->counters - l->slots_open * COUNTER_BLOCK;
+    char *end = plan + l->region + ((size_t)UNITS_START << UNIT_SHIFT);
+    if (!map_part(ids, slots_open, vm_extend))
+        return false;
+    if (map_part(slots_open, slots_end, vm_extend_readable) && map_part(outside, counters_open, vm_extend_readable) &&
+        map_part(counters_open, end, vm_extend))
+        return true;
+    vm_unmap(ids, (size_t)(slots_end - ids));
+    vm_unmap(outside, (size_t)(end - outside));
+    return false;
+}
+
+static struct space_table table(char *start, size_t most)
+{
+    return (struct space_table){.start = start, .most = most, .step = TABLE_STEP};
+}
+
+static void set_up(char *plan, const struct layout *l)
+{
+    space.slots = l->slots;
+    space.slots_open = l->slots_open;
+    space.sheaves = table(plan + l->sheaves, l->sheaves_size);
+    space.sheaves_first = plan + l->sheaves_first;
+    bool near = l->sheaves_first + SHEAVES_FIRST - l->base <= UINT32_MAX; /* not with thousands of slots */
+    space.sheaves_first_size = near ? SHEAVES_FIRST : 0;
+    space.orders = (uint8_t *)plan + l->orders;
+    space.counters = plan + l->counters;
+    space.counters_rest = table(plan + l->counters_rest, l->counters_size);
+    space.units_first = (struct unit *)(void *)(plan + l->units);
+    space.dirty_first = (uint64_t *)(void *)(plan + l->dirty);
+    space.chunks = (uint8_t *)plan + l->chunks;
+    space.chunk_shift = l->chunk_shift;
+    space.slabs = table(plan + l->slabs, l->slabs_size);
+    space.slabs_first = l->slabs_first - l->slabs;
+    space.slabs_first_end = space.slabs_first + SLABS_FIRST;
+    space.outside = (struct outside *)(void *)(plan + l->outside);
+    size_t ids_below = (l->region - l->base) >> UNIT_SHIFT;
+    space.ids_table = table(plan + l->base, (ids_below + l->unit_most) * sizeof(uint16_t));
+    space.ids_table.step = UNIT_SIZE;
+    space.ids_table.down = true;
+    space.ids_table.mapped = l->ids_near;
+    space.units_table = table(plan + l->units_rest, l->unit_most * sizeof(struct unit));
+    space.dirty_table = table(plan + l->dirty_rest, l->unit_most / 8 + 8);
+    space.dirty_table.step = UNIT_SIZE;
+    space.shadow = table(plan + l->shadow, (size_t)l->unit_most << UNIT_SHIFT);
+    space.shadow.staged = true;
+    space.ids = (uint16_t *)(void *)(plan + l->base) - ids_below;
+    space.region = (uintptr_t)plan + l->region;
+    space.unit_most = l->unit_most;
+    space.unit_count = l->unit_most < UNITS_FIRST ? l->unit_most : UNITS_FIRST;
+    space.page_size = vm_page_size();
+    space.base = (uintptr_t)plan + l->base;
+}
+
+static bool try_size(unsigned slots, size_t region_bytes)
+{
+    struct layout l;
+    lay_out(&l, slots, region_bytes);
+    for (unsigned attempt = 0; attempt < PLACES; attempt++) {
+        char *plan = place(&l, attempt);
+        if (plan && map_start(plan, &l)) {
+            set_up(plan, &l);
+            return true;
+        }
+    }
+    return false;
+}
+
+/* With little to have, most of it must not go to slots; the caller sees that there are fewer than CPU numbers. */
+static unsigned affordable_slots(unsigned slots)
+{
+    size_t each = (1ul << SLOT_SHIFT) + COUNTER_BLOCK;
+    return slots > FEW_SLOTS && slots * each > space.limit / SLOTS_SHARE ? FEW_SLOTS : slots;
+}
+
+bool space_init(unsigned slots, size_t region_bytes)
+{
+    size_t want = region_bytes;
+    if (!want)
+        for (want = REGION_USUAL; want < 4 * vm_machine_memory() && want < REGION_LARGEST;)
+            want *= 2;
+    want = want < REGION_SMALLEST ? REGION_SMALLEST : round_up(want, WINDOW);
+    space.limit = vm_limit();
+    slots = affordable_slots(slots);
+    for (; want >= REGION_SMALLEST; want = round_up(want / 2, WINDOW))
+        if (try_size(slots, want) || (slots > FEW_SLOTS && try_size(FEW_SLOTS, want)))
+            return true;
+    return false;
+}
+
+/* ---- growing ---- */
+
+static bool grow_locked(struct space_table *table, size_t to)
+{
+    size_t mapped = atomic_load_explicit(&table->mapped, memory_order_relaxed);
+    if (to <= mapped)
+        return true;
+    size_t wanted = round_up(to, table->step);
+    to = wanted < table->most ? wanted : round_up(table->most, space.page_size);
+    char *at = table->down ? table->start - to : table->start + mapped;
+    if (!map_part(at, at + (to - mapped), table->staged ? vm_extend_staged : vm_extend))
+        return false;
+    atomic_store_explicit(&table->mapped, to, memory_order_release);
+    return true;
+}
+
+bool space_grow(struct space_table *table, size_t to)
+{
+    if (likely(to <= atomic_load_explicit(&table->mapped, memory_order_acquire)))
+        return true;
+    if (to > table->most || !lock_acquire(lock_of(LOCK_REGION)))
+        return false;
+    bool grown = grow_locked(table, to);
+    lock_release(lock_of(LOCK_REGION));
+    return grown;
+}
+
+/*
+ * Opens all slots below, so that one number tells which are open. Two threads, or a thread and its signal handler,
+ * may open the same ones; the second call changes nothing. A child of fork inherits both the mappings and the number.
+ */
+bool space_open_slots(unsigned slots)
+{
+    unsigned open = atomic_load_explicit(&space.slots_open, memory_order_acquire);
+    if (slots <= open)
+        return true;
+    size_t more = slots - open;
+    if (slots > space.slots || !vm_open((char *)space.base + ((size_t)open << SLOT_SHIFT), more << SLOT_SHIFT) ||
+        !vm_open(space.counters - slots * COUNTER_BLOCK, more * COUNTER_BLOCK))
+        return false;
+    while (open < slots && !atomic_compare_exchange_weak(&space.slots_open, &open, slots)) {
+    }
+    return true;
+}
+
+void space_tell_lowest(uintptr_t *word)
+{
+    space.lowest = word;
+    write_once(*word, ~(((space.region - space.base) >> UNIT_SHIFT) + space.unit_count));
+}
+
+/* Who frees a block in the new part has got it from its allocation, which came after this; so it sees `lowest`. */
+bool space_reach(uint32_t units)
+{
+    if (units <= space.unit_count)
+        return true;
+    if (units > space.unit_most)
+        return false;
+    uint64_t rounded = round_up((uint64_t)units, REACH_STEP);
+    uint32_t to = rounded < space.unit_most ? (uint32_t)rounded : space.unit_most;
+    size_t ids_below = (space.region - space.base) >> UNIT_SHIFT;
+    if (!grow_locked(&space.ids_table, (ids_below + to) * sizeof(uint16_t)) ||
+        !grow_locked(&space.units_table, (to - UNITS_FIRST) * sizeof(struct unit)) ||
+        !grow_locked(&space.dirty_table, (to - UNITS_FIRST) / 8 + 8))
+        return false;
+    write_once(space.unit_count, to);
+    if (space.lowest)
+        space_tell_lowest(space.lowest);
+    return true;
+}
+
+bool space_reach_shadow(uint32_t units)
+{
+    return !space.shadow.mapped || grow_locked(&space.shadow, (size_t)units << UNIT_SHIFT);
+}
