@@ -7,6 +7,8 @@
 #include "slot/stash.h"
 #include "os/vm.h"
 #include "preload/status.h"
+#include "process/census.h"
+#include "process/decay.h"
 
 #include <errno.h>
 #include <limits.h>

@@ -2,11 +2,14 @@
 #include "preload/record.h"
 #include "preload/status.h"
 #include "malloc/large.h"
-#include "cache/decay.h"
+#include "kmem/reserve.h"
 #include "cache/ends.h"
 #include "cache/kmem_cache.h"
 #include "node/node.h"
 #include "deferred/rcu.h"
+#include "process/census.h"
+#include "process/decay.h"
+#include "process/start.h"
 #include "cache/takeover.h"
 #include "os/cpu.h"
 #include "os/message.h"
@@ -267,8 +270,8 @@ static struct sheaf_record_cache *entry_of(const struct kmem_cache *cache)
         entry->slab_size = cache->slab.units * (uint32_t)UNIT_SIZE;
         entry->slab_objects = cache->slab.objects;
         entry->capacity = cache->capacity;
-        entry->flags =
-            cache->is_malloc | (cache->nodes ? (numa.node[cache->slab.node] + 1u) << SHEAF_RECORD_NODE_SHIFT : 0);
+        entry->flags = cache_is_class(cache) |
+                       (cache->nodes ? (numa.node[cache->slab.node] + 1u) << SHEAF_RECORD_NODE_SHIFT : 0);
         memcpy(entry->name, cache->name, sizeof(entry->name));
     } else if (!cache_in_use(cache)) {
         memset(entry, 0, sizeof(*entry));
@@ -298,9 +301,9 @@ static void publish_cache(const struct kmem_cache *cache)
     write_once(gauges[GAUGE_free_remove_partial], cache->slab.remove_partial);
     write_once(gauges[GAUGE_lock_wait], cache->slab.lock->waits);
     write_once(gauges[GAUGE_alloc_fail], cache->alloc_fail);
-    write_once(gauges[GAUGE_reserve_objects], reserve_objects(&cache->reserve));
+    write_once(gauges[GAUGE_reserve_objects], atomic_load_explicit(&cache->reserved, memory_order_relaxed));
     write_once(gauges[GAUGE_rcu_objects], rcu_objects(cache));
-    write_once(gauges[GAUGE_reserve_size], atomic_load(&cache->reserve.size));
+    write_once(gauges[GAUGE_reserve_size], reserve_size(cache));
 }
 
 static void publish(const struct kmem_cache *cache)
@@ -327,7 +330,7 @@ static void publish_all(void)
 static void count_in_file(void)
 {
     counters_file = (uintptr_t)at(header->slots_offset);
-    cache_publish = publish;
+    hooks.publish = publish;
 }
 
 void record_start(void)
@@ -398,7 +401,7 @@ void record_fork_child(void)
         count_in_file();
         publish_all();
     } else {
-        cache_publish = NULL;
+        hooks.publish = NULL;
     }
     munmap(parents, parents_size);
     errno = saved;

@@ -7,6 +7,7 @@
 #include "malloc/malloc.h"
 #include "preload/record.h"
 #include "preload/vfork.h"
+#include "process/fork.h"
 
 #include <dlfcn.h>
 #include <fcntl.h>

@@ -1,5 +1,6 @@
 #define _GNU_SOURCE
 #include "columns.h"
+#include "process/decay.h"
 
 #include <stdio.h>
 #include <string.h>

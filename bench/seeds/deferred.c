@@ -20,6 +20,7 @@
 #include "deferred/rcu.h"
 #include "sheaf/malloc.h"
 #include "sheaf/rcu.h"
+#include "process/decay.h"
 
 #include <pthread.h>
 #include <stdio.h>

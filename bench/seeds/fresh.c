@@ -5,6 +5,8 @@
  */
 #define _GNU_SOURCE
 #include "columns.h"
+#include "cache/decay.h"
+#include "process/decay.h"
 
 #include <stdio.h>
 #include <sys/mman.h>

@@ -1,6 +1,8 @@
 /* The exported names of sheaf/malloc.h; only in libsheaf. */
 #include "sheaf/malloc.h"
 #include "malloc/fast.h"
+#include "process/fork.h"
+#include "process/decay.h"
 
 #include <errno.h>
 #include <pthread.h>

@@ -1,7 +1,8 @@
 #include "cache/bulk.h"
+#include "cache/decay.h"
 #include "cache/ends.h"
 #include "cache/misuse.h"
-#include "node/node.h"
+#include "cache/sheaves.h"
 
 /*
  * The slot's ends are detached (cache/ends.h), and its sheaves are ours alone meanwhile. (To copy the top of a sheaf
@@ -13,7 +14,7 @@
 
 static bool worth_it(const struct kmem_cache *cache, size_t n)
 {
-    return n >= BULK_LEAST && cache->capacity && likely(!reserve_short(&cache->reserve));
+    return n >= BULK_LEAST && cache_has_sheaves(cache);
 }
 
 /* The slot's sheaves; none where it has none or is held. */
@@ -95,7 +96,8 @@ static size_t take_from_slabs(struct kmem_cache *cache, unsigned slot, void **ob
 size_t bulk_take(struct kmem_cache *cache, void **objects, size_t want)
 {
     unsigned slot = slot_counting();
-    if (!worth_it(cache, want) || !slot_writable(slot) || (unlikely(cache->nodes) && !node_enter(&cache, slot)))
+    __typeof__(cache->ops->enter) enter = cache_op(cache, enter);
+    if (!worth_it(cache, want) || !slot_writable(slot) || (unlikely(enter != NULL) && !enter(&cache, slot)))
         return 0;
     cache_decay(slot);
     size_t n = take_from_sheaves(cache, slot, objects, want);
@@ -136,7 +138,7 @@ static struct sheaf *exchange_full(struct kmem_cache *cache, unsigned slot, stru
 size_t bulk_give(struct kmem_cache *cache, void *const *objects, size_t n)
 {
     unsigned slot = slot_counting();
-    if (!worth_it(cache, n) || !slot_writable(slot) || (unlikely(cache->nodes) && node_is_far(cache, slot)))
+    if (!worth_it(cache, n) || !slot_writable(slot) || cache_is_far(cache, slot))
         return 0;
     cache_decay(slot);
     size_t done = 0;

@@ -1,5 +1,5 @@
 #include "cache/ends.h"
-#include "feature/sample.h"
+#include "cache/sheaves.h"
 
 #include <string.h>
 
@@ -47,8 +47,9 @@ struct ends ends_fold(struct kmem_cache *cache, unsigned slot, uint64_t top)
         count(slot, cache->number, COUNT_alloc_fastpath, a.pops);
     if (a.pushes)
         count(slot, cache->number, COUNT_free_fastpath, a.pushes);
-    if (unlikely(cache->sampled))
-        sample_passed(a.pops);
+    __typeof__(cache->ops->popped) popped = cache_op(cache, popped);
+    if (unlikely(popped != NULL))
+        popped(a.pops);
     if (ends.pop)
         ends.pop->count = (uint16_t)a.pop_depth;
     if (ends.push)

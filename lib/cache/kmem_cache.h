@@ -1,157 +1,144 @@
 /*
- * Caches: numbers, names, and the slow paths between a slot's sheaves and the slabs.
+ * The descriptor of a cache.
  *
- * Conservation, at a quiet moment, for every cache (cache_check() asserts it):
+ * Conservation, at a quiet moment, for every cache (cache_check() in cache/census.h asserts it):
  *     objects out of slabs = in use + in the sheaves of slots + in barns + in prefilled sheaves + in the reserve
  *                            + waiting in quarantine
  * and in use = with the user + waiting for a grace period.
+ *
+ * A descriptor is written by cache_setup(), which stores slab.size last: a cache whose size is not 0 is complete.
+ * What changes afterwards says so below.
  */
 #ifndef SHEAF_CACHE_KMEM_CACHE_H
 #define SHEAF_CACHE_KMEM_CACHE_H
 
-#include "slot/barn.h"
+#include "cache/ops.h"
 #include "config/config.h"
-#include "kmem/reserve.h"
-#include "slot/slot.h"
+#include "os/hooks.h"
 #include "sheaf/kmem_cache.h"
 #include "slab/slab.h"
+#include "slot/barn.h"
+#include "slot/slot.h"
 
-#define CAPACITY_START 13 /* what a slot begins with; it grows while there is traffic */
+#define CAPACITY_START 13 /* of a slot's first sheaves; they grow while there is traffic */
 
 struct kmem_cache {
     struct slab_cache slab; /* slab.size 0: this number is not in use */
     char name[32];
-    uint32_t object_size;
+    uint32_t object_size; /* may grow when another cache is merged into this one (kmem/alias.c) */
     uint32_t align;
-    uint32_t barn_least, barn_most; /* objects: between these a barn's limit moves */
+    uint32_t barn_least, barn_most; /* objects: the limit of a barn moves between these */
     uint16_t capacity;              /* the most that a sheaf may hold; 0: no sheaves */
-    uint16_t number;
-    uint16_t home;       /* number of the first sibling (node/node.h), and with no others its own */
-    uint16_t detour;     /* of enum detour (feature/detour.h); not 0 implies capacity 0 */
-    uint8_t nodes;       /* siblings; 0: none, the cache is of all nodes */
-    bool capacity_fixed; /* sheaves do not grow to it but begin with it */
-    bool lifo;           /* the format of its words, by the size of its objects: slot/slot.h */
-    bool is_malloc;
-    bool sampled;                 /* some of its requests are served by feature/sample.h */
-    slab_flags_t flags;           /* as created */
-    uint64_t inherited;           /* in use when this process was forked off */
-    uint64_t inherited_prefilled; /* in prefilled sheaves then, when the counters began anew */
-    uint64_t inherited_rcu;       /* waiting for a grace period then, the same */
-    uint64_t alloc_fail;
-    uint64_t waiting;      /* objects in quarantine */
-    uint32_t sparse_since; /* clock_ms() of the first step of decay that found it sparse, as all did since; 0: not */
-    struct reserve reserve;
+    uint16_t number;                /* index in caches[] */
+    uint16_t home;                  /* number of the first sibling (node/node.h); its own if it has none */
+    uint16_t detour;                /* not 0: a feature handles each object. Bits of feature/detour.h. Implies
+                                       capacity 0, so that the words stay 0 and each operation is a slow path */
+    uint8_t nodes;                  /* siblings; 0: the cache serves all memory nodes */
+    bool capacity_fixed;            /* sheaves have their full capacity from the start */
+    bool lifo;                      /* the format of its words (slot/slot.h); by object size */
+    slab_flags_t flags;             /* as created */
+    uint64_t inherited;             /* objects in use when this process was forked */
+    uint64_t inherited_prefilled;   /* in prefilled sheaves then, when the counters began anew */
+    uint64_t inherited_rcu;         /* waiting for a grace period then */
+    uint64_t alloc_fail;            /* allocations that failed; added to by any thread */
+    uint64_t waiting;               /* objects freed but kept back by a feature; added to by any thread */
+    uint32_t sparse_since;          /* clock_ms() of the first step of decay since when it has been sparse; 0: it
+                                       is not. Takeover lock */
+    _Atomic uint32_t reserved;      /* objects in the standing reserve */
+    const struct cache_ops *ops;    /* what features changed; NULL: nothing (cache_op()) */
 } cache_aligned;
 
 extern hidden struct kmem_cache caches[CACHE_MAX];
+extern hidden bool cache_layer_ready; /* set by process/start.c once caches can be used */
+extern hidden unsigned cache_top;     /* no number from here up was ever in use; only grows */
 
-/* By domain first: a process that uses only one then touches two pages of them. */
+/* Domain first, so that a process which uses one domain touches few pages of the table. */
 extern hidden struct barn cache_barns[DOMAINS][CACHE_MAX];
 
 static inline struct barn *cache_barn(const struct kmem_cache *cache, unsigned domain)
 {
     return &cache_barns[domain][cache->number];
 }
-extern hidden unsigned cache_top; /* numbers from here up were never used */
 
 static inline bool cache_in_use(const struct kmem_cache *cache)
 {
     return __atomic_load_n(&cache->slab.size, __ATOMIC_ACQUIRE) != 0;
 }
 
-/* Everything below the malloc layer, once; any number of threads may call it. False: the system grants no memory. */
-bool cache_layer_init(void);
-extern hidden bool cache_layer_ready;
-
-/* Called after each slow path of a cache, and with NULL after a large block came or went otherwise than by a stash,
- * when somebody keeps a record (the preloaded object does); NULL otherwise. */
-extern void (*cache_publish)(const struct kmem_cache *cache);
-static inline void cache_went_slow(const struct kmem_cache *cache)
+/* Whether the cache is a size class of malloc, or a sibling of one. */
+static inline bool cache_is_class(const struct kmem_cache *cache)
 {
-    if (unlikely(cache_publish != NULL))
-        cache_publish(cache);
+    return cache->home < CACHE_GAP;
 }
 
-/* Give number `number` its name and geometry. */
-void cache_setup(unsigned number, const char *name, uint32_t object_size, uint32_t size, uint32_t align,
-                 const struct kmem_cache_args *args, slab_flags_t flags, bool is_malloc);
+/* The barn for the calling thread: that of its domain, or of the cache's own memory node. */
+static inline struct barn *cache_barn_here(const struct kmem_cache *cache)
+{
+    __typeof__(cache->ops->barn) barn = cache_op(cache, barn);
+    return unlikely(barn != NULL) ? barn(cache, slot_current()) : cache_barn(cache, slot_domain());
+}
 
-/* An object, after the fast path found nothing; NULL: no memory, or a signal handler over the lock (then errno is
- * untouched). */
-void *cache_alloc_slow(struct kmem_cache *cache);
+/* Whether the standing reserve lacks objects. */
+static inline bool cache_is_short(const struct kmem_cache *cache)
+{
+    __typeof__(cache->ops->is_short) is_short = cache_op(cache, is_short);
+    return unlikely(is_short != NULL) && is_short(cache);
+}
 
-/* Take an object back, after the fast path did not. */
-void cache_free_slow(struct kmem_cache *cache, void *object);
+/* Put a raw free object into the reserve if that is short. Returns false if it was not needed there. */
+static inline bool cache_absorb(struct kmem_cache *cache, void *object)
+{
+    __typeof__(cache->ops->absorb) absorb = cache_op(cache, absorb);
+    return unlikely(absorb != NULL) && cache_is_short(cache) && absorb(cache, object);
+}
 
-/* A raw object past the sheaves, for detours; NULL as above. */
-void *cache_alloc_raw(struct kmem_cache *cache);
+/* Put one object from the slabs into the reserve. */
+static inline void cache_top_up(struct kmem_cache *cache)
+{
+    __typeof__(cache->ops->top_up) top_up = cache_op(cache, top_up);
+    if (top_up)
+        top_up(cache);
+}
 
-/* A raw object that was counted as freed before, to where it is most useful. */
-void cache_free_raw(struct kmem_cache *cache, void *object);
+/* Whether slow paths may attach sheaves to slots. */
+static inline bool cache_has_sheaves(const struct kmem_cache *cache)
+{
+    return cache->capacity && likely(!cache_is_short(cache));
+}
 
-/* Put a sheaf that belongs to nobody where it is most useful: spare, barn, slabs. */
-void cache_put_sheaf(struct kmem_cache *cache, unsigned slot, struct sheaf *sheaf);
+static inline bool cache_is_far(const struct kmem_cache *cache, unsigned slot)
+{
+    __typeof__(cache->ops->is_far) is_far = cache_op(cache, is_far);
+    return unlikely(is_far != NULL) && is_far(cache, slot);
+}
 
-/* Give the objects of a sheaf to their slabs. False: not now (a signal handler over the lock). */
-bool cache_flush_sheaf(struct kmem_cache *cache, unsigned slot, struct sheaf *sheaf);
+/* Publish the gauges of the cache in the record, if there is one: after each slow path. NULL: those of large blocks,
+ * after one was allocated or freed otherwise than by a stash. */
+static inline void cache_went_slow(const struct kmem_cache *cache)
+{
+    if (unlikely(hooks.publish != NULL))
+        hooks.publish(cache);
+}
 
-/* Its objects to the slabs, itself to the pool of empty ones. False: as cache_flush_sheaf(); the barn has it. */
-bool cache_empty_sheaf(struct kmem_cache *cache, unsigned slot, struct sheaf *sheaf, struct barn *barn);
+/* What a cache is to be. hooks.attach_features sets cache->flags, home and
+ * detour, and may change the members of the second group. */
+struct cache_shape {
+    const char *name;
+    uint32_t object_size; /* bytes that a user asks for */
+    uint32_t align;
+    const struct kmem_cache_args *args; /* NULL: defaults */
 
-/* The same of one that belongs to nobody, but its objects go to the reserve first where that is short. */
-void cache_discard_sheaf(struct kmem_cache *cache, unsigned slot, struct sheaf *sheaf);
-
-/* The barn for the thread that asks: that of its domain, or for a cache of another node one there. */
-struct barn *cache_barn_here(const struct kmem_cache *cache);
-
-/* The capacity for the next sheaf of this slot: one step larger each time, within the slot's budget. */
-unsigned cache_next_capacity(const struct kmem_cache *cache, unsigned slot);
-
-/* Give it to the current domain's barn; false: that is full, unless `force`. */
-bool cache_barn_put(struct kmem_cache *cache, unsigned slot, struct sheaf *sheaf, bool force);
-
-/* Let the slot's sheaves hold so many; false when its budget does not allow that, unless `force`. */
-bool cache_grow_sheaves(const struct kmem_cache *cache, unsigned slot, unsigned capacity, bool force);
-
-/* There is no memory: count it. NULL, with errno set. */
-void *cache_alloc_failed(struct kmem_cache *cache);
-
-/* Make it the slot's spare; false when there is one. */
-bool cache_put_spare(unsigned slot, uintptr_t id, struct sheaf *sheaf);
-
-/* Take the spare sheaf of a slot; NULL when there is none. */
-struct sheaf *cache_take_spare(unsigned slot, uintptr_t id);
-
-/* Empty all sheaves and barns of the cache into its slabs, and give empty slabs back. */
-void cache_drain(struct kmem_cache *cache);
-void cache_drain_locked(struct kmem_cache *cache); /* the lock of takeovers is held */
-
-/* One step of giving memory back by age: idle slots, barns, slabs, region. Cheap when it is not time. No lock held.
- */
-void cache_decay(unsigned slot);
-/* The same, now; and all that the region has free goes back, what it learned to keep only with `all`. */
-void cache_decay_idle(bool all);
-
-/* Bring all that the slots' words count to the counters; exact but for what runs meanwhile. */
-void cache_fold_all(void);
-
-/* Give everything back that is not in use; bytes given to the system. */
-size_t cache_trim_all(void);
-
-/* Objects by where they are, exact when the cache is quiet. */
-struct cache_census {
-    uint64_t out, in_use, in_sheaves, in_barns, in_prefilled, in_reserve, waiting, barn_sheaves, barn_limit;
-    uint64_t in_rcu; /* freed, waiting for a grace period; still in use */
+    slab_flags_t flags;
+    uint32_t size;          /* bytes from one object to the next */
+    unsigned capacity_most; /* of sheaves; 0: the cache has none */
+    bool shuffled;          /* fresh objects are handed out in random order */
 };
-void cache_census(const struct kmem_cache *cache, struct cache_census *census);
 
-/* Assert conservation; the cache must be quiet. */
-void cache_check(struct kmem_cache *cache);
+/* Set up the cache with this number. Two threads may do so at once for a class of malloc or a sibling: both write the
+ * same values. */
+void cache_setup(unsigned number, struct cache_shape shape);
 
-/* fork: see process/fork.c. */
-bool cache_may_wait(const struct lock *lock);
-void cache_fork_prepare(void);
-void cache_fork_parent(void);
-void cache_fork_child(void);
+/* Make the number of an empty cache free again. The locks of setup, of takeovers and of the cache are held. */
+void cache_forget(struct kmem_cache *cache);
 
 #endif

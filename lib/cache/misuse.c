@@ -1,21 +1,14 @@
 #include "cache/misuse.h"
-#include "feature/debug_report.h"
 #include "cache/kmem_cache.h"
 #include "os/message.h"
 
 #include <stdlib.h>
 
-static void tell_debugging(const char *kind, const void *p, const char *what, const char *done)
-{
-    struct debug_report report = {.kind = kind, .pointer = p, .cache = what, .done = done};
-    debug_report_only(&report);
-}
-
 noinline_cold void misuse_report(const char *kind, const void *p, const char *what)
 {
     struct message m = {.length = 0};
-    if (debug_on()) {
-        tell_debugging(kind, p, what, NULL);
+    if (hooks.report) {
+        hooks.report(kind, p, what, false);
         abort();
     }
     message_text(&m, "sheaf: ");
@@ -31,9 +24,9 @@ noinline_cold void misuse_report(const char *kind, const void *p, const char *wh
 
 noinline_cold void misuse_tell(const char *kind, const void *p, const char *what)
 {
-    if (!debug_on() || !sheaf_config.debug_go_on)
+    if (!hooks.report || !sheaf_config.debug_go_on)
         misuse_report(kind, p, what);
-    tell_debugging(kind, p, what, "ignored");
+    hooks.report(kind, p, what, true);
 }
 
 noinline_cold void misuse_slab(const struct kmem_cache *cache, const struct slab_report *report)

@@ -2,6 +2,7 @@
 #include "cache/takeover.h"
 #include "os/lock.h"
 #include "os/membarrier.h"
+#include "cache/sheaves.h"
 
 /*
  * Taking the sheaves of another slot.

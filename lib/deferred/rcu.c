@@ -4,6 +4,8 @@
 #include "node/node.h"
 #include "os/clock.h"
 #include "slab/retire.h"
+#include "cache/sheaves.h"
+#include "os/hooks.h"
 
 /* The bottom word while a sheaf is here: when its first object came, whose it is, and where it came from. */
 #define NUMBER_SHIFT 32 /* 12 bits */
@@ -29,12 +31,6 @@ static unsigned domain_in(uint64_t bottom)
 #define LARGE_CAPACITY 61
 #define LARGE_AT_ONCE  (1ul << 20) /* so large a block does not wait for others; nor does any near the limit */
 
-void (*rcu_kick)(void);
-void (*rcu_barrier_on)(struct kmem_cache *cache);
-void (*rcu_start)(void);
-void (*rcu_free_large)(void *p);
-size_t (*rcu_large_size)(void *p);
-
 /* Which slots (number % 64) hold something for a cache, and which caches have such slots: what a look must visit. */
 static large_table _Atomic uint64_t slots_of[CACHE_MAX];
 static large_table _Atomic uint64_t caches_with[CACHE_MAX / 64];
@@ -54,8 +50,8 @@ static _Atomic uint32_t *word_of(unsigned slot, unsigned number)
 
 static void kick(void)
 {
-    if (rcu_kick)
-        rcu_kick();
+    if (hooks.rcu_kick)
+        hooks.rcu_kick();
 }
 
 static uint32_t size_of(unsigned number)
@@ -311,7 +307,7 @@ static void through_detour(struct kmem_cache *cache, struct sheaf *sheaf)
 {
     unsigned n = 0;
     for (unsigned i = 0; i < sheaf->count; i++) {
-        void *raw = detour_free(cache, sheaf->objects[i]);
+        void *raw = cache_op(cache, free)(cache, sheaf->objects[i]);
         if (raw)
             sheaf->objects[n++] = raw;
     }
@@ -324,14 +320,15 @@ static void through_detour(struct kmem_cache *cache, struct sheaf *sheaf)
  */
 static bool recycled(struct kmem_cache *cache, unsigned slot, unsigned domain, struct sheaf *sheaf)
 {
-    if (!sheaf->count || sheaf->capacity > cache->capacity || reserve_short(&cache->reserve))
+    if (!sheaf->count || sheaf->capacity > cache->capacity || cache_is_short(cache))
         return false;
     if (cache_grow_sheaves(cache, slot, sheaf->capacity, false) &&
         cache_put_spare(slot, SLOT_ID(cache->number), sheaf))
         return true;
     if (sheaf->count <= sheaf->capacity / 2)
         return false;
-    struct barn *barn = unlikely(cache->nodes) ? node_barn(cache, slot) : cache_barn(cache, domain);
+    __typeof__(cache->ops->barn) barn_of = cache_op(cache, barn);
+    struct barn *barn = unlikely(barn_of != NULL) ? barn_of(cache, slot) : cache_barn(cache, domain);
     bool taken = barn_put(barn, sheaf, barn_limit(barn, cache->barn_least));
     count(slot, cache->number, taken ? COUNT_barn_put : COUNT_barn_put_fail, 1);
     return taken;
@@ -355,8 +352,8 @@ static void free_all_large(struct sheaf *sheaf)
 {
     while (sheaf->count) {
         void *p = sheaf->objects[--sheaf->count];
-        atomic_fetch_sub(&bytes, rcu_large_size(p));
-        rcu_free_large(p);
+        atomic_fetch_sub(&bytes, hooks.rcu_large_size(p));
+        hooks.rcu_free_large(p);
     }
     empty_sheaf_free(sheaf);
 }
@@ -457,7 +454,7 @@ static void count_anew(const struct sheaf *sheaf)
     waiting[number] += sheaf->count;
     bytes += (uint64_t)sheaf->count * size_of(number);
     for (unsigned i = 0; i < sheaf->count && number == RCU_LARGE; i++)
-        bytes += rcu_large_size(sheaf->objects[i]);
+        bytes += hooks.rcu_large_size(sheaf->objects[i]);
 }
 
 static void count_all_anew(uint32_t offset)

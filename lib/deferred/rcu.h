@@ -27,19 +27,9 @@
 
 #define RCU_LARGE 0 /* the number under which large blocks wait */
 
-/*
- * Set by libsheaf-rcu when it is loaded; NULL otherwise: there is something to do; wait for what the cache's users
- * gave; be ready to do something, where a thread may be started.
- */
-extern hidden void (*rcu_kick)(void);
-extern hidden void (*rcu_barrier_on)(struct kmem_cache *cache);
-extern hidden void (*rcu_start)(void);
-
 /* Take an object of the cache, or a large block of `size` bytes that `free_large` will free. */
 enum sheaf_rcu_put rcu_put(struct kmem_cache *cache, void *object);
 enum sheaf_rcu_put rcu_put_large(void *p, size_t size);
-extern hidden void (*rcu_free_large)(void *p);
-extern hidden size_t (*rcu_large_size)(void *p);
 
 /* Seal what is at least `age_ms` old (0: all) of one cache, or of all with NULL. SHEAF_RCU_LEFT: some is younger;
  * SHEAF_RCU_HELD: somebody had a sheaf in hand. One caller at a time. */
@@ -51,7 +41,7 @@ bool rcu_collect(void);
 /* A grace period has passed since: give it all back. Not for signal handlers. */
 void rcu_finish(void);
 
-/* Seal what is old; for slow paths, now and then, once rcu_kick is set. */
+/* Seal what is old; for slow paths, now and then, once hooks.rcu_kick is set. */
 void rcu_age(void);
 
 /* Whether anything of the cache waits; exact when nobody frees. */
@@ -60,7 +50,7 @@ bool rcu_waits(const struct kmem_cache *cache);
 /* Objects of the cache that wait, exact when it is quiet. */
 uint64_t rcu_objects(const struct kmem_cache *cache);
 
-/* In the child of a fork, if rcu_kick is set: nobody else holds anything. `cache` numbers below cache_top. */
+/* In the child of a fork, if hooks.rcu_kick is set: nobody else holds anything. `cache` numbers below cache_top. */
 void rcu_fork_child(void);
 
 /* A caller waited because of the limit, or an object was lost. */

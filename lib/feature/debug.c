@@ -3,6 +3,7 @@
 #include "feature/depot.h"
 #include "os/syscall.h"
 #include "os/vm.h"
+#include "os/hooks.h"
 
 #include <string.h>
 #include <time.h>
@@ -36,6 +37,7 @@ bool debug_start(void)
     } while (units != region_end());
     if (!atomic_exchange(&started, true))
         debug_report_start();
+    hooks.report = debug_report_misuse;
     return true;
 }
 
@@ -243,15 +245,14 @@ static void slab_released(struct slab_cache *slab, uint32_t unit)
     vm_discard(record_at(unit, 0), round_up(slab->objects * sizeof(struct debug_object), space.page_size));
 }
 
-static const struct slab_watch watch = {slab_created, slab_released};
-
 uint32_t debug_layout(struct kmem_cache *cache, uint32_t object_size, uint32_t align)
 {
     uint32_t zone = cache->flags & SLAB_RED_ZONE ? DEBUG_ZONE : 0;
     uint32_t lead = zone ? (uint32_t)round_up(zone, align) : 0;
     uint32_t size = (uint32_t)round_up(lead + object_size + zone, align);
     uint32_t least = (uint32_t)round_up(sizeof(struct debug_object), align); /* or the records have no room */
-    slab_watch = &watch;
+    hooks.slab_created = slab_created;
+    hooks.slab_released = slab_released;
     cache->slab.lead = (uint16_t)lead;
     cache->slab.watched = true;
     return size > least ? size : least;

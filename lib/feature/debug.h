@@ -88,10 +88,6 @@ bool debug_check(const struct kmem_cache *cache, struct debug_place place, struc
 /* Whether anything is debugged at all. */
 bool debug_on(void);
 
-/* The same of large blocks, which lie above; set by malloc/large_debug.c where they are debugged. How many problems.
- */
-extern unsigned (*debug_validate_large)(void);
-
 /* At exit: validation and leaks, as the options say. */
 void debug_at_exit(void);
 

@@ -316,3 +316,9 @@ void debug_report(const struct debug_report *report)
     debug_report_only(&last);
     abort();
 }
+
+void debug_report_misuse(const char *kind, const void *p, const char *what, bool ignored)
+{
+    struct debug_report report = {.kind = kind, .pointer = p, .cache = what, .done = ignored ? "ignored" : NULL};
+    debug_report_only(&report);
+}

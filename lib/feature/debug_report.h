@@ -31,6 +31,9 @@ struct debug_report {
 void debug_report(const struct debug_report *report);
 void debug_report_only(const struct debug_report *report);
 
+/* hooks.report. */
+void debug_report_misuse(const char *kind, const void *p, const char *what, bool ignored);
+
 /* The lines of a stack, each after `indent`. */
 void debug_write_stack(uint32_t stack, const char *indent);
 

@@ -6,11 +6,10 @@
 #include "feature/debug_report.h"
 #include "feature/depot.h"
 #include "feature/detour.h"
+#include "os/hooks.h"
 
 #include <errno.h>
 #include <stdlib.h>
-
-unsigned (*debug_validate_large)(void);
 
 #define STACKS_TOLD 50 /* of what is live at exit */
 
@@ -191,7 +190,7 @@ void debug_at_exit(void)
         if (is_debugged(&caches[i]))
             each_object(&caches[i], validate_one, &problems);
     if (sheaf_config.validate)
-        problems += debug_validate_large ? debug_validate_large() : 0;
+        problems += hooks.validate_large ? hooks.validate_large() : 0;
     if (sheaf_config.leaks)
         tell_leaks();
     if (problems && !sheaf_config.debug_go_on)

@@ -1,9 +1,9 @@
 #include "feature/detour.h"
+#include "cache/alloc.h"
 #include "feature/debug.h"
 #include "feature/debug_spec.h"
 #include "feature/fail.h"
 #include "feature/harden.h"
-#include "node/node.h"
 #include "feature/quarantine.h"
 
 uint16_t detour_for(const char *name, slab_flags_t flags)
@@ -19,13 +19,26 @@ uint16_t detour_for(const char *name, slab_flags_t flags)
     return (uint16_t)detour;
 }
 
-void *detour_alloc(struct kmem_cache *cache, size_t size, size_t align)
+static void *detour_present(struct kmem_cache *cache, void *raw, size_t size, size_t align)
 {
-    /* malloc asks before it tries anything, so that what it tries instead is no second call */
-    if (unlikely(cache->detour & DETOUR_FAIL) && !cache->is_malloc && fail_now(cache->name, size))
+    if (cache->detour & DETOUR_HARDEN)
+        harden_alloc(cache, raw);
+    return cache->detour & DETOUR_DEBUG ? debug_present(cache, raw, size, align) : raw;
+}
+
+/* Caches of malloc fail in feature_serve() instead, so that the attempts for one request count as one call. */
+static bool fails(const struct kmem_cache *cache, size_t size)
+{
+    return unlikely(cache->detour & DETOUR_FAIL) && !cache_is_class(cache) && fail_now(cache->name, size);
+}
+
+static void *detour_alloc(struct kmem_cache *cache, size_t size, size_t align)
+{
+    if (fails(cache, size))
         return NULL;
-    if (cache->nodes)
-        cache = node_near_any(cache, slot_counting());
+    __typeof__(cache->ops->enter) enter = cache_op(cache, enter);
+    if (enter)
+        enter(&cache, slot_counting()); /* if the node is not known now, any sibling will do */
     void *raw = cache_alloc_raw(cache);
     if (unlikely(!raw) && quarantine_waits()) { /* what only waits is not missing */
         quarantine_drain(NULL);
@@ -34,21 +47,22 @@ void *detour_alloc(struct kmem_cache *cache, size_t size, size_t align)
     return likely(raw != NULL) ? detour_present(cache, raw, size, align) : NULL;
 }
 
-void *detour_present(struct kmem_cache *cache, void *raw, size_t size, size_t align)
-{
-    if (cache->detour & DETOUR_HARDEN)
-        harden_alloc(cache, raw);
-    return cache->detour & DETOUR_DEBUG ? debug_present(cache, raw, size, align) : raw;
-}
-
-void *detour_free(struct kmem_cache *cache, void *object)
+static void *detour_free(struct kmem_cache *cache, void *object)
 {
     if (cache->detour & DETOUR_DEBUG)
         object = debug_free(cache, object);
     return object && cache->detour & DETOUR_HARDEN ? harden_free(cache, object) : object;
 }
 
-size_t detour_size(const struct kmem_cache *cache, const void *p)
+static size_t detour_usable(const struct kmem_cache *cache, const void *p)
 {
     return cache->detour & DETOUR_DEBUG ? debug_size(cache, p) : slab_room(&cache->slab, p);
 }
+
+const struct cache_ops detour_ops = {
+    .alloc = detour_alloc,
+    .present = detour_present,
+    .free = detour_free,
+    .usable = detour_usable,
+    .release_kept = quarantine_drain,
+};

@@ -1,13 +1,11 @@
 /*
- * Detours: what stands between a cache and its user where a cache is debugged, hardened, or made to fail.
+ * Detours: the features that handle each object of a cache, because it is debugged, hardened, or made to fail.
  *
- * A cache with a detour has no sheaves (detour != 0 implies capacity == 0), so that its slots' words stay 0 for ever,
- * each of its operations goes the slow way and comes by here, and no other cache notices. Below the detour objects
- * are *raw*: slabs, prefilled sheaves and the standing reserve hold raw objects, of slab.size bytes. What the user
- * sees is made of a raw object by detour_present() and turned back by detour_free(); the two need not begin at the
- * same address.
- *
- * No lock is held on entry or exit. All may be called in signal handlers.
+ * A cache with a detour has no sheaves (detour != 0 implies capacity == 0), so that the words of its slots stay 0,
+ * each of its operations takes the slow path and reaches these functions, and other caches are not affected. Below
+ * the detour objects are *raw*: slabs, prefilled sheaves and the standing reserve hold raw objects of slab.size
+ * bytes. ops->present() makes the user's object from a raw one, and ops->free() turns it back; the two need not begin
+ * at the same address.
  */
 #ifndef SHEAF_FEATURE_DETOUR_H
 #define SHEAF_FEATURE_DETOUR_H
@@ -16,25 +14,14 @@
 
 enum detour {
     DETOUR_DEBUG = 1,  /* feature/debug.h */
-    DETOUR_HARDEN = 2, /* freed objects wait, are zeroed, ... */
-    DETOUR_FAIL = 4,   /* allocations fail when that is asked for */
+    DETOUR_HARDEN = 2, /* feature/harden.h */
+    DETOUR_FAIL = 4,   /* feature/fail.h */
 };
 
-/* Which detours a cache of that name takes, by its flags (debug_flags()) and the options. */
+/* The detours of a cache, by its name, its flags and the options. */
 uint16_t detour_for(const char *name, slab_flags_t flags);
 
-/* One object for a request of `size` bytes, at most the cache's object size, aligned to `align` (a power of two) or
- * as the cache's objects are, whatever is more. NULL: no memory. */
-void *detour_alloc(struct kmem_cache *cache, size_t size, size_t align);
-
-/* The user's object made of a raw one. It cannot fail: what comes from a prefilled sheaf or the reserve is promised.
- */
-void *detour_present(struct kmem_cache *cache, void *raw, size_t size, size_t align);
-
-/* The raw object that is to be free now: that of `object`, another that waited longer, or NULL: none. */
-void *detour_free(struct kmem_cache *cache, void *object);
-
-/* Bytes at p that the user may use. */
-size_t detour_size(const struct kmem_cache *cache, const void *p);
+/* The operations of a cache with a detour. */
+extern hidden const struct cache_ops detour_ops;
 
 #endif

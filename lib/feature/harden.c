@@ -90,7 +90,7 @@ void *harden_free(struct kmem_cache *cache, void *object)
 {
     bool keep = harden_keeps(cache);
     check(cache, object);
-    if (!reserve_short(&cache->reserve) && quarantine_object(cache, object, keep)) {
+    if (!cache_is_short(cache) && quarantine_object(cache, object, keep)) {
         count(slot_counting(), cache->number, COUNT_free_slowpath, 1);
         return NULL;
     }

@@ -3,6 +3,7 @@
 #include "feature/harden.h"
 #include "cache/misuse.h"
 #include "os/vm.h"
+#include "cache/free.h"
 
 #include <string.h>
 

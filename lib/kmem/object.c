@@ -1,7 +1,10 @@
+#include "cache/alloc.h"
 #include "cache/bulk.h"
-#include "feature/detour.h"
-#include "cache/kmem_cache.h"
+#include "cache/free.h"
 #include "cache/misuse.h"
+#include "feature/detour.h"
+#include "kmem/object.h"
+#include "kmem/reserve.h"
 #include "node/node.h"
 
 #include <errno.h>
@@ -16,11 +19,17 @@ static void *alloc(struct kmem_cache *cache)
     return likely(object != NULL) ? object : cache_alloc_slow(cache);
 }
 
-void *cache_alloc_failed(struct kmem_cache *cache)
+void *kmem_alloc_failed(struct kmem_cache *cache)
 {
     __atomic_fetch_add(&cache->alloc_fail, 1, __ATOMIC_RELAXED);
     errno = ENOMEM;
     return NULL;
+}
+
+void *kmem_present(struct kmem_cache *cache, void *raw)
+{
+    __typeof__(cache->ops->present) present_raw = cache_op(cache, present);
+    return unlikely(raw && present_raw) ? present_raw(cache, raw, cache->object_size, 1) : raw;
 }
 
 static noinline_cold void *alloc_reserved(struct kmem_cache *cache, gfp_t flags)
@@ -28,9 +37,9 @@ static noinline_cold void *alloc_reserved(struct kmem_cache *cache, gfp_t flags)
     void *object = flags & __GFP_MEMALLOC ? reserve_take(cache) : NULL;
     if (object) {
         count(slot_counting(), cache->number, COUNT_alloc_slowpath, 1);
-        return unlikely(cache->detour) ? detour_present(cache, object, cache->object_size, 1) : object;
+        return kmem_present(cache, object);
     }
-    return cache_alloc_failed(cache);
+    return kmem_alloc_failed(cache);
 }
 
 sheaf_export void *kmem_cache_alloc(struct kmem_cache *cache, gfp_t flags)
@@ -123,4 +132,30 @@ sheaf_export void kmem_cache_free_bulk(struct kmem_cache *cache, size_t n, void 
         objects += run;
         n -= run;
     }
+}
+
+/* ---- on a memory node ---- */
+
+/* Bypasses the sheaves, which belong to slots of the sibling's node. */
+static void *alloc_on(struct kmem_cache *cache)
+{
+    void *raw = cache_alloc_raw(cache);
+    if (raw)
+        count(slot_counting(), cache->number, COUNT_alloc_node, 1);
+    return kmem_present(cache, raw);
+}
+
+sheaf_export apart void *kmem_cache_alloc_node(struct kmem_cache *cache, gfp_t flags, int node)
+{
+    int index = cache->nodes ? numa_index_of(node) : -1;
+    bool fails = unlikely(cache->detour & DETOUR_FAIL);
+    if (likely(index < 0 || fails || (!numa.strict && node_of_slot(slot_counting()) == index)))
+        return kmem_cache_alloc(cache, flags);
+    struct kmem_cache *there = node_sibling(cache, (unsigned)index);
+    void *object = alloc_on(there);
+    if (unlikely(!object))
+        return flags & __GFP_THISNODE ? kmem_alloc_failed(there) : kmem_cache_alloc(cache, flags);
+    if (flags & __GFP_ZERO)
+        memset(object, 0, cache->object_size);
+    return object;
 }

@@ -1,8 +1,10 @@
 #include "feature/detour.h"
 #include "feature/fail.h"
-#include "cache/kmem_cache.h"
+#include "cache/decay.h"
 #include "cache/misuse.h"
-#include "node/node.h"
+#include "cache/sheaves.h"
+#include "kmem/object.h"
+#include "kmem/reserve.h"
 
 #include <errno.h>
 #include <string.h>
@@ -67,13 +69,6 @@ static void pour(struct sheaf *into, struct sheaf *from)
 
 /* ---- giving sheaves back that are private ---- */
 
-void cache_discard_sheaf(struct kmem_cache *cache, unsigned slot, struct sheaf *sheaf)
-{
-    while (sheaf->count && reserve_short(&cache->reserve) && reserve_put(cache, sheaf->objects[sheaf->count - 1]))
-        sheaf->count--;
-    cache_empty_sheaf(cache, slot, sheaf, cache_barn_here(cache));
-}
-
 static void discard_all(struct kmem_cache *cache, unsigned slot, struct sheaf *sheaf)
 {
     while (sheaf) {
@@ -86,7 +81,7 @@ static void discard_all(struct kmem_cache *cache, unsigned slot, struct sheaf *s
 /* The spare's place, else the barn, else the slabs. True for the first. */
 static bool put_back(struct kmem_cache *cache, unsigned slot, struct sheaf *sheaf)
 {
-    bool fits = sheaf->capacity <= cache->capacity && !reserve_short(&cache->reserve);
+    bool fits = sheaf->capacity <= cache->capacity && !cache_is_short(cache);
     if (fits && cache_grow_sheaves(cache, slot, sheaf->capacity, false) &&
         cache_put_spare(slot, SLOT_ID(cache->number), sheaf))
         return true;
@@ -234,8 +229,9 @@ sheaf_export struct slab_sheaf *kmem_cache_prefill_sheaf(struct kmem_cache *cach
         return NULL;
     }
     unsigned slot = slot_counting();
-    if (unlikely(cache->nodes))
-        cache = node_near_any(cache, slot);
+    __typeof__(cache->ops->enter) enter = cache_op(cache, enter);
+    if (unlikely(enter != NULL))
+        enter(&cache, slot); /* if the node is not known now, any sibling will do */
     struct sheaf *sheaf;
     if (size <= cache->capacity) {
         sheaf = prefill(cache, slot, size, flags);
@@ -247,7 +243,7 @@ sheaf_export struct slab_sheaf *kmem_cache_prefill_sheaf(struct kmem_cache *cach
         cache_went_slow(cache);
     }
     if (unlikely(!sheaf))
-        return cache_alloc_failed(cache);
+        return kmem_alloc_failed(cache);
     sheaf->bottom = lent_mark(cache);
     count(slot, cache->number, COUNT_prefill_objects, total(sheaf));
     return (struct slab_sheaf *)sheaf;
@@ -281,7 +277,7 @@ sheaf_export int kmem_cache_refill_sheaf(struct kmem_cache *cache, gfp_t flags, 
     bool failed = fails(cache, size - has);
     struct sheaf *more = failed ? NULL : collect(cache, slot, size - has, oversize ? 0 : room, flags);
     if (!more) {
-        cache_alloc_failed(cache);
+        kmem_alloc_failed(cache);
         return -ENOMEM;
     }
     count(slot, cache->number, COUNT_prefill_objects, total(more));
@@ -315,8 +311,7 @@ sheaf_export void *kmem_cache_alloc_from_sheaf(struct kmem_cache *cache, gfp_t f
     }
     void *object = sheaf->objects[--sheaf->count];
     count(slot_counting(), cache->number, COUNT_alloc_prefilled, 1);
-    if (unlikely(cache->detour))
-        object = detour_present(cache, object, cache->object_size, 1);
+    object = kmem_present(cache, object);
     if (flags & __GFP_ZERO)
         memset(object, 0, cache->object_size);
     return object;

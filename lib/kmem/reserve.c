@@ -1,5 +1,7 @@
-#include "cache/kmem_cache.h"
+#include "kmem/reserve.h"
+#include "cache/decay.h"
 #include "cache/misuse.h"
+#include "cache/sheaves.h"
 
 #include <errno.h>
 #include <sched.h>
@@ -11,26 +13,48 @@
  * child with its object, and the child's reserve is smaller by it.
  */
 
-#define SHRINK_TRIES 1000 /* yields while carriers are in other hands */
+#define SHRINK_TRIES 1000 /* yields while other threads have carriers detached */
 
-static void *carry_out(struct reserve *reserve)
+struct reserve {
+    sheaf_stack filled, empty;
+    _Atomic uint32_t size; /* carriers: as many objects as it is to hold */
+};
+static large_table struct reserve reserves[CACHE_MAX];
+
+static struct reserve *reserve_of(const struct kmem_cache *cache)
 {
+    return &reserves[cache->number];
+}
+
+uint32_t reserve_size(const struct kmem_cache *cache)
+{
+    return atomic_load_explicit(&reserve_of(cache)->size, memory_order_relaxed);
+}
+
+static bool is_short(const struct kmem_cache *cache)
+{
+    return (uint32_t)atomic_load_explicit(&reserve_of(cache)->empty, memory_order_relaxed) != 0;
+}
+
+static void *carry_out(struct kmem_cache *cache)
+{
+    struct reserve *reserve = reserve_of(cache);
     struct sheaf *carrier = sheaf_stack_pop(&reserve->filled);
     if (!carrier)
         return NULL;
     void *object = carrier->objects[0];
     carrier->count = 0;
-    atomic_fetch_sub_explicit(&reserve->objects, 1, memory_order_relaxed);
+    atomic_fetch_sub_explicit(&cache->reserved, 1, memory_order_relaxed);
     sheaf_stack_push(&reserve->empty, carrier);
     return object;
 }
 
-static void carry_in(struct reserve *reserve, struct sheaf *carrier, void *object)
+static void carry_in(struct kmem_cache *cache, struct sheaf *carrier, void *object)
 {
     carrier->objects[0] = object;
     carrier->count = 1;
-    atomic_fetch_add_explicit(&reserve->objects, 1, memory_order_relaxed);
-    sheaf_stack_push(&reserve->filled, carrier);
+    atomic_fetch_add_explicit(&cache->reserved, 1, memory_order_relaxed);
+    sheaf_stack_push(&reserve_of(cache)->filled, carrier);
 }
 
 static void *from_slabs(struct kmem_cache *cache)
@@ -40,17 +64,17 @@ static void *from_slabs(struct kmem_cache *cache)
     return object;
 }
 
-bool reserve_top_up(struct kmem_cache *cache)
+static bool top_up(struct kmem_cache *cache)
 {
-    struct sheaf *carrier = sheaf_stack_pop(&cache->reserve.empty);
+    struct sheaf *carrier = sheaf_stack_pop(&reserve_of(cache)->empty);
     if (!carrier)
         return false;
     void *object = from_slabs(cache);
     if (!object) {
-        sheaf_stack_push(&cache->reserve.empty, carrier);
+        sheaf_stack_push(&reserve_of(cache)->empty, carrier);
         return false;
     }
-    carry_in(&cache->reserve, carrier, object);
+    carry_in(cache, carrier, object);
     count(slot_counting(), cache->number, COUNT_reserve_refill, 1);
     return true;
 }
@@ -62,11 +86,10 @@ bool reserve_top_up(struct kmem_cache *cache)
  */
 void *reserve_take(struct kmem_cache *cache)
 {
-    struct reserve *reserve = &cache->reserve;
-    if (!atomic_load_explicit(&reserve->size, memory_order_relaxed))
+    if (!reserve_size(cache))
         return NULL;
-    bool was_full = !reserve_short(reserve);
-    void *object = carry_out(reserve);
+    bool was_full = !is_short(cache);
+    void *object = carry_out(cache);
     if (object)
         count(slot_counting(), cache->number, COUNT_reserve_take, 1);
     if (object && !was_full)
@@ -74,14 +97,14 @@ void *reserve_take(struct kmem_cache *cache)
     cache_drain(cache);
     if (!object)
         object = from_slabs(cache);
-    while (reserve_top_up(cache)) {
+    while (top_up(cache)) {
     }
     return object;
 }
 
-bool reserve_put(struct kmem_cache *cache, void *object)
+static bool absorb(struct kmem_cache *cache, void *object)
 {
-    struct sheaf *carrier = sheaf_stack_pop(&cache->reserve.empty);
+    struct sheaf *carrier = sheaf_stack_pop(&reserve_of(cache)->empty);
     if (!carrier)
         return false;
     /* what slab_give() would see */
@@ -90,23 +113,23 @@ bool reserve_put(struct kmem_cache *cache, void *object)
         struct slab_report report = {inside ? SLAB_INTERIOR : SLAB_DOUBLE_FREE, object};
         misuse_slab(cache, &report);
     }
-    carry_in(&cache->reserve, carrier, object);
+    carry_in(cache, carrier, object);
     count(slot_counting(), cache->number, COUNT_reserve_refill, 1);
     return true;
 }
 
 /* ---- its size ---- */
 
-/* `n` carriers fewer, those without an object first. Fewer than that when some stay in other hands. */
+/* Remove n carriers, those without an object first; fewer if other threads keep some detached. */
 static void shrink(struct kmem_cache *cache, uint32_t n)
 {
-    struct reserve *reserve = &cache->reserve;
+    struct reserve *reserve = reserve_of(cache);
     for (int tries = 0; n && tries < SHRINK_TRIES;) {
         struct sheaf *carrier = sheaf_stack_pop(&reserve->empty);
         if (!carrier) {
             carrier = sheaf_stack_pop(&reserve->filled);
             if (carrier)
-                atomic_fetch_sub_explicit(&reserve->objects, 1, memory_order_relaxed);
+                atomic_fetch_sub_explicit(&cache->reserved, 1, memory_order_relaxed);
         }
         if (!carrier) {
             tries++;
@@ -134,14 +157,18 @@ static bool grow(struct kmem_cache *cache)
         slab_give(&cache->slab, &object, 1, &report);
         return false;
     }
-    atomic_fetch_add_explicit(&cache->reserve.size, 1, memory_order_relaxed);
-    carry_in(&cache->reserve, carrier, object);
+    atomic_fetch_add_explicit(&reserve_of(cache)->size, 1, memory_order_relaxed);
+    carry_in(cache, carrier, object);
     return true;
 }
 
+static const struct cache_ops reserve_ops = {.is_short = is_short, .absorb = absorb, .top_up = top_up};
+
 sheaf_export int kmem_cache_reserve(struct kmem_cache *cache, unsigned size)
 {
-    uint32_t had = atomic_load_explicit(&cache->reserve.size, memory_order_relaxed);
+    uint32_t had = reserve_size(cache);
+    if (size)
+        cache_attach(cache, &reserve_ops);
     if (size < had)
         shrink(cache, had - size);
     for (uint32_t now = had; now < size; now++)

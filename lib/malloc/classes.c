@@ -53,7 +53,8 @@ struct kmem_cache *class_cache(unsigned number)
         char name[32];
         uint32_t size = class_size(number);
         name_class(name, size);
-        cache_setup(number, name, size, size, size < 16 ? 8 : 16, NULL, 0, true);
+        cache_setup(number, (struct cache_shape){
+                                .name = name, .object_size = size, .size = size, .align = size < 16 ? 8 : 16});
         __atomic_store_n(&class_ready[number], true, __ATOMIC_RELEASE);
     }
     return cache;

@@ -7,6 +7,8 @@
 #include "malloc/large.h"
 #include "region/outside.h"
 #include "slab/retire.h"
+#include "os/hooks.h"
+#include "process/start.h"
 
 static size_t size_large(void *p)
 {
@@ -22,12 +24,12 @@ static void free_any(void *p)
 
 static void attach(void (*kick)(void), void (*barrier_on)(struct kmem_cache *cache), void (*start)(void))
 {
-    rcu_free_large = free_any;
-    rcu_large_size = size_large;
-    rcu_barrier_on = barrier_on;
-    rcu_start = start;
-    slab_retire_kick = kick;
-    __atomic_store_n(&rcu_kick, kick, __ATOMIC_RELEASE);
+    hooks.rcu_free_large = free_any;
+    hooks.rcu_large_size = size_large;
+    hooks.rcu_barrier_on = barrier_on;
+    hooks.rcu_start = start;
+    hooks.slab_retired = kick;
+    __atomic_store_n(&hooks.rcu_kick, kick, __ATOMIC_RELEASE);
 }
 
 static bool owns(const void *p)

@@ -8,6 +8,8 @@
 #include "os/vm.h"
 #include "region/guard.h"
 #include "region/outside.h"
+#include "cache/decay.h"
+#include "process/decay.h"
 
 #include <stdint.h>
 #include <stdlib.h>

@@ -2,6 +2,7 @@
 #include "malloc/large.h"
 #include "feature/debug_report.h"
 #include "feature/debug_spec.h"
+#include "os/hooks.h"
 
 #include <string.h>
 
@@ -163,6 +164,6 @@ void large_debug_start(void)
     slab_flags_t flags = debug_spec_flags(sheaf_config.debug, name) & DEBUG_LOOKS;
     if (!flags || !debug_start())
         return;
-    debug_validate_large = validate;
+    hooks.validate_large = validate;
     large_debug = flags;
 }

@@ -1,9 +1,14 @@
 #include "malloc/malloc.h"
 #include "malloc/fast.h"
+#include "cache/alloc.h"
+#include "cache/free.h"
 #include "feature/detour.h"
 #include "cache/ends.h"
 #include "feature/fail.h"
+#include "process/census.h"
+#include "process/decay.h"
 #include "process/helper.h"
+#include "process/start.h"
 #include "cache/misuse.h"
 #include "feature/sample.h"
 #include "malloc/classes.h"
@@ -56,7 +61,8 @@ static void *class_alloc(unsigned number, size_t n, size_t align)
             return object;
     }
     struct kmem_cache *cache = class_cache(number);
-    return unlikely(cache->detour) ? detour_alloc(cache, n, align) : cache_alloc_slow(cache);
+    __typeof__(cache->ops->alloc) alloc_object = cache_op(cache, alloc);
+    return unlikely(alloc_object != NULL) ? alloc_object(cache, n, align) : cache_alloc_slow(cache);
 }
 
 /* What lies unused elsewhere is given back first; then a run of its own: a handler's locks may all be out of reach.
@@ -87,23 +93,19 @@ static void *no_memory(void)
     return NULL;
 }
 
-/* Requests that are made to fail, and those that are served from elsewhere. */
-static __attribute__((noinline)) bool class_watches(unsigned number, size_t n, size_t align, void **p)
+/* The class may have to be set up first. */
+static __attribute__((noinline)) bool served_by_ops(unsigned number, size_t n, size_t align, void **p)
 {
-    const struct kmem_cache *cache = class_cache(number);
-    *p = NULL;
-    if (cache->detour & DETOUR_FAIL && fail_now(cache->name, n))
-        return true;
-    return cache->sampled && (*p = sample_alloc(n, align));
+    struct kmem_cache *cache = class_cache(number);
+    __typeof__(cache->ops->serve) serve = cache_op(cache, serve);
+    return serve && serve(cache, n, align, p);
 }
 
-/* True: *p is what comes of it. */
-static bool class_watched(unsigned number, size_t n, size_t align, void **p)
+/* Fault injection and sampling. Returns true if *p is final; NULL is a failure. */
+static bool served(unsigned number, size_t n, size_t align, void **p)
 {
-    const struct kmem_cache *cache = &caches[number];
-    if (likely(__atomic_load_n(&class_ready[number], __ATOMIC_ACQUIRE) && !(cache->detour | cache->sampled)))
-        return false;
-    return class_watches(number, n, align, p); /* it may have to be set up first */
+    bool plain = __atomic_load_n(&class_ready[number], __ATOMIC_ACQUIRE) && !read_once(caches[number].ops);
+    return unlikely(!plain) && served_by_ops(number, n, align, p);
 }
 
 static bool large_fails(size_t n)
@@ -119,7 +121,7 @@ static void *alloc(size_t n, bool zero)
     void *p;
     if (likely(n <= CLASS_MOST)) {
         unsigned number = class_number(n);
-        if (class_watched(number, n, 1, &p))
+        if (served(number, n, 1, &p))
             return p ? p : no_memory();
         p = class_alloc(number, n, 1);
         if (unlikely(!p))
@@ -219,7 +221,7 @@ static __attribute__((noinline)) void *aligned_slowest(size_t align, size_t n)
     if (want <= CLASS_MOST) {
         unsigned number = class_number(want);
         sheaf_assert(sheaf_config.debug || !(class_size(number) & (align - 1)));
-        if (class_watched(number, n, align, &p))
+        if (served(number, n, align, &p))
             return p ? p : no_memory();
         p = class_alloc(number, n, align);
         if (unlikely(!p))
@@ -293,7 +295,8 @@ size_t malloc_size(const void *p, const char *call)
         uint16_t id = read_once(*unit_id(unit));
         if (id) {
             const struct kmem_cache *cache = &caches[slot_id_number(id)];
-            return unlikely(cache->detour) ? detour_size(cache, p) : slab_room(&cache->slab, p);
+            __typeof__(cache->ops->usable) usable = cache_op(cache, usable);
+            return unlikely(usable != NULL) ? usable(cache, p) : slab_room(&cache->slab, p);
         }
         size = large_size(p);
         if (!size)

@@ -1,8 +1,6 @@
 #include "node/node.h"
-#include "feature/detour.h"
 #include "cache/misuse.h"
-
-#include <string.h>
+#include "cache/sheaves.h"
 
 /*
  * Nothing is locked on entry or exit. What orders two threads on one slot, or a signal handler over its thread: a
@@ -13,6 +11,8 @@
  */
 
 unsigned node_stride = CACHE_MAX;
+
+static const struct cache_ops node_ops, defrag_ops;
 
 /* Domains where slots of a node were seen; bits. An object that comes home goes to one of them. */
 static _Atomic uint8_t domains[NODES_MAX];
@@ -28,13 +28,18 @@ void node_init(void)
     node_stride = CACHE_MAX / rooms;
 }
 
-void node_setup(struct kmem_cache *cache)
+void node_attach(struct kmem_cache *cache, struct cache_shape *shape)
 {
     unsigned first = cache->number % node_stride;
     bool alone = numa.count < 2 || cache_gap(first);
     cache->home = alone ? cache->number : (uint16_t)first;
     cache->slab.node = alone ? 0 : (uint8_t)(cache->number / node_stride);
     cache->nodes = alone ? 0 : (uint8_t)numa.count;
+    if (likely(alone))
+        return;
+    cache_attach(cache, unlikely(sheaf_config.defrag) ? &defrag_ops : &node_ops);
+    if (unlikely(numa.strict))
+        shape->capacity_most = 0;
 }
 
 /* Two threads may do this at once: both write the same, and the size, which tells that it is done, last. */
@@ -46,8 +51,12 @@ apart struct kmem_cache *node_sibling(const struct kmem_cache *cache, unsigned i
         struct kmem_cache_args args = {.ctor = first->slab.ctor};
         if (first->capacity_fixed)
             args.sheaf_capacity = first->capacity;
-        cache_setup(first->home + index * node_stride, first->name, first->object_size, first->slab.size,
-                    first->align, &args, first->flags, first->is_malloc);
+        cache_setup(first->home + index * node_stride, (struct cache_shape){.name = first->name,
+                                                                            .object_size = first->object_size,
+                                                                            .size = first->slab.size,
+                                                                            .align = first->align,
+                                                                            .args = &args,
+                                                                            .flags = first->flags});
     }
     return sibling;
 }
@@ -79,7 +88,7 @@ int node_of_slot(unsigned slot)
     return likely(node) ? (int)node - 1 : find_node(slot);
 }
 
-apart bool node_enter(struct kmem_cache **cache, unsigned slot)
+static apart bool node_enter(struct kmem_cache **cache, unsigned slot)
 {
     static _Atomic unsigned turns;
     int node = node_of_slot(slot);
@@ -91,18 +100,12 @@ apart bool node_enter(struct kmem_cache **cache, unsigned slot)
     return true;
 }
 
-apart struct kmem_cache *node_near_any(struct kmem_cache *cache, unsigned slot)
-{
-    node_enter(&cache, slot);
-    return cache;
-}
-
-apart bool node_is_far(const struct kmem_cache *cache, unsigned slot)
+static apart bool node_is_far(const struct kmem_cache *cache, unsigned slot)
 {
     return node_of_slot(slot) != cache->slab.node;
 }
 
-apart struct barn *node_barn(const struct kmem_cache *cache, unsigned slot)
+static apart struct barn *node_barn(const struct kmem_cache *cache, unsigned slot)
 {
     if (!node_is_far(cache, slot))
         return cache_barn(cache, slot_domain());
@@ -121,7 +124,7 @@ static bool put_home(struct kmem_cache *cache, unsigned slot, struct sheaf *shea
     return barn_put(barn, sheaf, barn_limit(barn, cache->barn_least));
 }
 
-apart void node_send(struct kmem_cache *cache, unsigned slot, struct sheaf *sheaf)
+static apart void node_send(struct kmem_cache *cache, unsigned slot, struct sheaf *sheaf)
 {
     if (sheaf->count && put_home(cache, slot, sheaf)) {
         count(slot, cache->number, COUNT_outbound_barn, 1);
@@ -132,11 +135,11 @@ apart void node_send(struct kmem_cache *cache, unsigned slot, struct sheaf *shea
     cache_empty_sheaf(cache, slot, sheaf, node_barn(cache, slot));
 }
 
-apart bool node_free(struct kmem_cache *cache, unsigned slot, void *object)
+static apart bool node_free(struct kmem_cache *cache, unsigned slot, void *object)
 {
     uintptr_t id = SLOT_ID(cache->number);
     count(slot, cache->number, COUNT_remote_free, 1);
-    if (!cache->capacity || unlikely(reserve_short(&cache->reserve)))
+    if (!cache_has_sheaves(cache))
         return false;
     struct sheaf *sheaf = cache_take_spare(slot, id);
     if (unlikely(sheaf && sheaf->count == sheaf->capacity)) { /* put there full, after a grace period or a prefill */
@@ -168,11 +171,11 @@ static void *from_barns(struct kmem_cache *cache)
     return NULL;
 }
 
-apart void *node_alloc_elsewhere(struct kmem_cache *cache, unsigned slot)
+static apart void *node_alloc_elsewhere(struct kmem_cache *cache, unsigned slot)
 {
     for (unsigned k = 1; k < cache->nodes; k++) {
         struct kmem_cache *other = cache_sibling(cache, (cache->slab.node + k) % cache->nodes);
-        if (!cache_in_use(other) || reserve_short(&other->reserve))
+        if (!cache_in_use(other) || cache_is_short(other))
             continue;
         void *object = from_barns(other);
         if (!object)
@@ -186,7 +189,7 @@ apart void *node_alloc_elsewhere(struct kmem_cache *cache, unsigned slot)
     return NULL;
 }
 
-apart void *node_defrag(struct kmem_cache *cache, unsigned slot)
+static apart void *node_defrag(struct kmem_cache *cache, unsigned slot)
 {
     static _Atomic unsigned turns;
     const struct slot_words *words = slot_words(slot, SLOT_ID(cache->number));
@@ -199,28 +202,10 @@ apart void *node_defrag(struct kmem_cache *cache, unsigned slot)
     return node_alloc_elsewhere(cache, slot);
 }
 
-/* ---- the user's wish ---- */
+/* ---- */
 
-/* From the wanted sibling, past the sheaves: those are of slots of its node. */
-static void *alloc_on(struct kmem_cache *cache)
-{
-    void *raw = cache_alloc_raw(cache);
-    if (raw)
-        count(slot_counting(), cache->number, COUNT_alloc_node, 1);
-    return raw && unlikely(cache->detour) ? detour_present(cache, raw, cache->object_size, 1) : raw;
-}
-
-sheaf_export apart void *kmem_cache_alloc_node(struct kmem_cache *cache, gfp_t flags, int node)
-{
-    int index = cache->nodes ? numa_index_of(node) : -1;
-    bool fails = unlikely(cache->detour & DETOUR_FAIL);
-    if (likely(index < 0 || fails || (!numa.strict && node_of_slot(slot_counting()) == index)))
-        return kmem_cache_alloc(cache, flags);
-    struct kmem_cache *there = node_sibling(cache, (unsigned)index);
-    void *object = alloc_on(there);
-    if (unlikely(!object))
-        return flags & __GFP_THISNODE ? cache_alloc_failed(there) : kmem_cache_alloc(cache, flags);
-    if (flags & __GFP_ZERO)
-        memset(object, 0, cache->object_size);
-    return object;
-}
+#define NODE_OPS                                                                                                     \
+    .enter = node_enter, .is_far = node_is_far, .free_far = node_free, .send_home = node_send, .barn = node_barn,    \
+    .alloc_elsewhere = node_alloc_elsewhere
+static const struct cache_ops node_ops = {NODE_OPS};
+static const struct cache_ops defrag_ops = {NODE_OPS, .before_refill = node_defrag};

@@ -28,8 +28,8 @@ extern hidden unsigned node_stride;
 /* Before the first cache. */
 void node_init(void);
 
-/* Fill in home, node and nodes by the number. */
-void node_setup(struct kmem_cache *cache);
+/* For hooks.attach_features: set home, node and nodes by the number, and attach the operations below. */
+void node_attach(struct kmem_cache *cache, struct cache_shape *shape);
 
 /* Siblings that there may be; those of malloc's classes are set up when they are first used. */
 static inline unsigned cache_siblings(const struct kmem_cache *cache)
@@ -46,30 +46,5 @@ struct kmem_cache *node_sibling(const struct kmem_cache *cache, unsigned index);
 
 /* The index of a slot's node; -1: the thread moves on, it cannot be told now. */
 int node_of_slot(unsigned slot);
-
-/* Make it the sibling that a thread on the slot allocates from; false: it cannot be told now. */
-bool node_enter(struct kmem_cache **cache, unsigned slot);
-
-/* The same, or any sibling where it cannot be told. */
-struct kmem_cache *node_near_any(struct kmem_cache *cache, unsigned slot);
-
-/* Whether the sibling is of another node than the slot. */
-bool node_is_far(const struct kmem_cache *cache, unsigned slot);
-
-/* The barn for whoever is on the slot: one of the cache's own node. */
-struct barn *node_barn(const struct kmem_cache *cache, unsigned slot);
-
-/* Take back an object on a slot of another node; false: it must be freed by itself. */
-bool node_free(struct kmem_cache *cache, unsigned slot, void *object);
-
-/* A sheaf to its home: barn, else slabs. */
-void node_send(struct kmem_cache *cache, unsigned slot, struct sheaf *sheaf);
-
-/* An object of any other sibling, when this one has no memory: what lies in barns and partial slabs, waiting for no
- * lock. NULL: none. */
-void *node_alloc_elsewhere(struct kmem_cache *cache, unsigned slot);
-
-/* The same in some of the cases where this one would need a fresh slab: sheaf_config.defrag percent of them. */
-void *node_defrag(struct kmem_cache *cache, unsigned slot);
 
 #endif

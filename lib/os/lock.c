@@ -1,4 +1,5 @@
 #include "os/lock.h"
+#include "os/hooks.h"
 #include "os/syscall.h"
 
 #include <linux/futex.h>
@@ -17,8 +18,6 @@ static void cpu_relax(void)
     __asm__ volatile("yield");
 #endif
 }
-
-bool (*lock_may_wait)(const struct lock *lock);
 
 /* Spin for about as long as a refill holds the lock. */
 static bool spin(struct lock *lock, uint64_t by)
@@ -58,7 +57,7 @@ __attribute__((noinline)) bool lock_acquire_slow(struct lock *lock, uint64_t by)
     if (lock_held_by_self(lock))
         return false;
     if (!spin(lock, by)) {
-        if (lock_may_wait && !lock_may_wait(lock))
+        if (hooks.may_wait && !hooks.may_wait(lock))
             return false;
         sleep_for(lock, by);
     }

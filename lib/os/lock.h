@@ -29,13 +29,6 @@ static inline bool lock_held_by_self(struct lock *lock)
     return (atomic_load_explicit(&lock->word, memory_order_relaxed) & ~LOCK_BITS) == lock_self();
 }
 
-/*
- * Whether the calling thread may wait for the lock: not if it holds one that comes later in the order, below a signal
- * handler, because that of ours may be what the lock's holder (in fork) waits for. Set by who knows all locks and
- * their order.
- */
-extern bool (*lock_may_wait)(const struct lock *lock);
-
 /* Take the lock if it is free. */
 static inline bool lock_try(struct lock *lock)
 {

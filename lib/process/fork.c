@@ -1,4 +1,5 @@
-#include "cache/decay.h"
+#include "process/fork.h"
+#include "cache/kmem_cache.h"
 #include "process/helper.h"
 #include "deferred/rcu.h"
 #include "cache/takeover.h"
@@ -50,7 +51,7 @@ static uint64_t set_signals(uint64_t mask)
 }
 
 /* For lock_acquire_slow(): only locks later in the order than all that this thread holds. */
-bool cache_may_wait(const struct lock *lock)
+bool fork_may_wait(const struct lock *lock)
 {
     unsigned number = lock_number(lock);
     for (unsigned i = number; i < read_once(cache_top); i++)
@@ -131,7 +132,7 @@ void cache_fork_child(void)
     if (taken_by_fork(LOCK_TAKEOVER) || !lock_held_by_self(lock_of(LOCK_TAKEOVER)))
         free_held_slots();
     forget(LOCK_TAKEOVER);
-    if (unlikely(rcu_kick))
+    if (unlikely(hooks.rcu_kick))
         rcu_fork_child(); /* knows no lock */
     forget(LOCK_SETUP);
     if (helper_may())

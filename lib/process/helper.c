@@ -1,6 +1,7 @@
 #define _GNU_SOURCE
 #include "process/helper.h"
 #include "cache/kmem_cache.h"
+#include "process/decay.h"
 #include "os/clock.h"
 #include "os/syscall.h"
 #include "os/thread.h"

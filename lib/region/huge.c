@@ -3,6 +3,7 @@
 #include "region/region.h"
 #include "os/clock.h"
 #include "os/vm.h"
+#include "os/hooks.h"
 
 #define HUGE_AFTER  256   /* units: 16 MiB */
 #define LARGE_PLAIN 1024u /* units of large blocks that get none: 64 MiB */
@@ -82,13 +83,16 @@ void huge_unmapped(uint32_t from, uint32_t to)
     }
 }
 
-uint64_t (*huge_clock)(void) = clock_thread_ns;
+static uint64_t now_ns(void)
+{
+    return hooks.huge_clock ? hooks.huge_clock() : clock_thread_ns();
+}
 
 static uint64_t touch_ns(uint32_t unit)
 {
-    uint64_t begin = huge_clock();
+    uint64_t begin = now_ns();
     *(volatile char *)unit_address(unit) = 0;
-    return huge_clock() - begin;
+    return now_ns() - begin;
 }
 
 /* Racy: two threads that enter windows at once may both skip, or take each other's cost for the usual one. */

@@ -41,9 +41,6 @@ void huge_unmapped(uint32_t from, uint32_t to);
  */
 void huge_touch(uint32_t unit, uint32_t units);
 
-/* What it costs is measured by: CPU time of the thread, ns. Tests replace it. */
-extern hidden uint64_t (*huge_clock)(void);
-
 /* [unit, unit + length), which is out of the bins, is about to be given back. */
 void huge_discarding(uint32_t unit, uint32_t length);
 

@@ -8,14 +8,6 @@
 
 #include "os/compiler.h"
 
-/* Twice as many as a process may have mappings by default (vm.max_map_count). A power of two. */
-#define OUTSIDE_MAX (1u << 17)
-
-struct outside {
-    _Atomic uintptr_t start; /* 0: never used. 1: being filled or emptied. 2: was used */
-    _Atomic size_t size;     /* bytes mapped */
-};
-
 /* NULL: no memory, or the table is full. The block is zeroed. */
 void *outside_alloc(size_t size, size_t align);
 

@@ -1,7 +1,6 @@
 #include "slab/retire.h"
 #include "slab/descriptor.h"
-
-void (*slab_retire_kick)(void);
+#include "os/hooks.h"
 
 static _Atomic uint32_t retired; /* linked by `next`; pushed to, and taken whole, so that ABA cannot matter */
 static uint32_t in_grace;
@@ -14,8 +13,8 @@ void slab_retire(struct slab *slab)
     do {
         slab->next = head;
     } while (!atomic_compare_exchange_weak(&retired, &head, slab->reference));
-    if (slab_retire_kick)
-        slab_retire_kick();
+    if (hooks.slab_retired)
+        hooks.slab_retired();
 }
 
 bool slab_retired_collect(void)

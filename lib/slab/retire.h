@@ -9,7 +9,6 @@
 
 /* The slab belongs to no list, and its units to no cache any more. */
 void slab_retire(struct slab *slab);
-extern hidden void (*slab_retire_kick)(void); /* called then; NULL: nobody waits for grace periods */
 
 /* All that are retired begin to wait; false: there are none. By one thread at a time, up to the release. */
 bool slab_retired_collect(void);

@@ -2,11 +2,10 @@
 #include "slab/list.h"
 #include "slab/retire.h"
 #include "os/random.h"
+#include "os/hooks.h"
 
 #define SMALL_SLAB_OBJECT 8192 /* larger ones live in slabs of four units */
 #define EMPTY_KEPT        1
-
-const struct slab_watch *slab_watch;
 
 void slab_cache_init(struct slab_cache *cache, unsigned number, uint32_t size)
 {
@@ -147,7 +146,7 @@ void slab_release(struct slab_cache *cache, struct slab *slab)
 {
     uint32_t unit = slab->unit;
     if (unlikely(cache->watched))
-        slab_watch->released(cache, unit);
+        hooks.slab_released(cache, unit);
     for (uint32_t i = 0; i < cache->units; i++)
         write_once(*unit_id(unit + i), 0);
     if (unlikely(cache->typesafe)) {
@@ -165,7 +164,7 @@ static struct slab *slab_create(struct slab_cache *cache)
         return NULL;
     bool zeroed;
     uint32_t unit = region_alloc_slab(cache->node, cache->units, &zeroed);
-    bool refused = unit != UNIT_NONE && unlikely(cache->watched) && !slab_watch->created(cache, unit);
+    bool refused = unit != UNIT_NONE && unlikely(cache->watched) && !hooks.slab_created(cache, unit);
     if (refused)
         region_free(unit);
     if (unit == UNIT_NONE || refused) {

@@ -47,13 +47,6 @@ _Static_assert(sizeof(struct slab) == 64, "descriptors are cut in multiples of 6
 
 struct slab_cache;
 
-/* Who wants to know of the slabs of watched caches, as they come and go; no lock is held. False refuses the slab. */
-struct slab_watch {
-    bool (*created)(struct slab_cache *cache, uint32_t unit);
-    void (*released)(struct slab_cache *cache, uint32_t unit);
-};
-extern hidden const struct slab_watch *slab_watch;
-
 /* What the slab layer knows of a cache. */
 struct slab_cache {
     struct lock *lock;   /* of the cache's number; set before `size`, stays */
@@ -62,7 +55,7 @@ struct slab_cache {
     uint16_t units;      /* of one slab */
     uint16_t number;     /* of the cache */
     uint16_t lead;       /* from an object's start to what the constructor gets */
-    uint16_t watched;    /* slab_watch is told */
+    uint16_t watched;    /* hooks.slab_created and slab_released are called for its slabs */
     uint64_t reciprocal; /* index = offset * reciprocal >> 40, exact for offsets below 2^18 */
     uint32_t lists[SLAB_LISTS];
     /* written under the lock */

@@ -2,6 +2,7 @@
 #ifndef SHEAF_SLOT_COUNTERS_H
 #define SHEAF_SLOT_COUNTERS_H
 
+#include "os/rseq.h"
 #include "space/space.h"
 
 enum slot_counter {

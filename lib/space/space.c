@@ -1,7 +1,6 @@
 #include "space/space.h"
 #include "space/locks.h"
 #include "space/unit.h"
-#include "region/outside.h"
 #include "os/cpu.h"
 #include "os/rseq.h"
 #include "os/vm.h"

@@ -50,7 +50,14 @@
 #define SHEAF_PAGE_SHIFT 12 /* sheaves are cut from pieces of 4 KiB, each of one order */
 
 struct unit;
-struct outside;
+/* An entry of the table of blocks with mappings of their own (region/outside.c). */
+struct outside {
+    _Atomic uintptr_t start; /* 0: never used. 1: being filled or emptied. 2: was used */
+    _Atomic size_t size;     /* bytes mapped */
+};
+
+/* Twice as many as a process may have mappings by default (vm.max_map_count). A power of two. */
+#define OUTSIDE_MAX (1u << 17)
 
 /*
  * A table that grows from `start` upwards, or downwards, in whole steps. What is below `mapped` stays mapped and

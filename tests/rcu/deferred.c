@@ -1,5 +1,7 @@
 /* Deferred frees by themselves: who waits for whom, for how long, and what is counted. */
 #include "rcu.h"
+#include "process/census.h"
+#include "process/decay.h"
 
 /* That the check which the others rely on sees a free which comes too early. */
 static void early_free_is_seen(void)

@@ -3,6 +3,7 @@
 #include "rcu.h"
 
 #include "cache/takeover.h"
+#include "process/decay.h"
 
 #include <dlfcn.h>
 

@@ -9,6 +9,7 @@
 #include "region/outside.h"
 #include "sheaf/malloc.h"
 #include "sheaf/rcu.h"
+#include "process/census.h"
 
 #include <pthread.h>
 #include <sched.h>

@@ -1,5 +1,7 @@
 /* Deferred frees at full speed: a lock-free hash table, barriers, signal handlers, forks. */
 #include "rcu.h"
+#include "os/hooks.h"
+#include "process/decay.h"
 
 #include <urcu/rculfhash.h>
 
@@ -159,8 +161,8 @@ static void barriers(void)
     pthread_t threads[4], others[2];
     sheaf_free(sheaf_malloc(1));
     must(freed = calloc(space.unit_count, sizeof(*freed)));
-    real_free = rcu_free_large;
-    rcu_free_large = recording_free;
+    real_free = hooks.rcu_free_large;
+    hooks.rcu_free_large = recording_free;
     for (int i = 0; i < 2; i++)
         must(!pthread_create(&others[i], NULL, free_only, NULL));
     for (int i = 0; i < 4; i++)

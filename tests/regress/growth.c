@@ -7,6 +7,7 @@
 #include "region/arena.h"
 #include "region/outside.h"
 #include "sheaf/malloc.h"
+#include "process/census.h"
 
 #include <pthread.h>
 #include <stdlib.h>

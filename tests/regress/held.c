@@ -4,6 +4,7 @@
 #include "cache/kmem_cache.h"
 #include "space/locks.h"
 #include "sheaf/malloc.h"
+#include "process/fork.h"
 
 #include <pthread.h>
 #include <sched.h>

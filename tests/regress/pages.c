@@ -5,6 +5,7 @@
 #include "region/huge.h"
 #include "region/region.h"
 #include "sheaf/malloc.h"
+#include "os/hooks.h"
 
 #include <stdlib.h>
 
@@ -42,7 +43,7 @@ static uint64_t ticking(void)
 
 static void grow(void)
 {
-    huge_clock = ticking;
+    hooks.huge_clock = ticking;
     must(sheaf_malloc(1));
     for (size_t i = 0; i < N; i++)
         must((block[i] = sheaf_malloc(SIZE)));

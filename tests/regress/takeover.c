@@ -7,6 +7,7 @@
 #include "../cases.h"
 #include "config/config.h"
 #include "cache/ends.h"
+#include "process/census.h"
 
 #include <linux/filter.h>
 #include <linux/seccomp.h>

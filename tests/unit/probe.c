@@ -13,6 +13,10 @@
 #include "os/cgroup.h"
 #include "region/huge.h"
 #include "region/state.h"
+#include "os/hooks.h"
+#include "process/start.h"
+#include "process/census.h"
+#include "process/decay.h"
 
 #include <link.h>
 #include <stdlib.h>
@@ -82,7 +86,7 @@ static uint64_t no_time(void)
 
 void probe_cheap_windows(void)
 {
-    huge_clock = no_time;
+    hooks.huge_clock = no_time;
 }
 
 struct probe_budgets probe_limit(size_t bytes, int chosen)
@@ -358,7 +362,7 @@ unsigned probe_outbound(const struct kmem_cache *cache)
         for (unsigned slot = 0; slot < slot_top; slot++) {
             struct kmem_cache *sibling = cache_sibling(cache, k);
             uint32_t spare = (uint32_t)slot_words(slot, SLOT_ID(sibling->number))->spare;
-            if (spare && node_is_far(sibling, slot))
+            if (spare && cache_is_far(sibling, slot))
                 n += sheaf_at(spare)->count;
         }
     return n;

@@ -1,13 +1,6 @@
+#include "process/census.h"
 #include "cache/ends.h"
 #include "deferred/rcu.h"
-
-uint64_t counter_sum(unsigned number, enum slot_counter which)
-{
-    uint64_t sum = 0;
-    for (unsigned slot = 0; slot < read_once(slot_top); slot++)
-        sum += read_once(*counter_at(slot, number, which));
-    return sum;
-}
 
 void cache_census(const struct kmem_cache *cache, struct cache_census *census)
 {
@@ -31,7 +24,7 @@ void cache_census(const struct kmem_cache *cache, struct cache_census *census)
     census->in_prefilled = cache->inherited_prefilled + counter_sum(number, COUNT_prefill_objects) -
                            counter_sum(number, COUNT_prefill_returned) - from_prefilled;
     census->waiting = read_once(cache->waiting);
-    census->in_reserve = reserve_objects(&cache->reserve);
+    census->in_reserve = atomic_load_explicit(&cache->reserved, memory_order_relaxed);
     frees += counter_sum(number, COUNT_free_fastpath) + counter_sum(number, COUNT_free_slowpath) +
              counter_sum(number, COUNT_free_rcu_done);
     census->in_rcu = rcu_objects(cache);

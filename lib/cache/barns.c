@@ -1,0 +1,96 @@
+#include "cache/barns.h"
+#include "cache/holes.h"
+#include "cache/sheaves.h"
+#include "os/cpu.h"
+
+#define DRAIN_SHEAVES 4 /* for each sheaf that the barn refused */
+
+void barn_drain_some(struct kmem_cache *cache, unsigned slot, struct barn *barn)
+{
+    for (int i = 0; i < DRAIN_SHEAVES; i++) {
+        struct sheaf *sheaf = barn_get(barn);
+        if (!sheaf || !cache_empty_sheaf(cache, slot, sheaf, barn))
+            return;
+    }
+}
+
+/*
+ * All barns together hold at most what one barn may grow to, an eighth of that more for each CPU, and a share of the
+ * memory in slabs. A program with one or two hot classes never meets this bound, and one whose classes change does
+ * not keep a full barn for each.
+ */
+#define BOUND_SHARE 64
+
+static uint64_t held_by(const struct kmem_cache *cache)
+{
+    uint64_t objects = 0;
+    for (int d = 0; d < DOMAINS; d++)
+        objects += barn_objects(cache_barn(cache, d));
+    return objects * cache->slab.size;
+}
+
+static uint64_t bound(void)
+{
+    return sheaf_config.barn_max * (8 + cpu_allowed_count) / 8 +
+           (read_once(region_stats.slab_units) << UNIT_SHIFT) / BOUND_SHARE;
+}
+
+/*
+ * Flush the cache's share of the excess: half of each barn, or all that was not needed since the last step of decay
+ * if that is more. Returns the bytes flushed.
+ */
+static uint64_t give_share(struct kmem_cache *cache, uint64_t excess)
+{
+    uint64_t given = 0;
+    for (int d = 0; d < DOMAINS && given < excess; d++) {
+        struct barn *barn = cache_barn(cache, d);
+        uint64_t held = barn_objects(barn), low = atomic_load_explicit(&barn->low, memory_order_relaxed);
+        uint64_t left = (excess - given) / cache->slab.size + 1;
+        uint64_t share = low < held && low > held / 2 ? low : (held + 1) / 2;
+        share = share < left ? share : left;
+        struct sheaf *sheaf;
+        for (uint64_t n = 0; n < share && (sheaf = barn_get(barn));) {
+            unsigned objects = sheaf->count;
+            if (!cache_empty_sheaf(cache, 0, sheaf, barn))
+                break;
+            n += objects;
+            given += (uint64_t)objects * cache->slab.size;
+        }
+    }
+    return given;
+}
+
+/* Caches take turns in being the first. The takeover lock is held, so that no cache is destroyed meanwhile. */
+static void give_excess(uint64_t excess)
+{
+    static _Atomic unsigned turn;
+    unsigned top = read_once(cache_top);
+    unsigned first = atomic_fetch_add_explicit(&turn, 7, memory_order_relaxed);
+    uint64_t given = 0;
+    for (unsigned i = 0; i < top - CACHE_FIRST && given < excess; i++) {
+        struct kmem_cache *cache = &caches[CACHE_FIRST + (first + i) % (top - CACHE_FIRST)];
+        if (!cache_in_use(cache))
+            continue;
+        uint64_t share = give_share(cache, excess - given);
+        given += share;
+        if (share)
+            cache_went_slow(cache);
+    }
+}
+
+void barns_look(void)
+{
+    uint64_t held = 0, most = bound();
+    for (unsigned i = CACHE_FIRST; i < read_once(cache_top); i++)
+        if (cache_in_use(&caches[i]))
+            held += held_by(&caches[i]);
+    bool ends = burst_ends();
+    /* if the lock is taken, decay or another thread here is already doing this */
+    if ((held <= most && !ends) || !lock_try(lock_of(LOCK_TAKEOVER)))
+        return;
+    if (held > most)
+        give_excess(held - most);
+    if (ends)
+        holes_after_burst();
+    lock_release(lock_of(LOCK_TAKEOVER));
+}

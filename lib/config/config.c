@@ -1,0 +1,3 @@
+#include "config/config.h"
+
+struct sheaf_config sheaf_config = SHEAF_CONFIG_DEFAULT;

@@ -1,0 +1,62 @@
+#include "feature/attach.h"
+#include "feature/debug.h"
+#include "feature/debug_spec.h"
+#include "feature/detour.h"
+#include "feature/fail.h"
+#include "feature/harden.h"
+#include "feature/sample.h"
+
+/* ---- requests of malloc ---- */
+
+static bool serve_failing(struct kmem_cache *cache, size_t n, size_t align, void **p)
+{
+    (void)align;
+    *p = NULL;
+    return fail_now(cache->name, n);
+}
+
+static bool serve_sampled(struct kmem_cache *cache, size_t n, size_t align, void **p)
+{
+    (void)cache;
+    return (*p = sample_alloc(n, align)) != NULL;
+}
+
+static bool serve_both(struct kmem_cache *cache, size_t n, size_t align, void **p)
+{
+    return serve_failing(cache, n, align, p) || serve_sampled(cache, n, align, p);
+}
+
+static const struct cache_ops failing_ops = {.serve = serve_failing};
+static const struct cache_ops sampled_ops = {.serve = serve_sampled, .popped = sample_passed};
+static const struct cache_ops both_ops = {.serve = serve_both, .popped = sample_passed};
+
+static void attach_to_class(struct kmem_cache *cache, struct cache_shape *shape)
+{
+    bool fails = cache->detour & DETOUR_FAIL, sampled = sheaf_config.harden.sample && !(cache->detour & DETOUR_DEBUG);
+    if (fails || sampled)
+        cache_attach(cache, fails && sampled ? &both_ops : fails ? &failing_ops : &sampled_ops);
+    /* a sheaf holds at most one sampling interval, so that pops are counted often enough */
+    if (sampled && !cache->lifo && shape->capacity_most > sheaf_config.harden.sample)
+        shape->capacity_most = sheaf_config.harden.sample;
+}
+
+/* ---- all caches ---- */
+
+/* Without an option that asks for it, the code of these features is never touched. */
+void feature_attach(struct kmem_cache *cache, struct cache_shape *shape)
+{
+    if (unlikely(sheaf_config.debug != NULL))
+        shape->flags |= debug_spec_flags(sheaf_config.debug, shape->name);
+    cache->flags = shape->flags;
+    bool detours = shape->flags & DEBUG_FLAGS || fail_is_on || harden_objects();
+    cache->detour = unlikely(detours) ? detour_for(shape->name, shape->flags) : 0;
+    if (unlikely(cache->detour))
+        cache_attach(cache, &detour_ops);
+    if (unlikely(cache->detour & DETOUR_DEBUG))
+        shape->size = debug_layout(cache, shape->object_size, shape->align);
+    if (unlikely((sheaf_config.harden.sample || cache->detour) && cache_is_class(cache)))
+        attach_to_class(cache, shape);
+    if (unlikely(sheaf_config.harden.check))
+        shape->capacity_most = 0;
+    shape->shuffled = sheaf_config.harden.random;
+}

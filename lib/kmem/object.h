@@ -1,0 +1,13 @@
+/* What the functions of sheaf/kmem_cache.h share. */
+#ifndef SHEAF_KMEM_OBJECT_H
+#define SHEAF_KMEM_OBJECT_H
+
+#include "cache/kmem_cache.h"
+
+/* Count a failed allocation. Returns NULL, with errno set to ENOMEM. */
+void *kmem_alloc_failed(struct kmem_cache *cache);
+
+/* The user's object, made from a raw one; NULL for NULL. */
+void *kmem_present(struct kmem_cache *cache, void *raw);
+
+#endif

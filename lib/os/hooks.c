@@ -1,0 +1,3 @@
+#include "os/hooks.h"
+
+struct hooks hooks;

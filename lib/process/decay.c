@@ -1,0 +1,142 @@
+#include "process/decay.h"
+#include "cache/decay.h"
+#include "cache/takeover.h"
+#include "deferred/rcu.h"
+#include "feature/quarantine.h"
+#include "os/clock.h"
+#include "process/helper.h"
+#include "process/limit.h"
+#include "slot/stash.h"
+#include "os/hooks.h"
+
+/* The last step by age; of any kind; the units that slabs took by then. */
+static _Atomic uint32_t last_ms, last_step_ms, last_frontier;
+static _Atomic uint64_t last_held; /* bytes in all barns after the last step */
+static _Atomic uint64_t trims;
+
+uint64_t decay_trims(void)
+{
+    return atomic_load_explicit(&trims, memory_order_relaxed);
+}
+
+/* ---- all caches, on demand ---- */
+
+void cache_fold_all(void)
+{
+    if (!cache_layer_ready || !lock_acquire(lock_of(LOCK_TAKEOVER)))
+        return;
+    for (unsigned i = CACHE_FIRST; i < cache_top; i++)
+        if (cache_in_use(&caches[i]))
+            takeover(&caches[i], 0, read_once(slot_top), TAKEOVER_COUNT);
+    lock_release(lock_of(LOCK_TAKEOVER));
+}
+
+/*
+ * Slow paths publish only their own cache, but a record must also show what was returned since, perhaps by a helper
+ * thread in a program that sleeps. The lock keeps caches from being destroyed meanwhile.
+ */
+static void publish_all(void)
+{
+    if (likely(hooks.publish == NULL) || !lock_acquire(lock_of(LOCK_TAKEOVER)))
+        return;
+    for (unsigned i = CACHE_FIRST; i < cache_top; i++)
+        if (cache_in_use(&caches[i]))
+            cache_went_slow(&caches[i]);
+    lock_release(lock_of(LOCK_TAKEOVER));
+}
+
+size_t cache_trim_all(void)
+{
+    atomic_fetch_add_explicit(&trims, 1, memory_order_relaxed);
+    if (unlikely(sheaf_config.harden.quarantine))
+        quarantine_drain(NULL);
+    for (unsigned i = CACHE_FIRST; i < cache_top; i++)
+        cache_drain(&caches[i]);
+    stash_flush();
+    size_t given = region_purge(true);
+    publish_all();
+    return given;
+}
+
+/* ---- a step ---- */
+
+static void step(enum decay_reason why)
+{
+    if (unlikely(hooks.rcu_kick))
+        rcu_age();
+    if (!lock_acquire(lock_of(LOCK_TAKEOVER)))
+        return;
+    for (unsigned i = CACHE_FIRST; i < cache_top; i++)
+        for (unsigned slot = 0; cache_in_use(&caches[i]) && slot < read_once(slot_top); slot++)
+            decay_slot(&caches[i], slot);
+    uint64_t held = 0;
+    for (unsigned i = CACHE_FIRST; i < cache_top; i++)
+        if (cache_in_use(&caches[i]))
+            held += decay_barns(&caches[i], why);
+    for (unsigned slot = 0; slot < read_once(slot_top); slot++)
+        if (slot_writable(slot))
+            write_once(slot_head(slot)->barn_traffic, 0);
+    atomic_store_explicit(&last_held, held, memory_order_relaxed);
+    atomic_store_explicit(&last_step_ms, clock_ms(), memory_order_relaxed);
+    lock_release(lock_of(LOCK_TAKEOVER));
+    if (why == DECAY_AGED)
+        stash_flush();
+    region_purge(false);
+}
+
+void cache_decay_idle(bool all)
+{
+    step(DECAY_AGED);
+    region_purge_idle(all);
+    publish_all();
+}
+
+static bool aged(void)
+{
+    uint32_t now = clock_ms();
+    uint32_t last = atomic_load_explicit(&last_ms, memory_order_relaxed);
+    return now - last >= sheaf_config.decay_ms && atomic_compare_exchange_strong(&last_ms, &last, now) && last;
+}
+
+/* Whether slabs grew by a thirtieth: before they grow further, unused objects must come back. The decay time alone is
+ * too slow for a program whose sizes change within it (docs/notes). */
+#define GROWN_LEAST 32 /* units: 2 MiB */
+static bool grown(void)
+{
+    uint32_t now = region_slab_frontier();
+    uint32_t last = atomic_load_explicit(&last_frontier, memory_order_relaxed);
+    uint32_t step = last / 32 > GROWN_LEAST ? last / 32 : GROWN_LEAST;
+    return now - last >= step && atomic_compare_exchange_strong(&last_frontier, &last, now);
+}
+
+/*
+ * Whether twice what barns hold went to them since the last step. A load that uses all of them has used it by then,
+ * and what was not touched belongs to classes that went out of use. STEP_LEAST_MS gives a load the time to show what
+ * it uses.
+ */
+#define TRAFFIC_LEAST (2ull << 20)
+#define STEP_LEAST_MS 16
+static bool churned(unsigned slot)
+{
+    uint64_t held = atomic_load_explicit(&last_held, memory_order_relaxed);
+    return read_once(slot_head(slot)->barn_traffic) > 2 * held + TRAFFIC_LEAST &&
+           clock_ms() - atomic_load_explicit(&last_step_ms, memory_order_relaxed) >= STEP_LEAST_MS;
+}
+
+void decay_look(unsigned slot)
+{
+    if (unlikely(region_in_use() >= LIMIT_LOOK_FROM))
+        limit_look();
+    if (!sheaf_config.decay_ms)
+        return;
+    if (helper_may())
+        helper_look();
+    enum decay_reason why = aged()          ? DECAY_AGED
+                            : grown()       ? DECAY_GROWN
+                            : churned(slot) ? DECAY_CHURNED
+                                            : DECAY_NOT_DUE;
+    if (why == DECAY_NOT_DUE)
+        return;
+    step(why);
+    publish_all();
+}

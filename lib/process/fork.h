@@ -1,0 +1,15 @@
+/* fork() at any moment. */
+#ifndef SHEAF_PROCESS_FORK_H
+#define SHEAF_PROCESS_FORK_H
+
+#include "os/lock.h"
+
+/* hooks.may_wait: whether the calling thread holds no lock that follows this one in the lock order. */
+bool fork_may_wait(const struct lock *lock);
+
+/* To be called before fork(), and after it in the parent and in the child. */
+void cache_fork_prepare(void);
+void cache_fork_parent(void);
+void cache_fork_child(void);
+
+#endif
