@@ -1,5 +1,4 @@
 #include "cache/barns.h"
-#include "cache/holes.h"
 #include "cache/sheaves.h"
 #include "os/cpu.h"
 
@@ -78,19 +77,33 @@ static void give_excess(uint64_t excess)
     }
 }
 
+/*
+ * Whether a burst ends: slabs have fallen to half of their most units, and then each time by another quarter.
+ * The last frees of a burst may be the program's last calls. Racy: two threads may both find it, or one fall of two
+ * be missed.
+ */
+static bool burst_ends(void)
+{
+    static _Atomic uint32_t mark;
+    uint32_t units = (uint32_t)read_once(region_stats.slab_units);
+    uint32_t below = atomic_load_explicit(&mark, memory_order_relaxed);
+    bool falls = units < below && units >= SMALL_HEAP;
+    if (falls || units / 2 > below)
+        atomic_store_explicit(&mark, falls ? units - units / 4 : units / 2, memory_order_relaxed);
+    return falls;
+}
+
 void barns_look(void)
 {
     uint64_t held = 0, most = bound();
     for (unsigned i = CACHE_FIRST; i < read_once(cache_top); i++)
         if (cache_in_use(&caches[i]))
             held += held_by(&caches[i]);
-    bool ends = burst_ends();
     /* if the lock is taken, decay or another thread here is already doing this */
-    if ((held <= most && !ends) || !lock_try(lock_of(LOCK_TAKEOVER)))
-        return;
-    if (held > most)
+    if (held > most && lock_try(lock_of(LOCK_TAKEOVER))) {
         give_excess(held - most);
-    if (ends)
-        holes_after_burst();
-    lock_release(lock_of(LOCK_TAKEOVER));
+        lock_release(lock_of(LOCK_TAKEOVER));
+    }
+    if (burst_ends())
+        hooks.burst_ended();
 }

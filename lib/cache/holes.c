@@ -23,25 +23,8 @@ void holes_age_sparse(struct kmem_cache *cache)
         slab_holes(&cache->slab);
 }
 
-bool burst_ends(void)
+void holes_now(struct kmem_cache *cache)
 {
-    static _Atomic uint32_t mark;
-    uint32_t units = (uint32_t)read_once(region_stats.slab_units);
-    uint32_t below = atomic_load_explicit(&mark, memory_order_relaxed);
-    bool falls = units < below && units >= SMALL_HEAP;
-    if (falls || units / 4 > below)
-        atomic_store_explicit(&mark, falls ? units - units / 4 : units / 4, memory_order_relaxed);
-    return falls;
-}
-
-void holes_after_burst(void)
-{
-    for (unsigned i = CACHE_FIRST; i < read_once(cache_top); i++) {
-        struct kmem_cache *cache = &caches[i];
-        if (!cache_in_use(cache) || !may_have_holes(cache))
-            continue;
-        slab_shrink(&cache->slab);
+    if (may_have_holes(cache))
         slab_holes(&cache->slab);
-        cache_went_slow(cache);
-    }
 }

@@ -16,14 +16,7 @@ static inline void holes_age(struct kmem_cache *cache)
         holes_age_sparse(cache);
 }
 
-/*
- * Whether a burst ends: slabs have fallen to a quarter of their most units, and then each time by another quarter.
- * The last frees of a burst may be the program's last calls. Racy: two threads may both find it, or one fall of two
- * be missed.
- */
-bool burst_ends(void);
-
-/* Return free pages of all sparse caches now. The takeover lock is held. */
-void holes_after_burst(void);
+/* Return free pages of the cache now if it is sparse. The takeover lock is held. */
+void holes_now(struct kmem_cache *cache);
 
 #endif

@@ -1,30 +1,10 @@
 /*
  * Calls that go up: a lower folder reaches a higher one only through this table, so that includes and calls go one
- * way (tests/check/tree.py and calls.py hold that).
+ * way (tests/check/tree.py and tests/check/calls.py hold that).
  *
- * An entry is NULL until the component that owns it sets it. It is set at most once, by a plain or releasing store
- * that precedes every call which depends on it, and it is never cleared unless noted. "Any context" means with any
- * lock held, in signal handlers, and between fork() and exec(): such a function takes no lock and allocates nothing.
- *
- * | entry            | set by                        | when                     | called in |
- * |------------------|-------------------------------|--------------------------|----------------------------------------|
- * | may_wait         | process/start.c               | start                    | any context, by a thread about to
- * wait | | attach_features  | process/start.c               | start                    | set-up of a cache; it may
- * run twice at | |                  |                               |                          | once, with the same
- * result             | | look             | process/start.c               | start                    | slow paths, no
- * lock held               | | publish          | preload/record.c              | record opened (cleared   | slow
- * paths, decay, trims, with at most | |                  |                               | where it is lost)        |
- * the takeover lock held                 | | report           | feature/debug.c               | first debugged cache
- * | misuse reports, any context            | | slab_created     | feature/debug.c               | first debugged
- * cache     | a watched cache's slab path, no lock   | | slab_released    |                               | | | |
- * slab_retired     | libsheaf-rcu, through         | that library loaded      | any context | | rcu_kick         |
- * malloc/deferred.c             |                          | any context                            | |
- * rcu_barrier_on   |                               |                          | kmem_cache_destroy(), no lock held |
- * | rcu_start        |                               |                          | kmem_cache_create(), no lock held |
- * | rcu_free_large   |                               |                          | after a grace period, no lock held
- * | | rcu_large_size   |                               |                          | any context | | validate_large |
- * malloc/large_debug.c          | large blocks debugged    | exit                                   | | huge_clock |
- * tests only                    | before the first thread  | region, its lock held                  |
+ * An entry is NULL until its owner sets it. It is set at most once, before every call that depends on it, and never
+ * cleared unless noted. "Any context" means with any lock held, in signal handlers, and between fork() and exec():
+ * such a function takes no lock and allocates nothing.
  */
 #ifndef SHEAF_OS_HOOKS_H
 #define SHEAF_OS_HOOKS_H
@@ -37,42 +17,63 @@ struct lock;
 struct slab_cache;
 
 struct hooks {
-    /* Whether the calling thread may wait for the lock; false where it holds one that follows in the lock order. */
+    /* ---- set by process/start.c at the start ---- */
+
+    /* Whether the calling thread may wait for the lock: it holds none that follows in the lock order. Called by a
+     * thread that is about to wait, in any context. */
     bool (*may_wait)(const struct lock *lock);
 
-    /* Let each feature that applies to the cache attach itself (cache/ops.h) and adapt the shape. */
+    /* Let each feature that applies to the cache attach itself (cache/ops.h) and adapt the shape. Called while a
+     * cache is being set up, perhaps by two threads at once for the same cache. */
     void (*attach_features)(struct kmem_cache *cache, struct cache_shape *shape);
 
-    /* One slow path in 32: look at the clock, and run a step of decay if one is due. */
+    /* Look at the clock, and run a step of decay if one is due. Called by one slow path in 32, with no lock held. */
     void (*look)(unsigned slot);
 
-    /* Copy the cache's gauges to the record; with NULL, those of large blocks. */
+    /* Slabs fell to half of what they were, or by a quarter again. Called by slow paths, with no lock held. */
+    void (*burst_ended)(void);
+
+    /* ---- set by preload/record.c when a record is opened; cleared in a child of fork that cannot have one ---- */
+
+    /* Copy the gauges of the cache to the record; with NULL, those of large blocks. Called by slow paths, decay and
+     * trims, with at most the takeover lock held. */
     void (*publish)(const struct kmem_cache *cache);
 
-    /* Report misuse with stacks instead of in one line. `ignored`: the program goes on afterwards. */
+    /* ---- set by feature/debug.c when the first cache is debugged ---- */
+
+    /* Report misuse with stacks instead of in one line. `ignored`: the program goes on afterwards. Any context. */
     void (*report)(const char *kind, const void *p, const char *what, bool ignored);
 
-    /* A slab of a watched cache came from the region, or is about to go back. Returning false refuses the slab. */
+    /* A slab of a watched cache came from the region, or is about to go back. Returning false refuses the slab.
+     * Called with no lock held. */
     bool (*slab_created)(struct slab_cache *cache, uint32_t unit);
     void (*slab_released)(struct slab_cache *cache, uint32_t unit);
 
-    /* A slab of a typesafe-by-RCU cache waits for a grace period. */
-    void (*slab_retired)(void);
+    /* ---- set by malloc/deferred.c when libsheaf-rcu is loaded; without it nothing waits for grace periods ---- */
 
-    /* Something waits for a grace period. NULL: libsheaf-rcu is not loaded, and nothing ever waits. */
+    /* A slab of a typesafe-by-RCU cache, or anything, waits for a grace period. Any context. */
+    void (*slab_retired)(void);
     void (*rcu_kick)(void);
-    /* Wait for all deferred frees of the cache. */
+
+    /* Wait for all deferred frees of the cache. Called by kmem_cache_destroy(), with no lock held. */
     void (*rcu_barrier_on)(struct kmem_cache *cache);
-    /* Be ready to wait for grace periods; may start a thread. */
+
+    /* Be ready to wait for grace periods; may start a thread. Called by kmem_cache_create(), with no lock held. */
     void (*rcu_start)(void);
-    /* Free a large block, or tell its size in bytes. */
+
+    /* Free a large block after its grace period, with no lock held; return its size in bytes, in any context. */
     void (*rcu_free_large)(void *p);
     size_t (*rcu_large_size)(void *p);
 
-    /* Check all debugged large blocks, and return the number of problems reported. */
+    /* ---- set by malloc/large_debug.c when large blocks are debugged ---- */
+
+    /* Check all of them, and return the number of problems that were reported. Called at exit. */
     unsigned (*validate_large)(void);
 
-    /* The clock by which the first touch of a huge page is timed, in nanoseconds; NULL: the thread's CPU clock. */
+    /* ---- set by tests only ---- */
+
+    /* The clock by which the first touch of a huge page is timed, in nanoseconds; by default the CPU time of the
+     * thread. Called with the region's lock held. */
     uint64_t (*huge_clock)(void);
 };
 

@@ -1,5 +1,6 @@
 #include "process/decay.h"
 #include "cache/decay.h"
+#include "cache/holes.h"
 #include "cache/takeover.h"
 #include "deferred/rcu.h"
 #include "feature/quarantine.h"
@@ -89,6 +90,33 @@ void cache_decay_idle(bool all)
     step(DECAY_AGED);
     region_purge_idle(all);
     publish_all();
+}
+
+static bool few_are_out(const struct kmem_cache *cache)
+{
+    uint64_t objects = (uint64_t)read_once(cache->slab.slabs) * cache->slab.objects;
+    return objects && (objects - read_once(cache->slab.free)) < objects / 2;
+}
+
+void decay_after_burst(void)
+{
+    bool comes_again = region_keeps_learned();
+    if (!lock_try(lock_of(LOCK_TAKEOVER)))
+        return;
+    for (unsigned i = CACHE_FIRST; i < read_once(cache_top); i++) {
+        struct kmem_cache *cache = &caches[i];
+        if (!cache_in_use(cache))
+            continue;
+        if (!comes_again && few_are_out(cache))
+            cache_drain_locked(cache);
+        else
+            slab_shrink(&cache->slab);
+        holes_now(cache);
+        cache_went_slow(cache);
+    }
+    lock_release(lock_of(LOCK_TAKEOVER));
+    if (!comes_again)
+        region_purge_idle(false);
 }
 
 static bool aged(void)

@@ -9,6 +9,13 @@
 /* hooks.look: run a step of decay if one is due, and let the helper thread and the memory limit be considered. */
 void decay_look(unsigned slot);
 
+/*
+ * hooks.burst_ended: drain all caches that have few objects out, and return free pages inside their slabs. These
+ * frees may be the program's last calls. A program whose bursts come again soon is left alone: the region has learned
+ * that.
+ */
+void decay_after_burst(void);
+
 /* Run a step now and return free memory of the region to the system; what the region learned to keep only with
  * `all`. */
 void cache_decay_idle(bool all);

@@ -59,6 +59,7 @@ static bool init_locked(void)
     hooks.may_wait = fork_may_wait;
     hooks.attach_features = attach_features;
     hooks.look = decay_look;
+    hooks.burst_ended = decay_after_burst;
     /* with several nodes a slot must stay on its node */
     if (sheaf_config.slots != SLOTS_MM_CID)
         numa_init(sheaf_config.numa, sheaf_config.nodes);

@@ -293,6 +293,12 @@ void region_keep(size_t bytes, bool chosen)
     lock_release(lock_of(LOCK_REGION));
 }
 
+bool region_keeps_learned(void)
+{
+    const struct keep *keep = &region.keep[ARENA_SLAB];
+    return read_once(keep->now) != read_once(keep->least);
+}
+
 void region_init(size_t keep_bytes, bool chosen, uint32_t decay_ms)
 {
     arena_init(&region.arenas[ARENA_SLAB], ARENA_SLAB, true, 0);

@@ -68,6 +68,9 @@ void region_purge_idle(bool all);
 /* The same, from now on. */
 void region_keep(size_t bytes, bool chosen);
 
+/* Whether free memory of slabs stays resident because what was returned was missed soon. Any context. */
+bool region_keeps_learned(void);
+
 /* Units of address space that are mapped. */
 uint32_t region_mapped(void);
 
