@@ -124,7 +124,7 @@ static void tell_at_exit(void)
 /* Reads the environment, which in most programs has no options: then options_read() and its tables stay untouched. */
 void sheaf_configure(struct sheaf_config *config)
 {
-    static bool done;
+    static early_data bool done;
     if (done)
         return;
     done = true;
