@@ -1,296 +1,355 @@
-/* Options from the environment, by the one table options.def. Runs before anything is allocated: no libc but strings.
+/*
+ * The reader of options, made from the table lib/config/options.def. It runs before the first allocation and uses
+ * nothing of libc but string functions. Few programs set options, so this file belongs to the part that few programs
+ * touch (meson.build); and its tables have no pointers, which the loader would relocate in every program.
  */
-#define _GNU_SOURCE
-#include "config/config.h"
-#include "feature/debug_spec.h"
-#include "feature/fail.h"
-#include "feature/harden.h"
+#include "preload/options.h"
 #include "os/message.h"
-#include "os/vm.h"
 #include "os/text.h"
+#include "os/vm.h"
 #include "slot/sheaf.h"
 
-#include <stdlib.h>
 #include <string.h>
-#include <sys/auxv.h>
-#include <unistd.h>
 
-enum kind { text, number, size, flag, choice };
-
-struct option {
-    const char *name;
-    enum kind kind;
-    uint64_t least, most;
-    const char *words; /* of a choice */
-};
+#define NAME_MOST  14
+#define VALUE_MOST 100 /* characters of a value that a message repeats */
 
 enum option_index {
-#define X(name, kind, default_, least, most, help) OPTION_##name,
-#include "preload/options.def"
-#undef X
+#define OPTION_EACH(name) OPTION_##name,
+#include "config/options.def"
     OPTIONS
 };
 
-static const struct option table[OPTIONS] = {
-#define WORDS_text(help)                           NULL
-#define WORDS_number(help)                         NULL
-#define WORDS_size(help)                           NULL
-#define WORDS_flag(help)                           NULL
-#define WORDS_choice(help)                         help
-#define X(name, kind, default_, least, most, help) {#name, kind, least, most, WORDS_##kind(help)},
-#include "preload/options.def"
-#undef X
+enum kind { BOOLEAN, NUMBER, SIZE, CHOICE, STRING, LIST };
+
+struct option {
+    char name[NAME_MOST], unit[NAME_MOST];
+    uint8_t kind, bytes;    /* bytes: of the field */
+    uint16_t field, chosen; /* offsets in struct sheaf_config */
+    uint64_t least, most;   /* of strings: characters */
 };
 
-static void complain(const struct option *option, const char *value, const char *wanted)
+#define FIELD(name, field_)                                                                                          \
+    .bytes = sizeof(((struct sheaf_config *)0)->field_), .field = offsetof(struct sheaf_config, field_),             \
+    .chosen = offsetof(struct sheaf_config, chosen.name)
+
+static const struct option table[OPTIONS] = {
+#define OPTION_BOOLEAN(name, field_, ...) {#name, .kind = BOOLEAN, FIELD(name, field_), .most = 1},
+#define OPTION_NUMBER(name, field_, default_, least_, most_, unit_, ...)                                             \
+    {#name, unit_, NUMBER, FIELD(name, field_), .least = least_, .most = most_},
+#define OPTION_SIZE(name, field_, default_, least_, most_, ...)                                                      \
+    {#name, .kind = SIZE, FIELD(name, field_), .least = least_, .most = most_},
+#define OPTION_CHOICE(name, type, field_, ...)  {#name, .kind = CHOICE, FIELD(name, field_), .most = UINT8_MAX},
+#define OPTION_STRING(name, field_, most_, ...) {#name, .kind = STRING, FIELD(name, field_), .most = most_},
+#define OPTION_LIST(name, type, field_, ...)    {#name, .kind = LIST, FIELD(name, field_), .most = UINT64_MAX},
+#include "config/options.def"
+};
+
+static const struct word {
+    char text[NAME_MOST];
+    uint8_t option, value;
+} words[] = {
+#define OPTION_WORD(name, word, value, ...) {#word, OPTION_##name, value},
+#include "config/options.def"
+};
+
+#define OPTION_EACH(name)            _Static_assert(sizeof(#name) <= NAME_MOST, "the name fits");
+#define OPTION_WORD(name, word, ...) _Static_assert(sizeof(#word) <= NAME_MOST, "the word fits");
+#include "config/options.def"
+
+/* ---- messages ---- */
+
+/* "sheaf: SHEAF_NAME=VALUE: ", with a value that stays on the line. */
+static void begin(struct message *m, const struct option *option, const char *value)
+{
+    message_text(m, "sheaf: SHEAF_");
+    for (const char *c = option->name; *c; c++)
+        message_text(m, (char[]){*c >= 'a' && *c <= 'z' ? (char)(*c - 'a' + 'A') : *c, 0});
+    message_text(m, "=");
+    for (unsigned i = 0; value[i] && i < VALUE_MOST; i++)
+        message_text(m, (char[]){value[i] >= 0 && value[i] < ' ' ? '?' : value[i], 0});
+    message_text(m, strlen(value) > VALUE_MOST ? "...: " : ": ");
+}
+
+static void message_size(struct message *m, uint64_t n)
+{
+    unsigned unit = 0;
+    for (; n && n % 1024 == 0 && unit < 4; unit++)
+        n /= 1024;
+    message_number(m, n);
+    message_text(m, (char[]){"\0KMGT"[unit], 0});
+}
+
+static void message_words(struct message *m, enum option_index which)
+{
+    const char *before = "give ";
+    for (unsigned i = 0; i < array_size(words); i++)
+        if (words[i].option == which) {
+            message_text(m, before);
+            message_text(m, words[i].text);
+            bool last_but_one =
+                i + 2 == array_size(words) || (i + 2 < array_size(words) && words[i + 2].option != which);
+            before = last_but_one ? " or " : ", ";
+        }
+}
+
+/* What to give instead. The setter of a list has said so already. */
+static void message_wanted(struct message *m, enum option_index which)
+{
+    const struct option *option = &table[which];
+    switch ((enum kind)option->kind) {
+    case BOOLEAN:
+        message_text(m, "give 0 or 1");
+        break;
+    case NUMBER:
+        message_text(m, "give a number from ");
+        message_number(m, option->least);
+        message_text(m, " to ");
+        message_number(m, option->most);
+        message_text(m, *option->unit ? ", in " : "");
+        message_text(m, option->unit);
+        break;
+    case SIZE:
+        message_text(m, "give a size such as 1M, from ");
+        message_size(m, option->least);
+        message_text(m, " to ");
+        message_size(m, option->most);
+        break;
+    case CHOICE:
+        message_words(m, which);
+        break;
+    case STRING:
+        message_text(m, "give at most ");
+        message_number(m, option->most);
+        message_text(m, " characters");
+        break;
+    case LIST:
+        break;
+    }
+}
+
+static void complain(enum option_index which, const char *value, const char *wrong)
 {
     struct message m = {.length = 0};
-    message_text(&m, "sheaf: SHEAF_");
-    for (const char *c = option->name; *c; c++) {
-        char upper[2] = {*c >= 'a' && *c <= 'z' ? (char)(*c - 'a' + 'A') : *c, 0};
-        message_text(&m, upper);
-    }
-    message_text(&m, "=");
-    message_text(&m, value);
-    message_text(&m, ": ");
-    message_text(&m, wanted);
+    begin(&m, &table[which], value);
+    message_text(&m, wrong);
+    message_text(&m, table[which].kind == LIST ? "" : "; ");
+    message_wanted(&m, which);
     message_text(&m, "; the default is used");
     message_write(&m);
 }
 
-/* "N" or "CACHE=N,CACHE=N" */
-static bool valid_capacity(const char *at)
+/* ---- values: a parser for each kind, which returns NULL or what is wrong ---- */
+
+static const char *parse_boolean(const char *value, uint64_t *n)
 {
-    uint64_t most = sheaf_capacity_of(SHEAF_ORDER_MAX);
-    bool plain = *at >= '0' && *at <= '9';
-    while (*at) {
-        if (!plain) {
-            at = strchr(at, '=');
-            if (!at)
-                return false;
-            at++;
+    *n = *value == '1';
+    return (*value == '0' || *value == '1') && !value[1] ? NULL : "neither 0 nor 1";
+}
+
+/* A number that is too long for 64 bits is out of every range, as UINT64_MAX is. */
+static bool parse_digits(const char *value, bool suffix, uint64_t *n)
+{
+    const char *at = value;
+    size_t digits = strspn(value, "0123456789");
+    if (text_number(&at, suffix, n))
+        return !*at;
+    at = value + (digits ? digits - 1 : 0);
+    bool is_number = text_number(&at, suffix, n) && !*at;
+    *n = UINT64_MAX;
+    return is_number;
+}
+
+static const char *parse_number(const char *value, uint64_t *n)
+{
+    return parse_digits(value, false, n) ? NULL : "not a number";
+}
+
+static const char *parse_size(const char *value, uint64_t *n)
+{
+    return parse_digits(value, true, n) ? NULL : "not a size";
+}
+
+static const char *parse_choice(enum option_index which, const char *value, uint64_t *n)
+{
+    for (unsigned i = 0; i < array_size(words); i++)
+        if (words[i].option == which && !strcmp(words[i].text, value)) {
+            *n = words[i].value;
+            return NULL;
         }
-        uint64_t n = 0;
-        const char *digits = at;
-        while (*at >= '0' && *at <= '9' && n <= most)
-            n = n * 10 + (uint64_t)(*at++ - '0');
-        if (at == digits || n > most || (*at && (plain || *at != ',')))
-            return false;
-        at += *at == ',';
+    return "no such choice";
+}
+
+/* Programs overwrite their environment (setproctitle). Copies are never freed. NULL: no memory. */
+static const char *keep(const char *value)
+{
+    static char *free_bytes;
+    static size_t left;
+    size_t length = strlen(value) + 1;
+    if (length > left) {
+        size_t mapped = round_up(length, vm_page_size());
+        char *block = vm_map(mapped, vm_page_size());
+        if (!block)
+            return NULL;
+        free_bytes = block;
+        left = mapped;
     }
-    return true;
+    char *copy = memcpy(free_bytes, value, length);
+    free_bytes += length;
+    left -= length;
+    return copy;
 }
 
-/* Programs write over their environment (setproctitle). NULL when there is no memory. */
-static const char *keep_text(const char *value)
+static const char *parse_string(struct sheaf_config *config, const struct option *option, const char *value)
 {
-    char *kept = vm_map(round_up(strlen(value) + 1, vm_page_size()), vm_page_size());
-    return kept ? strcpy(kept, value) : NULL;
+    const char *kept = *value ? keep(value) : NULL;
+    if (*value && !kept)
+        return "no memory to keep it in";
+    memcpy((char *)config + option->field, &kept, sizeof(kept));
+    return NULL;
 }
 
-static const char *set_debug(struct sheaf_config *config, const char *value)
+static const char *parse_list(struct sheaf_config *config, enum option_index which, const char *value)
 {
-    const char *wrong = debug_spec_wrong(value);
-    if (!wrong)
-        config->debug = *value ? keep_text(value) : NULL;
-    return wrong;
+    const char *list = keep(value);
+    if (!list)
+        return "no memory to keep it in";
+#define OPTION_LIST(name, type, field, setter, ...)                                                                  \
+    if (which == OPTION_##name)                                                                                      \
+        return setter(config, list);
+#include "config/options.def"
+    __builtin_unreachable();
 }
 
-static const char *set_text(struct sheaf_config *config, enum option_index which, const char *value)
+/* Numbers of all kinds, and the length of a string. */
+static const char *parse(enum option_index which, const char *value, uint64_t *n)
 {
-    switch (which) {
-    case OPTION_record:
-        if (strlen(value) >= sizeof(config->record))
-            return "wants a directory of less than 256 bytes";
-        strcpy(config->record, value);
+    switch ((enum kind)table[which].kind) {
+    case BOOLEAN:
+        return parse_boolean(value, n);
+    case NUMBER:
+        return parse_number(value, n);
+    case SIZE:
+        return parse_size(value, n);
+    case CHOICE:
+        return parse_choice(which, value, n);
+    case STRING:
+    case LIST:
+        *n = strlen(value);
         return NULL;
-    case OPTION_capacity:
-        if (strlen(value) >= sizeof(config->capacity) || !valid_capacity(value))
-            return "wants N or CACHE=N,CACHE=N with N up to 509";
-        strcpy(config->capacity, value);
-        return NULL;
-    case OPTION_debug:
-        return set_debug(config, value);
-    case OPTION_debug_log:
-        config->debug_log = *value ? keep_text(value) : NULL;
-        return NULL;
-    case OPTION_fail:
-        return fail_configure(value);
-    case OPTION_harden:
-        return harden_configure(value, &config->harden);
-    default:
-        return "is not a text";
     }
+    __builtin_unreachable();
 }
 
-/* `n` is the place of the word, which the members of its enum follow. */
-static void set_word(struct sheaf_config *config, enum option_index which, unsigned n)
-{
-    switch (which) {
-    case OPTION_rseq:
-        config->rseq = (enum rseq_choice)n;
-        break;
-    case OPTION_slots:
-        config->slots = (enum slots_choice)n;
-        break;
-    case OPTION_numa:
-        config->numa = (enum numa_choice)n;
-        break;
-    case OPTION_helper:
-        config->helper = (enum helper_choice)n;
-        break;
-    case OPTION_mode:
-        config->tiny = n;
-        break;
-    case OPTION_debug_action:
-        config->debug_go_on = n;
-        break;
-    default:
-        break;
-    }
-}
-
-/* A flag is 0 or 1. */
-static void set_number(struct sheaf_config *config, enum option_index which, uint64_t n)
-{
-    switch (which) {
-    case OPTION_slot_budget:
-        config->slot_budget = n;
-        break;
-    case OPTION_barn:
-        config->barn = n;
-        break;
-    case OPTION_barn_max:
-        config->barn_max = n;
-        break;
-    case OPTION_nodes:
-        config->nodes = (unsigned)n;
-        break;
-    case OPTION_defrag:
-        config->defrag = (unsigned)n;
-        break;
-    case OPTION_decay:
-        config->decay_ms = (uint32_t)n;
-        break;
-    case OPTION_keep:
-        config->keep = n;
-        config->keep_chosen = true;
-        break;
-    case OPTION_rcu_limit:
-        config->rcu_limit = n;
-        config->rcu_limit_chosen = true;
-        break;
-    case OPTION_rcu_age:
-        config->rcu_age_ms = (uint32_t)n;
-        break;
-    case OPTION_huge:
-        config->huge = n;
-        break;
-    case OPTION_region:
-        config->region = n;
-        break;
-    case OPTION_stats:
-        config->stats = n;
-        break;
-    case OPTION_validate:
-        config->validate = n;
-        break;
-    case OPTION_leaks:
-        config->leaks = n;
-        break;
-    default:
-        break;
-    }
-}
-
-/* The words begin the option's help, up to its colon. */
-static void set_choice(struct sheaf_config *config, enum option_index which, const char *value)
-{
-    struct message wanted = {.length = 0};
-    message_text(&wanted, "wants one of ");
-    const char *word = table[which].words;
-    for (unsigned i = 0; word; i++) {
-        size_t length = strcspn(word, "|:");
-        if (strlen(value) == length && !memcmp(value, word, length)) {
-            set_word(config, which, i);
-            return;
-        }
-        for (size_t c = 0; c < length; c++)
-            message_text(&wanted, (char[]){word[c], 0});
-        bool last = word[length] == ':';
-        message_text(&wanted, last ? "" : ", ");
-        word = last ? NULL : word + length + 1;
-    }
-    wanted.text[wanted.length] = 0;
-    complain(&table[which], value, wanted.text);
-}
-
-static noinline_cold void set(struct sheaf_config *config, enum option_index which, const char *value)
+static void set(struct sheaf_config *config, enum option_index which, const char *value)
 {
     const struct option *option = &table[which];
-    if (option->kind == choice) {
-        set_choice(config, which, value);
-        return;
-    }
-    if (option->kind == text) {
-        const char *wrong = set_text(config, which, value);
-        if (wrong)
-            complain(option, value, wrong);
-        return;
-    }
-    uint64_t n;
-    const char *at = value;
-    if (!text_number(&at, option->kind == size, &n) || *at)
-        complain(option, value,
-                 option->kind == size ? "wants a number of bytes such as 64K or 1G" : "wants a number");
-    else if (n < option->least || n > option->most)
-        complain(option, value, "is out of range");
+    uint64_t n = 0;
+    const char *wrong = parse(which, value, &n);
+    if (!wrong && (n < option->least || n > option->most))
+        wrong = option->kind == STRING ? "too long" : "out of range";
+    if (!wrong && option->kind == STRING)
+        wrong = parse_string(config, option, value);
+    else if (!wrong && option->kind == LIST)
+        wrong = parse_list(config, which, value);
+    else if (!wrong)
+        memcpy((char *)config + option->field, &n, option->bytes);
+    if (wrong)
+        complain(which, value, wrong);
     else
-        set_number(config, which, n);
+        *((bool *)config + option->chosen) = true;
 }
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the first bytes of a number are its low ones");
 
-/* Names are in capitals in the environment; the value begins after the '='. */
-static bool matches(const char *variable, const char *name)
+/* The setter of `capacity`, whose text cache/kmem_cache.c reads again for each cache. */
+const char *capacity_configure(struct sheaf_config *config, const char *list)
 {
-    for (; *name; name++, variable++)
-        if (*variable != (*name >= 'a' && *name <= 'z' ? *name - 'a' + 'A' : *name))
-            return false;
-    return *variable == '=';
+    uint64_t n, most = sheaf_capacity_of(SHEAF_ORDER_MAX);
+    bool plain = *list >= '0' && *list <= '9';
+    for (const char *at = list; *at; at += *at == ',') {
+        const char *equals = plain ? NULL : strchr(at, '=');
+        at = equals ? equals + 1 : at;
+        if ((!plain && !equals) || !text_number(&at, false, &n) || n > most || (*at && (plain || *at != ',')))
+            return "not a capacity; give N or CACHE=N,CACHE=N with N up to 509";
+    }
+    config->capacity = *list ? list : NULL;
+    return NULL;
 }
 
-static noinline_cold void unknown(const char *variable)
+/* ---- the environment ---- */
+
+static const char prefix[] = "SHEAF_";
+#define PREFIX (sizeof(prefix) - 1)
+
+/* The value of a variable, if it belongs to the option. */
+static const char *value_of(const char *variable, const struct option *option)
+{
+    const char *c = variable + PREFIX;
+    if (strncmp(variable, prefix, PREFIX) != 0)
+        return NULL;
+    for (const char *name = option->name; *name; name++, c++)
+        if (*c != (*name >= 'a' && *name <= 'z' ? *name - 'a' + 'A' : *name))
+            return NULL;
+    return *c == '=' ? c + 1 : NULL;
+}
+
+/* Variables of the command and of the tests. */
+static bool is_foreign(const char *variable)
+{
+    static const char names[][10] = {"LIBRARY=", "TEST_", "SOAK=", "STANDIN="};
+    for (unsigned i = 0; i < array_size(names); i++)
+        if (!strncmp(variable + PREFIX, names[i], strlen(names[i])))
+            return true;
+    return false;
+}
+
+static void set_variable(struct sheaf_config *config, const char *variable)
 {
     struct message m = {.length = 0};
+    for (enum option_index i = 0; i < OPTIONS; i++) {
+        const char *value = value_of(variable, &table[i]);
+        if (value) {
+            set(config, i, value);
+            return;
+        }
+    }
     message_text(&m, "sheaf: ");
     message_text(&m, variable);
-    message_text(&m, ": there is no such option; see `sheaf run --help`");
+    message_text(&m, ": no such option; see `sheaf run --help`");
     message_write(&m);
 }
 
-/* Variables that belong to the CLI, not to us. */
-static bool foreign(const char *variable)
+static void no_effect(char *const *environment, enum option_index which, const char *when, const char *advice)
 {
-    return !strncmp(variable, "SHEAF_LIBRARY=", 14) || !strncmp(variable, "SHEAF_TEST_", 11) ||
-           !strncmp(variable, "SHEAF_SOAK=", 11) || !strncmp(variable, "SHEAF_STANDIN=", 14);
+    struct message m = {.length = 0};
+    const char *value = NULL;
+    for (char *const *e = environment; e && *e && !value; e++)
+        value = value_of(*e, &table[which]);
+    begin(&m, &table[which], value ? value : "");
+    message_text(&m, "has no effect ");
+    message_text(&m, when);
+    message_text(&m, advice);
+    message_write(&m);
 }
 
-void sheaf_configure(struct sheaf_config *config)
+void options_read(struct sheaf_config *config, char *const *environment)
 {
-    static bool done;
-    if (!done)
-        config->helper = HELPER_AUTO;
-    if (done || !environ || getauxval(AT_SECURE))
-        return;
-    done = true;
-    for (char **e = environ; *e; e++) {
-        if (strncmp(*e, "SHEAF_", 6) != 0 || foreign(*e))
-            continue;
-        enum option_index i = 0;
-        while (i < OPTIONS && !matches(*e + 6, table[i].name))
-            i++;
-        if (i < OPTIONS)
-            set(config, i, strchr(*e, '=') + 1);
-        else
-            unknown(*e);
-    }
+    for (char *const *e = environment; *e; e++)
+        if (!strncmp(*e, prefix, PREFIX) && !is_foreign(*e))
+            set_variable(config, *e);
+#define OPTION_IMPLIES(name, other, value)                                                                           \
+    if (config->name && !config->chosen.other)                                                                       \
+        set(config, OPTION_##other, value);
+#define OPTION_NO_EFFECT(name, condition, text)                                                                      \
+    if (config->chosen.name && (condition))                                                                          \
+        no_effect(environment, OPTION_##name, text, "; leave one of them out");
+#include "config/options.def"
+}
+
+void options_at_exit(const struct sheaf_config *config, char *const *environment, bool debugged)
+{
+#define OPTION_NO_EFFECT_AT_EXIT(name, condition, text)                                                              \
+    if (config->chosen.name && (condition))                                                                          \
+        no_effect(environment, OPTION_##name, text, "; set SHEAF_DEBUG for caches that the program uses");
+#include "config/options.def"
 }

@@ -5,6 +5,7 @@
 #include "cache/kmem_cache.h"
 #include "malloc/fault.h"
 #include "malloc/malloc.h"
+#include "preload/options.h"
 #include "preload/record.h"
 #include "preload/vfork.h"
 #include "process/fork.h"
@@ -13,6 +14,8 @@
 #include <fcntl.h>
 #include <malloc.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/auxv.h>
 #include <unistd.h>
 
 /*
@@ -28,7 +31,7 @@ extern int __register_atfork(void (*prepare)(void), void (*parent)(void), void (
 static void fork_child(void)
 {
     cache_fork_child();
-    if (sheaf_config.record[0])
+    if (sheaf_config.record)
         record_fork_child();
 }
 
@@ -113,8 +116,27 @@ static void tell_at_exit(void)
         malloc_stats();
     if (sheaf_config.validate || sheaf_config.leaks)
         debug_at_exit();
-    if (fail_is_on)
+    options_at_exit(&sheaf_config, environ, debug_on());
+    if (sheaf_config.fail)
         fail_tell();
+}
+
+/* Reads the environment, which in most programs has no options: then options_read() and its tables stay untouched. */
+void sheaf_configure(struct sheaf_config *config)
+{
+    static early_data bool done;
+    if (done)
+        return;
+    done = true;
+#define OPTION_PRELOADED(name, field, default_) config->field = default_;
+#include "config/options.def"
+    if (!environ || getauxval(AT_SECURE))
+        return;
+    char **e = environ;
+    while (*e && strncmp(*e, "SHEAF_", 6) != 0)
+        e++;
+    if (unlikely(*e != NULL))
+        options_read(config, e);
 }
 
 /*
@@ -127,11 +149,12 @@ void sheaf_started(void)
     __register_atfork(fork_prepare, fork_parent, fork_child_of_handlers, &__dso_handle);
     if (sheaf_config.harden.sample || sheaf_config.harden.guard || sheaf_config.harden.quarantine)
         fault_start();
-    if (sheaf_config.record[0]) {
+    if (sheaf_config.record) {
         record_start();
         atexit(record_end);
     }
-    if (sheaf_config.stats || sheaf_config.validate || sheaf_config.leaks || fail_is_on) {
+    if (sheaf_config.stats || sheaf_config.validate || sheaf_config.leaks || sheaf_config.debug_log ||
+        sheaf_config.debug_go_on || sheaf_config.fail) {
         keep_error_output();
         atexit(tell_at_exit);
     }

@@ -78,13 +78,15 @@ static void valued(const char *word, const char *value)
 /* What is chosen before the first allocation. Memory stays: it is the paths that are measured, not decay. */
 static void configure(void)
 {
+    static char capacity[12];
+    snprintf(capacity, sizeof(capacity), "%u", setup.capacity);
     if (setup.fixed)
-        snprintf(sheaf_config.capacity, sizeof(sheaf_config.capacity), "%u", setup.capacity);
+        sheaf_config.capacity = capacity;
     sheaf_config.harden.random = setup.random;
     if (!strcmp(setup.test, "fresh")) {
         sheaf_config.huge = false; /* the memory beside it has none either */
         sheaf_config.keep = (size_t)1 << 40;
-        sheaf_config.keep_chosen = true;
+        sheaf_config.chosen.keep = true;
         sheaf_config.decay_ms = 0;
     }
 }

@@ -1,87 +1,69 @@
-"""The options of the preloaded object, read from the same table that it is built from (options.def)."""
+"""The options of the preloaded object for `sheaf run`, by the table that the object is built from."""
 
 from __future__ import annotations
 
 import difflib
 import re
-from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 
+from sheaf import optiontable
 from sheaf.errors import SheafError
+from sheaf.optiontable import Option
 
-_ROW = re.compile(r'^X\((\w+), (\w+), "([^"]*)", (\d+), (\d+), "((?:[^"\\]|\\.)*)"\)', re.MULTILINE)
-_SIZE = re.compile(r"(\d+)([KMGT](i?B)?)?", re.IGNORECASE)
-
-
-@dataclass
-class Option:
-    """One row of the table."""
-
-    name: str
-    kind: str
-    default: str
-    least: int
-    most: int
-    help: str
-
-    @property
-    def variable(self) -> str:
-        """The environment variable that carries it."""
-        return "SHEAF_" + self.name.upper()
-
-
-def _table_file() -> Path:
-    here = Path(__file__).parent
-    for place in (here / "options.def", here.parents[1] / "preload" / "options.def"):
-        if place.exists():
-            return place
-    raise SheafError(f"{here / 'options.def'}: missing; reinstall Sheaf", 125)
+_SIZE = re.compile(r"([0-9]+)(?:([KMGTkmgt])(?:iB|B)?)?")
 
 
 @cache
 def table() -> dict[str, Option]:
     """All options by name."""
-    rows = _ROW.findall(_table_file().read_text())
-    return {row[0]: Option(row[0], row[1], row[2], int(row[3]), int(row[4]), row[5]) for row in rows}
+    file = optiontable.table_file()
+    try:
+        return optiontable.parse(file.read_text())
+    except OSError as error:
+        raise SheafError(f"{file}: {error.strerror}; reinstall Sheaf", 125) from error
 
 
 def _number(option: Option, value: str) -> int | None:
     match = _SIZE.fullmatch(value)
     if match is None or (match[2] and option.kind != "size"):
         return None
-    shift = 10 * ("KMGT".index(match[2][0].upper()) + 1) if match[2] else 0
-    return int(match[1]) << shift
+    return int(match[1]) << (10 * ("KMGT".index(match[2].upper()) + 1) if match[2] else 0)
+
+
+def _wrong(option: Option, value: str) -> str | None:
+    """What is wrong with a value, in the words of preload/options.c. Lists are left to the object itself."""
+    if option.kind == "boolean":
+        return None if value in ("0", "1") else "neither 0 nor 1"
+    if option.kind == "choice":
+        return None if value in option.words else "no such choice"
+    if option.kind == "string":
+        return None if len(value.encode(errors="surrogateescape")) <= option.most else "too long"
+    if option.kind == "list":
+        return None
+    number = _number(option, value)
+    if number is None:
+        return f"not a {option.kind}"
+    return None if option.least <= number <= option.most else "out of range"
 
 
 def parse(setting: str) -> tuple[str, str]:
-    """NAME=VALUE as an environment variable and its value; SheafError tells what is wrong with it."""
+    """NAME=VALUE as an environment variable and its value; SheafError says what is wrong with it."""
     name, equals, value = setting.partition("=")
     option = table().get(name.lower().replace("-", "_"))
     if not equals:
-        raise SheafError(f"--option {setting}: wants NAME=VALUE", 125)
+        raise SheafError(f"--option {setting}: no value; give NAME=VALUE", 125)
     if option is None:
         near = difflib.get_close_matches(name.lower(), table(), 1)
         hint = f"did you mean {near[0]}?" if near else "see `sheaf run --help`"
-        raise SheafError(f"--option {name}: there is no such option; {hint}", 125)
-    if option.kind == "choice":
-        words = option.help.split(":", 1)[0].split("|")
-        if value not in words:
-            raise SheafError(f"--option {setting}: wants one of {', '.join(words)}", 125)
-    elif option.kind != "text":
-        number = _number(option, value)
-        if number is None or not option.least <= number <= option.most:
-            wanted = "a size such as 64K or 1G" if option.kind == "size" else "a number"
-            raise SheafError(f"--option {setting}: wants {wanted} from {option.least} to {option.most}", 125)
+        raise SheafError(f"--option {name}: no such option; {hint}", 125)
+    wrong = _wrong(option, value)
+    if wrong:
+        raise SheafError(f"--option {setting}: {wrong}; give {option.values}", 125)
     return option.variable, value
 
 
 def shown_default(option: Option) -> str:
-    """The default, as one would write it."""
-    if option.kind == "size":
-        for shift, unit in ((40, "T"), (30, "G"), (20, "M"), (10, "K")):
-            if int(option.default) and int(option.default) % (1 << shift) == 0:
-                return f"{int(option.default) >> shift}{unit}"
+    """The default, as a user would write it."""
     return option.default or "none"
 
 

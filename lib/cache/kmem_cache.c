@@ -50,6 +50,8 @@ static bool capacity_by_option(const char *name, unsigned *capacity)
 {
     const char *at = sheaf_config.capacity;
     size_t length = strlen(name);
+    if (!at)
+        return false;
     if (*at >= '0' && *at <= '9') {
         *capacity = (unsigned)strtoul(at, NULL, 10);
         return true;

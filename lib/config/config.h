@@ -1,4 +1,4 @@
-/* What can be chosen before the first allocation. The preloaded object fills it from the environment. */
+/* The settings that are fixed before the first allocation; the table of options (options.def) says what they are. */
 #ifndef SHEAF_CONFIG_CONFIG_H
 #define SHEAF_CONFIG_CONFIG_H
 
@@ -11,51 +11,35 @@ enum slots_choice { SLOTS_AUTO, SLOTS_MM_CID, SLOTS_CPU_ID };
 /* See feature/harden.h. */
 struct harden_config {
     bool random, check, zero_free, zero_alloc, guard;
-    bool large;        /* any of those that concern large blocks */
-    uint32_t sample;   /* one allocation of so many; 0: none */
+    bool large;        /* at least one of those that concern large blocks */
+    uint32_t sample;   /* sample one of this many allocations; 0: none */
     size_t quarantine; /* bytes of freed memory that wait; 0: none */
 };
 
+/* Every option has its field, and in `chosen` a flag that tells its default from the same value set by the user. */
 struct sheaf_config {
-    enum rseq_choice rseq;
-    enum slots_choice slots;
-    size_t region;              /* bytes to reserve; 0 by the machine's memory */
-    size_t slot_budget;         /* bytes of objects in the sheaves of a slot; 0 by memory and CPUs */
-    bool slot_budget_by_memory; /* the user did not choose it */
-    size_t barn;                /* bytes in a barn of 2 CPUs; 0: no barns */
-    size_t barn_max;
-    size_t keep;       /* free bytes kept resident */
-    bool keep_chosen;  /* whatever their age, because the user said so */
-    uint32_t decay_ms; /* 0: never by age */
-    enum helper_choice helper;
-    bool tiny;        /* no sheaves, no barns, least memory */
-    size_t rcu_limit; /* bytes that may wait for a grace period before callers help */
-    bool rcu_limit_chosen;
-    uint32_t rcu_age_ms; /* a sheaf of deferred frees does not wait longer to be full */
-    bool huge;           /* pages for slabs that grow large */
-    char record[256];    /* directory, or empty */
-    char capacity[256];  /* "N" or "CACHE=N,CACHE=N", checked */
-    bool stats;
-    struct harden_config harden;
-    const char *debug;     /* what is debugged (feature/debug_spec.h), checked; NULL: nothing */
-    const char *debug_log; /* file for reports; NULL: standard error */
-    bool debug_go_on;      /* after a report: repair and go on, do not abort */
-    bool validate;         /* check all debugged objects at exit */
-    bool leaks;            /* tell at exit what is live */
-    enum numa_choice numa;
-    unsigned nodes;  /* pretended; 0: those that there are */
-    unsigned defrag; /* percent of refills that take from other nodes' partial slabs before a fresh one */
+#define OPTION_BOOLEAN(name, field, ...)      bool field;
+#define OPTION_NUMBER(name, field, ...)       uint32_t field;
+#define OPTION_SIZE(name, field, ...)         size_t field;
+#define OPTION_CHOICE(name, type, field, ...) type field;
+#define OPTION_STRING(name, field, ...)       const char *field;
+#define OPTION_LIST(name, type, field, ...)   type field;
+#include "config/options.def"
+    struct {
+#define OPTION_EACH(name) bool name;
+#include "config/options.def"
+    } chosen;
+    bool slot_budget_by_memory; /* slot_budget was 0 and has been set at start */
 };
-
-/* A library starts no thread unless it is told to; the preloaded object has HELPER_AUTO. */
-#define KEEP_DEFAULT (64ul << 20)
-#define SHEAF_CONFIG_DEFAULT                                                                                         \
-    {                                                                                                                \
-        .barn = 512ul << 10, .barn_max = 2ul << 20, .keep = KEEP_DEFAULT, .decay_ms = 1000, .helper = HELPER_OFF,    \
-        .huge = true, .rcu_limit = 64ul << 20, .rcu_age_ms = 50                                                      \
-    }
-
 extern hidden struct sheaf_config sheaf_config;
+
+/*
+ * The setters of lists. A setter reads the whole list into its field and returns NULL; or returns a text that says
+ * what is wrong with the list and what to write, and changes nothing. The list is never freed, so the field may point
+ * to it. A setter runs before the first allocation: it must not allocate.
+ */
+#define OPTION_LIST(name, type, field, setter, ...) const char *setter(struct sheaf_config *config, const char *list);
+#include "config/options.def"
 
 /* Called once, before the first allocation. The library keeps the defaults, the preloaded object reads the
  * environment. */

@@ -48,7 +48,7 @@ void feature_attach(struct kmem_cache *cache, struct cache_shape *shape)
     if (unlikely(sheaf_config.debug != NULL))
         shape->flags |= debug_spec_flags(sheaf_config.debug, shape->name);
     cache->flags = shape->flags;
-    bool detours = shape->flags & DEBUG_FLAGS || fail_is_on || harden_objects();
+    bool detours = shape->flags & DEBUG_FLAGS || sheaf_config.fail || harden_objects();
     cache->detour = unlikely(detours) ? detour_for(shape->name, shape->flags) : 0;
     if (unlikely(cache->detour))
         cache_attach(cache, &detour_ops);

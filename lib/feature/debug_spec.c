@@ -1,4 +1,5 @@
 #include "feature/debug_spec.h"
+#include "config/config.h"
 #include "os/text.h"
 
 #include <string.h>
@@ -29,25 +30,34 @@ static bool ends(char c)
     return !c || c == ',' || c == ';';
 }
 
-const char *debug_spec_wrong(const char *spec)
+static const char *wrong_part(const char *spec)
 {
     for (const char *at = spec;; at++) {
         const char *letters = at;
         for (; !ends(*at); at++)
             if (flag_of(*at) < 0)
-                return "wants letters of F Z P U T A or -, as in FZPU or FZ,malloc-*";
+                return "no such letter; give letters of F Z P U T A or -, as in FZPU or FZ,malloc-*";
         if (memchr(letters, '-', (size_t)(at - letters)) && at - letters > 1)
-            return "wants '-' alone: it switches debugging off";
+            return "'-' among letters; give '-' alone to switch debugging off";
         while (*at == ',') {
             const char *name = ++at;
             while (!ends(*at))
                 at++;
             if (at == name)
-                return "has an empty cache name; as in FZ,malloc-64,malloc-1*";
+                return "an empty cache name; give names as in FZ,malloc-64,malloc-1*";
         }
         if (!*at)
             return NULL;
     }
+}
+
+/* The setter of `debug`. */
+const char *debug_configure(struct sheaf_config *config, const char *list)
+{
+    const char *wrong = wrong_part(list);
+    if (!wrong)
+        config->debug = *list ? list : NULL;
+    return wrong;
 }
 
 /* Of *letters up to its end; none at all means all that does not print. */

@@ -10,9 +10,6 @@
 #define DEBUG_FLAGS                                                                                                  \
     (SLAB_CONSISTENCY_CHECKS | SLAB_RED_ZONE | SLAB_POISON | SLAB_STORE_USER | SLAB_TRACE | SLAB_FAILSLAB)
 
-/* NULL when it can be read, else what is wrong with it. */
-const char *debug_spec_wrong(const char *spec);
-
 #define DEBUG_LOOKS (DEBUG_FLAGS & ~SLAB_FAILSLAB) /* any of these makes a cache a debugged one */
 
 /* The flags of the cache of that name. */

@@ -1,5 +1,6 @@
 #define _GNU_SOURCE
 #include "feature/fail.h"
+#include "config/config.h"
 #include "os/message.h"
 #include "os/random.h"
 #include "os/syscall.h"
@@ -13,7 +14,7 @@
 #define ALWAYS   (100ull * 1000000ull) /* a probability, in millionths of a percent */
 
 struct pattern {
-    const char *text; /* in the environment, which the program may change: copied below */
+    const char *text; /* in the option's list, which stays */
     size_t length;
 };
 
@@ -24,9 +25,8 @@ static struct {
     uint64_t probability, interval, times, after, nth, space, size_least, size_most, seed;
 } spec;
 
-static large_table char list_copy[512];
 static _Atomic uint64_t calls, failed, space_used;
-bool fail_is_on, fail_large;
+bool fail_large;
 
 /* ---- the list ---- */
 
@@ -84,17 +84,20 @@ static const char *read_value(enum key key, const char **at, bool *here)
     uint64_t n;
     switch (key) {
     case PROBABILITY:
-        return read_percent(at, &spec.probability) ? NULL : "wants probability=PERCENT, 0 to 100";
+        return read_percent(at, &spec.probability) ? NULL
+                                                   : "no such percentage; give probability=PERCENT from 0 to 100";
     case SIZE:
-        return read_range(at, &spec.size_least, &spec.size_most) ? NULL : "wants size=N, N-M, N- or -M, in bytes";
+        return read_range(at, &spec.size_least, &spec.size_most)
+                   ? NULL
+                   : "no such range; give size=N, N-M, N- or -M, in bytes";
     case VERBOSE:
         if (!text_number(at, false, &n) || n > 1)
-            return "wants verbose=0 or 1";
+            return "neither 0 nor 1; give verbose=0 or 1";
         spec.quiet = !n;
         return NULL;
     case CACHE:
         if (spec.patterns == PATTERNS)
-            return "has more than 8 caches";
+            return "more than 8 caches; give patterns, such as malloc-1*";
         spec.caches[spec.patterns++] = read_pattern(at);
         return NULL;
     case PROGRAM:
@@ -103,8 +106,8 @@ static const char *read_value(enum key key, const char **at, bool *here)
     default:
         spec.seeded |= key == SEED;
         return text_number(at, key == SPACE, numbers[key]) ? NULL
-               : key == SPACE                              ? "wants space=BYTES, such as 64K"
-                              : "wants a number behind interval, times, after, nth, seed";
+               : key == SPACE                              ? "not a size; give space=BYTES, such as 64K"
+                              : "not a number; give numbers to interval, times, after, nth and seed";
     }
 }
 
@@ -115,30 +118,29 @@ static const char *read_list(const char *at, bool *here)
         while (key < KEYS && !text_word(&at, keys[key]))
             key++;
         if (key == KEYS)
-            return "wants NAME=VALUE,... of probability, interval, times, after, nth, space, size, seed, verbose, "
-                   "cache, program";
+            return "no such name; give NAME=VALUE,... of probability, interval, times, after, nth, space, size, "
+                   "seed, "
+                   "verbose, cache, program";
         const char *wrong = read_value(key, &at, here);
         if (wrong)
             return wrong;
         if (*at && !(text_word(&at, ",") && *at))
-            return "has something behind a value that does not belong there";
+            return "extra characters after a value; separate values by commas";
     }
-    return spec.interval ? NULL : "wants an interval of 1 at least";
+    return spec.interval ? NULL : "an interval of 0; give interval=N, 1 or more";
 }
 
-const char *fail_configure(const char *list)
+/* The setter of `fail`: NAME=VALUE pairs as in docs/faults.md. */
+const char *fail_configure(struct sheaf_config *config, const char *list)
 {
     bool here = true;
-    if (strlen(list) >= sizeof(list_copy))
-        return "is longer than 511 characters";
     memset(&spec, 0, sizeof(spec));
-    strcpy(list_copy, list);
     spec.probability = ALWAYS;
     spec.interval = 1;
     spec.times = spec.size_most = UINT64_MAX;
-    const char *wrong = *list ? read_list(list_copy, &here) : "wants NAME=VALUE,..., such as nth=1";
-    fail_is_on = !wrong && here;
-    if (fail_is_on && !spec.seeded && spec.probability != ALWAYS)
+    const char *wrong = *list ? read_list(list, &here) : "an empty list; give NAME=VALUE,..., such as nth=1";
+    config->fail = !wrong && here;
+    if (config->fail && !spec.seeded && spec.probability != ALWAYS)
         spec.seed = random_seed() % 1000000000;
     fail_large = fail_concerns(FAIL_LARGE, false);
     return wrong;
@@ -149,7 +151,7 @@ bool fail_concerns(const char *cache, bool marked)
     bool found = marked || !spec.patterns;
     for (unsigned i = 0; i < spec.patterns && !found; i++)
         found = text_matches(spec.caches[i].text, spec.caches[i].length, cache);
-    return fail_is_on && found;
+    return sheaf_config.fail && found;
 }
 
 /* ---- each allocation ---- */

@@ -13,9 +13,6 @@
 
 #define FAIL_LARGE "malloc-large" /* what large blocks are called */
 
-/* Take a list of NAME=VALUE as docs/faults.md has them. What is wrong with it, or NULL; then failures are on. */
-const char *fail_configure(const char *list);
-
 /* Whether allocations of the cache may fail, by its name. `marked`: asked for by the cache itself. */
 bool fail_concerns(const char *cache, bool marked);
 
@@ -25,8 +22,7 @@ extern hidden bool fail_large;
 /* Count an allocation of `size` bytes from a cache that may fail: true if it is to fail. */
 bool fail_now(const char *cache, size_t size);
 
-/* Whether failures are on, and the line at the end that says how many there were (none where nothing was counted). */
-extern hidden bool fail_is_on;
+/* At exit: print how many allocations failed, unless none was counted. */
 void fail_tell(void);
 
 #endif

@@ -37,28 +37,30 @@ static const char *read_list(const char *at, struct harden_config *config)
     while (*at) {
         if (text_word(&at, "quarantine=")) {
             if (!text_number(&at, true, &n) || n > 1ull << 40)
-                return "wants quarantine=BYTES, such as 16M";
+                return "no such size; give quarantine=BYTES up to 1T, such as 16M";
             config->quarantine = n;
         } else if (text_word(&at, "sample=")) {
             if (!text_number(&at, false, &n) || !n || n > SAMPLE_MOST)
-                return "wants sample=N, one allocation of N";
+                return "no such number; give sample=N, to sample one allocation of N";
             config->sample = (uint32_t)n;
         } else if (!read_word(&at, config)) {
-            return "wants words of random, check, zero-free, zero-alloc, guard, quarantine=BYTES, sample=N, all";
+            return "no such word; give words of random, check, zero-free, zero-alloc, guard, quarantine=BYTES, "
+                   "sample=N, all";
         }
         if (*at && !(text_word(&at, ",") && *at))
-            return "has something behind a word that does not belong there";
+            return "extra characters after a word; separate words by commas";
     }
     return NULL;
 }
 
-const char *harden_configure(const char *list, struct harden_config *config)
+/* The setter of `harden`: words as in docs/hardening.md. */
+const char *harden_configure(struct sheaf_config *config, const char *list)
 {
     struct harden_config read = {.random = false};
-    const char *wrong = *list ? read_list(list, &read) : "wants words, such as check,zero-free";
+    const char *wrong = *list ? read_list(list, &read) : "an empty list; give words, such as check,zero-free";
     read.large = read.zero_free || read.zero_alloc || read.guard || read.quarantine;
     if (!wrong)
-        *config = read;
+        config->harden = read;
     return wrong;
 }
 

@@ -14,9 +14,6 @@
 
 struct kmem_cache;
 
-/* Take a list of words as docs/hardening.md has them. What is wrong with it, or NULL. */
-const char *harden_configure(const char *list, struct harden_config *config);
-
 /* Whether objects of the caches are handled one by one, by the two below. */
 static inline bool harden_objects(void)
 {

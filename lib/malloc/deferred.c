@@ -79,7 +79,7 @@ static void tune(size_t limit, uint32_t age_ms)
     cache_layer_init(); /* which reads options */
     if (limit) {
         sheaf_config.rcu_limit = limit;
-        sheaf_config.rcu_limit_chosen = true;
+        sheaf_config.chosen.rcu_limit = true;
     }
     if (age_ms)
         sheaf_config.rcu_age_ms = age_ms;

@@ -21,9 +21,9 @@ void limit_apply(size_t bytes)
     share = share < least ? least : share;
     if (sheaf_config.slot_budget_by_memory)
         write_once(sheaf_config.slot_budget, at_most(sheaf_config.slot_budget, share));
-    if (!sheaf_config.keep_chosen && bytes / SHARE_OF_KEEP < sheaf_config.keep)
+    if (!sheaf_config.chosen.keep && bytes / SHARE_OF_KEEP < sheaf_config.keep)
         region_keep(bytes / SHARE_OF_KEEP, false);
-    if (!sheaf_config.rcu_limit_chosen)
+    if (!sheaf_config.chosen.rcu_limit)
         write_once(sheaf_config.rcu_limit, at_most(sheaf_config.rcu_limit, bytes / SHARE_OF_RCU));
 }
 

@@ -31,14 +31,14 @@ static void budget_init(void)
  * enough. */
 static uint32_t fold_interval(void)
 {
-    uint32_t most = sheaf_config.record[0] ? FOLD_RECORDED : FOLD_SELDOM, sample = sheaf_config.harden.sample;
+    uint32_t most = sheaf_config.record ? FOLD_RECORDED : FOLD_SELDOM, sample = sheaf_config.harden.sample;
     return sample && sample < most ? sample + (sample == 1) : most;
 }
 
 /* Unless the user chose otherwise, keep little free memory resident, and map nothing in steps of 2 MiB. */
 static void tiny_init(void)
 {
-    if (!sheaf_config.keep_chosen)
+    if (!sheaf_config.chosen.keep)
         sheaf_config.keep = TINY_KEEP;
     sheaf_config.huge = false;
 }
@@ -71,7 +71,7 @@ static bool init_locked(void)
     if (sheaf_config.tiny)
         tiny_init();
     node_init();
-    region_init(sheaf_config.keep, sheaf_config.keep_chosen, sheaf_config.decay_ms);
+    region_init(sheaf_config.keep, sheaf_config.chosen.keep, sheaf_config.decay_ms);
     stash_init(sheaf_config.keep);
     huge_init(sheaf_config.huge && !sheaf_config.harden.guard);
     guard_on = sheaf_config.harden.guard;

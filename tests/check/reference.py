@@ -6,6 +6,11 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "cli"))
+
+from sheaf import optiontable  # noqa: E402
+from sheaf.optiontable import Option  # noqa: E402
+
 GROUPS = {
     "SHEAF_SLOT_COUNTERS": "Per cache and slot",
     "SHEAF_CACHE_GAUGES": "Per cache",
@@ -47,17 +52,33 @@ def counters() -> str:
     return "\n".join(out) + "\n"
 
 
+def wrong_rows(table: dict[str, Option]) -> list[str]:
+    """What the compiler does not see: every row has its text and a default within its range, every choice its words."""
+    wrong = []
+    for name, option in table.items():
+        for text in (option.text, *option.words.values(), *option.notes):
+            if len(text) < 5 or text[-1] in ". " or text != " ".join(text.split()):
+                wrong.append(f"{name}: '{text}' is no text, or has a full stop or double blanks")
+        if option.kind in ("number", "size") and not option.least <= option.default_number <= option.most:
+            wrong.append(f"{name}: the default {option.default} is not from {option.least} to {option.most}")
+        if option.kind == "choice" and len(option.words) < 2:
+            wrong.append(f"{name}: a choice of {len(option.words)} words; add rows OPTION_WORD({name}, ...)")
+    return wrong
+
+
 def options() -> str:
-    text = (ROOT / "preload/options.def").read_text()
-    out = ["# Options", "", "Made from preload/options.def by tests/check/reference.py; do not edit.", "",
-           "Each is read from the environment; sizes take K, M, G, T. Ignored in programs with raised privileges.",
-           "", "| variable | kind | default | meaning |", "|---|---|---|---|"]  # fmt: skip
-    for name, kind, default, help_text in re.findall(r'^X\((\w+), (\w+), "(.*?)", \d+, \d+, "(.*)"\)$', text, re.M):
-        value = f"`{default}`" if default else "none"
-        shown = help_text.replace("|", chr(92) + "|").replace("<", "&lt;")
-        out.append(f"| `SHEAF_{name.upper()}` | {kind} | {value} | {shown} |")
-    if len(out) - 8 != len(re.findall(r"^X\(", text, re.M)):
-        raise SystemExit("preload/options.def: a line is not in the form X(name, kind, default, min, max, help)")
+    table = optiontable.parse(optiontable.table_file().read_text())
+    if wrong := wrong_rows(table):
+        raise SystemExit("\n".join(f"lib/config/options.def: {line}" for line in wrong))
+    out = ["# Options", "", "Made from lib/config/options.def by tests/check/reference.py; do not edit.", "",
+           "Each option is read from the environment and can be given to `sheaf run --option` by its name in lower case. Sizes",
+           "take K, M, G and T (powers of 1024). A value that cannot be used is reported in one line on standard error, and the",
+           "default is used. Programs with raised privileges ignore all options.",
+           "", "| variable | values | default | meaning |", "|---|---|---|---|"]  # fmt: skip
+    for option in table.values():
+        value = f"`{option.default}`" if option.default else "none"
+        shown = option.help.replace("|", chr(92) + "|").replace("<", "&lt;")
+        out.append(f"| `{option.variable}` | {option.values} | {value} | {shown} |")
     return "\n".join(out) + "\n"
 
 

@@ -353,10 +353,10 @@ static const struct told_case cases[] = {
      "SHEAF_DEBUG=FZX",
      none_at_all,
      0,
-     {"sheaf: SHEAF_DEBUG=FZX: wants letters of F Z P U T A", "default"}},
-    {"bad-dash", "SHEAF_DEBUG=F-", none_at_all, 0, {"wants '-' alone"}},
-    {"bad-name", "SHEAF_DEBUG=F,", none_at_all, 0, {"has an empty cache name"}},
-    {"bad-part", "SHEAF_DEBUG=F;Q", none_at_all, 0, {"wants letters"}},
+     {"sheaf: SHEAF_DEBUG=FZX: no such letter; give letters of F Z P U T A", "default"}},
+    {"bad-dash", "SHEAF_DEBUG=F-", none_at_all, 0, {"give '-' alone"}},
+    {"bad-name", "SHEAF_DEBUG=F,", none_at_all, 0, {"an empty cache name"}},
+    {"bad-part", "SHEAF_DEBUG=F;Q", none_at_all, 0, {"give letters"}},
     {"limited", "SHEAF_DEBUG=FZPU", without_room, 0, {NULL}},
 };
 

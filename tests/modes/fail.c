@@ -198,15 +198,15 @@ static const struct told_case cases[] = {
     {"another-program", FAIL("program=someone,probability=100"), nothing_fails, 0, {NULL}},
     {"this-program", FAIL("program=e?e,size=1234,nth=5"), nth, 0, {": 1 of 20"}},
     {"probability-0", FAIL("probability=0,size=1234"), nothing_fails, 0, {": 0 of 1000"}},
-    WRONG("no-list", "", "wants NAME=VALUE"),
-    WRONG("no-such-name", "often=1", "wants NAME=VALUE,... of probability"),
-    WRONG("no-number", "nth=x", "wants a number"),
-    WRONG("a-blank-is-no-unit", "space=1 ", "has something behind a value"),
+    WRONG("no-list", "", "an empty list; give NAME=VALUE"),
+    WRONG("no-such-name", "often=1", "no such name; give NAME=VALUE,... of probability"),
+    WRONG("no-number", "nth=x", "not a number; give numbers"),
+    WRONG("a-blank-is-no-unit", "space=1 ", "extra characters after a value"),
     WRONG("too-probable", "probability=101", "PERCENT"),
-    WRONG("behind", "nth=5x", "behind a value"),
-    WRONG("comma", "nth=5,", "behind a value"),
+    WRONG("behind", "nth=5x", "after a value"),
+    WRONG("comma", "nth=5,", "after a value"),
     WRONG("range", "size=9-3", "size=N"),
-    WRONG("interval-0", "interval=0", "interval of 1"),
+    WRONG("interval-0", "interval=0", "an interval of 0; give interval=N"),
 };
 
 int main(int argc, char **argv)

@@ -1,6 +1,5 @@
+#define _GNU_SOURCE
 #include "probe.h"
-#include "feature/fail.h"
-#include "feature/harden.h"
 #include "process/helper.h"
 #include "cache/kmem_cache.h"
 #include "process/limit.h"
@@ -11,6 +10,7 @@
 #include "malloc/large.h"
 #include "malloc/malloc.h"
 #include "os/cgroup.h"
+#include "preload/options.h"
 #include "region/huge.h"
 #include "region/state.h"
 #include "os/hooks.h"
@@ -20,6 +20,7 @@
 
 #include <link.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 void probe_take_census(const struct kmem_cache *cache, struct probe_census *into)
 {
@@ -96,12 +97,12 @@ struct probe_budgets probe_limit(size_t bytes, int chosen)
     sheaf_config.keep = 64 << 20; /* in each mode */
     region_keep(sheaf_config.keep, chosen);
     sheaf_config.slot_budget_by_memory = !chosen;
-    sheaf_config.keep_chosen = sheaf_config.rcu_limit_chosen = chosen;
+    sheaf_config.chosen.keep = sheaf_config.chosen.rcu_limit = chosen;
     limit_apply(bytes);
     struct probe_budgets now = {sheaf_config.slot_budget, sheaf_config.rcu_limit,
                                 (size_t)region.keep[ARENA_SLAB].most << UNIT_SHIFT};
     sheaf_config = before;
-    region_keep(sheaf_config.keep, sheaf_config.keep_chosen);
+    region_keep(sheaf_config.keep, sheaf_config.chosen.keep);
     return now;
 }
 
@@ -212,7 +213,7 @@ void probe_forget(void)
     for (unsigned kind = 0; kind < ARENA_COUNT; kind++) {
         uint32_t share = region.keep[kind].share;
         region.keep[kind] = (struct keep){0};
-        keep_init(&region.keep[kind], KEEP_DEFAULT >> UNIT_SHIFT, share);
+        keep_init(&region.keep[kind], ((size_t)64 << 20) >> UNIT_SHIFT, share);
     }
 }
 
@@ -373,24 +374,8 @@ void probe_decay(void)
     cache_decay_idle(false);
 }
 
-/* Options of the preloaded object: for running the same cases over the fallback, and in little memory (bytes). */
+/* The options of the preloaded object, for the same cases over the fallback and in little memory. */
 void sheaf_configure(struct sheaf_config *config)
 {
-    const char *rseq = getenv("SHEAF_RSEQ");
-    if (rseq && rseq[0] == 'o')
-        config->rseq = RSEQ_OFF;
-    const char *mode = getenv("SHEAF_MODE");
-    config->tiny = mode && mode[0] == 't';
-    const char *list = getenv("SHEAF_FAIL");
-    if (list && fail_configure(list))
-        abort();
-    const char *words = getenv("SHEAF_HARDEN");
-    if (words && harden_configure(words, &config->harden))
-        abort();
-    const char *nodes = getenv("SHEAF_NODES");
-    if (nodes)
-        config->nodes = (unsigned)strtoul(nodes, NULL, 10);
-    const char *bytes = getenv("SHEAF_REGION");
-    if (bytes)
-        config->region = strtoul(bytes, NULL, 10);
+    options_read(config, environ);
 }
