@@ -78,7 +78,7 @@ static void give_excess(uint64_t excess)
 }
 
 /*
- * Whether a burst ends: slabs have fallen to half of their most units, and then each time by another quarter.
+ * Whether a burst ends: slabs have fallen to half of their most units, and then each time by another eighth.
  * The last frees of a burst may be the program's last calls. Racy: two threads may both find it, or one fall of two
  * be missed.
  */
@@ -89,7 +89,7 @@ static bool burst_ends(void)
     uint32_t below = atomic_load_explicit(&mark, memory_order_relaxed);
     bool falls = units < below && units >= SMALL_HEAP;
     if (falls || units / 2 > below)
-        atomic_store_explicit(&mark, falls ? units - units / 4 : units / 2, memory_order_relaxed);
+        atomic_store_explicit(&mark, falls ? units - units / 8 : units / 2, memory_order_relaxed);
     return falls;
 }
 

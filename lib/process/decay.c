@@ -116,7 +116,7 @@ void decay_after_burst(void)
     }
     lock_release(lock_of(LOCK_TAKEOVER));
     if (!comes_again)
-        region_purge_idle(false);
+        region_purge_fallen();
 }
 
 static bool aged(void)

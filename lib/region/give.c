@@ -215,7 +215,8 @@ static size_t give_back(struct give_back what)
 
 uint64_t give_limit(enum arena_kind kind)
 {
-    uint64_t limit = keep_limit(&region.keep[kind], region_in_use());
+    uint64_t in_use = region_in_use();
+    uint64_t limit = keep_limit(&region.keep[kind], in_use, in_use <= read_once(region.fallen_to));
     return limit > region.floor ? limit : region.floor;
 }
 
@@ -246,6 +247,12 @@ size_t region_purge(bool all)
     if (all)
         return give_back((struct give_back){.why = GIVE_ALL});
     return region.decay_ms ? give_back((struct give_back){.why = GIVE_AGED, .age = region.decay_ms}) : 0;
+}
+
+void region_purge_fallen(void)
+{
+    write_once(region.fallen_to, region_in_use());
+    region_purge_idle(false);
 }
 
 void region_purge_idle(bool all)

@@ -42,10 +42,13 @@ static inline uint64_t keep_learned(const struct keep *keep)
                             : learned + (uint64_t)keep->peak * keep->share / 8 * learned / (keep->most - keep->least);
 }
 
-/* What may be free and resident while so much is in use, of slabs and large blocks together. */
-static inline uint64_t keep_limit(const struct keep *keep, uint64_t in_use)
+/*
+ * What may be free and resident while `in_use` units are in use, of slabs and large blocks together: a sixteenth of
+ * them, or where use has fallen since a burst ended, a sixty-fourth.
+ */
+static inline uint64_t keep_limit(const struct keep *keep, uint64_t in_use, bool fallen)
 {
-    return keep->least + in_use / 16 + keep_learned(keep);
+    return keep->least + in_use / (fallen ? 64 : 16) + keep_learned(keep);
 }
 
 /* `units` of this kind are in use now. */

@@ -68,6 +68,9 @@ void region_purge_idle(bool all);
 /* The same, from now on. */
 void region_keep(size_t bytes, bool chosen);
 
+/* The same as region_purge_idle(false), and keep less until more is in use than now. */
+void region_purge_fallen(void);
+
 /* Whether free memory of slabs stays resident because what was returned was missed soon. Any context. */
 bool region_keeps_learned(void);
 

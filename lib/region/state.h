@@ -21,6 +21,7 @@ struct region {
     uint32_t no_less[ARENA_COUNT]; /* with so much warm, nothing was found that may go back; 0: not tried */
     uint64_t floor;                /* units that stay resident until all is asked for: the user chose so */
     uint32_t decay_ms;
+    uint64_t fallen_to; /* units in use when the last burst ended; as long as no more are, less is kept */
     uint32_t debt[ARENA_COUNT];                /* units taken that were clean, since the last payment */
     _Atomic uint32_t aside_slabs, aside_large; /* units taken from the reserve that are not in the statistics yet */
     /* both are one more than the unit: */

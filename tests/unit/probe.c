@@ -204,7 +204,7 @@ void probe_keep_warm(struct keep *keep, uint32_t units)
 
 uint64_t probe_keep_limit(const struct keep *keep, uint64_t in_use)
 {
-    return keep_limit(keep, in_use);
+    return keep_limit(keep, in_use, false);
 }
 
 void probe_forget(void)
