@@ -42,6 +42,7 @@ TEST_CASE("little stays at first, and a share of what is in use", "[keep]")
     account a;
     CHECK(a.limit() == least);
     CHECK(a.limit(160 * units_of_mib) == least + 10);
+    CHECK(probe_keep_fallen(a.account_of.get(), 160 * units_of_mib) == least * units_of_mib + 40); // after a burst
 }
 
 TEST_CASE("a swing that comes again within half a second is learned", "[keep]")

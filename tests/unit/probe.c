@@ -379,3 +379,23 @@ void sheaf_configure(struct sheaf_config *config)
 {
     options_read(config, environ);
 }
+
+void probe_learn_to_keep(void)
+{
+    region.keep[ARENA_SLAB].now = region.keep[ARENA_SLAB].most;
+}
+
+void probe_forget_learned(void)
+{
+    region.keep[ARENA_SLAB].now = region.keep[ARENA_SLAB].least;
+}
+
+uint64_t probe_takeovers(void)
+{
+    return takeover_count();
+}
+
+uint64_t probe_keep_fallen(const struct keep *keep, uint64_t in_use)
+{
+    return keep_limit(keep, in_use, true);
+}

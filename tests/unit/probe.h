@@ -39,6 +39,13 @@ struct probe_budgets {
 };
 struct probe_budgets probe_limit(size_t bytes, int chosen);
 
+/* Let the region believe that memory of slabs which it returned was missed soon, or that none was. */
+void probe_learn_to_keep(void);
+void probe_forget_learned(void);
+
+/* Slots whose ends were taken over so far. */
+uint64_t probe_takeovers(void);
+
 /* Take the sheaves of all slots from outside, as trim does. */
 void probe_takeover(struct kmem_cache *cache);
 
@@ -68,6 +75,7 @@ void probe_keep_missed(struct keep *keep, uint32_t units, uint32_t now_ms);
 void probe_keep_age(struct keep *keep, uint64_t used, uint32_t warm, uint32_t now_ms);
 void probe_keep_warm(struct keep *keep, uint32_t units);
 uint64_t probe_keep_limit(const struct keep *keep, uint64_t in_use);
+uint64_t probe_keep_fallen(const struct keep *keep, uint64_t in_use); /* after a burst */
 
 /* Everything is given back, and what the region has learned to keep is forgotten. */
 void probe_forget(void);
