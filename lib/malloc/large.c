@@ -321,7 +321,7 @@ static const char *misuse_of(const void *p, const char **what)
 
 noinline_cold void large_tell(const char *call, const void *p)
 {
-    static char text[64];
+    char text[64];
     const char *what;
     const char *kind = misuse_of(p, &what);
     if (kind) {

@@ -310,7 +310,7 @@ size_t malloc_size(const void *p, const char *call)
         size = sample_has(p) ? sample_size(p) : outside_size(p);
     }
     if (!size) {
-        static char text[64];
+        char text[64];
         strcpy(text, call);
         strcat(text, " foreign pointer");
         misuse_report(text, p, "not from this allocator");
