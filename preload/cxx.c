@@ -42,7 +42,7 @@ static _Noreturn noinline_cold void throw_bad_alloc(void)
     if (raise.symbol)
         raise.call();
     struct message m = {.length = 0};
-    message_text(&m, "sheaf: operator new found no memory, and no libstdc++ to throw bad_alloc");
+    message_text(&m, "sheaf: operator new: out of memory, and no libstdc++ to throw std::bad_alloc");
     message_write(&m);
     abort();
 }

@@ -195,7 +195,7 @@ static bool has_room(int fd, uint64_t slots_at)
 }
 
 /* No strerror(): within malloc, libc may hold the lock of locales. */
-static const char wants[] = "; SHEAF_RECORD wants a directory that this process may write files of some MiB to";
+static const char wants[] = "; set SHEAF_RECORD to a writable directory with room for some MiB";
 
 static bool map_file(void)
 {
@@ -344,7 +344,7 @@ void record_start(void)
     size_t page = space.page_size;
     alive = mmap(NULL, page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (alive == MAP_FAILED || madvise(alive, page, MADV_WIPEONFORK) != 0) {
-        complain("the kernel does not wipe pages on fork", "; records need Linux 4.14 or later");
+        complain("the kernel cannot wipe pages on fork", "; records need Linux 4.14 or later");
         return;
     }
     *alive = 1;

@@ -307,13 +307,13 @@ static const char *misuse_of(const void *p, const char **what)
     bool within = run->length > unit - head;
     *what = within ? "large block" : "not from this allocator";
     if (!within && unit < region_end() && region_has(unit)) { /* the memory was unmapped at an arena's end */
-        *what = unit_at(unit)->slab ? "memory of a slab that went back" : "memory that went back";
+        *what = unit_at(unit)->slab ? "memory of a released slab" : "memory returned to the system";
         return NULL;
     }
     if (within && run->kind == UNIT_LARGE)
         return "interior pointer";
     if (within && (run->kind == UNIT_FREE || run->kind == UNIT_CLOSED || run->kind == UNIT_BUSY)) {
-        *what = unit_at(unit)->slab ? "memory of a slab that went back" : "large block";
+        *what = unit_at(unit)->slab ? "memory of a released slab" : "large block";
         return NULL;
     }
     return "foreign pointer";

@@ -76,7 +76,7 @@ static void look(const struct debug_object *record, char *p)
     if (likely(!damaged(record, p, &damage)))
         return;
     report.damage = &damage;
-    report.done = "repaired: the red zone belongs to nobody any more";
+    report.done = "not repaired: the red zone ends with the block";
     debug_report(&report);
 }
 

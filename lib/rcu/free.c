@@ -75,7 +75,7 @@ static noinline_cold void free_foreign(void *p, void *head)
         return;
     }
     if (flavor->read_ongoing()) {
-        complain("sheaf: kfree_rcu: no memory, an object is lost; give kfree_rcu() a struct rcu_head in it\n");
+        complain("sheaf: kfree_rcu: no memory to defer a free: the object is leaked; name a struct rcu_head in it\n");
         return;
     }
     synchronize();
@@ -125,7 +125,7 @@ sheaf_export void kfree_rcu_nolock(void *p)
         if (core)
             core->note(true);
         else
-            complain("sheaf: kfree_rcu_nolock: no memory, an object is lost\n");
+            complain("sheaf: kfree_rcu_nolock: no memory to defer a free: the object is leaked\n");
     }
     errno = saved;
 }
@@ -134,7 +134,8 @@ static const struct sheaf_rcu_core *core_or_die(const struct kmem_cache *cache)
 {
     const struct sheaf_rcu_core *core = core_of_cache(cache);
     if (unlikely(!core)) {
-        complain("sheaf: kmem_cache_free_rcu: the cache is not of a libsheaf that was linked before\n");
+        complain("sheaf: deferred free: the cache belongs to no libsheaf that libsheaf-rcu found; link both to the "
+                 "program\n");
         abort();
     }
     return core;
@@ -159,7 +160,7 @@ static void barrier(const struct sheaf_rcu_core *core, const struct kmem_cache *
     if (online)
         flavor->thread_offline();
     if (flavor->read_ongoing())
-        complain("sheaf: kvfree_rcu_barrier: called in a read-side section, which it would wait for; not waited\n");
+        complain("sheaf: kvfree_rcu_barrier: called in a read-side section: did not wait; call it outside\n");
     else
         round_barrier(core, cache);
     if (online)
