@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Checks the links of all pages (*.md): what relative links lead to exists, and docs/README.md leads to each page of docs/."""
+"""Checks all pages (*.md): what relative links lead to exists, docs/README.md leads to each page of docs/, and the files
+and functions that pages of the design name are there."""
 
 from __future__ import annotations
 
@@ -10,8 +11,11 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)|<img [^>]*src=\"([^\"]+)\"")
-# Pages of results link to each other by docs/results/README.md.
 INDEX, INDEXED = "docs/README.md", "docs"
+FILE = re.compile(r"`((?:lib|preload|cli|tests|bench|docs)/[\w./+-]+\w)`")
+FUNCTION = re.compile(r"`(\w+_\w+)\(\)`")
+# Functions of libraries that pages name.
+FOREIGN = {"pthread_create", "call_rcu_before_fork"}
 
 
 def pages() -> list[Path]:
@@ -57,10 +61,34 @@ def wrong_links(page: Path, linked: set[Path]) -> list[str]:
     return wrong
 
 
+def sources() -> set[str]:
+    """Every word of the sources."""
+    words: set[str] = set()
+    for folder in ("lib", "preload", "cli"):
+        for file in (ROOT / folder).rglob("*"):
+            if file.suffix in {".c", ".h", ".py", ".def"}:
+                words |= set(re.findall(r"\w+", file.read_text()))
+    return words
+
+
+def exists(name: str) -> bool:
+    """A file, or a program of the tests that is built from one source."""
+    return (ROOT / name).exists() or (ROOT / f"{name}.c").exists()
+
+
+def wrong_names(page: Path, words: set[str]) -> list[str]:
+    name, text = page.relative_to(ROOT), page.read_text()
+    wrong = [f"{name}: {file}: no such file" for file in FILE.findall(text) if not exists(file)]
+    functions = set(FUNCTION.findall(text)) - words - FOREIGN
+    return wrong + [f"{name}: {function}(): no such function" for function in sorted(functions)]
+
+
 def main() -> int:
     wrong: list[str] = []
     led: set[Path] = set()
+    words = sources()
     for page in pages():
+        wrong += wrong_names(page, words)
         wrong += wrong_links(page, led if str(page.relative_to(ROOT)) == INDEX else set())
     for page in pages():
         name = page.relative_to(ROOT)
