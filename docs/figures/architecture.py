@@ -23,18 +23,18 @@ import tree  # noqa: E402
 
 # What each folder does. docs/architecture.md has the same in full sentences.
 ROLES = {
-    "os": "system calls, rseq sections, locks, messages",
+    "os": "system calls, rseq sections, locks, hooks",
     "config": "the options as a structure",
     "space": "address space, tables, numbers of locks",
     "region": "units of 64 KiB: arenas, free runs, return to the system",
     "slab": "objects of one cache in a run of units",
     "slot": "per-CPU words, sheaves, barns, counters",
-    "cache": "refill and flush, decay, takeover, counting",
+    "cache": "descriptor, refill and flush, takeover, sparse caches",
     "feature": "debugging, hardening, fault injection, sampling",
     "node": "memory nodes",
     "deferred": "sheaves that wait for a grace period",
-    "process": "fork, helper thread, limits",
-    "kmem": "prefilled sheaves, reserve, aliases",
+    "process": "start, decay, fork, helper thread, limits",
+    "kmem": "kmem_cache_*: create, prefilled sheaves, reserve",
     "malloc": "size classes, large blocks, malloc and free",
     "api": "what libsheaf exports beside kmem_cache_*",
 }
