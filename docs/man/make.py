@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes the manual pages from the command line's own help: python3 docs/man/make.py (needs click).
 
-What the help is too short for stands here.
+This file adds what the help is too short for.
 """
 
 from __future__ import annotations
@@ -28,29 +28,28 @@ ENVIRONMENT = [
 COMPLETION = 'In bash, eval "$(_SHEAF_COMPLETE=bash_source sheaf)" completes commands and options; zsh and fish likewise.'
 EXTRA: dict[str, list[tuple[str, str | list[tuple[str, str]]]]] = {
     "run": [
-        ("THE ALLOCATOR'S OPTIONS", "Of --option, or as SHEAF_<NAME> in the environment. Sizes take K, M, G and T."),
+        ("THE ALLOCATOR'S OPTIONS", "Given by --option, or as SHEAF_<NAME> in the environment. Sizes take K, M, G and T."),
         ("", [(name, f"{option.help} (default {options.shown_default(option)})") for name, option in options.table().items()]),
-        ("EXIT STATUS", "The program's own; when a signal ends the program, --stats ends by the same signal. 125: an error of "
-         "sheaf's. 126: the program was found and cannot be executed. 127: it was not found."),
-        ("SIGNALS", "Without --stats nothing stands between: sheaf becomes the program. With --stats, it waits for the program "
-         "and passes on all signals that are sent to it alone; those of the terminal reach the program by themselves, once. "
-         "When the program stops, sheaf stops, too, and both go on together. A signal that kill sends to the whole process "
-         "group reaches the program twice: directly and passed on."),
+        ("EXIT STATUS", "The status of the program. If a signal ends the program, --stats ends by the same signal. 125: "
+         "sheaf itself failed. 126: the program was found and cannot be executed. 127: the program was not found."),
+        ("SIGNALS", "Without --stats, sheaf replaces itself with the program by exec. With --stats, it waits for the program and "
+         "passes on all signals that are sent to it alone; signals of the terminal reach the program directly, once. When the "
+         "program stops, sheaf stops as well, and both continue together. A signal that kill sends to the whole process group "
+         "reaches the program twice: directly, and passed on."),
         ("ENVIRONMENT", ENVIRONMENT),
         ("NOTES", "Programs that are static, setuid, setgid, 32-bit, for another machine, built with a sanitizer, or that have "
-         "file capabilities cannot be preloaded into: they are refused with the reason, unless --force is given.\n\n"
+         "file capabilities cannot be preloaded into. They are refused with the reason, unless --force is given.\n\n"
          "When the path of the object has a space, a colon or a dollar sign in it, which LD_PRELOAD cannot hold, a link to it "
-         "is made in ~/.cache/sheaf (or in a directory of the user's in the temporary directory) and stays there.\n\n"
+         "is made in ~/.cache/sheaf (or in a directory of the user's within the temporary directory) and stays there.\n\n"
          "--no-children starts the program through the dynamic loader, so that /proc/self/exe is the loader."),
     ],
     "stats": [
         ("MEMORY OF A PROCESS", stats.MEMORY_EXPLAINED),
         ("COLUMNS", stats.EXPLAINED),
         ("EXIT STATUS", "0; 1 when a record cannot be read or a process keeps none; 2 for a wrong command line."),
-        ("NOTES", "Records are read while their process goes on, so values may be of slightly different moments. A record may "
-         "be behind by up to 1024 fast operations for each cache and slot until the process ends; what lags counts as live where "
-         "it lies in sheaves, or the other way round, and their sum is right. --by node "
-         "gives one row where a process had one memory node."),
+        ("NOTES", "Records are read while their process runs, so values may be of slightly different moments. Until the process "
+         "ends, a record may lag behind by up to 1024 fast operations for each cache and slot. These move objects between live "
+         "and sheaves; the sum of both is right. With --by node, a process with one memory node has one row."),
     ],
     "report": [
         ("EXIT STATUS", "0; 1 when the file cannot be read or there is no addr2line; 2 for a wrong command line."),
@@ -65,7 +64,7 @@ def escape(text: str) -> str:
 
 
 def paragraphs(text: str) -> list[str]:
-    """Help of click's: paragraphs, those after a \\b as they stand."""
+    """The paragraphs of click's help; those that begin with \\b keep their line breaks."""
     lines: list[str] = []
     for block in re.split(r"\n\s*\n", inspect.cleandoc(text)):
         if block.startswith("\b"):
@@ -83,7 +82,7 @@ def terms(pairs: list[tuple[str, str]]) -> list[str]:
 
 
 def spelled(option: click.Option) -> str:
-    """The option and its value. click has this, too, but in other words with each release."""
+    """The option and its value. click's own text differs between its releases."""
     names = ", ".join(sorted([*option.opts, *option.secondary_opts], key=len))
     if option.is_flag:
         return names

@@ -12,7 +12,7 @@ LAYERS = ["os", "config", "space", "region", "slab", "slot", "cache", "feature",
 LONGEST = 620
 SCREEN = 60
 FOLDER = 2500
-TOP = {"lib", "preload", "cli", "tests", "bench", "docs", "meson.build", "meson_options.txt", "README.md",
+TOP = {"lib", "preload", "cli", "tests", "bench", "docs", "meson.build", "meson_options.txt", "README.md", "CONTRIBUTING.md",
        "pyproject.toml", "LICENSE"}  # fmt: skip
 
 
