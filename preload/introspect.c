@@ -88,12 +88,6 @@ sheaf_export int mallopt(int parameter, int value)
     }
 }
 
-sheaf_export int malloc_trim(size_t pad)
-{
-    (void)pad;
-    return malloc_init() && cache_trim_all() != 0;
-}
-
 /* A cache with its siblings on other memory nodes, as one. */
 struct row {
     struct cache_census census;

@@ -352,6 +352,14 @@ void *malloc_resize(void *p, size_t n)
     return to ? to : no_memory();
 }
 
+void *malloc_or_free(void *p, size_t n)
+{
+    if (!p)
+        return malloc_fast(n);
+    free_fast(p);
+    return NULL;
+}
+
 /* ---- totals ---- */
 
 apart void malloc_totals(struct malloc_totals *totals)
