@@ -106,10 +106,7 @@ static bool cache_row(unsigned number, struct row *row)
         if (!cache_in_use(sibling))
             continue;
         cache_census(sibling, &census);
-        row->census.out += census.out;
-        row->census.in_use += census.in_use;
-        row->census.in_sheaves += census.in_sheaves;
-        row->census.in_barns += census.in_barns;
+        census_add(&row->census, &census);
         row->slabs += sibling->slab.slabs;
         row->free_in_slabs += sibling->slab.free;
     }

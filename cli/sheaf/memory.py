@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from sheaf.record import Cache, Record
+from sheaf.record import Record
 from sheaf.table import Row, process_json, size
 
 
@@ -41,12 +41,6 @@ class Memory:
         return self.sheaves + self.barns + self.slabs + self.stash + self.region
 
 
-def _free_in_slabs(cache: Cache) -> int:
-    """Bytes of slabs that are not in objects out of them."""
-    out = cache.gauges.get("objects", 0) - cache.gauges.get("free_in_slabs", 0)
-    return max(0, cache.memory - out * cache.size)
-
-
 def _resident(record: Record) -> int | None:
     if record.alive:
         return record.resident or None
@@ -55,16 +49,16 @@ def _resident(record: Record) -> int | None:
 
 def of_process(record: Record) -> Memory:
     """From its record, and from the system while it runs."""
-    value, parts = record.process.get, record.parts
-    stash = value("stash_bytes", 0)
+    value, process = record.process.get, record.derived()
+    caches = [part.derived() for part in record.parts]
     return Memory(
-        live_objects=sum(cache.in_use * cache.size for cache in parts),
-        live_large=value("large_bytes", 0) + value("outside_bytes", 0),
-        sheaves=sum(cache.in_sheaves * cache.size for cache in parts),
-        barns=sum(cache.gauges.get("barn_objects", 0) * cache.size for cache in parts),
-        slabs=sum(map(_free_in_slabs, parts)),
-        stash=stash,
-        region=max(0, value("warm_bytes", 0) - stash),
+        live_objects=sum(cache["in_use_bytes"] for cache in caches),
+        live_large=process["large_in_use_bytes"],
+        sheaves=sum(cache["in_sheaves_bytes"] for cache in caches),
+        barns=sum(cache["in_barns_bytes"] for cache in caches),
+        slabs=sum(cache["in_slabs_bytes"] for cache in caches),
+        stash=value("stash_bytes", 0),
+        region=process["region_free_bytes"],
         given_back=value("purged_bytes", 0),
         resident=_resident(record),
         peak_resident=record.peak_rss or None,

@@ -1,8 +1,8 @@
 """Reading records: the files in which processes under Sheaf keep their counters.
 
-The format is described in sheaf/record.h. Counters are found by the names that stand in the file, so that a newer
-library with more of them can be read too. Files are read while their process changes them: values may be of slightly
-different moments, and whatever is derived from several is clamped at zero.
+The format is described in sheaf/record.h. Everything is found by the names that stand in the file, so that a newer
+library with more of them can be read too. What follows from several values is computed by the sums that stand there.
+Files are read while their process changes them, so values may be of slightly different moments.
 """
 
 from __future__ import annotations
@@ -14,13 +14,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from sheaf import layout
 from sheaf.errors import SheafError
 
-MAGIC = b"SHEAFREC"
-VERSION = 1
-_HEADER = struct.Struct("<8sIIQ8I4QIIQQ4IQ16s32s128s128s")
-_CACHE = struct.Struct("<32sIIIIIIII24Q")
-RUNNING, ENDED = 1, 2
 NODE_SHIFT = 16  # in a cache's flags
 _PID = re.compile("[0-9]{1,18}")
 
@@ -31,11 +27,8 @@ class Cache:
 
     name: str
     number: int
-    object_size: int
-    size: int
-    slab_size: int
-    capacity: int
-    is_malloc: bool
+    geometry: dict[str, int]  # the numbers of its entry
+    sums: layout.Sums
     gauges: dict[str, int]
     slots: dict[int, dict[str, int]] = field(default_factory=dict)
     node: int | None = None  # None: of no node, or the sum of all
@@ -44,23 +37,23 @@ class Cache:
         """The sum of a counter over all slots."""
         return sum(counters.get(name, 0) for counters in self.slots.values())
 
-    @property
-    def in_use(self) -> int:
-        """Objects in the program's hands."""
-        allocs = self.count("alloc_fastpath") + self.count("alloc_slowpath") + self.count("alloc_prefilled")
-        frees = self.count("free_fastpath") + self.count("free_slowpath") + self.count("free_rcu_done")
-        return max(0, self.gauges.get("inherited", 0) + allocs - frees)
+    def _value(self, name: str) -> int:
+        if name in self.gauges:
+            return self.gauges[name]
+        return self.geometry[name] if name in self.geometry else self.count(name)
+
+    def derived(self) -> dict[str, int]:
+        """What follows from gauges and counters: objects in use, bytes in sheaves and so on."""
+        return layout.evaluate(self.sums, self._value)
 
     @property
-    def in_sheaves(self) -> int:
-        """Objects free in the sheaves of slots."""
-        out = self.gauges.get("objects", 0) - self.gauges.get("free_in_slabs", 0)
-        return max(0, out - self.gauges.get("barn_objects", 0) - self.in_use)
+    def object_size(self) -> int:
+        return self.geometry["object_size"]
 
     @property
     def memory(self) -> int:
         """Bytes of the slabs that the cache has."""
-        return self.gauges.get("slabs", 0) * self.slab_size
+        return self.derived()["memory_bytes"]
 
     @property
     def fast_share(self) -> float | None:
@@ -79,22 +72,34 @@ class Record:
     parent_pid: int
     program: str
     mode: str
-    state: int
     start_time_ns: int
-    end_time_ns: int
     fold_interval: int
-    peak_rss: int
     kernel: str
     version: str
     process: dict[str, int]
+    sums: layout.Sums
     caches: dict[str, Cache]  # by name, those of one name on several nodes added up
     parts: list[Cache]  # each as it stands in the record
+
+    @property
+    def end_time_ns(self) -> int:
+        """When the process reached its end; 0 of one that runs, was killed, or called exec."""
+        return self.process.get("end_time_ns", 0)
+
+    @property
+    def peak_rss(self) -> int:
+        """The most that was ever resident, in bytes; 0 before the end."""
+        return self.process.get("peak_resident_bytes", 0)
+
+    def derived(self) -> dict[str, int]:
+        """What follows from the values of the process."""
+        return layout.evaluate(self.sums, lambda name: self.process.get(name, 0))
 
     @property
     def alive(self) -> bool:
         """Whether the process still runs and has this file mapped."""
         try:
-            return self.state == RUNNING and any(_same(self.path, file) for file in _mapped(self.pid, _maps(self.pid)))
+            return not self.end_time_ns and any(_same(self.path, file) for file in _mapped(self.pid, _maps(self.pid)))
         except SheafError:
             return False
 
@@ -156,94 +161,26 @@ def _same(path: Path, file: _Mapped) -> bool:
     return False
 
 
-def _text(raw: bytes) -> str:
-    return raw.split(b"\0", 1)[0].decode("utf-8", "replace")
-
-
-class _Reader:
-    """The layout of one file, from its header; every access is checked against what was read."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        try:
-            self.file = path.open("rb")
-            self.length = os.fstat(self.file.fileno()).st_size
-        except OSError as error:
-            advice = "name a record made with SHEAF_RECORD or `sheaf run --record`"
-            raise SheafError(f"{path}: {error.strerror}; {advice}") from error
-        magic = self.file.read(len(MAGIC))
-        if not any(magic) and path.suffix == ".sheaf":
-            raise SheafError(f"{path}: has no header; its process has only just started, or was killed then")
-        if magic != MAGIC:
-            raise SheafError(f"{path}: not a Sheaf record; name a .sheaf file made with `sheaf run --record DIR`")
-        fields = _HEADER.unpack(self.at(0, _HEADER.size))
-        if fields[1] != VERSION:
-            advice = "use the `sheaf` of the same release"
-            raise SheafError(f"{path}: record version {fields[1]}, this command reads {VERSION}; {advice}")
-        (_, _, _, self.file_size, self.counters, self.counter_stride, self.gauges, self.processes, self.cache_max,
-         self.cache_stride, self.slot_max, self.slot_stride, self.names_at, self.process_at, self.caches_at,
-         self.slots_at, *self.rest) = fields
-        sane = (8 * self.counters <= self.counter_stride <= 65536 and _CACHE.size <= self.cache_stride <= 65536
-                and self.gauges <= 24 and self.processes <= 4096 and self.cache_max <= 65536 and self.slot_max <= 65536
-                and self.counter_stride * self.cache_max <= self.slot_stride
-                and max(self.names_at, self.process_at, self.caches_at, self.slots_at) < 1 << 40
-                and self.names_at < self.process_at and self.slot_stride > 0)
-        if not sane:
-            raise SheafError(f"{path}: damaged header; the record cannot be read")
-
-    def at(self, offset: int, size: int) -> bytes:
-        """Bytes of the file; a short file is an error, not a crash."""
-        self.file.seek(offset)
-        raw = self.file.read(size)
-        if len(raw) < size:
-            raise SheafError(f"{self.path}: cut short at {offset + len(raw)} bytes; the record cannot be read")
-        return raw
-
-    def names(self) -> list[str]:
-        total = self.counters + self.gauges + self.processes
-        raw = self.at(self.names_at, min(65536, self.process_at - self.names_at)).split(b"\0")
-        if len(raw) < total:
-            raise SheafError(f"{self.path}: names are missing; the record cannot be read")
-        return [name.decode("ascii", "replace") for name in raw[:total]]
-
-    def numbers(self, offset: int, count: int) -> tuple[int, ...]:
-        return struct.unpack(f"<{count}Q", self.at(offset, 8 * count))
-
-    def used_slots(self) -> list[int]:
-        """Slots that were ever written: the rest of the file is holes, which need not be read."""
-        used: list[int] = []
-        position = self.slots_at
-        end = min(self.length, self.slots_at + self.slot_max * self.slot_stride)
-        while position < end:
-            try:
-                data = os.lseek(self.file.fileno(), position, os.SEEK_DATA)
-            except OSError:
-                break
-            slot = (data - self.slots_at) // self.slot_stride
-            if slot >= self.slot_max:
-                break
-            used.append(slot)
-            position = self.slots_at + (slot + 1) * self.slot_stride
-        return used
-
-
-def _read_caches(reader: _Reader, counter_names: list[str], gauge_names: list[str]) -> list[Cache]:
+def _read_caches(reader: layout.Reader) -> list[Cache]:
     caches: list[Cache] = []
-    slots = reader.used_slots()
-    table = reader.at(reader.caches_at, reader.cache_max * reader.cache_stride)
-    blocks = {slot: reader.at(reader.slots_at + slot * reader.slot_stride, reader.slot_stride) for slot in slots}
-    for number in range(reader.cache_max):
-        fields = _CACHE.unpack_from(table, number * reader.cache_stride)
-        name = _text(fields[0])
+    stride, counter_stride = reader.number("cache_stride"), reader.number("counter_stride")
+    table = reader.at(reader.number("caches_offset"), reader.number("cache_max") * stride)
+    blocks = reader.slots()
+    for number in range(reader.number("cache_max")):
+        fields = reader.entry.unpack(table, number * stride)
+        name, gauges = fields["name"], fields["gauges"]
         if not name:
             continue
-        cache = Cache(name, number, fields[2], fields[3], fields[5], fields[7], bool(fields[8] & 1),
-                      dict(zip(gauge_names, fields[9:], strict=False)))
+        assert isinstance(name, str)
+        assert isinstance(gauges, tuple)
+        geometry = {key: value for key, value in fields.items() if isinstance(value, int)}
+        cache = Cache(name, number, geometry, reader.cache_sums, dict(zip(reader.gauges, gauges, strict=False)))
         for slot, block in blocks.items():
-            values = struct.unpack_from(f"<{reader.counters}Q", block, number * reader.counter_stride)
+            values = struct.unpack_from(f"<{len(reader.counters)}Q", block, number * counter_stride)
             if any(values):
-                cache.slots[slot] = dict(zip(counter_names, values, strict=True))
-        cache.node = (fields[8] >> NODE_SHIFT) - 1 if fields[8] >> NODE_SHIFT else None
+                cache.slots[slot] = dict(zip(reader.counters, values, strict=True))
+        node = geometry["flags"] >> NODE_SHIFT
+        cache.node = node - 1 if node else None
         caches.append(cache)
     return caches
 
@@ -258,8 +195,7 @@ def _add(into: Cache, cache: Cache) -> None:
 
 
 def _empty_like(cache: Cache) -> Cache:
-    return Cache(cache.name, cache.number, cache.object_size, cache.size, cache.slab_size, cache.capacity,
-                 cache.is_malloc, {})
+    return Cache(cache.name, cache.number, cache.geometry, cache.sums, {})
 
 
 def _by_name(parts: list[Cache]) -> dict[str, Cache]:
@@ -280,17 +216,14 @@ def _by_name(parts: list[Cache]) -> dict[str, Cache]:
 
 def read(path: Path) -> Record:
     """Read one record. SheafError says what is wrong with a file that is none."""
-    reader = _Reader(path)
+    reader = layout.Reader(path)
     with reader.file:
-        names = reader.names()
-        counter_names = names[: reader.counters]
-        gauge_names = names[reader.counters : reader.counters + reader.gauges]
-        process_names = names[reader.counters + reader.gauges :]
-        process = dict(zip(process_names, reader.numbers(reader.process_at, reader.processes), strict=True))
-        parts = _read_caches(reader, counter_names, gauge_names)
-    pid, parent, start, end, _, state, fold, _, peak, mode, version, program, kernel = reader.rest
-    return Record(path, pid, parent, _text(program), _text(mode), state, start, end, fold, peak, _text(kernel),
-                  _text(version), process, _by_name(parts), parts)
+        values = reader.numbers(reader.number("values_offset"), len(reader.values))
+        parts = _read_caches(reader)
+    number, string = reader.number, reader.string
+    return Record(path, number("pid"), number("parent_pid"), string("program"), string("mode_name"), number("start_time_ns"),
+                  number("fold_interval"), string("kernel"), string("sheaf_version"),
+                  dict(zip(reader.values, values, strict=True)), reader.process_sums, _by_name(parts), parts)
 
 
 def find(target: str) -> Iterator[Path]:

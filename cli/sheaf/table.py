@@ -31,16 +31,16 @@ COLUMNS: Sequence[tuple[str, str, int]] = (
 
 def cache_row(cache: Cache) -> Row:
     """Everything that is shown of one cache: first what the table has, then all counters."""
-    share = cache.fast_share
+    share, derived = cache.fast_share, cache.derived()
     row: Row = {
         "name": cache.name,
         "object_size_bytes": cache.object_size,
-        "in_use": cache.in_use,
-        "in_sheaves": cache.in_sheaves,
+        "in_use": derived["in_use"],
+        "in_sheaves": derived["in_sheaves"],
         "in_barns": cache.gauges.get("barn_objects", 0),
         "free_in_slabs": cache.gauges.get("free_in_slabs", 0),
         "slabs": cache.gauges.get("slabs", 0),
-        "memory_bytes": cache.memory,
+        "memory_bytes": derived["memory_bytes"],
         "fast_share": None if share is None else round(share, 6),
         "refills": cache.count("sheaf_refill"),
         "flushes": cache.count("sheaf_flush"),
@@ -144,7 +144,7 @@ def process_json(record: Record) -> Row:
         "parent_pid": record.parent_pid,
         "program": record.program,
         "mode": record.mode,
-        "state": "ended" if record.state == 2 else "running" if record.alive else "gone",
+        "state": "ended" if record.end_time_ns else "running" if record.alive else "gone",
         "start_time_ns": record.start_time_ns,
         "end_time_ns": record.end_time_ns,
         "resident_bytes": record.resident,  # of a running process what it is now, else the peak

@@ -50,7 +50,8 @@ def test_it_is_shown_and_exported(sheaf: Run, tmp_path: Path) -> None:
 
 
 def test_a_process_that_was_killed_tells_no_resident_memory(sheaf: Run, tmp_path: Path) -> None:
-    path = write_record(tmp_path / "p.1.sheaf", {"malloc-64": OBJECTS}, state=1, values={**VALUES, "resident_bytes": 0}, peak=0)
+    values = {**VALUES, "resident_bytes": 0}
+    path = write_record(tmp_path / "p.1.sheaf", {"malloc-64": OBJECTS}, ended=False, values=values, peak=0)
     assert (read(path).resident, read(path).peak_resident) == (None, None)
     assert "  given back 5 GiB in all\n" in sheaf("stats", str(path)).stdout
 
@@ -189,3 +190,29 @@ def test_run_tells_it_as_json(library: str) -> None:
                           env={**os.environ, "PYTHONPATH": str(ROOT / "cli"), "SHEAF_LIBRARY": library})  # fmt: skip
     (process,) = json.loads(done.stderr)["processes"]
     assert process["memory"]["live_bytes"] >= 0
+
+
+QUARANTINE = """
+import ctypes, os
+libc = ctypes.CDLL(None)
+libc.malloc.argtypes, libc.malloc.restype = [ctypes.c_size_t], ctypes.c_void_p
+libc.free.argtypes = [ctypes.c_void_p]
+for block in [libc.malloc(30000) for _ in range(200)]:
+    libc.free(block)
+if os.fork() == 0:
+    libc.free(libc.malloc(30000))
+else:
+    os.wait()
+"""
+
+
+def test_what_is_in_quarantine_at_a_fork_is_not_in_use_in_the_child(library: str, tmp_path: Path) -> None:
+    with start(library, tmp_path, QUARANTINE, SHEAF_HARDEN="quarantine=16M") as process:
+        process.communicate()
+    records = [record.read(path) for path in record.find(str(tmp_path))]
+    assert len(records) == 2
+    for one in records:
+        conserved(one)
+        found = one.caches["malloc-30720"].derived()
+        assert found["in_use"] < 10
+        assert found["in_sheaves"] >= 200
