@@ -290,7 +290,6 @@ static struct sheaf_record_cache *entry_of(const struct kmem_cache *cache)
 {
     struct sheaf_record_cache *entry = (struct sheaf_record_cache *)(void *)at(CACHES_AT) + cache->number;
     if (!entry->name[0] && cache_in_use(cache)) {
-        entry->id = cache->number;
         entry->object_size = cache->object_size;
         entry->size = cache->slab.size;
         entry->align = cache->align;
@@ -299,7 +298,10 @@ static struct sheaf_record_cache *entry_of(const struct kmem_cache *cache)
         entry->capacity = cache->capacity;
         entry->flags = cache_is_class(cache) |
                        (cache->nodes ? (numa.node[cache->slab.node] + 1u) << SHEAF_RECORD_NODE_SHIFT : 0);
-        memcpy(entry->name, cache->name, sizeof(entry->name));
+        struct sheaf_record_cache named = *entry; /* the name comes last: a reader sees a whole entry or none */
+        memcpy(named.name, cache->name, sizeof(named.name));
+        entry->checksum = checksum((const char *)&named, offsetof(struct sheaf_record_cache, checksum));
+        memcpy(entry->name, named.name, sizeof(entry->name));
     } else if (!cache_in_use(cache)) {
         memset(entry, 0, sizeof(*entry));
     }

@@ -19,6 +19,7 @@ MAGIC = b"SHEAFREC"
 VERSION = 2
 _START = struct.Struct("<8sIIII")  # magic, version, checksum, checked_size, text_offset
 _CHECKED_FROM = 16
+_CHECKSUM_SIZE = 4
 _LARGEST = 65536  # of the checked part, a cache's entry, and the counts of things
 _CODES = {"char": "s", "uint32_t": "I", "uint64_t": "Q"}
 _FIELD = re.compile(r"(char|uint32_t|uint64_t) (\w+)(?:\[(\d+)\])?")
@@ -29,7 +30,7 @@ _NUMBERS = {
     "fold_interval", "pid", "parent_pid", "start_time_ns",
 }  # fmt: skip
 _TEXTS = {"mode_name", "sheaf_version", "program", "kernel"}
-_ENTRY_NUMBERS = {"object_size", "size", "slab_size", "capacity", "flags"}
+_ENTRY_NUMBERS = {"object_size", "size", "slab_size", "capacity", "flags", "checksum"}
 _CACHE_SUMS = {"in_use", "in_sheaves", "memory_bytes", "in_use_bytes", "in_sheaves_bytes", "in_barns_bytes", "in_slabs_bytes"}
 _PROCESS_SUMS = {"large_in_use_bytes", "region_free_bytes"}
 Value = int | str | tuple[int, ...]
@@ -44,7 +45,8 @@ class Fields:
     """A structure of the record."""
 
     def __init__(self, lines: Iterable[str]) -> None:
-        self.places: dict[str, tuple[int, int]] = {}  # the values of each name among all; one of a text or number
+        self.places: dict[str, tuple[int, int]] = {}  # of each name among all values; a length of 0 is no array
+        self.offsets: dict[str, int] = {}  # in bytes
         codes, count = "<", 0
         for line in lines:
             found = _FIELD.fullmatch(line)
@@ -52,6 +54,7 @@ class Fields:
                 raise Malformed
             length = int(found[3] or 0) if found[1] != "char" else 0
             self.places[found[2]] = count, length
+            self.offsets[found[2]] = struct.calcsize(codes)
             codes += f"{found[3] or 1}{_CODES[found[1]]}"
             count += length or 1
         self.struct = struct.Struct(codes)
@@ -73,8 +76,9 @@ class Fields:
 
 
 def text(raw: bytes) -> str:
-    """Up to the first NUL."""
-    return raw.split(b"\0", 1)[0].decode("utf-8", "replace")
+    """Up to the first NUL, fit for a terminal."""
+    decoded = raw.split(b"\0", 1)[0].decode("utf-8", "replace")
+    return "".join(one if one.isprintable() else "\ufffd" for one in decoded)
 
 
 def _sums(lines: Iterable[str]) -> Sums:
@@ -110,10 +114,11 @@ class Reader:
         try:
             self._read_text(self._checked())
         except (Malformed, struct.error, ValueError) as error:
-            raise self._damaged() from error
+            raise self.damaged() from error
 
-    def _damaged(self) -> SheafError:
-        return SheafError(f"{self.path}: damaged header; the record cannot be read")
+    def damaged(self, what: str = "header") -> SheafError:
+        """An error about a part whose checksum is wrong, or that says what cannot be."""
+        return SheafError(f"{self.path}: damaged {what}; the record cannot be read")
 
     def _checked(self) -> bytes:
         """The header and the text, once their checksum is found to be right."""
@@ -127,10 +132,10 @@ class Reader:
             advice = "use the `sheaf` of the same release"
             raise SheafError(f"{self.path}: record version {version}, this command reads {VERSION}; {advice}")
         if not _START.size <= self.text_offset <= size <= _LARGEST:
-            raise self._damaged()
+            raise self.damaged()
         checked = self.at(0, size)
         if zlib.crc32(checked[_CHECKED_FROM:]) != checksum:
-            raise self._damaged()
+            raise self.damaged()
         return checked
 
     def _read_text(self, checked: bytes) -> None:
@@ -181,6 +186,17 @@ class Reader:
     def numbers(self, offset: int, count: int) -> tuple[int, ...]:
         """Numbers of eight bytes each."""
         return struct.unpack(f"<{count}Q", self.at(offset, 8 * count))
+
+    def caches(self) -> dict[int, dict[str, Value]]:
+        """The entries of caches that are in use, by number. One that is read while it is written is read again."""
+        most, stride, size = self.number("cache_max"), self.number("cache_stride"), self.entry.offsets["checksum"]
+        for _ in range(10):
+            table = self.at(self.number("caches_offset"), most * stride)
+            used = [at for at in range(0, most * stride, stride) if any(table[at : at + size + _CHECKSUM_SIZE])]
+            entries = {at // stride: self.entry.unpack(table, at) for at in used}
+            if all(zlib.crc32(table[at : at + size]) == entries[at // stride]["checksum"] for at in used):
+                return entries
+        raise self.damaged("entry of a cache")
 
     def slots(self) -> dict[int, bytes]:
         """The counters of slots that were ever written: the rest of the file is holes, which need not be read."""

@@ -163,14 +163,9 @@ def _same(path: Path, file: _Mapped) -> bool:
 
 def _read_caches(reader: layout.Reader) -> list[Cache]:
     caches: list[Cache] = []
-    stride, counter_stride = reader.number("cache_stride"), reader.number("counter_stride")
-    table = reader.at(reader.number("caches_offset"), reader.number("cache_max") * stride)
-    blocks = reader.slots()
-    for number in range(reader.number("cache_max")):
-        fields = reader.entry.unpack(table, number * stride)
+    counter_stride, blocks = reader.number("counter_stride"), reader.slots()
+    for number, fields in reader.caches().items():
         name, gauges = fields["name"], fields["gauges"]
-        if not name:
-            continue
         assert isinstance(name, str)
         assert isinstance(gauges, tuple)
         geometry = {key: value for key, value in fields.items() if isinstance(value, int)}

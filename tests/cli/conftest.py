@@ -71,10 +71,11 @@ def write_record(path: Path, caches: dict[str, dict[str, int]], pid: int = 99999
         "start_time_ns": ("Q", 5), "mode_name": ("16s", b"rseq mm_cid"), "sheaf_version": ("32s", b"0.1.0"),
         "program": ("128s", path.stem.split(".")[0].encode()), "kernel": ("128s", b"kernel"),
     }  # fmt: skip
-    entry = {"name": "32s", "object_size": "I", "size": "I", "slab_size": "I", "capacity": "I", "flags": "I", "gauges": "24Q"}
+    entry = {"name": "32s", "object_size": "I", "size": "I", "slab_size": "I", "capacity": "I", "flags": "I",
+             "checksum": "I", "gauges": "24Q"}  # fmt: skip
     if later:
         fields = {"weather": ("16s", b"fine"), **dict(reversed(fields.items()))}
-        entry = {"colour": "3I", **dict(reversed(entry.items()))}
+        entry = {"colour": "3I", **entry, "shape": "8s"}
     names = {"s": "char", "I": "uint32_t", "Q": "uint64_t"}
 
     def line(kind: str, name: str, code: str) -> str:
@@ -96,9 +97,12 @@ def write_record(path: Path, caches: dict[str, dict[str, int]], pid: int = 99999
         gauges = [numbers.get(gauge, 0) for gauge in GAUGES] + [0] * (24 - len(GAUGES))
         value: dict[str, list[int] | list[bytes]] = {
             "name": [name.encode()], "object_size": [64], "size": [64], "slab_size": [65536], "capacity": [253], "flags": [1],
-            "gauges": gauges, "colour": [7, 7, 7],
+            "checksum": [0], "gauges": gauges, "colour": [7, 7, 7], "shape": [b"round"],
         }  # fmt: skip
-        struct.pack_into("<" + "".join(entry.values()), data, entry_at + i * 512, *(one for key in entry for one in value[key]))
+        packed = struct.pack("<" + "".join(entry.values()), *(one for key in entry for one in value[key]))
+        constant = struct.calcsize("<" + "".join(entry.values()).partition("II24Q")[0] + "I")
+        packed = packed[:constant] + struct.pack("<I", zlib.crc32(packed[:constant])) + packed[constant + 4 :]
+        data[entry_at + i * 512 : entry_at + i * 512 + len(packed)] = packed
         struct.pack_into(f"<{len(COUNTERS)}Q", data, slots_at + (slot * 16 + i) * 128, *(numbers.get(c, 0) for c in COUNTERS))
     path.write_bytes(bytes(data))
     return path

@@ -10,7 +10,7 @@ import struct
 import subprocess
 import sys
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -119,18 +119,34 @@ def reason(path: Path) -> str:
     return caught.value.message.removeprefix(f"{path}: ")
 
 
+def reasons(path: Path, offsets: Sequence[int]) -> Iterator[tuple[int, str]]:
+    """The same with each of these bytes changed, one at a time."""
+    whole = path.read_bytes()
+    with path.open("r+b", buffering=0) as file:
+        for offset in offsets:
+            os.pwrite(file.fileno(), bytes([whole[offset] ^ 0x21]), offset)
+            yield offset, reason(path)
+            os.pwrite(file.fileno(), whole[offset : offset + 1], offset)
+
+
 def test_every_byte_of_the_header_and_the_text_is_checked(one: Path) -> None:
-    whole = one.read_bytes()
-    for offset in range(4096):
-        one.write_bytes(whole[:offset] + bytes([whole[offset] ^ 0x21]) + whole[offset + 1 :])
+    for offset, said in reasons(one, range(4096)):
         expected = "not a Sheaf record" if offset < 8 else "record version" if offset < 12 else "damaged header"
-        assert reason(one).startswith(expected), offset
+        assert said.startswith(expected), offset
+
+
+def test_every_byte_of_an_entry_is_checked(one: Path) -> None:
+    """Those of a cache that is in use, and of one that is not."""
+    for entry in (16384 + 512, 16384 + 5 * 512):
+        for offset, said in reasons(one, range(entry, entry + 32 + 6 * 4)):
+            assert said == "damaged entry of a cache; the record cannot be read", offset
 
 
 @pytest.mark.parametrize(("old", "new"), [
     ("header uint32_t cache_max", "header uint32_t cache_mix"), ("header uint32_t pid", "header uint31_t pid"),
     ("cache in_use = inherited", "cache in_use = inherited +"), ("cache in_use =", "cache abuse ="),
     ("entry uint64_t gauges[24]", "entry uint64_t gauges[99999999]"), ("entry char name[32]", "entry uint32_t name"),
+    ("entry uint32_t checksum", "entry uint32_t checked"),
     ("header uint64_t slots_offset", "header char slots_offset[8]"), ("counter ", "counter a\ncounter b\ncounter c\ncounter "),
 ])
 def test_a_text_that_says_something_else_is_an_error(one: Path, old: str, new: str) -> None:

@@ -14,8 +14,9 @@
  *   slot s, cache c, counter k: u64                     at slots_offset + s*slot_stride + c*counter_stride + k*8
  *
  * Only the first five fields of the header have a place that never changes. The bytes before values_offset are
- * constant once `magic` is there. `checksum` is the CRC-32 (as zlib's) of the bytes from CHECKED_FROM to
- * checked_size.
+ * constant once `magic` is there; the checksum of the header is that of the bytes from CHECKED_FROM to checked_size.
+ * An entry's checksum is that of the bytes of the entry before it, which are constant while the cache exists. Both
+ * are CRC-32 as zlib computes it. Values, gauges and counters change all the time and have no checksum.
  *
  * The text has one line for each thing, ended by a newline. Names are letters, digits and `_`. TYPE is char, uint32_t
  * or uint64_t, and [N] only stands at arrays.
@@ -101,7 +102,6 @@ enum sheaf_mode {
 
 #define SHEAF_RECORD_CACHE(X)                                                                                        \
     X(char, name, [32])                                                                                              \
-    X(uint32_t, id, )                                                                                                \
     X(uint32_t, object_size, )  /* bytes, as requested at creation */                                                \
     X(uint32_t, size, )         /* bytes from one object to the next */                                              \
     X(uint32_t, align, )        /* bytes */                                                                          \
@@ -109,6 +109,7 @@ enum sheaf_mode {
     X(uint32_t, slab_objects, ) /* objects in one slab */                                                            \
     X(uint32_t, capacity, )     /* the largest sheaf, in objects */                                                  \
     X(uint32_t, flags, )        /* bit 0: a size class of malloc; from bit 16: its memory node + 1, 0 for none */    \
+    X(uint32_t, checksum, )                                                                                          \
     X(uint64_t, gauges, [24])
 
 #define SHEAF_RECORD_FIELD(type, name, array) type name array;
