@@ -88,7 +88,7 @@ sheaf_export int mallopt(int parameter, int value)
     }
 }
 
-/* A cache with its siblings on other memory nodes, as one. */
+/* The sum of a cache and its siblings on other memory nodes. */
 struct row {
     struct cache_census census;
     uint64_t slabs, free_in_slabs;

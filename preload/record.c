@@ -43,7 +43,7 @@ static struct sheaf_record_header *header;
 static uint32_t *alive;
 static large_table char path[512];
 
-/* What the file says of itself; sheaf/record.h has the form of its lines. */
+/* The text of the file; sheaf/record.h describes its lines. */
 #define FIELD_LINE(part, type, name, array) part " " #type " " #name #array "\n"
 #define HEADER_LINE(type, name, array)      FIELD_LINE("header", type, name, array)
 #define ENTRY_LINE(type, name, array)       FIELD_LINE("entry", type, name, array)
@@ -177,7 +177,7 @@ static void fill_header(struct sheaf_record_header *h, const char *program, uint
         snprintf(h->kernel, sizeof(h->kernel), "%.60s %.60s", system.release, system.machine);
     memcpy(at(TEXT_AT), description, sizeof(description) - 1);
     h->checksum = checksum(at(SHEAF_RECORD_CHECKED_FROM), CHECKED_END - SHEAF_RECORD_CHECKED_FROM);
-    memcpy(h->magic, SHEAF_RECORD_MAGIC, sizeof(h->magic)); /* last: a reader sees a whole header or none */
+    memcpy(h->magic, SHEAF_RECORD_MAGIC, sizeof(h->magic)); /* last: a reader sees a complete header or none */
 }
 
 /*
@@ -298,10 +298,10 @@ static struct sheaf_record_cache *entry_of(const struct kmem_cache *cache)
         entry->capacity = cache->capacity;
         entry->flags = cache_is_class(cache) |
                        (cache->nodes ? (numa.node[cache->slab.node] + 1u) << SHEAF_RECORD_NODE_SHIFT : 0);
-        struct sheaf_record_cache named = *entry; /* the name comes last: a reader sees a whole entry or none */
+        struct sheaf_record_cache named = *entry;
         memcpy(named.name, cache->name, sizeof(named.name));
         entry->checksum = checksum((const char *)&named, offsetof(struct sheaf_record_cache, checksum));
-        memcpy(entry->name, named.name, sizeof(entry->name));
+        memcpy(entry->name, named.name, sizeof(entry->name)); /* last: a reader sees a complete entry or none */
     } else if (!cache_in_use(cache)) {
         memset(entry, 0, sizeof(*entry));
     }
@@ -450,5 +450,5 @@ void record_end(void)
     uint64_t *values = (uint64_t *)(void *)at(VALUES_AT);
     write_once(values[VALUE_resident_bytes], status_bytes("VmRSS:"));
     write_once(values[VALUE_peak_resident_bytes], peak_rss());
-    __atomic_store_n(&values[VALUE_end_time_ns], now_ns(), __ATOMIC_RELEASE); /* last: all else is final */
+    __atomic_store_n(&values[VALUE_end_time_ns], now_ns(), __ATOMIC_RELEASE); /* last: all other values are final */
 }
