@@ -1,8 +1,8 @@
-"""Reading records: the files in which processes under Sheaf keep their counters.
+"""Read records: the files in which processes on Sheaf keep their counters.
 
-The format is described in sheaf/record.h. Everything is found by the names that stand in the file, so that a newer
-library with more of them can be read too. What follows from several values is computed by the sums that stand there.
-Files are read while their process changes them, so values may be of slightly different moments.
+sheaf/record.h describes the format. A record names its counters and has the sums over them, so this module also reads
+records of a newer library that has more of them. A record may change while it is read: its values belong to slightly
+different moments.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 from sheaf import layout
 from sheaf.errors import SheafError
 
-NODE_SHIFT = 16  # in a cache's flags
+NODE_SHIFT = 16  # bit position of the memory node, plus 1, in the flags of a cache
 _PID = re.compile("[0-9]{1,18}")
 
 
@@ -27,7 +27,7 @@ class Cache:
 
     name: str
     number: int
-    geometry: dict[str, int]  # the numbers of its entry
+    geometry: dict[str, int]  # the numbers in its entry
     sums: layout.Sums
     gauges: dict[str, int]
     slots: dict[int, dict[str, int]] = field(default_factory=dict)
@@ -43,7 +43,7 @@ class Cache:
         return self.geometry[name] if name in self.geometry else self.count(name)
 
     def derived(self) -> dict[str, int]:
-        """What follows from gauges and counters: objects in use, bytes in sheaves and so on."""
+        """The sums of the record: objects in use, bytes in sheaves and so on."""
         return layout.evaluate(self.sums, self._value)
 
     @property
@@ -83,16 +83,16 @@ class Record:
 
     @property
     def end_time_ns(self) -> int:
-        """When the process reached its end; 0 of one that runs, was killed, or called exec."""
+        """The time of the end; 0 while the process runs, or if it was killed or replaced by exec."""
         return self.process.get("end_time_ns", 0)
 
     @property
     def peak_rss(self) -> int:
-        """The most that was ever resident, in bytes; 0 before the end."""
+        """The highest resident bytes of the process; 0 before its end."""
         return self.process.get("peak_resident_bytes", 0)
 
     def derived(self) -> dict[str, int]:
-        """What follows from the values of the process."""
+        """The sums over values of the process."""
         return layout.evaluate(self.sums, lambda name: self.process.get(name, 0))
 
     @property

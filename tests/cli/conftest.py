@@ -47,7 +47,7 @@ def library() -> str:
 
 
 def sums() -> list[str]:
-    """Lines of a record's text that say what follows from counters, as the library writes them."""
+    """The lines of sums in the text of a record, as the library writes them."""
     table, lines = (ROOT / "lib/slot/counters.def").read_text(), []
     for group, kind in (("COUNTER", "cache"), ("CACHE", "cache"), ("PROCESS", "process")):
         part = table.split(f"#ifdef SHEAF_{group}_SUMS\n")[1].split("#endif")[0]
@@ -57,9 +57,9 @@ def sums() -> list[str]:
 
 def write_record(path: Path, caches: dict[str, dict[str, int]], pid: int = 99999999, ended: bool = True, slot: int = 0,
                  values: dict[str, int] | None = None, peak: int = 1 << 20, later: bool = False) -> Path:  # fmt: skip
-    """A record that used one slot; each cache gives counters and gauges by name, `values` are of the process.
-
-    With `later` it is one of a library that has more fields than today's, in another order.
+    """
+    Write a record in which one slot was used. `caches` has counters and gauges by name for each cache, `values` those of the
+    process. With `later` it has more fields, and those of the header in another order, as a later library may write them.
     """
     process = {"slab_bytes": 65536 * len(caches), "large_bytes": 0, "end_time_ns": 6 if ended else 0,
                "peak_resident_bytes": peak, **(values or {})}
