@@ -111,7 +111,7 @@ def _counts(name: str, value: object) -> bool:
 
 
 def _state(r: Record) -> str:
-    return "ended" if r.end_time_ns else "running" if r.alive else "gone without an end"
+    return "ended" if r.end_time_ns else "running" if r.alive else "ended without closing the record"
 
 
 def _heading(records: list[Record]) -> str:

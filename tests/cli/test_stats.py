@@ -243,7 +243,7 @@ def test_many_processes_are_summed_up(sheaf: Run, tmp_path: Path) -> None:
     for i in range(7):
         write_record(tmp_path / f"p.{i}.sheaf", {"malloc-64": A}, ended=i >= 2)
     lines = sheaf("stats", str(tmp_path)).stdout.splitlines()
-    assert lines[0] == "7 processes: 2 gone without an end, 5 ended"
+    assert lines[0] == "7 processes: 2 ended without closing the record, 5 ended"
     assert "highest peak 1 MiB" in lines[4]
     assert max(map(len, lines)) <= 80
     assert next(line for line in lines[2:] if not line.startswith("  ")).startswith("NAME")
@@ -342,7 +342,7 @@ def test_a_killed_process_leaves_its_counters(sheaf: Run, worker: subprocess.Pop
     assert (out["processes"][0]["state"], out["processes"][0]["end_time_ns"]) == ("gone", 0)
     big = next(row for row in out["rows"] if row["object_size_bytes"] == 5120)
     assert big["in_use"] + big["in_sheaves"] + big["in_barns"] >= 2000
-    assert "gone without an end" in sheaf("stats", str(path)).stdout
+    assert "ended without closing the record" in sheaf("stats", str(path)).stdout
 
 
 def test_peak_memory_is_the_programs_own(library: str, tmp_path: Path) -> None:
