@@ -1,6 +1,7 @@
 /*
- * The 20 operators that libstdc++ exports, without libstdc++: its new-handler and its bad_alloc are looked up when an
- * allocation fails. Built with -fexceptions, so that the exception passes through.
+ * The operators that libstdc++ exports, without a dependency on libstdc++: its new-handler and the function that
+ * throws bad_alloc are looked up when an allocation fails. Built with -fexceptions, so that the exception
+ * propagates.
  */
 #define _GNU_SOURCE
 #include "malloc/fast.h"
@@ -11,11 +12,16 @@
 
 typedef void (*new_handler)(void);
 
-/* The size, the alignment and the tag tell a delete nothing that the map does not know: forms that lead to the same
- * operator are one function. */
+/*
+ * The size, the alignment and the tag tell delete nothing that the unit map does not know, so forms that lead to
+ * the same operator are one function.
+ */
 #define alias_of(name) __attribute__((visibility("default"), alias(#name)))
 
-/* Weak, as libstdc++'s: or clang, which looks through the names below, calls ours past the symbol. */
+/*
+ * Weak, as in libstdc++. Otherwise clang, which sees through the asm labels below, calls the functions here
+ * directly and not through the symbol.
+ */
 #define replaceable __attribute__((weak))
 
 static new_handler current_handler(void)
@@ -36,7 +42,7 @@ static _Noreturn noinline_cold void throw_bad_alloc(void)
     if (raise.symbol)
         raise.call();
     struct message m = {.length = 0};
-    message_text(&m, "sheaf: operator new found no memory, and no libstdc++ to throw bad_alloc");
+    message_text(&m, "sheaf: operator new: out of memory, and no libstdc++ to throw std::bad_alloc");
     message_write(&m);
     abort();
 }
@@ -46,7 +52,7 @@ static void *allocate(size_t size, size_t align)
     return align ? malloc_aligned_fast(align, size) : malloc_fast(size);
 }
 
-/* As the standard has it: the handler is called until memory is found, it throws, or there is none. */
+/* As the standard requires, calls the handler until memory is found, the handler throws, or none is set. */
 static noinline_cold void *new_failed(size_t size, size_t align)
 {
     for (;;) {
@@ -60,7 +66,7 @@ static noinline_cold void *new_failed(size_t size, size_t align)
     }
 }
 
-/* What the fast paths leave: called last, so that they need no frame. */
+/* Continues where the fast paths missed. Called last, so that the fast paths need no stack frame. */
 static __attribute__((noinline)) void *new_slow(size_t size)
 {
     void *p = malloc_slow(size);
@@ -73,7 +79,7 @@ static __attribute__((noinline)) void *aligned_new_slow(size_t size, size_t alig
     return likely(p != NULL) ? p : new_failed(size, align);
 }
 
-/* ---- the four that a program replaces, and all others stand on ---- */
+/* ---- the four that a program replaces and to which all others lead ---- */
 
 sheaf_export replaceable void *_Znwm(size_t size);
 line_export void *_Znwm(size_t size)
@@ -98,9 +104,10 @@ line_export void _ZdlPv(void *p)
 replaceable void _ZdlPvSt11align_val_t(void *p) alias_of(_ZdlPv);
 
 /*
- * The same by their symbols: whatever the program or another library put there. What nothrow new gave may be deleted
- * by plain delete (std::stable_sort does so), so when a program replaces some, the others must follow, as libstdc++'s
- * do. The names keep the compiler from seeing that it knows the functions.
+ * The operators by their symbols, and thus as the program or another library may have replaced them. Memory from
+ * nothrow new may be deleted by plain delete (std::stable_sort does so). So when a program replaces some
+ * operators, the others must lead to the replacements, as in libstdc++. The asm labels hide from the compiler that
+ * these are functions it knows.
  */
 void *plain_new(size_t size) __asm__("_Znwm");
 void *array_new(size_t size) __asm__("_Znam");
@@ -111,10 +118,12 @@ void array_delete(void *p) __asm__("_ZdaPv");
 void aligned_delete(void *p, size_t align) __asm__("_ZdlPvSt11align_val_t");
 void aligned_array_delete(void *p, size_t align) __asm__("_ZdaPvSt11align_val_t");
 
-/* ---- whether the program replaced some ---- */
+/* ---- whether the program replaced operators ---- */
 
-/* By names that the assembler drops, or profiles would show those. Of one function that has two, the one it is
- * defined by. */
+/*
+ * Aliases under local labels, which the assembler drops; otherwise profiles would show those names. A function
+ * with two names must be aliased by the one that it is defined by.
+ */
 #define own(label, symbol) __asm__(".Lown_" label) __attribute__((alias(symbol)))
 static void *own_plain_new(size_t size) own("plain_new", "_Znwm");
 static void *own_array_new(size_t size) own("array_new", "_Znam");
@@ -125,7 +134,10 @@ static void own_array_delete(void *p) own("array_delete", "_ZdlPvm");
 static void own_aligned_delete(void *p) own("aligned_delete", "_ZdlPv");
 static void own_aligned_array_delete(void *p, size_t align) own("aligned_array_delete", "_ZdaPvSt11align_val_t");
 
-/* The compiler takes two names for two functions and would leave the comparison out: it must not see the address. */
+/*
+ * The compiler takes different names for different functions and would omit the comparison, so it must not see the
+ * address.
+ */
 static bool differ(uintptr_t symbol, uintptr_t own)
 {
     __asm__("" : "+r"(symbol));
@@ -134,10 +146,10 @@ static bool differ(uintptr_t symbol, uintptr_t own)
 #define REPLACED(name) differ((uintptr_t)(name), (uintptr_t)(own_##name))
 
 /*
- * The forms that lead to others have fast paths of their own, from rseq_roots.cxx_base. It stays where it was at the
- * start, so that they always miss, until an operator that missed finds that the program replaced none: the dynamic
- * linker has bound our symbols when it loaded us (-z now), so the answer never changes. Threads that look at once
- * write the same. One that sees ALL_OURS but not yet the base takes a slow path that is right as well.
+ * Operators that lead to others have fast paths of their own, which start from rseq_roots.cxx_base. They always
+ * miss until an operator that missed finds that the program replaced none, and sets that base. The dynamic linker
+ * bound our symbols when it loaded this object (-z now), so the answer never changes. Threads that race here write
+ * the same values. A thread that sees ALL_OURS but not yet the base takes a slow path, which is correct as well.
  */
 static enum { UNKNOWN, ALL_OURS, SOME_REPLACED } operators;
 
@@ -153,7 +165,7 @@ static __attribute__((noinline)) void operators_look(void)
     }
     uintptr_t base = __atomic_load_n(&rseq_roots.cid_base, __ATOMIC_ACQUIRE);
     if (!fast_head(base)->limit && !fast_head(rseq_roots.cpu_base)->limit)
-        return; /* malloc's fast paths are not on yet */
+        return; /* malloc's fast paths are not enabled yet */
     __atomic_store_n(&rseq_roots.cxx_base, base, __ATOMIC_RELEASE);
     __atomic_store_n(&operators, ALL_OURS, __ATOMIC_RELAXED);
 }
@@ -189,8 +201,8 @@ sheaf_export void *_ZnamSt11align_val_t(size_t size, size_t align)
 /* ---- nothrow ---- */
 
 /*
- * libstdc++'s own operator of that name, which calls the throwing one and catches what it or the handler throws: C
- * cannot. Without a handler nothing can be thrown by ours, and NULL is all there is to say.
+ * Calls libstdc++'s own operator of that name, which calls the throwing operator and catches what that or the
+ * handler throws; C cannot catch. Without a handler ours throws nothing, so NULL is the result.
  */
 static noinline_cold void *next_nothrow(const char *symbol, size_t size, size_t align, const void *tag)
 {
@@ -199,7 +211,7 @@ static noinline_cold void *next_nothrow(const char *symbol, size_t size, size_t 
         void *(*plain)(size_t, const void *);
         void *(*aligned)(size_t, size_t, const void *);
     } next = {.symbol = dlsym(RTLD_NEXT, symbol)};
-    if (!next.symbol) /* libstdc++ is linked into the program: what is thrown will end it */
+    if (!next.symbol) /* libstdc++ is linked into the program: an exception will end it */
         return align ? aligned_new(size, align) : plain_new(size);
     return align ? next.aligned(size, align, tag) : next.plain(size, tag);
 }
@@ -209,7 +221,10 @@ static noinline_cold void *nothrow_failed(const char *symbol, size_t size, size_
     return current_handler() ? next_nothrow(symbol, size, align, tag) : NULL;
 }
 
-/* What the fast path leaves. Only a plain operator and its array form decide: each pair may be replaced alone. */
+/*
+ * Continues where the fast path missed. `replaced` tells whether the program replaced the plain operator or, for
+ * arrays, the array form; each pair may be replaced separately.
+ */
 static __attribute__((noinline)) void *nothrow_slow(const char *symbol, size_t size, const void *tag, bool replaced)
 {
     if (!all_ours() && replaced)
@@ -241,7 +256,7 @@ static __attribute__((noinline)) void *aligned_nothrow_slow(const char *symbol, 
 NOTHROW(_ZnwmRKSt9nothrow_t, REPLACED(plain_new))
 NOTHROW(_ZnamRKSt9nothrow_t, REPLACED(plain_new) || REPLACED(array_new))
 
-/* Rare, so without fast paths of their own. */
+/* Rare, hence without fast paths of their own. */
 #define NOTHROW_ALIGNED(name, replaced)                                                                              \
     sheaf_export void *name(size_t size, size_t align, const void *tag);                                             \
     sheaf_export void *name(size_t size, size_t align, const void *tag)                                              \
@@ -283,7 +298,7 @@ line_export void _ZdlPvmSt11align_val_t(void *p, size_t size, size_t align)
         aligned_delete_slow(p, align);
 }
 
-/* Aligned arrays are rare: these have no fast path of their own. */
+/* Aligned arrays are rare, hence without fast paths of their own. */
 sheaf_export replaceable void _ZdaPvSt11align_val_t(void *p, size_t align);
 sheaf_export void _ZdaPvSt11align_val_t(void *p, size_t align)
 {

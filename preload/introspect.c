@@ -1,4 +1,4 @@
-/* mallinfo, malloc_info and their kind, from live counters. */
+/* mallinfo, malloc_info and similar functions, from live counters. */
 #define _GNU_SOURCE
 #include "malloc/malloc.h"
 #include "malloc/classes.h"
@@ -18,8 +18,10 @@
 #include <unistd.h>
 
 /*
- * arena: bytes of slabs. ordblks: free objects are not counted singly: slabs. hblks, hblkhd: large blocks. uordblks:
- * bytes in use. fordblks: bytes of slabs not in use. keepcost: what malloc_trim could give back of free units.
+ * arena: bytes of slabs. ordblks: 1 if slabs or sheaves hold free objects, which are not counted singly. hblks,
+ * hblkhd: number and bytes of large blocks. fsmblks: bytes of objects in sheaves and barns. uordblks: bytes in
+ * use. fordblks: bytes of slabs that are not in use. keepcost: bytes of free units, which malloc_trim() could
+ * return to the system.
  */
 sheaf_export struct mallinfo2 mallinfo2(void)
 {
@@ -59,7 +61,7 @@ sheaf_export struct mallinfo mallinfo(void)
     };
 }
 
-/* 1 for parameters that glibc knows and that have no counterpart here: they are accepted and change nothing. */
+/* Parameters of glibc without a counterpart here are accepted (the result is 1) and change nothing. */
 sheaf_export int mallopt(int parameter, int value)
 {
     switch (parameter) {
@@ -113,7 +115,7 @@ static bool cache_row(unsigned number, struct row *row)
     return row->census.out || row->slabs;
 }
 
-/* What of the process is kept free, and by whom. */
+/* Prints how much memory is kept free, and where. */
 static void print_kept(const struct malloc_totals *t)
 {
     const struct {
@@ -132,7 +134,7 @@ static void print_kept(const struct malloc_totals *t)
         fprintf(stderr, "%-16s = %10zu\n", kept[i].name, kept[i].bytes);
 }
 
-/* Written with stdio as glibc does, and as there nobody is cancelled in it. */
+/* Like glibc's, this writes with stdio and with cancellation disabled. */
 sheaf_export void malloc_stats(void)
 {
     int state;

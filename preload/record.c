@@ -34,10 +34,10 @@
 #include <unistd.h>
 
 /*
- * The slots' counters live in the file itself (counters_file points there). What the cache layer knows is copied
- * there after each slow path. Everything that decides something stays in private memory: a child made by a bare
- * clone(), which runs no handlers, shares the mapping until its first slow path, where `alive`, a page that the
- * kernel wipes in children, tells it.
+ * The slots' counters lie in the file itself (counters_file points there). What the cache layer knows is copied to
+ * it after each slow path. Everything that affects decisions stays in private memory, because a child made by a
+ * bare clone(), which runs no handlers, shares the mapping until its first slow path. There `alive`, a page that
+ * the kernel wipes in children, tells it that it is a child.
  */
 static struct sheaf_record_header *header;
 static uint32_t *alive;
@@ -114,7 +114,7 @@ static void complain(const char *what, const char *advice)
     message_write(&m);
 }
 
-/* A process that executed the same program again under its number gets a name with a running number. */
+/* If the process already executed the same program before, the name gets a running number. */
 static int create_file(const char *program)
 {
     for (int i = 0; i < 1000; i++) {
@@ -181,9 +181,10 @@ static void fill_header(struct sheaf_record_header *h, const char *program, uint
 }
 
 /*
- * Blocks on disk for what is written: a page of a mapped file that finds none there is SIGBUS, which would end the
- * program. For the header and malloc's caches in all slots that CPUs which are online lead to: a program that starts
- * on one CPU may run on others later. File systems that cannot tell are believed.
+ * Allocates blocks on disk for what will be written: if there are none, writing to a mapped page raises SIGBUS,
+ * which would end the program. They cover the header and malloc's caches in all slots that online CPUs can use,
+ * because a program that starts on one CPU may later run on others. File systems without this call are assumed to
+ * have room.
  */
 static bool allocate(int fd, off_t from, off_t size)
 {
@@ -191,7 +192,10 @@ static bool allocate(int fd, off_t from, off_t size)
            (errno != ENOSPC && errno != EDQUOT && errno != EFBIG);
 }
 
-/* One more than the number of the last CPU that is online. A list, as in 0-3,8-11; its last number is the largest. */
+/*
+ * One more than the number of the last online CPU. The file is a list such as 0-3,8-11, whose last number is the
+ * largest.
+ */
 static unsigned cpus_online(void)
 {
     char text[1024];
@@ -207,7 +211,7 @@ static bool has_room(int fd, uint64_t slots_at)
     bool room = allocate(fd, 0, CACHES_AT);
     unsigned slots = slot_reachable(cpus_online());
     for (unsigned node = 0; room && node < numa.count; node++) {
-        uint64_t first = node * node_stride; /* of the node's numbers; malloc's are the first of them */
+        uint64_t first = node * node_stride; /* of the node's numbers, malloc's come first */
         uint64_t caches_at = CACHES_AT + first * sizeof(struct sheaf_record_cache);
         room = allocate(fd, (off_t)caches_at, CACHE_GAP * sizeof(struct sheaf_record_cache));
         for (unsigned slot = 0; room && slot < slots; slot++) {
@@ -218,8 +222,8 @@ static bool has_room(int fd, uint64_t slots_at)
     return room;
 }
 
-/* In malloc libc may hold the lock of locales: no strerror(). */
-static const char wants[] = "; SHEAF_RECORD wants a directory that this process may write files of some MiB to";
+/* No strerror(): within malloc, libc may hold the lock of locales. */
+static const char wants[] = "; set SHEAF_RECORD to a writable directory with room for some MiB";
 
 static bool map_file(void)
 {
@@ -233,7 +237,7 @@ static bool map_file(void)
         return false;
     }
     void *map = MAP_FAILED;
-    struct rlimit most; /* past it, a signal would end the program */
+    struct rlimit most; /* beyond it, a signal would end the program */
     if (getrlimit(RLIMIT_FSIZE, &most) == 0 && most.rlim_cur < file_size)
         errno = EFBIG;
     else if (ftruncate(fd, (off_t)file_size) == 0 && has_room(fd, slots_at))
@@ -350,7 +354,7 @@ static void publish_all(void)
     publish_process();
 }
 
-/* ---- life ---- */
+/* ---- start, fork and end ---- */
 
 static void count_in_file(void)
 {
@@ -365,13 +369,13 @@ void record_start(void)
     size_t page = space.page_size;
     alive = mmap(NULL, page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (alive == MAP_FAILED || madvise(alive, page, MADV_WIPEONFORK) != 0) {
-        complain("the kernel does not wipe pages on fork", "; records need Linux 4.14 or later");
+        complain("the kernel cannot wipe pages on fork", "; records need Linux 4.14 or later");
         return;
     }
     *alive = 1;
     if (!map_file())
         return;
-    /* what was counted before; as a rule nothing else runs at the first allocation */
+    /* Copies what was counted before. Usually no other thread runs at the first allocation. */
     for (unsigned slot = 0; slot < slot_top; slot++)
         for (unsigned i = CACHE_FIRST; i < cache_top; i++)
             if (cache_in_use(&caches[i]))
@@ -381,7 +385,9 @@ void record_start(void)
     publish_all();
 }
 
-/* Bring what the words of all slots count to the counters. Only while nothing else runs, or at the end. */
+/*
+ * Adds what the words of all slots count to the counters. Other threads must not run.
+ */
 static void fold_slots(void)
 {
     for (unsigned slot = 0; slot < slot_top; slot++)
@@ -394,8 +400,8 @@ static void fold_slots(void)
 }
 
 /*
- * The child counts from zero; what it inherited is told apart. The parent's mapping is left behind untouched: its
- * counters belong to the parent.
+ * The child counts from zero; what it inherited is counted separately. The parent's counters are not touched when
+ * its mapping is left.
  */
 void record_fork_child(void)
 {
@@ -431,7 +437,7 @@ void record_fork_child(void)
     errno = saved;
 }
 
-/* Not ru_maxrss at first: a program that was started by vfork inherits its parent's. */
+/* Not ru_maxrss in the first place: a program that was started by vfork inherits its parent's. */
 static uint64_t peak_rss(void)
 {
     uint64_t peak = status_bytes("VmHWM:");

@@ -1,14 +1,17 @@
-/* The record file of this process; see sheaf/record.h. Every function does nothing when no record was asked for. */
+/*
+ * The record file of this process; see sheaf/record.h. record_fork_child() and record_end() do nothing without a
+ * record.
+ */
 #ifndef SHEAF_PRELOAD_RECORD_H
 #define SHEAF_PRELOAD_RECORD_H
 
-/* Begin, after malloc_init(). */
+/* Create the file and start to count in it. Must be called after malloc_init(), with sheaf_config.record set. */
 void record_start(void);
 
-/* The child of a fork gets a file of its own, and counts from zero. */
+/* In the child of a fork: create a separate file and count from zero. Leaves errno alone. */
 void record_fork_child(void);
 
-/* Bring everything up to date and mark it ended. */
+/* Bring everything up to date and mark the record as ended. */
 void record_end(void);
 
 #endif

@@ -1,4 +1,4 @@
-/* What happens at the first allocation: the record, fork handlers. */
+/* What happens at the first allocation: fork handlers, the record, messages at exit. */
 #define _GNU_SOURCE
 #include "feature/fail.h"
 #include "feature/debug.h"
@@ -19,13 +19,13 @@
 #include <unistd.h>
 
 /*
- * This object's name for itself, which the start files would define: libc's atexit and atfork note it. We never go
- * away before the program does.
+ * The handle of this object, which the compiler's start files would define; libc's atexit and atfork record it.
+ * This object is never unloaded before the program ends.
  */
 extern hidden void *__dso_handle;
 void *__dso_handle = &__dso_handle;
 
-/* glibc's, in libc_nonshared.a under the name pthread_atfork. */
+/* In glibc; libc_nonshared.a wraps it as pthread_atfork. */
 extern int __register_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void), void *handle);
 
 static void fork_child(void)
@@ -36,15 +36,16 @@ static void fork_child(void)
 }
 
 /*
- * fork() takes stdio's lock of all streams after the handlers, so after our locks; a thread in fflush(NULL) has it
- * and waits for a stream whose owner is in malloc and waits for us. glibc takes its own malloc's locks last, and so
- * do we by taking that one first (it is recursive). Weak: a libc without them has no such order to keep.
+ * fork() takes stdio's lock of the list of streams after the handlers, hence after our locks. A thread in
+ * fflush(NULL) may hold it and wait for a stream whose owner is in malloc and waits for us. glibc avoids this by
+ * taking its own malloc's locks last; we avoid it by taking the list's lock first (it is recursive). Weak: a libc
+ * without these functions has no such order.
  */
 extern void _IO_list_lock(void) __attribute__((weak));
 extern void _IO_list_unlock(void) __attribute__((weak));
 extern void _IO_list_resetlock(void) __attribute__((weak));
 extern char __libc_single_threaded __attribute__((weak));
-static bool streams_locked; /* under that lock */
+static bool streams_locked; /* with _IO_list_lock() */
 
 static void fork_prepare(void)
 {
@@ -52,7 +53,7 @@ static void fork_prepare(void)
     bool lock = !alone && &_IO_list_lock && &_IO_list_unlock && &_IO_list_resetlock;
     if (lock)
         _IO_list_lock();
-    if (streams_locked != lock) /* this page is else not written by fork */
+    if (streams_locked != lock) /* fork writes nothing else in this page */
         streams_locked = lock;
     cache_fork_prepare();
 }
@@ -72,8 +73,9 @@ static void fork_child_of_handlers(void)
 }
 
 /*
- * _Fork runs no handlers, but its child may call malloc all the same if the locks are sane. Looked up when used: it
- * is rare, and the look-up costs more than all else at start.
+ * _Fork runs no handlers, but its child may still call malloc if the locks are in order. The real function is
+ * looked up on first use, because it is rarely needed and the look-up costs more than everything else at the
+ * start.
  */
 sheaf_export pid_t _Fork(void)
 {
@@ -94,7 +96,7 @@ sheaf_export pid_t _Fork(void)
     return pid;
 }
 
-/* Some programs close standard error in their own atexit handlers, which run before. */
+/* Some programs close standard error in their own atexit handlers, which run before ours. */
 static int error_output = -1;
 
 static void keep_error_output(void)
@@ -140,8 +142,8 @@ void sheaf_configure(struct sheaf_config *config)
 }
 
 /*
- * At the first allocation, not at load: a program that never allocates then does not even touch our code. Such a
- * program has no record either.
+ * Runs at the first allocation, not at load, so that a program that never allocates does not touch our code. Such
+ * a program has no record either.
  */
 void sheaf_started(void)
 {

@@ -3,7 +3,10 @@
 
 #include <stdint.h>
 
-/* What /proc/self/status says, such as "VmRSS:", in bytes; 0 where it cannot be read. Allocates nothing. */
+/*
+ * The value in bytes of a line in kB of /proc/self/status, such as "VmRSS:"; 0 if it cannot be read. Allocates
+ * nothing.
+ */
 uint64_t status_bytes(const char *key);
 
 #endif

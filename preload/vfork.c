@@ -1,8 +1,9 @@
 /*
- * vfork(), so that its child may allocate. The kernel takes the registration of rseq away from a process that shares
- * its parent's memory: its sections would no longer be restarted, on a slot that by then belongs to another thread of
- * the parent. So the child registers the area of the thread that it stands in for, before it returns; that ends when
- * it executes or exits, and the kernel writes the parent's own values again before the parent runs.
+ * vfork() whose child may allocate. The kernel drops the rseq registration of a process that shares its parent's
+ * memory, so its sections would no longer be restarted, on a slot that may by then belong to another thread of the
+ * parent. The child therefore registers the area of the thread that it stands in for, before vfork() returns in
+ * it. The registration ends when the child calls exec or exits, and the kernel writes the parent's own values
+ * again before the parent runs.
  *
  * Assembly, because parent and child return through the same stack frame.
  */
@@ -13,7 +14,7 @@
 #include <errno.h>
 #include <sys/types.h>
 
-uintptr_t vfork_area; /* from the thread pointer; 0: there is none to register */
+uintptr_t vfork_area; /* the offset of the rseq area from the thread pointer; 0: none to register */
 
 void vfork_init(void)
 {
@@ -22,7 +23,7 @@ void vfork_init(void)
         vfork_area = slot_head(0)->area.cs - CS_IN_AREA;
 }
 
-/* The tail of vfork() where the system refuses. */
+/* The end of vfork() when the system refuses. */
 hidden pid_t vfork_refused(long ret);
 __attribute__((used)) pid_t vfork_refused(long ret)
 {
@@ -58,7 +59,7 @@ __asm__(".text\n"
         "xorl %edx, %edx\n\t"
         "movl $0x53053053, %r10d\n\t"
         "movl $334, %eax\n\t"
-        "syscall\n\t" /* refused: as before */
+        "syscall\n\t" /* if refused, the child runs without */
         "xorl %eax, %eax\n"
         "3:\tret\n"
         "2:\tmovq %rax, %rdi\n\t"
@@ -103,6 +104,6 @@ __asm__(".text\n"
 
 #else
 
-/* No sections, nothing to register: libc's own is called. */
+/* Without rseq sections there is nothing to register, and libc's vfork() is used. */
 
 #endif

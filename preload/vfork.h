@@ -1,4 +1,4 @@
-/* What the replacement of vfork() needs to know. */
+/* The set-up of the vfork() replacement. */
 #ifndef SHEAF_PRELOAD_VFORK_H
 #define SHEAF_PRELOAD_VFORK_H
 
@@ -6,7 +6,7 @@
 
 extern hidden uintptr_t vfork_area;
 
-/* After the slots' mode is chosen. */
+/* Must be called after slot_init(). */
 void vfork_init(void);
 
 #endif

@@ -5,7 +5,7 @@ static const struct slot_head none = {.lowest = UINTPTR_MAX};
 #define NONE (uintptr_t) & none
 struct rseq_roots rseq_roots __attribute__((aligned(64))) = {.cid_base = NONE, .cpu_base = NONE, .cxx_base = NONE};
 
-/* Two threads may do this at once: both write the same. */
+/* Two threads may run this at once: both write the same values. */
 void fast_enable(void)
 {
     _Static_assert(CLASS_FIRST + CLASSES == CACHE_GAP, "as slot/slot.h says");
@@ -23,7 +23,7 @@ void fast_enable(void)
     struct slot_head *head = slot_head(0);
     head->limit = SMALL_MOST + 1;
     space_tell_lowest(&head->lowest);
-    /* the address orders it: who sees it sees what it points to */
+    /* The release store orders it: a thread that sees the address also sees what it points to. */
     __atomic_store_n(slot_mode == SHEAF_MODE_RSEQ_MM_CID ? &rseq_roots.cid_base : &rseq_roots.cpu_base, space.base,
                      __ATOMIC_RELEASE);
 }
@@ -45,7 +45,10 @@ static void name_class(char *name, uint32_t size)
 
 early_data bool class_ready[CLASS_FIRST + CLASSES];
 
-/* Two threads may do this at once: both write the same, and the size, which tells that it is done, last. */
+/*
+ * Two threads may run this at once: both write the same values, and the size, which marks the cache as ready,
+ * last.
+ */
 struct kmem_cache *class_cache(unsigned number)
 {
     struct kmem_cache *cache = &caches[number];

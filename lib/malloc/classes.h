@@ -1,7 +1,7 @@
 /*
- * Size classes: 8, then steps of 16 to 128, then eight for each doubling to 32 KiB. At most one part in nine is
- * wasted above 128 bytes. Requests up to 8 bytes get 8-byte alignment (no object that fits needs more), all others 16
- * at least.
+ * Size classes: 8 bytes, then steps of 16 up to 128, then eight for each doubling up to 32 KiB. Above 128 bytes at
+ * most a ninth of an object is wasted. Requests of up to 8 bytes get 8-byte alignment (no object that fits needs
+ * more), all others at least 16.
  */
 #ifndef SHEAF_MALLOC_CLASSES_H
 #define SHEAF_MALLOC_CLASSES_H
@@ -9,20 +9,23 @@
 #include "cache/kmem_cache.h"
 
 #define CLASSES     73
-#define CLASS_MOST  32768         /* larger requests are runs of units */
-#define SMALL_MOST  TWO_ENDS_MOST /* up to here by the table of small sizes, above, with LIFO words, by the other */
+#define CLASS_MOST  32768         /* larger requests are large blocks */
+#define SMALL_MOST  TWO_ENDS_MOST /* larger requests go to classes with LIFO words */
 #define CLASS_FIRST CACHE_FIRST
 
 /*
- * rseq_roots.cid_base and its neighbours are where base is, for the fast paths: they find all they need from there
- * (struct slot_head, the table). Where the slot is mm_cid, cid_base is set, where it is cpu_id, cpu_base is. Until
- * the first initialisation, and for ever without libc's rseq, they point to a head whose limits make every call take
- * the slow path. cxx_base is cid_base for those C++ operators that lead to other operators, which the program may
- * replace; it is set once none is found replaced (preload/cxx.c).
+ * Sets the base addresses of the fast paths, from which they find everything else (struct slot_head and the table
+ * of classes): rseq_roots.cid_base where the slot is mm_cid, cpu_base where it is cpu_id. Until then, and
+ * permanently without libc's rseq, both point to a head whose limits send every call to the slow path. cxx_base is
+ * cid_base for those C++ operators that call other operators, which the program may replace; it is set once none
+ * was found to be replaced (preload/cxx.c). Two threads may run this at once.
  */
 void fast_enable(void);
 
-/* In slot 0, at CLASS_TABLE_AT, in one page with malloc's words: which of them a request goes to. */
+/*
+ * The table of classes: for each size of a request, the offset of its class's words. It lies in slot 0 at
+ * CLASS_TABLE_AT, in the same page as malloc's words.
+ */
 struct class_table {
     uint16_t small[SMALL_MOST + 1];
     uint16_t large[CLASS_MOST / 128 + 1]; /* by (size + 127) / 128 */
@@ -37,7 +40,7 @@ static inline const struct class_table *class_table(uintptr_t base)
     return (const struct class_table *)(base + CLASS_TABLE_AT);
 }
 
-/* The number of the class's cache; n from 0 to CLASS_MOST. */
+/* The number of the cache for a request of n bytes, from 0 to CLASS_MOST. */
 static inline unsigned class_number(size_t n)
 {
     unsigned request = (unsigned)n;
@@ -59,12 +62,12 @@ static inline uint32_t class_size(unsigned number)
 }
 
 /*
- * Set once the cache of the class is set up. The cache itself would tell as well, but a page of them that is read
- * before it is written costs two faults.
+ * Set once the cache of the class is ready. The cache itself would show that as well, but a page of caches that is
+ * read before it is written costs two page faults.
  */
 extern hidden bool class_ready[CLASS_FIRST + CLASSES];
 
-/* The cache of a class, set up when it is first used. */
+/* The cache of a class; sets it up on first use. */
 struct kmem_cache *class_cache(unsigned number);
 
 #endif

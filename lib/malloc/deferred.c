@@ -1,4 +1,4 @@
-/* Deferred frees of whatever malloc and the caches hand out, as the table that libsheaf-rcu looks for. */
+/* Deferred frees of memory from malloc and the caches: the table that libsheaf-rcu looks up. */
 #include "malloc/deferred.h"
 #include "deferred/rcu.h"
 #include "cache/misuse.h"
@@ -76,7 +76,7 @@ static bool over_limit(void)
 
 static void tune(size_t limit, uint32_t age_ms)
 {
-    cache_layer_init(); /* which reads options */
+    cache_layer_init(); /* reads the options, which must not overwrite these values */
     if (limit) {
         sheaf_config.rcu_limit = limit;
         sheaf_config.chosen.rcu_limit = true;

@@ -1,6 +1,6 @@
 /*
- * The fast paths, to be inlined into malloc() and free(). No atomic, no lock, no access to the object or its slab.
- * Each instruction counts: docs/design.md has their numbers and what was tried.
+ * The fast paths, to be inlined into malloc() and free(). They use no atomic operation and no lock, and do not
+ * touch the object or its slab. Every instruction counts: docs/design.md has the numbers and what was tried.
  */
 #ifndef SHEAF_MALLOC_FAST_H
 #define SHEAF_MALLOC_FAST_H
@@ -29,10 +29,10 @@ static always_inline void *malloc_fast(size_t n)
 }
 
 /*
- * The size to ask for so that the object is aligned (a power of two): the next multiple. Up to CLASS_MOST the class
- * of a multiple has a size that is one too, because classes are spaced by powers of two, and objects lie at multiples
- * of their size from a multiple of 64 KiB. Returns SIZE_MAX when no class
- * guarantees the alignment.
+ * The size to request so that the object is aligned: the next multiple of `align`, a power of two. Returns
+ * SIZE_MAX when no class guarantees the alignment. The size of a class up to CLASS_MOST that holds a multiple of
+ * `align` is itself a multiple, because classes are spaced by powers of two, and objects lie at multiples of their
+ * size from a multiple of 64 KiB.
  */
 static always_inline size_t size_for_aligned(size_t align, size_t n)
 {

@@ -23,7 +23,7 @@ static void tell(const char *kind, const void *address, uint32_t block)
     message_write(&m);
 }
 
-/* The unit of the block that a closed unit belongs to: itself or the head below it. */
+/* The head of the block that the unit belongs to. */
 static uint32_t head_of(uint32_t unit)
 {
     while (unit && read_once(unit_at(unit)->kind) == UNIT_INSIDE)
@@ -49,7 +49,7 @@ static void tell_region(const void *address)
     }
 }
 
-/* The access is done again under what was there before: a core, or the program's own handler. */
+/* Afterwards the access is repeated under the previous handler: a core dump, or the program's own handler. */
 static void handle(int signal, siginfo_t *info, void *context)
 {
     (void)context;
@@ -59,7 +59,7 @@ static void handle(int signal, siginfo_t *info, void *context)
     else if (info->si_code > 0 && unit_of(address) < space.unit_count)
         tell_region(address);
     sigaction(signal, &before, NULL);
-    if (info->si_code <= 0) /* sent by somebody: it would not come again */
+    if (info->si_code <= 0) /* sent by a process: it would not be repeated */
         raise(signal);
 }
 

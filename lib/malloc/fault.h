@@ -1,7 +1,8 @@
 /*
- * What the allocator knows of an address that could not be accessed: a sampled object, a closed block in quarantine,
- * a guard. Told on standard error from a handler of SIGSEGV, which is only there when one of these was asked for and
- * steps aside for what was there before: a program that sets a handler of its own afterwards has its own.
+ * Explains an access that failed because the address lies in a sampled object, a block in quarantine or a guard. A
+ * handler of SIGSEGV prints what is known of the address to standard error and then restores the previous handler.
+ * It is only installed when one of these features was requested, and a handler that the program sets later
+ * replaces it.
  */
 #ifndef SHEAF_MALLOC_FAULT_H
 #define SHEAF_MALLOC_FAULT_H

@@ -2,7 +2,7 @@
 #include "os/vm.h"
 #include "region/guard.h"
 
-#define LEAD_MOST 64 /* units; beyond, an alignment would cost too much address space */
+#define LEAD_MOST 64 /* units; a larger alignment would cost too much address space */
 
 _Atomic uint64_t guarded_units;
 
@@ -16,7 +16,7 @@ static size_t whole_pages(size_t n)
     return round_up(n, space.page_size);
 }
 
-/* From the end of what is open to the end of the run. */
+/* Closes the run behind the accessible part of the block, up to the end of the run. */
 static bool close_tail(uint32_t unit, size_t open, uint32_t end)
 {
     return vm_close((char *)unit_address(unit) + open, ((size_t)(end - unit) << UNIT_SHIFT) - open);

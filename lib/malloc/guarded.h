@@ -1,30 +1,37 @@
 /*
- * Large blocks between guards (SHEAF_HARDEN=guard): a run whose first units are closed, then the block, then closed
- * again from the page behind the last that was asked for. The block's own first unit is UNIT_LARGE and holds what is
- * known of it, as for other blocks; the run's is UNIT_GUARD.
+ * Large blocks between guards (SHEAF_HARDEN=guard). A run starts with closed units, then comes the block, and from
+ * the page behind its last requested byte the run is closed again. The block's first unit has kind UNIT_LARGE and
+ * holds what is known of the block; the run's first unit has kind UNIT_GUARD.
  *
- * The run belongs to its caller from allocation to release, so that nothing here needs a lock.
+ * The run belongs to its caller from allocation to release, so nothing here takes a lock of its own.
  */
 #ifndef SHEAF_MALLOC_GUARDED_H
 #define SHEAF_MALLOC_GUARDED_H
 
 #include "region/region.h"
 
-/* A block for n bytes, at a multiple of `align`; NULL: no room for guards, or the system refuses them. *zeroed: it
- * reads as zero. */
+/*
+ * Allocate a block for n bytes at a multiple of `align`. *zeroed tells whether it reads as zero. Returns NULL when
+ * there is no room for guards or the system refuses them.
+ */
 void *guarded_alloc(size_t n, size_t align, bool *zeroed);
 
-/* Bytes that are open. */
+/* The accessible bytes. */
 static inline size_t guarded_size(const struct unit *block)
 {
     return (size_t)block->pages * space.page_size;
 }
 
-/* Move the guard behind the block, within its units. False: nothing changed. */
+/*
+ * Move the guard behind the block, within its units. Returns false, with nothing changed, when n does not fit them
+ * or the system refuses.
+ */
 bool guarded_resize(uint32_t unit, size_t n);
 
-/* Open the whole run of a block that is being freed; its first unit, for region_free(). UNIT_NONE: the system
- * refuses, and the run must stay as it is for ever. */
+/*
+ * Open the whole run of a block that is being freed. Returns its first unit, for region_free(), or UNIT_NONE when
+ * the system refuses; the run then stays closed and allocated forever.
+ */
 uint32_t guarded_open(uint32_t unit);
 
 /* Units of guards, which the region counts as in use. */

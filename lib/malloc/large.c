@@ -16,7 +16,7 @@
 #include <string.h>
 
 #define REMAP_UNITS 16            /* from 1 MiB up, moving pages is cheaper than copying them */
-#define ZERO_MOST   (128ul << 20) /* beyond, fresh pages are better than zeroed ones: little of them may be used */
+#define ZERO_MOST   (128ul << 20) /* larger blocks get fresh pages rather than zeroed ones */
 
 size_t large_threshold = SIZE_MAX;
 
@@ -32,7 +32,7 @@ static bool units_for(size_t n, uint32_t *units)
 static void zero_dirty(uint32_t unit, size_t n)
 {
     char *at = unit_address(unit);
-    if (sheaf_config.harden.zero_alloc) /* what the last page or unit has beyond n, too */
+    if (sheaf_config.harden.zero_alloc) /* including what the last page or unit has beyond n */
         n = large_size(at);
     if (n > ZERO_MOST && vm_discard(at, n & ~(space.page_size - 1))) {
         memset(at + (n & ~(space.page_size - 1)), 0, n & (space.page_size - 1));
@@ -45,7 +45,7 @@ static void zero_dirty(uint32_t unit, size_t n)
     }
 }
 
-/* In the region; NULL: it has no room. */
+/* Allocates a run in the region; NULL when the region has no room. */
 static void *plain_run(size_t n, size_t align, bool zero)
 {
     uint32_t units, align_units = align > UNIT_SIZE ? (uint32_t)(align >> UNIT_SHIFT) : 1;
@@ -80,19 +80,22 @@ static void *outside_block(size_t n, size_t align)
     return p;
 }
 
-/* Whether that could make room for n bytes: not for what is more than all that is not in large blocks. */
+/* Whether trimming could make room for n bytes: not if n exceeds everything outside large blocks. */
 static bool worth_trimming(size_t n)
 {
     return n >> UNIT_SHIFT <= read_once(region_stats.slab_units) + read_once(region_stats.warm_units);
 }
 
-/* When the region is full, and there is no room outside, everything that only lies in sheaves is given back, once. */
+/*
+ * When neither the region nor the system has room, cached memory is returned to the system, and the region is
+ * tried once more.
+ */
 void *large_plain_alloc(size_t n, size_t align, bool zero)
 {
     uint32_t units;
     if (n > PTRDIFF_MAX || align > PTRDIFF_MAX)
         return NULL;
-    n += !n; /* a block of its own all the same */
+    n += !n; /* a request for 0 bytes also gets a block of its own */
     zero |= sheaf_config.harden.zero_alloc;
     cache_decay(slot_current());
     void *p = sheaf_config.harden.guard        ? guarded_run(n, align, zero)
@@ -112,11 +115,11 @@ static void release(void *p)
         unit = guarded_open(unit);
     else if (sheaf_config.harden.quarantine && !vm_open(p, (size_t)unit_at(unit)->length << UNIT_SHIFT))
         unit = UNIT_NONE;
-    if (unit != UNIT_NONE) /* else it stays closed, and out of use */
+    if (unit != UNIT_NONE) /* otherwise it stays closed and allocated */
         region_free(unit);
 }
 
-/* What a block that waited in quarantine comes to in the end. */
+/* Releases a block that leaves the quarantine. */
 static void release_waiting(void *p)
 {
     if (!unit_at(unit_of(p))->guarded)
@@ -124,13 +127,13 @@ static void release_waiting(void *p)
     release(p);
 }
 
-/* A guarded block has its piece already. */
+/* Whether the block may enter the quarantine. A guarded block already counts as a closed piece. */
 static bool may_wait(const void *p, size_t open)
 {
     return quarantine_takes(open) && (unit_at(unit_of(p))->guarded || guard_claim());
 }
 
-/* Contents, before anybody else can get the block; pages that go back are cheaper than pages that are zeroed. */
+/* Wipes the block before it can be reused. Returning pages to the system is cheaper than zeroing them. */
 static void forget_contents(char *p, size_t from, size_t to)
 {
     if (to > from && !vm_discard(p + from, to - from))
@@ -157,7 +160,7 @@ void *large_alloc(size_t n, size_t align, bool zero)
     return unlikely(large_debug) ? large_debug_alloc(n, align, zero) : large_plain_alloc(n, align, zero);
 }
 
-/* The exchange decides between two threads that free the same block. */
+/* Between two threads that free the same block, the exchange decides. */
 void large_plain_free(void *p)
 {
     uintptr_t unit = unit_of(p);
@@ -215,7 +218,7 @@ size_t large_size(const void *p)
     return unlikely(large_debug) && room ? large_debug_size(p, room) : room;
 }
 
-/* A block that grows will often grow again: leave it a quarter of room, which costs no memory until it is touched. */
+/* A block that grows will often grow again, so a quarter is added, which costs no memory until it is touched. */
 static void *grow_moving(void *p, size_t old, size_t n)
 {
     uint32_t have = (uint32_t)(old >> UNIT_SHIFT);
@@ -227,7 +230,7 @@ static void *grow_moving(void *p, size_t old, size_t n)
     bool in_region = unit_of(to) < space.unit_count;
     enum vm_moved moved = have >= REMAP_UNITS && in_region ? vm_move(p, to, old) : VM_MOVE_REFUSED;
     if (moved == VM_MOVE_LOST)
-        return NULL; /* the units at `to` stay in use for good: nothing is mapped there */
+        return NULL; /* the units at `to` stay allocated forever: nothing is mapped there */
     if (moved == VM_MOVED)
         __atomic_fetch_add(&region_stats.large_remap, 1, __ATOMIC_RELAXED);
     else
@@ -236,7 +239,10 @@ static void *grow_moving(void *p, size_t old, size_t n)
     return to;
 }
 
-/* Guards, and contents that are to be zero, are kept by moving rather than by growing into a neighbour. */
+/*
+ * Guards, and contents that must be zero, are kept by moving the block instead of growing into the following
+ * units.
+ */
 static noinline_cold void *resize_hardened(char *p, size_t old, size_t n)
 {
     const struct unit *block = unit_at(unit_of(p));
@@ -269,7 +275,7 @@ void *large_plain_resize(void *p, size_t n)
     if (!units)
         units = 1;
     uint32_t have = (uint32_t)(old >> UNIT_SHIFT);
-    /* shrinking keeps the room that growing left, unless it is worth something */
+    /* Shrinking keeps the room that growing added, unless it is worth returning. */
     if (units == have || (units < have && have - units < 2 + units / 4))
         return p;
     if (region_resize((uint32_t)unit_of(p), units)) {
@@ -284,8 +290,10 @@ void *large_resize(void *p, size_t n)
     return unlikely(large_debug) ? large_debug_resize(p, n) : large_plain_resize(p, n);
 }
 
-/* Look for the run that the unit is part of; slow, and as a rule the last thing that the process does. NULL: it is a
- * free one. */
+/*
+ * Finds the run that the unit belongs to. Returns the kind of misuse, or NULL for a double free. Slow, and usually
+ * the last thing that the process does.
+ */
 static const char *misuse_of(const void *p, const char **what)
 {
     uintptr_t unit = unit_of(p);
@@ -298,14 +306,14 @@ static const char *misuse_of(const void *p, const char **what)
     const struct unit *run = unit_at(head);
     bool within = run->length > unit - head;
     *what = within ? "large block" : "not from this allocator";
-    if (!within && unit < region_end() && region_has(unit)) { /* unmapped at an arena's end */
-        *what = unit_at(unit)->slab ? "memory of a slab that went back" : "memory that went back";
+    if (!within && unit < region_end() && region_has(unit)) { /* the memory was unmapped at an arena's end */
+        *what = unit_at(unit)->slab ? "memory of a released slab" : "memory returned to the system";
         return NULL;
     }
     if (within && run->kind == UNIT_LARGE)
         return "interior pointer";
     if (within && (run->kind == UNIT_FREE || run->kind == UNIT_CLOSED || run->kind == UNIT_BUSY)) {
-        *what = unit_at(unit)->slab ? "memory of a slab that went back" : "large block";
+        *what = unit_at(unit)->slab ? "memory of a released slab" : "large block";
         return NULL;
     }
     return "foreign pointer";
@@ -313,7 +321,7 @@ static const char *misuse_of(const void *p, const char **what)
 
 noinline_cold void large_tell(const char *call, const void *p)
 {
-    static char text[64];
+    char text[64];
     const char *what;
     const char *kind = misuse_of(p, &what);
     if (kind) {
@@ -329,5 +337,5 @@ noinline_cold void large_tell(const char *call, const void *p)
 noinline_cold void large_report(const char *call, const void *p)
 {
     large_tell(call, p);
-    abort(); /* where debugging goes on: this call has nothing to go on with */
+    abort(); /* there is no result to return, even if debugging is to continue */
 }

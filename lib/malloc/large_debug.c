@@ -7,7 +7,7 @@
 #include <string.h>
 
 #define POISON_MOST (1ul << 20)
-#define ZONE_ALIGN  256 /* the red zone reaches to the next multiple, in the block's last page */
+#define ZONE_ALIGN  256 /* the red zone extends to the next multiple */
 
 slab_flags_t large_debug;
 
@@ -23,7 +23,7 @@ static char *zone_end(char *p, size_t n)
     return zone() ? (char *)round_up((uintptr_t)p + n + DEBUG_ZONE, ZONE_ALIGN) : p + n;
 }
 
-/* Of the block that starts at p; NULL: it lies outside the region. */
+/* The record of the block that starts at p; NULL when the block lies outside the region. */
 static struct debug_object *record_of(const void *p, bool writable)
 {
     uintptr_t unit = unit_of(p);
@@ -76,7 +76,7 @@ static void look(const struct debug_object *record, char *p)
     if (likely(!damaged(record, p, &damage)))
         return;
     report.damage = &damage;
-    report.done = "repaired: the red zone belongs to nobody any more";
+    report.done = "not repaired: the red zone ends with the block";
     debug_report(&report);
 }
 
@@ -101,7 +101,7 @@ bool large_debug_free(void *p)
     }
     record = is_start(p) ? record_of(p, false) : NULL;
     if (!record || atomic_load(&record->state) != OBJECT_FREE || !record->freed.time)
-        return true; /* nothing is known of it: the plain way says what it is */
+        return true; /* nothing is known of it: large_plain_free() reports it */
     struct debug_report report = report_on("double free of", record, p);
     report.done = "ignored";
     debug_report(&report);
@@ -109,8 +109,8 @@ bool large_debug_free(void *p)
 }
 
 /*
- * In place or moved; the record goes along. It says "freed" beforehand: once the old block is free, its record
- * belongs to whoever gets the memory next.
+ * Resizes in place or by moving. The record is marked as freed beforehand, because once the old block is free its
+ * record may belong to another thread.
  */
 void *large_debug_resize(void *p, size_t n)
 {
@@ -118,7 +118,7 @@ void *large_debug_resize(void *p, size_t n)
     uint32_t state = OBJECT_LIVE;
     bool known = record && atomic_compare_exchange_strong(&record->state, &state, OBJECT_BUSY);
     if (n > PTRDIFF_MAX)
-        n = PTRDIFF_MAX; /* and fail below */
+        n = PTRDIFF_MAX; /* makes the call below fail */
     if (known) {
         look(record, p);
         debug_track(&record->freed, large_debug);

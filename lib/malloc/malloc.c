@@ -19,17 +19,19 @@
 #include <errno.h>
 #include <string.h>
 
-/* In a signal handler over a class's lock, an object of a larger class does: free() finds its class by its address.
+/*
+ * A signal handler that interrupted the holder of this class's lock gets an object of a larger class, of which
+ * this many are tried; free() finds the class by the address.
  */
 #define LARGER_CLASSES 4
 
 /* ---- start ---- */
 
-static early_data bool started; /* without libc's rseq, the fast paths' limits do not tell */
+static early_data bool started; /* the fast paths' limits do not show it without libc's rseq */
 
 static __attribute__((noinline)) bool start(void)
 {
-    if (!cache_layer_init()) /* which kmem_cache_create() may have called before us */
+    if (!cache_layer_init()) /* kmem_cache_create() may have called it before */
         return false;
     if (sheaf_config.debug != NULL)
         large_debug_start();
@@ -46,13 +48,13 @@ bool malloc_init(void)
 
 /* ---- allocation ---- */
 
-/* Whether malloc() and free() have tried a section by themselves. */
+/* Whether malloc() and free() already tried an rseq section. */
 static bool fast_paths(void)
 {
     return slot_mode == SHEAF_MODE_RSEQ_MM_CID || slot_mode == SHEAF_MODE_RSEQ_CPU_ID;
 }
 
-/* Of the class, for a request of n bytes. */
+/* Allocates an object of the class for a request of n bytes. */
 static void *class_alloc(unsigned number, size_t n, size_t align)
 {
     if (!fast_paths()) {
@@ -65,7 +67,9 @@ static void *class_alloc(unsigned number, size_t n, size_t align)
     return unlikely(alloc_object != NULL) ? alloc_object(cache, n, align) : cache_alloc_slow(cache);
 }
 
-/* What lies unused elsewhere is given back first; then a run of its own: a handler's locks may all be out of reach.
+/*
+ * Returns unused memory to the system and tries again. If that fails, a run of units serves the request, because
+ * the caller may be a signal handler for which all locks are out of reach.
  */
 static noinline_cold void *last_resort(unsigned number, size_t n, size_t align)
 {
@@ -113,7 +117,7 @@ static bool large_fails(size_t n)
     return unlikely(fail_large) && fail_now(FAIL_LARGE, n);
 }
 
-/* `zero`: only of large blocks. */
+/* `zero` only concerns large blocks. */
 static void *alloc(size_t n, bool zero)
 {
     if (unlikely(!malloc_init()))
@@ -139,7 +143,7 @@ static __attribute__((noinline)) void *malloc_slowest(size_t n)
     return alloc(n, false);
 }
 
-/* Requests that malloc_try() does not serve: large classes, and all classes where the slot is not mm_cid. */
+/* The requests that malloc_try() does not serve: large classes, and all classes where the slot is not mm_cid. */
 static always_inline void *try_rest(size_t n)
 {
     if (n < fast_head(rseq_roots.cpu_base)->limit)
@@ -153,7 +157,7 @@ static always_inline void *try_rest(size_t n)
     return NULL;
 }
 
-/* The slot is mm_cid, and the pop end was empty; most often the push end is not. */
+/* For slots by mm_cid whose pop end was empty; the push end usually is not. */
 static always_inline void *try_swapped(size_t n)
 {
     uintptr_t base = rseq_roots.cid_base;
@@ -167,7 +171,7 @@ static __attribute__((noinline)) void *malloc_swapped(size_t n)
     return likely(object != NULL) ? object : malloc_slowest(n);
 }
 
-/* A function without a frame; the rest is out of line. */
+/* Needs no stack frame; everything else is out of line. */
 __attribute__((noinline)) void *malloc_slow(size_t n)
 {
     if (n < fast_head(rseq_roots.cid_base)->limit)
@@ -195,8 +199,9 @@ static bool class_is_debugged(size_t n)
 }
 
 /*
- * Objects of debugged classes are aligned to 16 and no more: such a request takes the class that has room for both
- * the size and the way to the next multiple, or where that one is not debugged, a larger class that is not.
+ * Objects of debugged classes are aligned to 16 at most. A request for more takes a class with room for both the
+ * size and the distance to the next multiple, or, if that class is not debugged, a larger class that is not
+ * debugged.
  */
 static size_t debugged_size(size_t align, size_t n, size_t want)
 {
@@ -215,7 +220,7 @@ static __attribute__((noinline)) void *aligned_slowest(size_t align, size_t n)
     if (unlikely(!malloc_init()))
         return no_memory();
     size_t want = size_for_aligned(align, n + !n);
-    if (unlikely(sheaf_config.debug != NULL)) /* the class that is may not have been set up yet */
+    if (unlikely(sheaf_config.debug != NULL)) /* caches that are debugged may not have been set up yet */
         want = debugged_size(align, n, want);
     void *p = NULL;
     if (want <= CLASS_MOST) {
@@ -253,7 +258,7 @@ static noinline_cold void free_foreign(void *p)
     misuse_tell("free of foreign pointer", p, "not from this allocator");
 }
 
-/* Reached by jumps alone, so that the return address is that of free(). */
+/* Reached by tail calls only, so that the return address is that of free()'s caller. */
 static __attribute__((noinline)) void free_slowest(void *p)
 {
     if (!p)
@@ -275,7 +280,7 @@ static __attribute__((noinline)) void free_slowest(void *p)
     cache_free_slow(&caches[slot_id_number(id)], p);
 }
 
-/* What free_fast() leaves; without a frame where the slot is cpu_id. */
+/* Frees what free_fast() left; needs no stack frame where the slot is cpu_id. */
 __attribute__((noinline)) void free_slow(void *p)
 {
     uintptr_t base = rseq_roots.cpu_base;
@@ -305,7 +310,7 @@ size_t malloc_size(const void *p, const char *call)
         size = sample_has(p) ? sample_size(p) : outside_size(p);
     }
     if (!size) {
-        static char text[64];
+        char text[64];
         strcpy(text, call);
         strcat(text, " foreign pointer");
         misuse_report(text, p, "not from this allocator");
@@ -336,8 +341,10 @@ void *malloc_resize(void *p, size_t n)
     size_t old = malloc_size(p, "realloc of");
     uintptr_t unit = unit_of(p);
     if (unit < space.unit_count && *unit_id(unit)) {
-        /* within the class, and down to half of it, the block stays; debugged ones move, and who kept the old pointer
-         * is seen */
+        /*
+         * Within its class, and down to half its size, the block stays. Debugged objects always move, so that
+         * stale pointers are caught.
+         */
         bool moves = unlikely(caches[slot_id_number(*unit_id(unit))].detour & DETOUR_DEBUG);
         if (!moves && n <= old && n > old / 2)
             return p;

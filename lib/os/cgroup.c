@@ -7,15 +7,15 @@
 #include <sys/prctl.h>
 
 /*
- * Not on the stack, which may be a signal handler's of a few KiB. So only one thread may be here at a time;
- * cgroup_limit() is asked once in the life of a process (process/limit.c).
+ * Static, because the stack may be a signal handler's of a few KiB. Only one thread may therefore run this code at
+ * a time; limit_look() (process/limit.c) calls cgroup_limit() once per process.
  */
 #define TEXT_MOST 4096
 static large_table char groups[TEXT_MOST], name[TEXT_MOST];
 
 const char *cgroup_root = "";
 
-/* "max", or a number too large for a size, is no limit. */
+/* Returns the limit in bytes; SIZE_MAX for "max" and for a number that does not fit a size_t. */
 static size_t limit_in(const char *path)
 {
     char text[32];
@@ -28,7 +28,9 @@ static size_t limit_in(const char *path)
     return limit ? limit : SIZE_MAX;
 }
 
-/* From the group `path` up to the root of the hierarchy that is mounted at `mount`. What is not there is passed over.
+/*
+ * The smallest limit of the groups from `path` up to the root of the hierarchy mounted at `mount`. Groups whose
+ * limit file cannot be read are skipped.
  */
 static size_t limit_along(const char *mount, const char *path, size_t length, const char *file)
 {
@@ -51,7 +53,7 @@ static size_t limit_along(const char *mount, const char *path, size_t length, co
     }
 }
 
-/* Whether the controllers of a line of /proc/self/cgroup, between its colons, have that of memory among them. */
+/* Whether "memory" is among the comma-separated controllers in [from, to). */
 static bool has_memory(const char *from, const char *to)
 {
     static const char memory[] = "memory";
@@ -65,7 +67,7 @@ static bool has_memory(const char *from, const char *to)
     return false;
 }
 
-/* A line is number:controllers:path; version 2 has number 0 and no controllers. */
+/* A line of /proc/self/cgroup is number:controllers:path; version 2 has number 0 and no controllers. */
 static size_t limit_of_line(const char *line, const char *end)
 {
     const char *controllers = memchr(line, ':', (size_t)(end - line));

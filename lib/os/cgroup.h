@@ -1,18 +1,18 @@
-/* The memory limit of the control group that the process is in. */
+/* The memory limit of the control group that the process belongs to. */
 #ifndef SHEAF_OS_CGROUP_H
 #define SHEAF_OS_CGROUP_H
 
 #include <stddef.h>
 
 /*
- * Bytes: the least of the limits from the process's group up to the root that can be seen, of either version of
- * control groups; SIZE_MAX when there is none, or when it cannot be told. Reads a few small files without allocating;
- * none in a process that has installed a seccomp filter, which might not stand that. Leaves errno alone; safe in
- * signal handlers, but not for two threads at once.
+ * Returns the smallest memory limit, in bytes, of the process's group and its visible ancestors, for both versions
+ * of control groups; SIZE_MAX when there is no limit or none can be read. Reads a few small files of /proc and
+ * /sys without allocating; reads none in a process under a seccomp filter, which may forbid those system calls.
+ * Leaves errno alone. Safe in signal handlers, but two threads must not call it at once.
  */
 size_t cgroup_limit(void);
 
-/* What stands before all paths: nothing, but in tests. */
+/* Prefix of all paths; only tests set it. */
 extern const char *cgroup_root;
 
 #endif

@@ -1,11 +1,14 @@
-/* Time for decay: coarse and cheap (no system call). */
+/* Clocks for decay and for the cost of huge pages. */
 #ifndef SHEAF_OS_CLOCK_H
 #define SHEAF_OS_CLOCK_H
 
 #include <stdint.h>
 #include <time.h>
 
-/* Milliseconds, monotonic; wraps after 49 days, so compare differences. */
+/*
+ * Milliseconds of a coarse monotonic clock, without a system call. Wraps after 49 days, so only differences are
+ * meaningful.
+ */
 static inline uint32_t clock_ms(void)
 {
     struct timespec now;
@@ -13,7 +16,7 @@ static inline uint32_t clock_ms(void)
     return (uint32_t)((uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000);
 }
 
-/* Nanoseconds that the calling thread has run: being preempted does not count. A system call. */
+/* CPU time of the calling thread in nanoseconds, so that preemption does not count. Makes a system call. */
 static inline uint64_t clock_thread_ns(void)
 {
     struct timespec now;

@@ -1,4 +1,4 @@
-/* Words of the compiler that the rest of the library uses, and its assertions. */
+/* Shorthands for attributes and builtins of the compiler, small arithmetic helpers, and assertions. */
 #ifndef SHEAF_OS_COMPILER_H
 #define SHEAF_OS_COMPILER_H
 
@@ -12,21 +12,21 @@
 #define always_inline inline __attribute__((always_inline))
 #define noinline_cold __attribute__((noinline, cold))
 /*
- * Where the preloaded object keeps things (preload/layout.ld): code that few programs come by, but those often, so
- * that it is not cold; tables, behind the small variables, which then share their pages; variables that are read
- * before anything near them is written, in a page that the loader has written: a page that is 0 and read first costs
- * two faults.
+ * Placement in the preloaded object (preload/layout.ld). `apart`: code that few programs run, but those that do
+ * run it often, so it is not `cold`. `large_table`: tables that lie behind the small variables, which then share
+ * their pages. `early_data`: variables that are read before anything near them is written. They lie in a page that
+ * the loader has written, because a zero page that is read before it is written costs two page faults.
  */
 #define apart         __attribute__((noinline, section(".text.unlikely.apart")))
 #define large_table   __attribute__((section(".bss.tables")))
 #define early_data    __attribute__((section(".data.early")))
 #define cache_aligned __attribute__((aligned(64)))
 #define sheaf_export  __attribute__((visibility("default")))
-#define hidden        __attribute__((visibility("hidden"))) /* of declarations: the compiler need not ask the GOT */
+#define hidden        __attribute__((visibility("hidden"))) /* on declarations: accessed without the GOT */
 
 #define array_size(a) (sizeof(a) / sizeof((a)[0]))
 
-/* Relaxed accesses to words that other threads write too: one load or store each, no order implied. */
+/* Relaxed accesses, one load or store each, to words that other threads write as well. They order nothing. */
 #define read_once(x)     __atomic_load_n(&(x), __ATOMIC_RELAXED)
 #define write_once(x, v) __atomic_store_n(&(x), (v), __ATOMIC_RELAXED)
 
@@ -40,15 +40,15 @@ static inline bool is_power_of_two(uint64_t n)
     return n && !(n & (n - 1));
 }
 
-/* The number of the highest set bit; n must not be 0. */
+/* The index of the highest set bit; n must not be 0. */
 static inline unsigned log2_floor(uint64_t n)
 {
     return 63 - (unsigned)__builtin_clzll(n);
 }
 
 /*
- * Invariants are asserted in the checking build (-Dchecking=true) only; what a user's program can break is reported
- * in every build, by misuse_report().
+ * Assertions are compiled in with -Dchecking=true only, and check invariants of the allocator. Errors of the
+ * user's program are reported in every build, by misuse_report().
  */
 _Noreturn void sheaf_assert_failed(const char *what, const char *file, int line);
 #ifdef SHEAF_CHECKING

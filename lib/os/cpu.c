@@ -8,17 +8,17 @@
 #include <cpuid.h>
 #endif
 
-#define CPU_BITS 8192 /* the most that x86-64 kernels are built for */
+#define CPU_BITS 8192 /* the maximum of x86-64 kernels */
 
 unsigned cpu_allowed_count = 1;
 
-/* One call tells both: how wide the kernel's masks are, and which CPUs are ours. */
+/* A single call yields both the width of the kernel's CPU masks and the CPUs that this process may use. */
 void cpu_count(unsigned *possible, unsigned *allowed)
 {
     unsigned long mask[CPU_BITS / (8 * sizeof(long))];
     long bytes = sys_call3(SYS_sched_getaffinity, 0, sizeof(mask), (long)mask);
     *allowed = 0;
-    *possible = CPU_BITS; /* when a sandbox hides it: a section takes whatever number the kernel gives */
+    *possible = CPU_BITS; /* a sandbox hides the masks: sections accept any number that the kernel gives */
     if (bytes > 0) {
         *possible = (unsigned)bytes * 8;
         for (size_t i = 0; i < (size_t)bytes / sizeof(long); i++)
@@ -36,8 +36,9 @@ unsigned cpu_current(void)
 }
 
 /*
- * cpuid gives the x2APIC number (leaf 0xb) and how many low bits of it are shared by the CPUs below one last-level
- * cache (leaf 4, on AMD 0x8000001d). No file is read: /sys may be hidden, and the time may be any.
+ * cpuid gives the x2APIC number (leaf 0xb) and the number of CPUs that share the last-level cache (leaf 4, on AMD
+ * 0x8000001d), from which follows how many low bits of the number distinguish them. No file is read, because /sys
+ * may be hidden and a signal handler may be running.
  */
 unsigned cpu_llc(void)
 {
@@ -49,7 +50,7 @@ unsigned cpu_llc(void)
     apic = d;
     unsigned leaf = 4;
     __get_cpuid(0, &a, &b, &c, &d);
-    if (b == 0x68747541) /* "Auth": AMD has the same words elsewhere */
+    if (b == 0x68747541) /* "Auth": AMD has the same fields in another leaf */
         leaf = 0x8000001d;
     for (unsigned i = 0; i < 8 && __get_cpuid_count(leaf, i, &a, &b, &c, &d) && (a & 31); i++)
         if (((a >> 5) & 7) >= 3)

@@ -1,25 +1,25 @@
-/* What the machine's processors are, as far as it can be told without opening a file. */
+/* Facts about the processors that are available without opening a file. */
 #ifndef SHEAF_OS_CPU_H
 #define SHEAF_OS_CPU_H
 
 #include "os/compiler.h"
 
 /*
- * An upper bound of CPU numbers, those included that may come online later, and the number of CPUs that this process
- * may run on now; both at least 1.
+ * *possible is an upper bound of CPU numbers, including CPUs that may come online later; *allowed is the number of
+ * CPUs that this process may run on now. Both are at least 1.
  */
 void cpu_count(unsigned *possible, unsigned *allowed);
 
-/* What cpu_count() found at start. */
+/* The number of allowed CPUs that cpu_count() found at the start. */
 extern hidden unsigned cpu_allowed_count;
 
-/* The CPU that this thread runs on now: a hint. */
+/* The CPU that the calling thread runs on; a hint, because the thread may migrate at any time. */
 unsigned cpu_current(void);
 
-/* A number that is the same for CPUs which share the last-level cache with the current one; 0 where unknown. */
+/* A number shared by exactly the CPUs that share the current CPU's last-level cache; 0 where that is unknown. */
 unsigned cpu_llc(void);
 
-/* Whether memory of more than one NUMA node may be used by this process. */
+/* Whether this process may use memory of more than one NUMA node. */
 bool cpu_many_nodes(void);
 
 #endif

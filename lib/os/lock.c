@@ -4,7 +4,7 @@
 
 #include <linux/futex.h>
 
-/* The futex is the low half of the word: enough to tell one owner from another and from 0. */
+/* The futex is the low half of the word, which is enough to distinguish one owner from another and from 0. */
 static uint32_t *futex_of(struct lock *lock)
 {
     return (uint32_t *)(void *)&lock->word;
@@ -19,7 +19,7 @@ static void cpu_relax(void)
 #endif
 }
 
-/* Spin for about as long as a refill holds the lock. */
+/* Spins for about as long as a refill holds the lock. */
 static bool spin(struct lock *lock, uint64_t by)
 {
     for (int i = 0; i < 100; i++) {
@@ -32,7 +32,7 @@ static bool spin(struct lock *lock, uint64_t by)
     return false;
 }
 
-/* A thread that slept takes the lock as one that has sleepers, because others may still sleep. */
+/* A thread that has slept takes the lock with LOCK_SLEEPERS set, because other threads may still sleep. */
 static void sleep_for(struct lock *lock, uint64_t by)
 {
     for (;;) {
@@ -66,7 +66,7 @@ __attribute__((noinline)) bool lock_acquire_slow(struct lock *lock, uint64_t by)
 }
 
 /*
- * Wake all: a single one that is woken may go into a signal handler and wait there for another lock, whose holder (in
+ * Wakes all sleepers. A single one might enter a signal handler and wait there for another lock, whose holder (in
  * fork) sleeps on this one.
  */
 __attribute__((noinline)) void lock_wake(struct lock *lock)

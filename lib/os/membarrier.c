@@ -3,12 +3,14 @@
 
 #include <errno.h>
 
-enum { /* linux/membarrier.h, since 5.10 */
+enum { /* linux/membarrier.h, Linux 5.10 */
        CMD_PRIVATE_EXPEDITED_RSEQ = 1 << 7,
        CMD_REGISTER_PRIVATE_EXPEDITED_RSEQ = 1 << 8,
 };
 
-/* A process must register once. After exec or fork that may have to be done again: so ask, and register when told so.
+/*
+ * A process must register before its first use, and may have to again after exec or fork. The command itself
+ * reports that with EPERM.
  */
 bool membarrier_rseq(void)
 {

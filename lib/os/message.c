@@ -54,8 +54,8 @@ void message_write(struct message *m)
 }
 
 /*
- * A word of ours must not end the program because standard error is a closed pipe or a file at its limit: the signal
- * that the write raises in this thread is held back and taken away, unless one was waiting before.
+ * A message must not end the program because standard error is a closed pipe or a file at its size limit. The
+ * signal that the write raises in this thread is therefore blocked and consumed, unless one was pending before.
  */
 void message_write_to(struct message *m, int file)
 {

@@ -1,4 +1,7 @@
-/* One line on standard error, put together without malloc, stdio or locks; safe in signal handlers. */
+/*
+ * Single-line messages, composed without malloc, stdio or locks. Safe in signal handlers. Text that exceeds the
+ * buffer is cut off.
+ */
 #ifndef SHEAF_OS_MESSAGE_H
 #define SHEAF_OS_MESSAGE_H
 
@@ -10,10 +13,11 @@ struct message {
 };
 
 void message_text(struct message *m, const char *text);
-void message_pointer(struct message *m, const void *p); /* as printf's %p writes it */
+void message_pointer(struct message *m, const void *p); /* in the format of printf's %p */
 void message_number(struct message *m, uint64_t n);
 void message_hex(struct message *m, uint64_t n, unsigned digits);
-void message_write(struct message *m); /* adds the newline; one write() so that lines of threads do not mix */
+/* Writes to standard error, with a newline, in one write() so that lines of threads do not mix. */
+void message_write(struct message *m);
 void message_write_to(struct message *m, int file);
 
 #endif

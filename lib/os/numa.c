@@ -6,13 +6,15 @@
 #include <linux/mempolicy.h>
 #include <sys/mman.h>
 
-#define MASK_BITS  1024 /* the most nodes that kernels are built for */
+#define MASK_BITS  1024 /* the maximum number of nodes that kernels support */
 #define MASK_WORDS (MASK_BITS / (8 * sizeof(long)))
 #define PAGE       65536 /* a multiple of every page size */
 
 struct numa numa = {.count = 1};
 
-/* One more than the index that a node without an index of its own is taken for, 0: not asked yet. */
+/*
+ * By node number: one more than the index that is used for a node without an index of its own; 0 if not yet known.
+ */
 static large_table uint8_t nearest[MASK_BITS];
 
 static bool mask_has(const unsigned long *mask, unsigned node)
@@ -28,7 +30,7 @@ static bool mask_empty(const unsigned long *mask)
     return true;
 }
 
-/* The thread's policy, without its flags; MPOL_DEFAULT where the system hides it. */
+/* The thread's memory policy without its flags; MPOL_DEFAULT where the system hides it. */
 static int task_policy(unsigned long *mask)
 {
     int mode = MPOL_DEFAULT;
@@ -40,7 +42,7 @@ static int task_policy(unsigned long *mask)
 
 /* ---- start ---- */
 
-/* How many nodes there are for us; the first of them get an index. */
+/* Returns how many nodes the process may use; the first NODES_MAX of them get an index. */
 static unsigned find_nodes(void)
 {
     unsigned long mask[MASK_WORDS] = {0};
@@ -72,13 +74,13 @@ void numa_init(enum numa_choice choice, unsigned wanted)
         numa.interleave = !numa.pretend;
         return;
     }
-    /* who started the program under a policy of its own (numactl) has decided */
+    /* A policy that the program was started under (numactl) takes precedence. */
     if (choice == NUMA_AUTO && !numa.pretend && task_policy(mask) != MPOL_DEFAULT)
         return;
     numa.count = found < NODES_MAX ? found : NODES_MAX;
 }
 
-/* ---- where we are ---- */
+/* ---- the current node ---- */
 
 static int own_index(unsigned node)
 {
@@ -88,14 +90,17 @@ static int own_index(unsigned node)
     return -1;
 }
 
-/* The node where the kernel places a page for the current CPU: it knows the distances, and what is allowed now. */
+/*
+ * The node where the kernel places a page for the current CPU, which accounts for distances and for the nodes that
+ * are allowed now; -1 if unknown.
+ */
 static int node_of_local_page(void)
 {
     int node = -1;
     void *page = (void *)sys_call(SYS_mmap, 0, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if ((uintptr_t)page > -4096ul)
         return -1;
-    if (sys_call(SYS_mbind, (long)page, PAGE, MPOL_PREFERRED, 0, 0, 0) == 0) { /* of no node: local */
+    if (sys_call(SYS_mbind, (long)page, PAGE, MPOL_PREFERRED, 0, 0, 0) == 0) { /* no node: local */
         *(volatile char *)page = 1;
         if (sys_call(SYS_get_mempolicy, (long)&node, 0, 0, (long)page, MPOL_F_NODE | MPOL_F_ADDR, 0) < 0)
             node = -1;
@@ -104,7 +109,10 @@ static int node_of_local_page(void)
     return node;
 }
 
-/* The current CPU is one of the node's. Two threads may ask at once: either answer is a good one. */
+/*
+ * The index for a `node` without one; the current CPU belongs to that node. If two threads race here, either
+ * result is acceptable.
+ */
 static unsigned nearest_index(unsigned node)
 {
     uint8_t *known = &nearest[node % MASK_BITS];
@@ -152,7 +160,7 @@ static unsigned nth_of(const unsigned long *mask, unsigned n, unsigned otherwise
     return otherwise;
 }
 
-/* Interleaving is by object, other policies want the local node where they allow it. */
+/* Interleaving alternates by object. Other policies get the local node where they allow it. */
 apart unsigned numa_by_policy(unsigned local, unsigned turn)
 {
     unsigned long mask[MASK_WORDS] = {0};
@@ -164,7 +172,10 @@ apart unsigned numa_by_policy(unsigned local, unsigned turn)
     return mask_has(mask, numa.node[local]) ? local : nth_of(mask, 0, local);
 }
 
-/* The node's number stays what it is when the process is moved to other nodes: memory is then placed locally. */
+/*
+ * MPOL_F_STATIC_NODES keeps the node's number if the process is moved to other nodes; memory is then placed
+ * locally.
+ */
 apart void numa_place(void *at, size_t size, unsigned index)
 {
     unsigned long mask[MASK_WORDS] = {0};

@@ -1,14 +1,15 @@
 /*
- * Memory nodes, by system calls alone: no file is read, so it works where /sys is hidden. (libnuma makes the same
- * calls, but loading it would call malloc from within malloc.) On one node all of it costs the one call that counts
+ * Memory nodes, found by system calls alone, so that this works where /sys is hidden. (libnuma makes the same
+ * calls, but loading it would call malloc from within malloc.) With one node the only cost is the call that counts
  * them.
  *
- * Nodes are known by their *index*, 0 to numa.count - 1, among those that may be used at start; numa.node[] has the
- * kernel's numbers. A node that is not among them (without memory, further than NODES_MAX, or allowed only later) is
- * taken for the one where the kernel places memory for its CPUs, or failing that shares an index with another.
+ * A node is identified by its *index*, 0 to numa.count - 1, among the nodes that the process may use at the start;
+ * numa.node[] holds the kernel's numbers. A node without an index (it has no memory, lies beyond NODES_MAX, or was
+ * allowed later) is treated as the node where the kernel places memory for its CPUs, or else shares the index of
+ * some other node.
  *
- * Written once, before there is a second thread that allocates. No function here touches errno, takes a lock or
- * allocates; all may be called in signal handlers. A child of fork has the same nodes.
+ * The struct is written once, before a second thread allocates. The functions allocate nothing, take no lock,
+ * leave errno alone and may be called in signal handlers. The child of a fork has the same nodes.
  */
 #ifndef SHEAF_OS_NUMA_H
 #define SHEAF_OS_NUMA_H
@@ -20,30 +21,39 @@
 enum numa_choice { NUMA_AUTO, NUMA_OFF, NUMA_STRICT, NUMA_INTERLEAVE };
 
 struct numa {
-    unsigned count;           /* 1: nothing here is used */
-    bool pretend;             /* CPUs are dealt out in turn, memory is not placed */
-    bool strict;              /* each allocation asks for the thread's memory policy */
-    bool interleave;          /* count is 1, and all memory goes to all nodes in turn */
-    uint16_t node[NODES_MAX]; /* the kernel's number of each index */
+    unsigned count;           /* with 1, nothing else here is used */
+    bool pretend;             /* for tests: CPUs are assigned to nodes in turn, memory is not placed */
+    bool strict;              /* each allocation follows the thread's memory policy */
+    bool interleave;          /* count is 1, and all memory is spread over all nodes */
+    uint16_t node[NODES_MAX]; /* the kernel's number for each index */
 };
 extern hidden struct numa numa;
 
-/* `pretend`: so many nodes, 0 for those that there are. */
+/*
+ * Must be called once, before memory is mapped. `pretend` is a number of simulated nodes; with 0 the real ones are
+ * found.
+ */
 void numa_init(enum numa_choice choice, unsigned pretend);
 
-/* The index of the current CPU's node, and the CPU. A hint, but that both were so at one moment. */
+/*
+ * The index of the current CPU's node and, in *cpu, the CPU. The two belong together, but the thread may have
+ * moved on.
+ */
 unsigned numa_here(unsigned *cpu);
 
-/* The index of a node by the kernel's number; -1 when there is none of that number with memory for us. */
+/* The index of the node that has this number in the kernel; -1 when it has no index. */
 int numa_index_of(int node);
 
-/* The index that the thread's memory policy asks for, on a CPU of `local`. `turn` counts up, for interleaving. */
+/*
+ * The index that the thread's memory policy selects for a thread on node `local`. `turn` is a running number that
+ * selects the node for interleaving.
+ */
 unsigned numa_by_policy(unsigned local, unsigned turn);
 
-/* Prefer the node for a range of the reservation; when it has no memory left, the kernel takes another. */
+/* Make the range prefer the memory of a node; the kernel takes another when that node is full. */
 void numa_place(void *at, size_t size, unsigned index);
 
-/* Pages of the range to all nodes in turn. */
+/* Spread the pages of the range over all nodes. */
 void numa_interleave(void *at, size_t size);
 
 #endif

@@ -5,9 +5,11 @@
 #include <time.h>
 
 static _Atomic uint64_t state;
-static _Atomic uint64_t key; /* 0: not seeded yet */
+static _Atomic uint64_t key; /* 0 until seeded */
 
-/* Early in the boot of a machine the system has none yet; then the address space's own randomness has to do. */
+/*
+ * Early in the boot of a machine the kernel has no random numbers yet; addresses and the time must then suffice.
+ */
 uint64_t random_seed(void)
 {
     uint64_t seed = 0;

@@ -1,19 +1,22 @@
 /*
- * Random numbers for hardening and for injected failures. The system is asked for a seed only when somebody wants
- * one. A forked child goes on from its parent's state. Safe in signal handlers: one atomic addition.
+ * Random numbers for hardening and for injected failures. The kernel is not asked for a seed before the first use.
+ * A forked child continues its parent's sequence. Safe in signal handlers and without locks.
  */
 #ifndef SHEAF_OS_RANDOM_H
 #define SHEAF_OS_RANDOM_H
 
 #include "os/compiler.h"
 
-/* A number that nobody outside can guess, from the system. */
+/* A number from the kernel that outsiders cannot predict. */
 uint64_t random_seed(void);
 
-/* The next one of a sequence that was seeded so. */
+/* The next number of a sequence that starts from random_seed(). */
 uint64_t random_next(void);
 
-/* All bits of n mixed (Steele, Lea, Flood: SplitMix, 2014): a sequence is what the multiples of the constant give. */
+/*
+ * Mixes all bits of n (the finalizer of SplitMix; Steele, Lea and Flood, 2014). Consecutive n give a pseudo-random
+ * sequence.
+ */
 static inline uint64_t random_mix(uint64_t n)
 {
     n *= 0x9e3779b97f4a7c15ull;

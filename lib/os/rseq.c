@@ -6,14 +6,14 @@
 
 uint64_t rseq_restarts;
 
-/* The kernel's struct rseq: fields that we use (linux/rseq.h). */
+/* Offsets in the kernel's struct rseq (linux/rseq.h). */
 enum {
     RSEQ_CPU_ID = 4,
     RSEQ_CS = 8,
     RSEQ_MM_CID = 24,
     RSEQ_END_OF_MM_CID = 28,
-    RSEQ_FIRST_SIZE = 32,     /* what every kernel accepts */
-    RSEQ_FIRST_FEATURES = 20, /* what glibc before 2.40 says of an area of 32 bytes */
+    RSEQ_FIRST_SIZE = 32,     /* a size that every kernel accepts */
+    RSEQ_FIRST_FEATURES = 20, /* the size that glibc before 2.40 reports for an area of 32 bytes */
 };
 #ifndef AT_RSEQ_FEATURE_SIZE
 #define AT_RSEQ_FEATURE_SIZE 27 /* Linux 6.3 */
@@ -21,7 +21,7 @@ enum {
 
 #if SHEAF_HAVE_RSEQ
 
-/* glibc 2.35 and later. Weak, so that the object loads under an older one and falls back. */
+/* In glibc 2.35 and later. Weak, so that the object also loads with an older one and falls back. */
 extern const ptrdiff_t __rseq_offset __attribute__((weak));
 extern const unsigned int __rseq_size __attribute__((weak));
 
@@ -41,8 +41,9 @@ static bool register_area(uintptr_t start)
 }
 
 /*
- * glibc keeps an area in every thread even where it was told not to register it (the tunable glibc.pthread.rseq=0);
- * that is where we register then. An area of 32 bytes holds mm_cid: glibc said 20 because it knew no more fields.
+ * glibc keeps an area in every thread even if the tunable glibc.pthread.rseq=0 forbids its registration; Sheaf
+ * registers that area then. An area of 32 bytes includes mm_cid: older versions of glibc report 20 bytes because
+ * they know no later fields.
  */
 enum rseq_owner rseq_probe(bool own, bool want_cid, struct rseq_area *area, bool *is_cid)
 {
@@ -62,7 +63,7 @@ enum rseq_owner rseq_probe(bool own, bool want_cid, struct rseq_area *area, bool
     unsigned long features = getauxval(AT_RSEQ_FEATURE_SIZE);
     if (size == RSEQ_FIRST_FEATURES || size == RSEQ_FIRST_SIZE)
         size = features < RSEQ_FIRST_SIZE ? features : RSEQ_FIRST_SIZE;
-    /* Threads that did not register yet would all read 0 there: never with our own registration. */
+    /* Not with our own registration: threads that have not registered yet would all read mm_cid 0. */
     *is_cid = want_cid && owner == RSEQ_LIBC && size >= RSEQ_END_OF_MM_CID;
     area->cs = start + RSEQ_CS;
     area->slot = start + (*is_cid ? RSEQ_MM_CID : RSEQ_CPU_ID);

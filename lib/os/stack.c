@@ -4,11 +4,14 @@
 #include <sys/auxv.h>
 #include <unwind.h>
 
-/* Where this object lies up to the end of its data, by the linker; its code may be in two segments. */
+/*
+ * The linker's bounds of this object, from its header to the end of its initialized data; both segments of code
+ * lie between them.
+ */
 extern const char __ehdr_start[] hidden;
 extern const char _edata[] hidden;
 
-#define OWN_FRAMES 4 /* at most so many are left out where the allocator is part of the program itself */
+#define OWN_FRAMES 4 /* frames that are skipped at most if the allocator is linked into the program */
 
 struct walk {
     uintptr_t *pcs;

@@ -1,10 +1,9 @@
 /*
- * The calls that led here: return addresses, innermost first, those of this object left out.
+ * The call stack as return addresses, innermost first, without the frames of this object.
  *
- * By the unwinder of libgcc, linked in statically: it reads the tables that every program has, where a walk along
- * frame pointers ends at the first library that was built without them. It takes no lock and no memory (tables are
- * found through libc's _dl_find_object), so it may be used within malloc and in signal handlers. Up to 0.7 us a
- * frame, where functions are large.
+ * The stack is walked by libgcc's unwinder, linked in statically. It reads the unwind tables that every program
+ * has, whereas a walk along frame pointers ends at the first library built without them. It takes no lock and
+ * allocates nothing (libc's _dl_find_object finds the tables), so it may run within malloc and in signal handlers.
  */
 #ifndef SHEAF_OS_STACK_H
 #define SHEAF_OS_STACK_H
@@ -13,7 +12,7 @@
 
 #define STACK_MOST 16
 
-/* At most `most` addresses into pcs; how many there are. */
+/* Stores at most `most` addresses in `pcs` and returns their number. */
 unsigned stack_walk(uintptr_t *pcs, unsigned most);
 
 #endif

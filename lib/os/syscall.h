@@ -1,6 +1,6 @@
 /*
- * System calls that leave errno alone: free() must not change it, and slow paths run inside signal handlers.
- * Each returns the kernel's value: 0 or more, or minus the error number.
+ * System calls that leave errno alone, because free() must not change it and slow paths run inside signal
+ * handlers. The result is the kernel's: 0 or more, or a negative error number.
  */
 #ifndef SHEAF_OS_SYSCALL_H
 #define SHEAF_OS_SYSCALL_H

@@ -12,7 +12,7 @@ bool text_number(const char **at, bool suffix, uint64_t *value)
     for (; *p >= '0' && *p <= '9'; p++)
         if (__builtin_mul_overflow(n, 10u, &n) || __builtin_add_overflow(n, (uint64_t)(*p - '0'), &n))
             return false;
-    int upper = *p & ~0x20; /* 0 of a blank, too, which the search would find behind the last */
+    int upper = *p & ~0x20; /* 0 for a blank: strchr() would find the terminator */
     const char *s = suffix && upper ? strchr(suffixes, upper) : NULL;
     if (s) {
         unsigned shift = 10 * (unsigned)(s - suffixes + 1);
@@ -37,7 +37,7 @@ bool text_word(const char **at, const char *word)
     return true;
 }
 
-/* Goes back to the last star only: what an earlier one took needs no second look. */
+/* Backtracking to the last star suffices: what earlier stars matched never has to be revised. */
 bool text_matches(const char *pattern, size_t length, const char *name)
 {
     size_t p = 0, star = SIZE_MAX;

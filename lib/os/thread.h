@@ -1,4 +1,4 @@
-/* Starting a thread of our own. */
+/* Starting a thread of the library. */
 #ifndef SHEAF_OS_THREAD_H
 #define SHEAF_OS_THREAD_H
 
@@ -6,7 +6,7 @@
 #include <signal.h>
 #include <stdbool.h>
 
-/* 0: the system's default. */
+/* A `stack` of 0 selects the system's default size. */
 static inline bool thread_try(void *(*run)(void *), size_t stack)
 {
     pthread_attr_t attributes;
@@ -21,8 +21,9 @@ static inline bool thread_try(void *(*run)(void *), size_t stack)
 }
 
 /*
- * Detached, and with all signals blocked: the program's are not for it. With the system's default stack where a
- * program's thread-local data, which lie there, leave no room on `stack` bytes. False: there is no thread to be had.
+ * Starts a detached thread with all signals blocked, so that it runs none of the program's handlers. If the
+ * program's thread-local data leaves no room in a stack of `stack` bytes, the thread gets the default size.
+ * Returns false when no thread can be created. pthread_create() allocates: not for signal handlers.
  */
 static inline bool thread_start(void *(*run)(void *), size_t stack)
 {

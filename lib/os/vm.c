@@ -12,7 +12,7 @@
 #define MREMAP_DONTUNMAP 4 /* Linux 5.7 */
 #endif
 #ifndef MAP_FIXED_NOREPLACE
-#define MAP_FIXED_NOREPLACE 0x100000 /* Linux 4.17; before, the address is a hint */
+#define MAP_FIXED_NOREPLACE 0x100000 /* Linux 4.17; older kernels take the address as a hint */
 #endif
 
 #define MAP_FLAGS (MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE)
@@ -52,7 +52,7 @@ bool vm_unmap(void *addr, size_t size)
     return survived(sys_call3(SYS_munmap, (long)addr, (long)size, 0));
 }
 
-/* Map more than asked and cut off both ends: an aligned place can not be asked for. */
+/* Maps more than requested and cuts off both ends, because mmap() cannot be asked for an alignment. */
 static void *map_aligned(size_t size, size_t align, int prot)
 {
     size_t page = vm_page_size();
@@ -70,8 +70,7 @@ static void *map_aligned(size_t size, size_t align, int prot)
     return start;
 }
 
-/* A kernel that does not know the flag takes the address for a hint, and says by another one that the place is taken.
- */
+/* A kernel that ignores MAP_FIXED_NOREPLACE returns a different address when the place is occupied. */
 static enum vm_extent extend(void *at, size_t size, int prot)
 {
     long ret = sys_call(SYS_mmap, (long)at, (long)size, prot, MAP_FLAGS | MAP_FIXED_NOREPLACE, -1, 0);
@@ -170,9 +169,9 @@ bool vm_resize(void *at, size_t old, size_t size, void *to)
 }
 
 /*
- * Where mappings or promised memory are short, mremap() may find that out after it has unmapped the target. Mapping
- * it again asks for less than the move; where a part is still there (VM_TAKEN), nothing was unmapped. Where mmap() is
- * refused, too, madvise() tells: it fails for a range that is not mapped.
+ * When the process is short of mappings or of promised memory, mremap() may fail after it has unmapped the target.
+ * Mapping the target again needs less than the move did. VM_TAKEN means that part of it is still there, hence
+ * nothing was unmapped. If mmap() is refused as well, madvise() decides: it fails for a range that is not mapped.
  */
 enum vm_moved vm_move(void *from, void *to, size_t size)
 {

@@ -7,7 +7,10 @@
 const struct sheaf_rcu_core *cores[CORES];
 unsigned core_count;
 
-/* Before a cache is destroyed. Of those that wait by themselves we do not know whose they are. */
+/*
+ * Waits before a cache is destroyed. Objects that wait singly do not record their cache, so any of them may belong
+ * to it.
+ */
 static void barrier_on(struct kmem_cache *cache)
 {
     if (core_of_cache(cache)->waits(cache) || single_count())
@@ -28,8 +31,9 @@ static void add(const struct sheaf_rcu_core *core)
 }
 
 /*
- * Not linked with libsheaf: a program whose malloc is the preloaded object must not load a second one. Both may be
- * there all the same, each with memory of its own: the first in the order of the search, and libsheaf itself.
+ * This library is not linked with libsheaf: a program whose malloc is the preloaded object must not load a second
+ * allocator. Both may be present nevertheless, each with its own memory: the first in the search order, and
+ * libsheaf.
  */
 __attribute__((constructor)) static void find_cores(void)
 {

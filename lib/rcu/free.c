@@ -11,29 +11,30 @@
 
 const struct rcu_flavor_struct *flavor = &urcu_bp_flavor;
 
-/* So many objects of other mallocs may wait: how large they are we do not know. */
+/* The limit for objects of other allocators, whose sizes are unknown. */
 #define FOREIGN_MOST 65536
 static _Atomic uint64_t foreign_waits;
 
-static _Atomic bool used; /* something was freed here: the flavour stays */
+static _Atomic bool used; /* an object was freed through this library, so the flavour can no longer change */
 
 static void complain(const char *line)
 {
     if (write(STDERR_FILENO, line, strlen(line)) < 0)
-        return; /* nobody to tell */
+        return;
 }
 
 static void synchronize(void)
 {
     int state;
-    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state); /* or liburcu's lock might stay taken */
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state); /* or cancellation could leave liburcu's lock taken */
     flavor->update_synchronize_rcu();
     pthread_setcancelstate(state, NULL);
 }
 
 /*
- * More waits than may: until a round ends, or for a while. Not in a read-side section, which that round may be
- * waiting for; nor for longer, as we cannot know which locks of the program its readers want.
+ * Called when more waits than the limit: waits until a round ends, but at most SHEAF_RCU_PATIENCE_MS. It must not
+ * wait in a read-side section, for which that round may be waiting. The time is limited because readers may need
+ * locks that this thread holds.
  */
 static void help(const struct sheaf_rcu_core *core, bool thread)
 {
@@ -49,7 +50,10 @@ static void help(const struct sheaf_rcu_core *core, bool thread)
         round_try();
 }
 
-/* It waits by its head, or we wait; in a read-side section neither may be possible. */
+/*
+ * Without memory for a sheaf the object waits by its head, or this thread waits. In a read-side section neither
+ * may be possible; the object is then lost.
+ */
 static void without_sheaf(const struct sheaf_rcu_core *core, void *p, void *head)
 {
     if (head && single_put(p, head))
@@ -71,7 +75,7 @@ static noinline_cold void free_foreign(void *p, void *head)
         return;
     }
     if (flavor->read_ongoing()) {
-        complain("sheaf: kfree_rcu: no memory, an object is lost; give kfree_rcu() a struct rcu_head in it\n");
+        complain("sheaf: kfree_rcu: no memory to defer a free: the object is leaked; name a struct rcu_head in it\n");
         return;
     }
     synchronize();
@@ -121,7 +125,7 @@ sheaf_export void kfree_rcu_nolock(void *p)
         if (core)
             core->note(true);
         else
-            complain("sheaf: kfree_rcu_nolock: no memory, an object is lost\n");
+            complain("sheaf: kfree_rcu_nolock: no memory to defer a free: the object is leaked\n");
     }
     errno = saved;
 }
@@ -130,7 +134,8 @@ static const struct sheaf_rcu_core *core_or_die(const struct kmem_cache *cache)
 {
     const struct sheaf_rcu_core *core = core_of_cache(cache);
     if (unlikely(!core)) {
-        complain("sheaf: kmem_cache_free_rcu: the cache is not of a libsheaf that was linked before\n");
+        complain("sheaf: deferred free: the cache belongs to no libsheaf that libsheaf-rcu found; link both to the "
+                 "program\n");
         abort();
     }
     return core;
@@ -151,11 +156,11 @@ static void barrier(const struct sheaf_rcu_core *core, const struct kmem_cache *
 {
     int saved = errno;
     worker_start();
-    bool online = flavor->read_ongoing(); /* of QSBR, all threads but those that are offline */
+    bool online = flavor->read_ongoing(); /* with QSBR, true for all threads that are not offline */
     if (online)
         flavor->thread_offline();
     if (flavor->read_ongoing())
-        complain("sheaf: kvfree_rcu_barrier: called in a read-side section, which it would wait for; not waited\n");
+        complain("sheaf: kvfree_rcu_barrier: called in a read-side section: did not wait; call it outside\n");
     else
         round_barrier(core, cache);
     if (online)
@@ -173,7 +178,7 @@ sheaf_export void kvfree_rcu_barrier_on_cache(struct kmem_cache *cache)
     barrier(core_or_die(cache), cache);
 }
 
-/* ---- choices ---- */
+/* ---- settings, fork, statistics ---- */
 
 sheaf_export int sheaf_rcu_flavor(const struct rcu_flavor_struct *wanted)
 {
@@ -184,8 +189,8 @@ sheaf_export int sheaf_rcu_flavor(const struct rcu_flavor_struct *wanted)
 }
 
 /*
- * call_rcu()'s first: its threads may be waiting for a grace period and need the flavour's locks to come to rest.
- * Then nobody is in a grace period, our worker at most waits to begin one.
+ * The handlers of call_rcu() come first: its threads may be in a grace period and need the flavour's locks to
+ * finish. Afterwards no thread is in a grace period; the worker at most waits to begin one.
  */
 static void fork_prepare(void)
 {
@@ -211,14 +216,17 @@ static void fork_child(void)
     urcu_bp_call_rcu_after_fork_child();
 }
 
-/* Handlers to prepare run in reverse: ours, which wait for readers, must come before those that take locks. */
+/*
+ * Prepare handlers run in reverse order of registration. These wait for readers, so they must run before those
+ * that take locks, and are registered last.
+ */
 sheaf_export int sheaf_rcu_handle_fork(void)
 {
-    static _Atomic bool done; /* twice, fork() would wait for a lock that it has */
+    static _Atomic bool done; /* if registered twice, fork() would wait for a lock that it holds itself */
     if (atomic_exchange(&done, true))
         return 0;
     for (unsigned i = 0; i < core_count; i++)
-        cores[i]->tune(0, 0); /* registers its own, if it did not */
+        cores[i]->tune(0, 0); /* makes the core register its own handlers first */
     int error = pthread_atfork(fork_prepare, fork_parent, fork_child);
     if (error)
         atomic_store(&done, false);

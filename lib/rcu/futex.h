@@ -1,4 +1,4 @@
-/* Waiting for a word to change. errno is left alone. */
+/* Waiting for a word to change. These functions leave errno alone. */
 #ifndef SHEAF_RCU_FUTEX_H
 #define SHEAF_RCU_FUTEX_H
 
@@ -10,7 +10,10 @@
 #include <stdint.h>
 #include <time.h>
 
-/* While it is `seen`; at most so long, for ever when negative. */
+/*
+ * Waits while the word equals `seen`, at most `ms` milliseconds; without limit if `ms` is negative. May return
+ * early.
+ */
 static inline void futex_wait(_Atomic uint32_t *word, uint32_t seen, int ms)
 {
     struct timespec timeout = {.tv_sec = ms / 1000, .tv_nsec = (long)(ms % 1000) * 1000000};

@@ -1,9 +1,11 @@
 /*
- * libsheaf-rcu inside: grace periods for the Sheafs that are loaded (cores.c), one round of waiting at a time
- * (round.c), the thread that does it (worker.c), objects that wait by themselves (single.c), the interface (free.c).
+ * Internals of libsheaf-rcu: the allocators that are loaded (cores.c), rounds, each of which waits for one grace
+ * period (round.c), the thread that runs them (worker.c), objects that wait singly (single.c), and the interface
+ * (free.c).
  *
- * Lock: `round`, held over a grace period; the worker and barriers take it, never a free, but where there is no
- * worker. A free that waits does so on a futex, for a limited time. Fork: the child makes the lock anew (worker.c).
+ * A mutex, `running` in round.c, is held during a round. The worker and barriers take it; a free only tries it,
+ * and only if there is no worker. A free that waits does so on a futex, for a limited time. The child of a fork
+ * initializes the mutex anew.
  */
 #ifndef SHEAF_RCU_RCU_H
 #define SHEAF_RCU_RCU_H
@@ -19,7 +21,7 @@
 extern hidden const struct sheaf_rcu_core *cores[CORES];
 extern hidden unsigned core_count;
 
-/* Whose memory it is; NULL: another malloc's. */
+/* The core that owns the memory; NULL if it belongs to another allocator. */
 const struct sheaf_rcu_core *core_of(const void *p);
 const struct sheaf_rcu_core *core_of_cache(const struct kmem_cache *cache);
 
@@ -27,32 +29,40 @@ extern hidden const struct rcu_flavor_struct *flavor;
 
 /* ---- round.c ---- */
 
-/* Wait for a grace period if anything waits for one, and give all that back. Not in a read-side section. */
+/*
+ * If anything waits for a grace period, wait for one and free what waited; returns whether anything did. Not in a
+ * read-side section.
+ */
 bool round_run(void);
 
-/* The same, if nobody else is at it. */
+/* The same, unless another thread is running a round. */
 void round_try(void);
 
-/* Seal what is old in all cores; whether something is left that is younger. */
+/* Seal sheaves in all cores that are old enough; returns whether younger ones remain. */
 bool round_seal(void);
 
-/* Seal all of the cache, or everything with NULL, and run a round if anything waits. */
+/*
+ * Seal everything that the core holds for the cache, or everything if both are NULL, and run a round if anything
+ * waits.
+ */
 void round_barrier(const struct sheaf_rcu_core *core, const struct kmem_cache *cache);
 
-/* Wait until a round ends, at most so long. */
+/* Wait until a round ends, at most `ms` milliseconds. */
 void round_await(unsigned ms);
 void round_fork_child(void);
 
 /* ---- worker.c ---- */
 
-/* Start the thread unless it runs; false: there is none. */
+/* Start the thread unless it runs. Returns false when no thread can be created. Not for signal handlers. */
 bool worker_start(void);
 void worker_kick(void);
 
 /* ---- single.c ---- */
 
-/* Keep the object by `head`, 16 bytes that readers do not look at; with NULL, by memory of the other malloc. It
- * cannot be kept: false. */
+/*
+ * Let an object wait singly. It is recorded in `head`, 16 bytes that readers do not look at, or with NULL in
+ * memory of the program's malloc. Returns false when there is no such memory.
+ */
 bool single_put(void *p, void *head);
 bool single_collect(void);
 void single_finish(void);

@@ -9,11 +9,11 @@
 #define YIELDS 20
 
 /*
- * A round: take all that is sealed, wait for one grace period, give it back. What is sealed meanwhile waits for the
- * next round; so the number of grace periods follows from how long one takes, not from how much is freed.
+ * A round takes everything that is sealed, waits for one grace period and frees it. What is sealed meanwhile waits
+ * for the next round, so the number of grace periods depends on their duration, not on the number of frees.
  */
 static pthread_mutex_t running = PTHREAD_MUTEX_INITIALIZER;
-static _Atomic uint32_t ended; /* rounds; a futex */
+static _Atomic uint32_t ended; /* the number of rounds that ended; a futex */
 
 static bool run_locked(void)
 {
@@ -39,7 +39,7 @@ bool round_run(void)
     return any;
 }
 
-/* Waiting for a grace period is where a thread may be cancelled; then nobody would unlock. */
+/* Cancellation is disabled, because a thread that is cancelled during the grace period would not unlock. */
 void round_try(void)
 {
     int state;
@@ -61,7 +61,10 @@ bool round_seal(void)
     return left;
 }
 
-/* Who has a sheaf in hand puts one object in: soon over, unless it is preempted, even by us with our priority. */
+/*
+ * A thread that holds a sheaf puts one object into it, which is soon done unless the thread is preempted, perhaps
+ * by this one, which may have the higher priority.
+ */
 static void seal_all(const struct sheaf_rcu_core *core, const struct kmem_cache *cache)
 {
     const struct timespec pause = {.tv_nsec = 100000};
@@ -73,7 +76,7 @@ static void seal_all(const struct sheaf_rcu_core *core, const struct kmem_cache 
     }
 }
 
-/* What was sealed before is in a round that ended when we have the lock, or in ours. */
+/* Whatever was sealed before is part of a round that has ended once the mutex is taken, or of the one run here. */
 void round_barrier(const struct sheaf_rcu_core *core, const struct kmem_cache *cache)
 {
     int state;
@@ -93,7 +96,10 @@ void round_await(unsigned ms)
     futex_wait(&ended, atomic_load(&ended), (int)ms);
 }
 
-/* The thread that held it is not here. What it was waiting for is still in the cores, and waits anew. */
+/*
+ * The thread that held the mutex does not exist in the child. What it waited for is still in the cores and waits
+ * anew.
+ */
 void round_fork_child(void)
 {
     pthread_mutex_t fresh = PTHREAD_MUTEX_INITIALIZER;

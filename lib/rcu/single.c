@@ -3,13 +3,13 @@
 #include <stdlib.h>
 
 /*
- * Objects that wait by themselves: those of another malloc, and those for which there was no memory for a sheaf. A
- * stack that is pushed to and taken whole. Any context, but that malloc is called for objects of another one's
- * without a head.
+ * Objects that wait singly: those of another malloc, and those for which there was no memory for a sheaf. They
+ * form a stack that is pushed to singly and taken as a whole. Everything here may run in signal handlers, except
+ * that an object without a head makes single_put() call malloc.
  */
 struct single {
     struct single *next;
-    uintptr_t object; /* 1 more when this lies not in the object, and is to be freed too */
+    uintptr_t object; /* plus 1 if this struct lies outside the object and must be freed as well */
 };
 _Static_assert(sizeof(struct single) == 16, "as sheaf/rcu.h promises");
 
@@ -34,7 +34,7 @@ bool single_put(void *p, void *head)
 bool single_collect(void)
 {
     struct single *more = atomic_exchange(&waiting, NULL), **end = &more;
-    while (*end && in_grace) /* left there by a thread that a fork did away with */
+    while (*end && in_grace) /* left behind by a thread that does not exist in this forked child */
         end = &(*end)->next;
     if (in_grace)
         *end = in_grace;

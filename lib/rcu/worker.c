@@ -6,21 +6,27 @@
 #include <errno.h>
 
 /*
- * The thread that waits for grace periods. It sleeps without a timeout while nothing is collected anywhere, and wakes
- * by age while something is.
+ * The thread that waits for grace periods. It sleeps without a timeout while no objects are collected anywhere,
+ * and until the oldest sheaf may be due otherwise.
  *
- * Fork: there is no such thread in the child. What it waited for stays where it is, and the next free or barrier
- * there starts another.
+ * The child of a fork has no such thread. What it waited for stays where it is, and the child's next free or
+ * barrier starts a new one.
  */
 static _Atomic bool started;
-static _Atomic uint32_t work; /* changes when there is some; a futex */
+static _Atomic uint32_t work; /* changes when there is work; a futex */
 static _Atomic bool asleep;
 
-/* Where no thread can be had (limits of the system), trying at each free would cost a thousand times the free. */
+/*
+ * Where no thread can be created (a limit of the system), an attempt costs about a thousand times as much as a
+ * free.
+ */
 #define TRY_AGAIN 1000
-static _Atomic int32_t not_now; /* calls until the next try */
+static _Atomic int32_t not_now; /* calls until the next attempt */
 
-/* Any context. Between `asleep` and the wait the word has changed, and the wait does not begin. */
+/*
+ * Safe in signal handlers. A kick before the worker waits is not lost: the word has changed, so the wait ends at
+ * once.
+ */
 void worker_kick(void)
 {
     atomic_fetch_add(&work, 1);
@@ -59,13 +65,16 @@ static void fork_child(void)
     round_fork_child();
 }
 
-/* When the library is loaded: a fork that is under way calls no handler that is registered meanwhile. */
+/*
+ * Registered when the library is loaded, because a fork that is under way does not call handlers registered
+ * meanwhile.
+ */
 __attribute__((constructor)) static void register_fork(void)
 {
     pthread_atfork(NULL, NULL, fork_child);
 }
 
-/* The flag is set first, because pthread_create() allocates, and its caller's malloc may come here. */
+/* The flag is set first, because pthread_create() allocates and the program's malloc may call this function. */
 bool worker_start(void)
 {
     bool no = false;

@@ -7,16 +7,16 @@
 #include "os/numa.h"
 #include "os/vm.h"
 
-/* Units: memory is mapped in steps of 1 to 64 MiB, a quarter of what the arena has. */
+/* Units. Memory is mapped in steps of a quarter of what the arena uses, between 1 and 64 MiB. */
 #define STEP_LEAST 16u
 #define STEP_MOST  1024u
-#define TRIM_LEAST 64u    /* units that are worth unmapping */
-#define ASK_FROM   16384u /* units, 1 GiB: see deal() */
-#define HOPS       24     /* over other people's mappings, each twice as far as the last */
+#define TRIM_LEAST 64u    /* units: shorter ends of an arena are not unmapped */
+#define ASK_FROM   16384u /* units, 1 GiB: deal() first checks that the system grants so much */
+#define HOPS       24     /* attempts to get past foreign mappings; each skips twice as far as the last */
 #define HOP_FIRST  1024u  /* units: 64 MiB */
 
-static uint32_t dealt;  /* the end of all chunks that were ever dealt out */
-static uint32_t mapped; /* units of all arenas */
+static uint32_t dealt;  /* the end of all chunks that were dealt out */
+static uint32_t mapped; /* units of all arenas that are mapped */
 
 uint32_t region_end(void)
 {
@@ -28,7 +28,7 @@ uint32_t region_mapped(void)
     return read_once(mapped);
 }
 
-/* Units that the arena ever had, but those that were unmapped at its end. */
+/* Units that the arena has used, gaps included, without those that were unmapped at its end. */
 static uint32_t used(const struct arena *arena)
 {
     return arena->passed + arena->frontier - arena->start;
@@ -43,7 +43,10 @@ static void set_frontier(struct arena *arena, uint32_t frontier)
 
 /* ---- free runs ---- */
 
-/* Among the oldest belongs what is left of one, or it would hide behind all that is younger. */
+/*
+ * A run older than the oldest in the list goes to the front, because at the end it would hide behind younger runs.
+ * It is the rest of a run that was divided. All other runs go to the end.
+ */
 static void age_insert(struct arena *arena, uint32_t unit)
 {
     struct unit *run = unit_at(unit);
@@ -109,7 +112,7 @@ static bool is_of(const struct arena *arena, uint32_t unit)
     return arena_index(unit) == arena->index;
 }
 
-/* The length of the free run of the arena that ends below `unit`. */
+/* The length of the arena's free run that ends just below `unit`; 0 if there is none. */
 static uint32_t free_below(const struct arena *arena, uint32_t unit)
 {
     const struct unit *last = unit_at(unit - 1);
@@ -136,9 +139,9 @@ void arena_insert(struct arena *arena, uint32_t unit, uint32_t length, uint32_t 
 /* ---- growing ---- */
 
 /*
- * Deal out at least `units` units from `start`, which is at or behind all that was dealt out. Returns where they end,
- * 0 if they cannot be had. Their tables stay mapped even if the system then refuses the memory. So for very many it
- * is asked first whether it has so much.
+ * Deals out at least `units` units from `start`, which is at or above the end of all chunks dealt out so far.
+ * Returns the end of the new chunks, or 0 when they are not available. Their tables stay mapped even if the system
+ * then refuses memory for the units. Very large requests therefore first check that the system grants so much.
  */
 static uint32_t deal(const struct arena *arena, uint64_t start, uint64_t units)
 {
@@ -156,7 +159,7 @@ static uint32_t deal(const struct arena *arena, uint64_t start, uint64_t units)
     return (uint32_t)end;
 }
 
-/* Whether the stretch reaches up to there, or can be made to. */
+/* Extends the stretch to reach `to`; returns whether it does. */
 static bool stretch_to(struct arena *arena, uint64_t to)
 {
     if (to <= arena->end)
@@ -166,7 +169,7 @@ static bool stretch_to(struct arena *arena, uint64_t to)
     return end;
 }
 
-/* Where memory from [from, to) comes from, with several nodes. */
+/* Sets the memory policy of [from, to) where there are several nodes. */
 static void bind(const struct arena *arena, uint32_t from, uint32_t to)
 {
     size_t bytes = (size_t)(to - from) << UNIT_SHIFT;
@@ -176,7 +179,7 @@ static void bind(const struct arena *arena, uint32_t from, uint32_t to)
         numa_place(unit_address(from), bytes, arena->node);
 }
 
-/* Units up to `to` get memory if the system grants it. */
+/* Maps units up to `to`. */
 static enum vm_extent map_to(struct arena *arena, uint32_t to)
 {
     enum vm_extent done = vm_extend(unit_address(arena->mapped), (size_t)(to - arena->mapped) << UNIT_SHIFT);
@@ -189,7 +192,7 @@ static enum vm_extent map_to(struct arena *arena, uint32_t to)
     return done;
 }
 
-/* Up to `to` and some more, or near a limit no more than is needed. */
+/* Maps up to `to` and a step beyond; when the system refuses that, up to `to` only. */
 static enum vm_extent map_some(struct arena *arena, uint32_t to)
 {
     if (likely(to <= arena->mapped))
@@ -209,7 +212,7 @@ bool arena_move_frontier(struct arena *arena, uint32_t frontier)
     return true;
 }
 
-/* The rest of a stretch: what can be mapped of it is a free run, and what cannot is given up. */
+/* Turns what can be mapped of the rest of a stretch into a free run and gives up the remainder. */
 static void leave_stretch(struct arena *arena)
 {
     uint32_t from = arena->frontier;
@@ -222,7 +225,7 @@ static void leave_stretch(struct arena *arena)
         arena_insert(arena, from, arena->mapped - from, clock_ms());
 }
 
-/* A new stretch of at least `units`, `hop` units behind what was dealt out. */
+/* Begins a new stretch of at least `units`, `hop` units above the end of what was dealt out. */
 static bool next_stretch(struct arena *arena, uint64_t units, uint32_t hop)
 {
     uint64_t start = round_up((uint64_t)dealt + hop, 1u << space.chunk_shift);
@@ -237,13 +240,13 @@ static bool next_stretch(struct arena *arena, uint64_t units, uint32_t hop)
     return true;
 }
 
-/* The length of the free run that ends at the frontier, in this stretch. */
+/* The length of the free run that ends at the frontier, within this stretch. */
 static uint32_t free_at_frontier(const struct arena *arena)
 {
     return arena->frontier > arena->start ? free_below(arena, arena->frontier) : 0;
 }
 
-/* The first unit from `unit` up that lies at a multiple of `align` units of address space. */
+/* The first unit at or above `unit` whose address is a multiple of `align` units. */
 static uint64_t aligned(uint64_t unit, uint32_t align)
 {
     uint64_t first = space.region >> UNIT_SHIFT;
@@ -251,8 +254,8 @@ static uint64_t aligned(uint64_t unit, uint32_t align)
 }
 
 /*
- * Let `units` aligned ones fit at the frontier, in this stretch, made longer where it can be, or in another one.
- * Where somebody else has mapped something in our way, ever further behind it.
+ * Makes room for `units` aligned units at the frontier: in this stretch, which is extended if possible, or in a
+ * new one. When a foreign mapping is in the way, each attempt goes further beyond it.
  */
 static bool make_room(struct arena *arena, uint32_t units, uint32_t align)
 {
@@ -263,7 +266,7 @@ static bool make_room(struct arena *arena, uint32_t units, uint32_t align)
             enum vm_extent done = map_some(arena, (uint32_t)to);
             if (done != VM_TAKEN)
                 return done == VM_EXTENDED;
-            arena->end = arena->mapped; /* the stretch ends before what is in the way */
+            arena->end = arena->mapped; /* the stretch ends before the foreign mapping */
             hop = hop ? 2 * hop : HOP_FIRST;
         }
         if (!next_stretch(arena, (uint64_t)units + align - 1, hop))
@@ -274,7 +277,7 @@ static bool make_room(struct arena *arena, uint32_t units, uint32_t align)
 
 void arena_init(struct arena *arena, unsigned index, bool slabs, unsigned node)
 {
-    arena->index = (uint8_t)index; /* the rest is zero and need not be touched */
+    arena->index = (uint8_t)index; /* the rest is zero, and is not touched */
     arena->slabs = slabs;
     arena->node = (uint8_t)node;
     if (index)
@@ -288,7 +291,7 @@ void arena_trim(struct arena *arena)
 {
     uint32_t end = arena->frontier, length = free_at_frontier(arena);
     uint32_t from = (uint32_t)round_up(dirty_end(end - length, length), WINDOW_UNITS);
-    /* who validates debugged objects reads them without a lock */
+    /* Validation of debugged objects reads them without a lock, so they must stay mapped. */
     if (from + TRIM_LEAST > end || unlikely(guard_on) || unlikely(space.shadow.mapped != 0))
         return;
     if (!vm_unmap(unit_address(from), (size_t)(arena->mapped - from) << UNIT_SHIFT))
@@ -308,8 +311,9 @@ void arena_trim(struct arena *arena)
 /* ---- taking ---- */
 
 /*
- * Where groups of slabs are guarded, no run crosses a guard: what is left before it is freed, and the frontier goes
- * behind it. False: so long a run never fits.
+ * Where groups of slabs are guarded, no run crosses a guard. If the run does not fit below the next guard, the
+ * units below it are freed and the frontier moves behind it. Returns false when the run is too long for a group,
+ * must be aligned, or finds no room.
  */
 static bool pass_guard(struct arena *arena, uint32_t units, uint32_t align)
 {
@@ -320,7 +324,7 @@ static bool pass_guard(struct arena *arena, uint32_t units, uint32_t align)
         return true;
     if (!make_room(arena, guard + 1 - start + units, 1))
         return false;
-    if (arena->frontier != start) /* a new stretch, which begins a group */
+    if (arena->frontier != start) /* a new stretch, which starts with a group */
         return true;
     set_frontier(arena, guard + 1);
     unit_at(guard)->length = 1;

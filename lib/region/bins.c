@@ -1,7 +1,7 @@
 #include "region/bins.h"
 #include "space/space.h"
 
-/* Runs looked at in the bin of the wanted length, where some may be too short. */
+/* Runs examined in the bin of the wanted length, some of which may be too short. */
 #define BINS_LOOK 8
 
 static unsigned bin_of(uint32_t units)

@@ -1,4 +1,4 @@
-/* Free runs of one arena, found by length: exact bins below 64 units, eight for each doubling above. */
+/* The free runs of one arena by length: a bin for each length below 64 units, eight for each doubling above. */
 #ifndef SHEAF_REGION_BINS_H
 #define SHEAF_REGION_BINS_H
 
@@ -8,15 +8,17 @@
 #define BINS       (BINS_EXACT + 8 * 20)
 
 struct bins {
-    uint32_t head[BINS]; /* one more than the unit, 0 for none: zeroed memory is an empty set */
+    uint32_t head[BINS]; /* one more than the unit, 0 for none, so that zeroed memory is an empty set */
     uint64_t filled[(BINS + 63) / 64];
 };
 
 void bins_insert(struct bins *bins, uint32_t unit);
 void bins_remove(struct bins *bins, uint32_t unit);
 
-/* A run of at least `units`: the most recently freed one of the smallest bin that has one; UNIT_NONE when there is
- * none. */
+/*
+ * The most recently inserted run of at least `units` in the smallest bin that has one; UNIT_NONE if none was
+ * found.
+ */
 uint32_t bins_find(const struct bins *bins, uint32_t units);
 
 #endif

@@ -2,7 +2,7 @@
 #include "region/region.h"
 #include "os/vm.h"
 
-/* Of 64 units. */
+/* The word that holds the bits of 64 units. */
 static uint64_t *word_of(uint32_t unit)
 {
     uint64_t *rest = (uint64_t *)(void *)space.dirty_table.start;

@@ -6,32 +6,32 @@
 #include "os/lock.h"
 
 /*
- * Memory that is touched for the first time is paid for with memory that has been free for PAY_AGE ms, as much of it:
- * so a program that goes from slabs to large blocks, or from one size to another, does not keep both. Less than the
- * decay time, because resident memory grows right now; not at once, because what was freed a moment ago is asked for
- * again. (lua building strings: 46 MiB without, 40 with 50 ms or 1 ms, 46 with 100; jq 173 with 50 ms, 167 with 8.)
+ * Payment: for memory that is touched for the first time, as much memory that has been free for PAY_AGE ms is
+ * returned to the system. A program that moves from slabs to large blocks, or from one size to another, then does
+ * not keep both. PAY_AGE is below the decay time, because resident memory grows at this moment; it is not 0,
+ * because memory that was freed a moment ago is often allocated again (docs/design.md, "Payment").
  */
 #define PAY_AGE   8u
 #define PAY_LEAST 16u /* units: 1 MiB */
 
-/* Why memory goes back, and so which and how much. */
+/* Why memory is returned, which determines which runs and how much. */
 enum give_why {
-    GIVE_ALL,  /* everything that is free */
-    GIVE_AGED, /* what has been free for `age` ms, but for the floor */
-    GIVE_PAID, /* the same, `units` in all */
-    GIVE_OVER, /* of `kind`: until it has `units` left, and all that has been free for `age` ms */
+    GIVE_ALL,  /* all free memory */
+    GIVE_AGED, /* what has been free for `age` ms, down to the floor */
+    GIVE_PAID, /* the same, at most `units` in all */
+    GIVE_OVER, /* memory of `kind`: down to `units`, and all that has been free for `age` ms */
 };
 
 struct give_back {
     enum give_why why;
-    uint32_t age; /* ms; for GIVE_OVER, 0 means none by age */
+    uint32_t age; /* ms; 0 with GIVE_OVER: age does not matter */
     enum arena_kind kind;
-    unsigned spare; /* bits by kind, of which nothing goes that is kept because it was missed before */
+    unsigned spare; /* bits by kind: what is kept of it because it was missed (keep_learned()) stays */
     uint64_t units;
-    uint64_t limit; /* GIVE_OVER: some more is left before windows are broken up */
+    uint64_t limit; /* with GIVE_OVER: windows are not broken up until this is clearly exceeded */
 };
 
-/* A run that is out of the bins, and which part of it goes back. */
+/* A run that is out of the bins, and the part [from, to) of it that is returned. */
 struct leaving {
     struct arena *arena;
     uint32_t unit, length, stamp;
@@ -43,7 +43,7 @@ static uint64_t min(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
-/* How many units of an arena may go back, not counting what is too young. */
+/* The most units that may be returned from an arena, whatever their age. */
 static uint64_t may_give(const struct give_back *what, const struct arena *arena)
 {
     if (what->why == GIVE_ALL)
@@ -55,7 +55,7 @@ static uint64_t may_give(const struct give_back *what, const struct arena *arena
     return min(min(arena->warm, above_kept), above_floor);
 }
 
-/* How many units of a run are to go back now; `given` went so far. */
+/* The units that should be returned now, starting with the run at `unit`. `given` units were returned before. */
 static uint64_t due(const struct give_back *what, uint32_t unit, uint64_t given, uint32_t now)
 {
     const struct arena *arena = arena_of(unit);
@@ -73,7 +73,7 @@ static uint64_t due(const struct give_back *what, uint32_t unit, uint64_t given,
     return warm > what->units ? min(most, warm - what->units) : 0;
 }
 
-/* The oldest free and dirty run, in one arena or all that may give something. */
+/* The oldest free and dirty run of the arenas that may return memory. */
 static uint32_t oldest_run(const struct give_back *what, uint32_t now)
 {
     uint32_t best = UNIT_NONE;
@@ -88,7 +88,9 @@ static uint32_t oldest_run(const struct give_back *what, uint32_t now)
     return best;
 }
 
-/* The windows of 2 MiB that lie in a run as a whole; from the end of the run, until they have `wanted` dirty units.
+/*
+ * Narrows the part to whole windows of 2 MiB within the run, taken from its end until they have `wanted` dirty
+ * units. Returns false if the run has none.
  */
 static bool whole_windows(struct leaving *leaving, uint64_t wanted)
 {
@@ -107,7 +109,7 @@ static bool whole_windows(struct leaving *leaving, uint64_t wanted)
     return found;
 }
 
-/* Of a run that begins at `unit`: nothing is changed yet. */
+/* The part of the run at `unit` that would be returned; changes nothing. */
 static struct leaving part_of(const struct give_back *what, uint32_t unit, uint64_t wanted)
 {
     struct leaving leaving = {
@@ -120,9 +122,10 @@ static struct leaving part_of(const struct give_back *what, uint32_t unit, uint6
 }
 
 /*
- * Slabs' surplus goes back in whole windows while there are any among the oldest runs: a huge page that is broken up
- * is paid for by all later accesses, and many small pieces cost a system call each. Single units go where a quarter
- * more is free than may be, and at least a window more, because then the free memory is scattered.
+ * A surplus of slabs is returned in whole windows while there are any among the oldest runs: a huge page that is
+ * broken up slows down all later accesses, and many small pieces cost a system call each. Single units are
+ * returned only when the limit is exceeded by a quarter of it, and by at least a window, because free memory is
+ * then scattered.
  */
 #define LOOK_AT 16 /* runs */
 static bool find_surplus(const struct give_back *what, uint64_t wanted, uint32_t oldest, struct leaving *leaving)
@@ -138,7 +141,7 @@ static bool find_surplus(const struct give_back *what, uint64_t wanted, uint32_t
            what->limit + (what->limit / 4 > WINDOW_UNITS ? what->limit / 4 : WINDOW_UNITS);
 }
 
-/* What goes back next; false: nothing. The lock is held. */
+/* Selects what is returned next; false if nothing is. The caller holds the region's lock. */
 static bool find_leaving(const struct give_back *what, uint64_t given, uint32_t now, struct leaving *leaving)
 {
     uint32_t unit = oldest_run(what, now);
@@ -155,7 +158,10 @@ static bool find_leaving(const struct give_back *what, uint64_t given, uint32_t 
     return false;
 }
 
-/* The discarded part of a run is accounted for, and the run filed again. The lock is held. Returns its units. */
+/*
+ * Accounts for the part that was returned and puts the run back into the bins. Returns the units that were
+ * returned. The caller holds the region's lock.
+ */
 static uint32_t file_again(const struct give_back *what, const struct leaving *run, bool done, uint32_t now)
 {
     uint32_t units = 0;
@@ -168,16 +174,17 @@ static uint32_t file_again(const struct give_back *what, const struct leaving *r
             keep_gave_back(&region.keep[kind_of(run->arena)], units, now);
     }
     arena_insert(run->arena, run->unit, run->length, done ? run->stamp : now);
-    if (done && what->why != GIVE_OVER) /* the surplus may be wanted again soon, and needs no mapping then */
+    /* A surplus stays mapped: it may be needed again soon, and then costs no system call. */
+    if (done && what->why != GIVE_OVER)
         arena_trim(run->arena);
     return units;
 }
 
 /*
- * One run at a time is taken out, given back without the lock, and filed again. While it is out, its neighbours see
- * UNIT_BUSY and do not join it, and nobody changes its dirty bits. Slabs' old runs go back whole, for the sake of
- * huge pages, unless that would undercut what the user chose to keep; of a run of large blocks its end goes, because
- * requests are met from its start.
+ * Takes out one run at a time, returns its pages without the lock, and puts it back. Meanwhile its kind is
+ * UNIT_BUSY, so its neighbours do not join it and its dirty bits do not change. Old runs of slabs are returned
+ * whole, to keep huge pages intact, unless that would undercut what the user chose to keep. Of a run of large
+ * blocks the end is returned, because requests are served from its start.
  */
 static size_t give_back(struct give_back what)
 {
@@ -186,7 +193,7 @@ static size_t give_back(struct give_back what)
         if (!lock_acquire(lock_of(LOCK_REGION)))
             break;
         region_collect();
-        uint32_t now = clock_ms(); /* under the lock: no run may be stamped later, or it would look old */
+        uint32_t now = clock_ms(); /* under the lock: a run with a later stamp would look old */
         struct leaving run;
         if (!find_leaving(&what, given, now, &run)) {
             lock_release(lock_of(LOCK_REGION));
@@ -207,7 +214,7 @@ static size_t give_back(struct give_back what)
         region.leaving[kind] -= leaving;
         given += file_again(&what, &run, done, now);
         lock_release(lock_of(LOCK_REGION));
-        if (!done) /* it stays warm; another time */
+        if (!done) /* it stays warm; a later step tries again */
             break;
     }
     return given << UNIT_SHIFT;
@@ -221,8 +228,9 @@ uint64_t give_limit(enum arena_kind kind)
 }
 
 /*
- * Whether more of the kind is free and resident than may be, not counting what other threads are giving back. Where
- * the last try found only what had better stay, not before there is some more. The lock is held.
+ * Whether more memory of the kind is free and resident than `limit`, not counting what other threads are
+ * returning. If the last attempt found nothing to return, the next one waits until TRY_AGAIN more units are warm.
+ * The caller holds the region's lock.
  */
 #define TRY_AGAIN 16u /* units */
 bool give_due(enum arena_kind kind, uint64_t limit)
@@ -235,7 +243,7 @@ bool give_due(enum arena_kind kind, uint64_t limit)
     return !region.no_less[kind] || warm >= region.no_less[kind] + TRY_AGAIN;
 }
 
-/* And some more than the surplus, so that not every free has to. */
+/* Returns a quarter of the limit more than the surplus, so that not every free has to return memory. */
 void give_surplus(enum arena_kind kind, uint64_t limit)
 {
     give_back((struct give_back){
@@ -272,8 +280,8 @@ struct debt give_take_debt(enum arena_kind by)
 }
 
 /*
- * A kind does not pay for itself with what is kept of it because it was missed before; but for the other kind it
- * does.
+ * A kind does not pay for itself with memory that it keeps because it was missed, but does pay for the other kind
+ * with it.
  */
 void give_pay(struct debt debt)
 {

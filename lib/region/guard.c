@@ -19,10 +19,12 @@ void guard_drop(void)
     atomic_fetch_sub(&pieces, 1);
 }
 
-static _Atomic uint32_t next_guard[NODES_MAX]; /* the first one of each node that is not closed, or below it */
+/* By node: the lowest guard that may not be closed yet, or a unit below it. */
+static _Atomic uint32_t next_guard[NODES_MAX];
 
-/* One that is refused (too many pieces, or mappings) stays open; what the system refuses is counted with what failed.
- * Stretches lie one above another, so what is behind stays behind.
+/*
+ * A guard stays open if there are too many already or the system refuses to close it (which vm_failures counts).
+ * Stretches follow one another upwards, so guards below next_guard need no second look.
  */
 void guard_close(unsigned node, uint32_t start, uint32_t frontier)
 {

@@ -1,38 +1,42 @@
 /*
- * Guards: units without access, where SHEAF_HARDEN=guard asks for them.
+ * Guards: units without access, with SHEAF_HARDEN=guard.
  *
- * Between groups of slabs: the last of each GUARD_GROUP units of the slabs' arena is never handed out, so that a
- * write that runs on through slabs ends there. Such units are set aside when the frontier passes them, under the
- * region's lock, and closed afterwards without it: who finds one open for that moment could as well have come before.
+ * Slabs form groups: the last unit of each GUARD_GROUP units of a slab arena is never used, so that a write that
+ * runs through slabs ends there. Such a unit is set aside, under the region's lock, when the frontier passes it,
+ * and closed after the lock is released. An access in this window is equivalent to one just before.
  */
 #ifndef SHEAF_REGION_GUARD_H
 #define SHEAF_REGION_GUARD_H
 
 #include "os/compiler.h"
 
-#define GUARD_GROUP 16u /* units: 1 MiB, a sixteenth of the address space */
+#define GUARD_GROUP 16u /* units: 1 MiB, of which a sixteenth is a guard */
 
 extern hidden bool guard_on;
 
 /*
- * Each closed piece splits a mapping into three, and of those a process has 65530 by default (vm.max_map_count). So
- * that threads, files and libraries find some left, so many pieces are closed at once; beyond, memory goes without.
+ * Each closed piece splits a mapping into three, and a process may have 65530 mappings by default
+ * (vm.max_map_count). At most GUARD_MOST pieces are closed at a time, to leave mappings for threads, files and
+ * libraries; further memory has no guards.
  */
 #define GUARD_MOST 16384
 
-/* Before a piece is closed: whether it may be. And after it was opened. */
+/*
+ * guard_claim() must precede the closing of a piece, and returns false if there are too many; guard_drop() must
+ * follow its opening.
+ */
 bool guard_claim(void);
 void guard_drop(void);
 
-/* The first unit from `unit` up that is a guard; units count from the arena's start. */
+/* The first guard at or above `unit`: the last unit of a group. */
 static inline uint32_t guard_from(uint32_t unit)
 {
     return unit | (GUARD_GROUP - 1);
 }
 
 /*
- * Close the guards of a node's slabs that lie in [start, frontier), the stretch that its arena grows in. No lock
- * held; safe in signal handlers.
+ * Close the guards of a node's slabs in [start, frontier), which lies in the current stretch of its arena. The
+ * caller must not hold the region's lock. Safe in signal handlers.
  */
 void guard_close(unsigned node, uint32_t start, uint32_t frontier);
 

@@ -5,23 +5,23 @@
 #include "os/vm.h"
 #include "os/hooks.h"
 
-#define HUGE_AFTER  256   /* units: 16 MiB */
-#define LARGE_PLAIN 1024u /* units of large blocks that get none: 64 MiB */
-#define PLAIN_MOST  1024u /* windows advised against one by one: each may split a mapping; there may be 65530 */
-#define SMALL_PAGES 768u  /* dear: more than so many faults of small pages; half as many again as a window has */
-#define SMALL_NS    1000u /* what a fault of a small page costs at least: 1000 to 1600 here */
+#define HUGE_AFTER  256   /* units, 16 MiB: slabs get no huge pages before they use as much */
+#define LARGE_PLAIN 1024u /* units: large blocks get no huge pages in the first 64 MiB */
+#define PLAIN_MOST  1024u /* windows advised against singly: each may split a mapping, and there may be 65530 */
+#define SMALL_PAGES 768u  /* faults, 1.5 times those of a window: what a huge page may cost */
+#define SMALL_NS    1000u /* the least assumed cost of a fault of a small page */
 #define SKIP_MOST   64u   /* windows */
 
-static _Atomic int asking;                  /* 0: not yet, 1: for all that slabs grow into, -1: never */
-static _Atomic uint32_t plain, huge;        /* windows advised against; windows that huge pages are asked for */
-static _Atomic uint32_t skip_from, skip_to; /* units that are to get small pages when they are mapped */
+static _Atomic int asking;                  /* 0: not yet, 1: for everything that slabs grow into, -1: never */
+static _Atomic uint32_t plain, huge;        /* windows advised against; windows with huge pages requested */
+static _Atomic uint32_t skip_from, skip_to; /* units that get small pages when they are mapped */
 
 void huge_init(bool wanted)
 {
     atomic_store(&asking, wanted ? 0 : -1);
 }
 
-/* Those of the windows in [from, to) that huge pages were asked for get small ones after all. */
+/* Gives small pages to those windows in [from, to) for which huge pages were requested. */
 static void skip_windows(uint32_t from, uint32_t to)
 {
     for (uint32_t window = from; window < to && window < region_end(); window += WINDOW_UNITS)
@@ -51,7 +51,7 @@ static void ask_for(uint32_t from, uint32_t to)
     }
 }
 
-/* What another thread touches meanwhile gets small pages. */
+/* Pages that another thread touches before the advice takes effect are small. */
 void huge_grown(uint64_t in_use, const struct arena *arena)
 {
     if (likely(in_use < HUGE_AFTER || atomic_load_explicit(&asking, memory_order_relaxed)))
@@ -95,7 +95,9 @@ static uint64_t touch_ns(uint32_t unit)
     return now_ns() - begin;
 }
 
-/* Racy: two threads that enter windows at once may both skip, or take each other's cost for the usual one. */
+/*
+ * Races are harmless: two threads that enter windows at once may both skip windows, or measure each other's cost.
+ */
 void huge_touch(uint32_t unit, uint32_t units)
 {
     static _Atomic uint32_t small_ns = SMALL_NS, skip = 1;
@@ -106,7 +108,7 @@ void huge_touch(uint32_t unit, uint32_t units)
     uint64_t ns = touch_ns(window);
     if (unit_at(window)->window == WINDOW_AGAINST) {
         uint32_t usual = atomic_load_explicit(&small_ns, memory_order_relaxed);
-        uint32_t now = ns < 4ull * usual ? (uint32_t)ns : 4 * usual; /* not where it was preempted */
+        uint32_t now = ns < 4ull * usual ? (uint32_t)ns : 4 * usual; /* limits the weight of outliers */
         now = now > SMALL_NS ? now : SMALL_NS;
         atomic_store_explicit(&small_ns, (3 * usual + now) / 4, memory_order_relaxed);
         return;

@@ -1,12 +1,12 @@
 #include "region/keep.h"
 
 #define LEAST     32u  /* units: 2 MiB */
-#define WINDOW_MS 512u /* what is asked for again later than this was not worth keeping */
-#define TOLERATED 32u  /* units missed in LEAK_MS: 2 MiB, at 1.6 us a page 1% of the time */
+#define WINDOW_MS 512u /* ms; memory that is requested later than this was not worth keeping */
+#define TOLERATED 32u  /* units missed in LEAK_MS: 2 MiB, whose faults take about 1% of that time */
 #define LEAK_MS   64u
-#define STEEPNESS 4u    /* how many times as much is kept then */
-#define AGE_MS    1000u /* after which a quarter is forgotten of what was not needed meanwhile */
-#define EPOCH_MS  256u  /* the peak is that of one to two epochs */
+#define STEEPNESS 4u    /* the factor by which `now` grows when more is missed */
+#define AGE_MS    1000u /* in this time, a quarter of what was not needed is forgotten */
+#define EPOCH_MS  256u  /* the peak covers one to two epochs */
 
 void keep_init(struct keep *keep, uint64_t most, uint32_t share)
 {
@@ -24,7 +24,7 @@ void keep_gave_back(struct keep *keep, uint32_t units, uint32_t now_ms)
     keep->given_ms = now_ms;
 }
 
-/* What is tolerated leaves the bucket as time passes. */
+/* The tolerated amount leaves the bucket as time passes. */
 static void leak(struct keep *keep, uint32_t now_ms)
 {
     uint32_t tolerated = (uint32_t)((uint64_t)(now_ms - keep->missed_ms) * TOLERATED / LEAK_MS);
@@ -66,8 +66,8 @@ static void age_peak(struct keep *keep, uint32_t units, uint32_t now_ms)
 }
 
 /*
- * What is free and resident went up and down by high - low: so much of it was used. A load whose swing takes most of
- * what may stay needs it, although nothing is missed as long as it stays.
+ * The amount that is free and resident has varied by high - low, so that much of it was used. A load that uses
+ * most of what may stay needs it, although nothing is missed while it stays.
  */
 static bool needed(const struct keep *keep)
 {
@@ -81,7 +81,7 @@ void keep_age(struct keep *keep, uint64_t units, uint32_t warm, uint32_t now_ms)
     uint32_t steps = (now_ms - keep->changed_ms) / AGE_MS;
     if (likely(keep->now == keep->least) || likely(!steps))
         return;
-    if (needed(keep)) /* in one of the steps; in the others nothing was freed */
+    if (needed(keep)) /* it was needed in one of the steps; in the others nothing was freed */
         steps--;
     for (; steps && keep->now > keep->least; steps--)
         keep->now -= (keep->now - keep->least + 3) / 4;

@@ -1,8 +1,8 @@
 /*
- * How much free memory of one kind, of slabs or of large blocks, stays resident. What a program frees and asks for
- * again soon is cheapest kept; what it does not ask for again is better given back. Which of the two it is shows only
- * afterwards: so little is kept at first, more where memory that was given back is missed soon, and less again where
- * what is kept is not used. Protected by the region's lock.
+ * How much free memory of one kind, of slabs or of large blocks, stays resident. Memory that a program frees and
+ * soon requests again is best kept; memory that it does not request again is best returned to the system. Which of
+ * the two it is shows only afterwards. So little is kept at first, more if returned memory is soon missed, and
+ * less again if kept memory is not used. Protected by the region's lock.
  */
 #ifndef SHEAF_REGION_KEEP_H
 #define SHEAF_REGION_KEEP_H
@@ -10,30 +10,30 @@
 #include "os/clock.h"
 #include "os/compiler.h"
 
-/* All amounts in units; times in ms of clock_ms(). */
+/* All amounts are units, all times are ms of clock_ms(). */
 struct keep {
-    uint32_t now;         /* kept whatever is in use; least <= now <= most */
-    uint32_t least, most; /* equal: nothing is learned */
-    uint32_t share;       /* eighths of the peak that are kept where `now` is `most` */
-    uint32_t peak;        /* the most that was in use during this epoch and the one before */
+    uint32_t now;         /* kept regardless of what is in use; least <= now <= most */
+    uint32_t least, most; /* if equal, nothing is learned */
+    uint32_t share;       /* eighths of the peak that are kept when `now` equals `most` */
+    uint32_t peak;        /* the most that was in use during this epoch and the previous one */
     uint32_t peak_recent; /* during this epoch */
     uint32_t epoch_ms;    /* when this epoch began */
-    uint32_t given_back;  /* within the last window, and not missed yet */
-    uint32_t given_ms;    /* when the last of it went back */
-    uint32_t missed;      /* a bucket that leaks what is tolerated */
+    uint32_t given_back;  /* returned within WINDOW_MS, and not missed yet */
+    uint32_t given_ms;    /* when memory was last returned */
+    uint32_t missed;      /* a leaky bucket: the tolerated amount drains over time */
     uint32_t missed_ms;   /* when it last leaked */
     uint32_t low, high;   /* the least and the most that was free and resident since changed_ms */
-    uint32_t changed_ms;  /* when `now` last changed, or was found to be needed */
+    uint32_t changed_ms;  /* when `now` last changed or was found to be needed */
 };
 
-/* At most so many units, of the size of unit.h, and `share` eighths of the peak; few units at first. */
+/* Set the upper bound to `most` units and the share of the peak to `share` eighths. Little is kept at first. */
 void keep_init(struct keep *keep, uint64_t most, uint32_t share);
 
 /*
- * What is kept beyond the least because it was missed: of the fixed amount, and of the peak, up to the share of it.
- * The peak rather than what is in use, because blocks that come and go in random order leave gaps of half their sum,
- * the more the less is in use; because a load that frees all it has and begins again needs all of that; and because
- * the end of a burst is bounded by the peak without waiting for a later call.
+ * The part that is kept because it was missed: that of `now` beyond the least, and as large a part of the share of
+ * the peak. The peak rather than the amount in use, because blocks that come and go in random order leave gaps of
+ * half their sum; because a load that frees everything and starts again needs all of it; and because the end of a
+ * burst is then bounded without a later call.
  */
 static inline uint64_t keep_learned(const struct keep *keep)
 {
@@ -43,15 +43,16 @@ static inline uint64_t keep_learned(const struct keep *keep)
 }
 
 /*
- * What may be free and resident while `in_use` units are in use, of slabs and large blocks together: a sixteenth of
- * them, or where use has fallen since a burst ended, a sixty-fourth.
+ * The limit of free and resident memory while slabs and large blocks together use `in_use` units: besides the
+ * fixed and the learned part a sixteenth of them or, if use has not grown since a burst ended (`fallen`), a
+ * sixty-fourth.
  */
 static inline uint64_t keep_limit(const struct keep *keep, uint64_t in_use, bool fallen)
 {
     return keep->least + in_use / (fallen ? 64 : 16) + keep_learned(keep);
 }
 
-/* `units` of this kind are in use now. */
+/* This kind now has `units` in use. */
 static inline void keep_peak(struct keep *keep, uint64_t units)
 {
     if (unlikely(units > keep->peak_recent)) {
@@ -61,7 +62,7 @@ static inline void keep_peak(struct keep *keep, uint64_t units)
     }
 }
 
-/* `units` of this kind are free and resident now. */
+/* This kind now has `units` free and resident. */
 static inline void keep_warm(struct keep *keep, uint32_t units)
 {
     if (units < keep->low)
@@ -70,10 +71,10 @@ static inline void keep_warm(struct keep *keep, uint32_t units)
         keep->high = units;
 }
 
-/* `units` went back because there were more than the limit, or as payment. */
+/* `units` were returned to the system, as surplus or payment. */
 void keep_gave_back(struct keep *keep, uint32_t units, uint32_t now_ms);
 
-/* `units` were taken that had been resident once, and were not any more. */
+/* `units` were allocated that had been resident before and no longer were. */
 void keep_missed(struct keep *keep, uint32_t units, uint32_t now_ms);
 static inline void keep_took(struct keep *keep, uint32_t units)
 {
@@ -81,7 +82,9 @@ static inline void keep_took(struct keep *keep, uint32_t units)
         keep_missed(keep, units, clock_ms());
 }
 
-/* Something was freed; `units` of this kind are in use now, and `warm` free and resident. What was learned gets old.
+/*
+ * Must be called when memory is freed. This kind now has `units` in use and `warm` units free and resident.
+ * Forgets part of what was learned as time passes.
  */
 void keep_age(struct keep *keep, uint64_t units, uint32_t warm, uint32_t now_ms);
 

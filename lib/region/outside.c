@@ -3,9 +3,9 @@
 #include "os/vm.h"
 
 /*
- * A table by address with open addressing. Entries are claimed and given up by compare-and-swap; a reader can only be
- * interested in a block that its caller owns, so an entry that changes meanwhile is not the one. An entry that was
- * used once never becomes one that was not, so that a search does not end before what was put behind it.
+ * A hash table by address with open addressing. Entries are claimed and released by compare-and-swap. Callers only
+ * search for blocks that they own, so an entry that changes meanwhile belongs to another block. A used entry never
+ * becomes NEVER again, so that a search does not end before the entries that were added behind it.
  */
 enum { NEVER = 0, BUSY = 1, USED = 2 };
 
@@ -16,7 +16,7 @@ static uint32_t hash(uintptr_t start)
     return (uint32_t)((start >> 12) * 0x9e3779b97f4a7c15ull >> 32) & (OUTSIDE_MAX - 1);
 }
 
-/* The table is readable only until it is used; two threads may both open it. */
+/* The table is only readable until it is needed. Two threads may both open it. */
 static bool ready(void)
 {
     static _Atomic bool open;
@@ -58,7 +58,7 @@ static struct outside *find(const void *p)
     return NULL;
 }
 
-/* The exchange decides between two threads that free the same block: the second one sees no block. */
+/* Between two threads that free the same block, the exchange decides: the second one finds no block. */
 static struct outside *take(const void *p)
 {
     struct outside *entry = find(p);
@@ -72,7 +72,7 @@ static void give_up(struct outside *entry)
     atomic_store(&entry->start, USED);
 }
 
-/* When even munmap is refused (too many mappings), let at least the pages go. */
+/* If even munmap is refused (too many mappings), at least the pages are returned. */
 static void unmap(void *p, size_t size)
 {
     if (!vm_unmap(p, size))
@@ -90,9 +90,9 @@ void *outside_alloc(size_t size, size_t align)
 }
 
 /*
- * To a mapping that is in the table before the pages are there, so that they cannot be lost. mremap() may have
- * unmapped it before it refuses, and somebody else may be there by then: only what we can map again is unmapped, and
- * what is still mapped is left, untouched, for ever.
+ * Moves to a mapping that is entered in the table before the pages move, so that they cannot be lost. mremap() may
+ * have unmapped the target before it fails, and another mapping may be there by then. So the target is only
+ * unmapped if it could be mapped anew; what is still mapped is abandoned.
  */
 static void *move_to_new(void *p, size_t old, size_t size)
 {

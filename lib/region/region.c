@@ -42,7 +42,7 @@ static void count_resident(uint32_t unit, uint32_t units)
     count_warm(arena, -(int64_t)dirty);
     enum arena_kind kind = kind_of(arena);
     region.debt[kind] += units - dirty;
-    bool last = unit >= arena->start; /* of earlier stretches the accounts know all */
+    bool last = unit >= arena->start; /* units of earlier stretches are all accounted */
     uint32_t before = !last ? units : arena->reached > unit ? arena->reached - unit : 0;
     keep_took(&region.keep[kind], (before < units ? before : units) - dirty);
     if (last && arena->reached < unit + units)
@@ -70,8 +70,8 @@ static uint32_t take_in(struct arena *arena, uint32_t units, uint32_t align)
 }
 
 /*
- * The other arenas are the last resort: separation is for order, not for safety. Those of other nodes come first:
- * where address space of the own one is used up, so is the node's memory, or nearly.
+ * The other arenas are the last resort: kinds are separated for order, not for safety. Arenas of other nodes come
+ * first: where a node's part of the address space is used up, its memory nearly is as well.
  */
 static uint32_t take(enum arena_kind kind, unsigned node, uint32_t units, uint32_t align)
 {
@@ -222,7 +222,7 @@ static bool grow_locked(uint32_t unit, uint32_t units)
     struct arena *arena = arena_of(unit);
     uint32_t end = unit + run->length;
     uint32_t more = units - run->length;
-    uint32_t have = 0, stamp = 0; /* of the free run behind it */
+    uint32_t have = 0, stamp = 0; /* of the free run that follows */
     if (end < space.unit_count && unit_at(end)->kind == UNIT_FREE && arena_of(end) == arena) {
         have = unit_at(end)->length;
         stamp = unit_at(end)->stamp;
@@ -268,11 +268,12 @@ bool region_resize(uint32_t unit, uint32_t units)
     return done;
 }
 
-/* ---- life ---- */
+/* ---- set-up ---- */
 
 /*
- * Eighths of the peak that may stay. Slabs: all, as a program that frees everything and begins again needs all. Large
- * blocks: less, because those that come and go in random order leave gaps of half their sum.
+ * The part of the peak, in eighths, that may stay. For slabs all of it, because a program that frees everything
+ * and starts again needs all of it. Less for large blocks, because those that come and go in random order leave
+ * gaps of half their sum.
  */
 #define KEEP_OF_SLABS 8
 #define KEEP_OF_LARGE 3

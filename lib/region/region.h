@@ -1,10 +1,13 @@
 /*
- * Runs of units for slabs and large blocks, in two arenas, so that neither breaks up the other. With several memory
- * nodes the slabs' arena has a part for each, which prefers that node's memory: bound once as a whole, so that a run
- * never has to be bound anew, and free runs are found by node. Large blocks follow the system's policy.
+ * Runs of units for slabs and large blocks, in separate arenas, so that neither fragments the other. With several
+ * memory nodes there is an arena of slabs for each node, whose memory policy is set once for each part that is
+ * mapped; free runs are then sorted by node without further work. Large blocks follow the system's policy.
  *
- * One lock. Nothing is called under it but the table's own code, and what maps memory and unmaps it where it is
- * clean. Memory is given back outside it: the run is taken out first (UNIT_BUSY).
+ * One lock protects all of it. Under it, only memory that is clean is unmapped; other memory is returned to the
+ * system without the lock, after its run was taken out (UNIT_BUSY).
+ *
+ * Unless stated otherwise, functions take the region's lock, which the caller must not hold, and may be called in
+ * signal handlers.
  */
 #ifndef SHEAF_REGION_REGION_H
 #define SHEAF_REGION_REGION_H
@@ -14,76 +17,89 @@
 
 enum arena_kind { ARENA_SLAB, ARENA_LARGE, ARENA_COUNT };
 
-/* What the region has given out and what it keeps; read without the lock. */
+/* Counts of allocated and kept memory; read without the lock. */
 struct region_stats {
     uint64_t slab_units;
     uint64_t large_units, large_blocks, large_alloc, large_free, large_remap;
     uint64_t warm_units;   /* free and possibly resident */
-    uint64_t purged_units; /* given back, in all */
+    uint64_t purged_units; /* returned to the system, in all */
     uint64_t reserve_units;
 };
 extern hidden struct region_stats region_stats;
 
-/* Units of slabs and large blocks. */
+/* Units of slabs and large blocks in use. */
 static inline uint64_t region_in_use(void)
 {
     return read_once(region_stats.slab_units) + read_once(region_stats.large_units);
 }
 
-/* `chosen`: so many bytes stay resident whatever their age; else they are a bound. */
+/*
+ * Set up the arenas; must be called once, before the region is used. If `chosen`, `keep_bytes` of free memory stay
+ * resident regardless of age; otherwise `keep_bytes` limits what the region learns to keep.
+ */
 void region_init(size_t keep_bytes, bool chosen, uint32_t decay_ms);
 
 /*
- * `units` units, the first at a multiple of `align` units (a power of two) of address space. UNIT_NONE: there are
- * none. *zeroed tells that all of it reads as zero. In a signal handler that interrupted the region, a single unit
- * comes from a reserve.
+ * Allocate `units` units at an address that is a multiple of `align` units (a power of two). Returns UNIT_NONE
+ * when there are none. *zeroed tells whether all of it reads as zero. In a signal handler that interrupted the
+ * lock's holder, a single unit comes from a reserve, and larger requests fail.
  */
 uint32_t region_alloc(enum arena_kind arena, uint32_t units, uint32_t align, bool *zeroed);
 
-/* The same for a slab of a memory node, by index (os/numa.h): from its part of the slabs' arena if that has room. */
+/*
+ * The same for a slab of a memory node, by index (os/numa.h). The run comes from that node's arena if it has room.
+ */
 uint32_t region_alloc_slab(unsigned node, uint32_t units, bool *zeroed);
 
-/* The node in whose part of the slabs' arena a unit lies. */
+/* The node whose arena of slabs a unit lies in. */
 unsigned region_node(uint32_t unit);
 
-/* Give back a run that was allocated. In a signal handler over the region, it is put aside and freed by the next
- * caller. */
+/*
+ * Free an allocated run. In a signal handler that interrupted the lock's holder, the run is put aside and freed by
+ * the next call.
+ */
 void region_free(uint32_t unit);
 
-/* Make the run at `unit` longer or shorter where it stands; false when its neighbour is in use. */
+/*
+ * Resize the run of a large block in place. Returns false, with nothing changed, when the units behind it are not
+ * available or a signal handler interrupted the lock's holder.
+ */
 bool region_resize(uint32_t unit, uint32_t units);
 
-/* Whether unit `unit` of an allocated run holds no data yet. */
+/* Whether a unit of an allocated run holds no data yet. Takes no lock. */
 bool region_unit_clean(uint32_t unit);
 
 /*
- * Give memory back: what has been free for the decay time, or all of it. Returns the bytes.
- * Must not be called with any lock held.
+ * Return memory to the system: what has been free for the decay time, or everything. Returns the bytes. The caller
+ * must not hold the region's lock.
  */
 size_t region_purge(bool all);
 
-/* Give back what is free: all but what the user chose to keep, and unless `all`, what was learned to be kept. */
+/*
+ * Return free memory to the system, whatever its age, except what the user chose to keep and, unless `all`, what
+ * the region has learned to keep.
+ */
 void region_purge_idle(bool all);
 
-/* The same, from now on. */
+/* Change what region_init() set. */
 void region_keep(size_t bytes, bool chosen);
 
-/* The same as region_purge_idle(false), and keep less until more is in use than now. */
+/* The same as region_purge_idle(false), and keep less until more units are in use than now. */
 void region_purge_fallen(void);
 
-/* Whether free memory of slabs stays resident because what was returned was missed soon. Any context. */
+/* Whether free memory of slabs stays resident because returned memory was soon missed. Takes no lock. */
 bool region_keeps_learned(void);
 
-/* Units of address space that are mapped. */
+/* The number of units that are mapped. */
 uint32_t region_mapped(void);
 
-/* Whether a unit below region_end() was ever an arena's. */
+/* Whether a unit below region_end() belongs to an arena's chunk. */
 bool region_has(uintptr_t unit);
 
-/* The end of all units that were ever in use, or close to it; only grows. */
+/* The end of all chunks that were dealt out; only grows. */
 uint32_t region_end(void);
 
-/* How many units the arena of slabs ever had; only grows. */
+/* The units that the arenas of slabs have ever used, in sum; only grows. */
 uint32_t region_slab_frontier(void);
 
 #endif

@@ -1,6 +1,6 @@
 /*
- * What the region's sources share: its arenas, and the accounts of what is free. Protected by the region's lock
- * unless told otherwise.
+ * State shared by the region's sources: its arenas and the accounts of free memory. Protected by the region's lock
+ * unless stated otherwise.
  */
 #ifndef SHEAF_REGION_STATE_H
 #define SHEAF_REGION_STATE_H
@@ -13,20 +13,19 @@
 #define RESERVE_UNITS 8
 
 struct region {
-    /* of slabs of the first node, of large blocks, of slabs of other nodes */
+    /* slabs of the first node, large blocks, slabs of the other nodes */
     struct arena arenas[ARENA_COUNT + NODES_MAX - 1];
-    struct keep keep[ARENA_COUNT]; /* for slabs, of all nodes, and for large blocks */
-    uint32_t
-        leaving[ARENA_COUNT]; /* units that give_back() has taken out, and that count as warm until they are back */
-    uint32_t no_less[ARENA_COUNT]; /* with so much warm, nothing was found that may go back; 0: not tried */
-    uint64_t floor;                /* units that stay resident until all is asked for: the user chose so */
+    struct keep keep[ARENA_COUNT]; /* for slabs of all nodes, and for large blocks */
+    uint32_t leaving[ARENA_COUNT]; /* units that give_back() has taken out; still warm */
+    uint32_t no_less[ARENA_COUNT]; /* with this many units warm, nothing could be returned; 0: unknown */
+    uint64_t floor;                /* units that stay resident until everything is returned: the user's choice */
     uint32_t decay_ms;
-    uint64_t fallen_to; /* units in use when the last burst ended; as long as no more are, less is kept */
-    uint32_t debt[ARENA_COUNT];                /* units taken that were clean, since the last payment */
-    _Atomic uint32_t aside_slabs, aside_large; /* units taken from the reserve that are not in the statistics yet */
-    /* both are one more than the unit: */
-    _Atomic uint32_t put_aside;              /* runs freed over the lock's holder, linked by bin_next */
-    _Atomic uint32_t reserve[RESERVE_UNITS]; /* single units for signal handlers over the holder */
+    uint64_t fallen_to;         /* units in use when the last burst ended; less is kept until more are in use */
+    uint32_t debt[ARENA_COUNT]; /* clean units allocated since the last payment */
+    _Atomic uint32_t aside_slabs, aside_large; /* units taken from the reserve and not yet in the statistics */
+    /* The values of both are one more than the unit. */
+    _Atomic uint32_t put_aside;              /* runs freed in handlers over its holder, linked by bin_next */
+    _Atomic uint32_t reserve[RESERVE_UNITS]; /* single units for such handlers */
 };
 extern hidden struct region region;
 
@@ -45,7 +44,7 @@ static inline enum arena_kind kind_of(const struct arena *arena)
     return arena == &region.arenas[ARENA_LARGE] ? ARENA_LARGE : ARENA_SLAB;
 }
 
-/* Units of the kind that are free and may be resident. */
+/* Units of the kind that are free and possibly resident. */
 static inline uint32_t warm_of(enum arena_kind kind)
 {
     uint32_t large = region.arenas[ARENA_LARGE].warm;
@@ -59,7 +58,9 @@ static inline void count_warm(struct arena *arena, int64_t units)
     keep_warm(&region.keep[kind_of(arena)], warm_of(kind_of(arena)));
 }
 
-/* What signal handlers put aside is freed by whoever comes next, and what they took is counted. */
+/*
+ * Free the runs that signal handlers put aside, and count what they allocated. The caller holds the region's lock.
+ */
 void region_collect(void);
 
 #endif

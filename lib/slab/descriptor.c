@@ -2,14 +2,20 @@
 
 #include <string.h>
 
-/* Size in 64-byte lines: a header and up to 1024 bytes of bits. */
+/* Descriptors have at most 17 lines of 64 bytes: a header and up to 1024 bytes of bits. */
 #define LINES_MAX 18
 
-/* Lock-free stacks; the upper half of a head counts the changes, against ABA. References begin at 1. */
+/*
+ * Lock-free stacks of free descriptors, by number of lines. The upper half of a head counts changes, against ABA.
+ * References begin at 1; 0 means none.
+ */
 static _Atomic uint64_t stacks[LINES_MAX];
-static _Atomic uint32_t next_line; /* 0: none was cut yet */
+static _Atomic uint32_t next_line; /* the next line to be cut; 0 if none was cut yet */
 
-/* Where `lines` lines can be cut when the next ones are at `next`: the first descriptors lie apart. 0: nowhere. */
+/*
+ * The line from which `lines` lines can be cut if `next` is the next free one; 0 if there is none. The first
+ * descriptors lie apart from the others.
+ */
 static uint32_t place_for(uint32_t next, unsigned lines)
 {
     size_t first = space.slabs_first / 64, first_end = space.slabs_first_end / 64, end = space.slabs.most / 64;
@@ -22,7 +28,7 @@ static uint32_t place_for(uint32_t next, unsigned lines)
     return next + lines <= end ? next : 0;
 }
 
-/* The first ones always are. */
+/* The first descriptors are always mapped; the table of the others may have to grow. */
 static bool reachable(uint32_t reference, unsigned lines)
 {
     return reference >= space.slabs_first / 64 || space_grow(&space.slabs, (reference + (size_t)lines) * 64);
@@ -35,7 +41,7 @@ static uint32_t stack_pop(_Atomic uint64_t *stack)
     do {
         if (!(uint32_t)head)
             return 0;
-        /* stale when another took it meanwhile; the count makes the exchange fail then */
+        /* may be stale if another thread popped the head; the count then makes the exchange fail */
         uint32_t below = read_once(descriptor_of((uint32_t)head)->next);
         next = ((head >> 32) + 1) << 32 | below;
     } while (!atomic_compare_exchange_weak(stack, &head, next));
@@ -49,7 +55,7 @@ struct slab *descriptor_alloc(unsigned objects)
     uint32_t reference = stack_pop(&stacks[lines]);
     if (!reference) {
         uint32_t next = atomic_load(&next_line);
-        do { /* what cannot be had is not used up */
+        do { /* lines that cannot be mapped are not used up */
             reference = place_for(next, lines);
             if (!reference || !reachable(reference, lines))
                 return NULL;

@@ -1,10 +1,16 @@
-/* Descriptors of slabs: cut from their own part of the space, kept by size for reuse, never given back. */
+/*
+ * Descriptors of slabs. They are cut from their own part of the address space, reused for slabs with descriptors
+ * of the same size, and never returned to the system. Lock-free and safe in signal handlers.
+ */
 #ifndef SHEAF_SLAB_DESCRIPTOR_H
 #define SHEAF_SLAB_DESCRIPTOR_H
 
 #include "slab/slab.h"
 
-/* Zeroed but for `reference` and `words`; NULL when there is no memory. Lock-free. */
+/*
+ * A descriptor for a slab of `objects` objects, zeroed except for `reference` and `words`; NULL when there is no
+ * memory.
+ */
 struct slab *descriptor_alloc(unsigned objects);
 void descriptor_free(struct slab *slab);
 

@@ -3,11 +3,11 @@
 #include "os/vm.h"
 #include "region/huge.h"
 
-#define BATCH     16  /* slabs that are out of the lists at a time */
-#define WALK      256 /* slabs that are looked at under the lock at a time */
+#define BATCH     16  /* slabs that are off the lists at a time */
+#define WALK      256 /* slabs that are examined at a time under the lock */
 #define BATCHES   64  /* in one call */
-#define PAGES     64u /* the most pages of a slab, and bits of a mask */
-#define WAIT_MOST 64u /* looks */
+#define PAGES     64u /* the most pages in a slab: the bits of a mask */
+#define WAIT_MOST 64u /* steps */
 
 static _Atomic uint64_t all_bytes;
 
@@ -21,14 +21,14 @@ static unsigned pages_of(const struct slab_cache *cache)
     return (unsigned)((size_t)cache->units * UNIT_SIZE / space.page_size);
 }
 
-/* An object lies in no more than so many pages, on average over all places. */
+/* Whether the objects that are out leave a third of the pages free, on average over their possible positions. */
 static bool worth_it(const struct slab_cache *cache, const struct slab *slab, unsigned pages)
 {
     uint64_t out = cache->objects - slab_free_objects(cache, slab);
     return 3 * out * (space.page_size + cache->size) <= 2 * (uint64_t)pages * space.page_size;
 }
 
-/* A bit for each page that an object that is out lies in. The lock is held. */
+/* A mask of the pages that hold objects that are out. The caller holds the lock. */
 static uint64_t pages_out(const struct slab_cache *cache, const struct slab *slab)
 {
     uint64_t used = 0;
@@ -47,7 +47,7 @@ struct hole {
     uint64_t used;
 };
 
-/* Take up to BATCH slabs that are worth it out of a list. The lock is held. */
+/* Takes up to BATCH slabs that are worth it off a list. The caller holds the lock. */
 static unsigned choose(struct slab_cache *cache, unsigned list, unsigned pages, struct hole *into)
 {
     unsigned n = 0;
@@ -64,7 +64,10 @@ static unsigned choose(struct slab_cache *cache, unsigned list, unsigned pages, 
     return n;
 }
 
-/* The pages stay free meanwhile: nothing is taken from a slab that is on no list. Returns the bytes. */
+/*
+ * Returns free pages to the system, and the number of bytes. The pages stay free meanwhile, because nothing is
+ * allocated from a slab that is on no list.
+ */
 static size_t discard(const struct slab_cache *cache, struct hole hole, unsigned pages)
 {
     size_t bytes = 0;
@@ -81,8 +84,8 @@ static size_t discard(const struct slab_cache *cache, struct hole hole, unsigned
 }
 
 /*
- * Back to the lists; what became empty meanwhile goes to the region. The lock was had by choose(), so it can be had
- * again: code that this thread interrupted did not hold it then, and does not run meanwhile.
+ * Puts the slabs back on the lists, and frees those that became empty meanwhile. choose() got the lock, so the
+ * lock is available again: code that this thread interrupted did not hold it then and has not run since.
  */
 static bool file(struct slab_cache *cache, const struct hole *holes, unsigned n)
 {
@@ -102,8 +105,8 @@ static bool file(struct slab_cache *cache, const struct hole *holes, unsigned n)
 }
 
 /*
- * Whether to leave the cache alone this time: most of the slabs that were given holes were wanted again by the next
- * look. Each time the wait gets longer. The lock is held.
+ * Whether to skip the cache this time: most of the slabs that got holes were used again before the next call. The
+ * pause grows each time. The caller holds the lock.
  */
 static bool left_alone(struct slab_cache *cache)
 {

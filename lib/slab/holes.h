@@ -1,9 +1,9 @@
 /*
- * Holes: free pages inside slabs of which little is out, given back to the system.
+ * Holes: free pages, returned to the system, inside slabs with few objects out.
  *
- * Only where that gives back a third of the slab or more, and once for each slab, until something is taken from it
- * again or half of what was out of it has come back. Slabs with holes are the last that a refill takes from. Where it
- * does nevertheless, soon and from most of them, the cache is left alone for a while.
+ * Holes are made only where they free at least a third of the slab, and only once for each slab until an object is
+ * taken from it or half of the objects that were out have come back. Refills take from slabs with holes last. If
+ * they do take from most of them soon, the cache is skipped for a while.
  */
 #ifndef SHEAF_SLAB_HOLES_H
 #define SHEAF_SLAB_HOLES_H
@@ -11,14 +11,14 @@
 #include "slab/slab.h"
 
 /*
- * Give back free pages of the cache's slabs. Contents of free objects are lost: not for caches with a constructor,
- * typesafe ones, and those whose free objects hold patterns. Returns the bytes. Slabs are out of the lists while the
- * system is called, so the caller holds the lock of takeovers, which keeps out forks and the destruction of caches;
- * no other lock is held.
+ * Return free pages of the cache's slabs to the system; returns the bytes. The contents of free objects are lost,
+ * so this is not for caches with a constructor, with SLAB_TYPESAFE_BY_RCU or with patterns in free objects. Slabs
+ * are off the lists during the system calls. The caller therefore holds the lock of takeovers, which keeps out
+ * forks and the destruction of caches, and no lock that follows it.
  */
 size_t slab_holes(struct slab_cache *cache);
 
-/* Bytes that all calls gave back. */
+/* The bytes that all calls have returned. */
 uint64_t slab_hole_bytes(void);
 
 #endif

@@ -1,4 +1,7 @@
-/* The lists of a cache's slabs, for the files of this folder. What changes lists is called with the lock held. */
+/*
+ * The lists of a cache's slabs, for the files of this folder. The caller of a function that changes lists holds
+ * the cache's lock.
+ */
 #ifndef SHEAF_SLAB_LIST_H
 #define SHEAF_SLAB_LIST_H
 
@@ -14,15 +17,13 @@ static inline char *slab_start(const struct slab *slab)
     return unit_address(slab->unit);
 }
 
-/* Whether the object was handed out since the slab came to be. */
+/* Whether the object was handed out since the slab was created. */
 static inline bool handed_out(const struct slab_cache *cache, const struct slab *slab, uint32_t index)
 {
-    if (unlikely(cache->shuffle)) /* an index behind the last object has no position */
+    if (unlikely(cache->shuffle)) /* an index beyond the last object has no position */
         return index < cache->objects && shuffle_position(cache->shuffle, slab->start, index) < slab->mark;
     return index < slab->mark;
 }
-
-/* ---- lists; the lock is held ---- */
 
 static inline void list_remove(struct slab_cache *cache, struct slab *slab)
 {
@@ -49,8 +50,8 @@ static inline void list_insert(struct slab_cache *cache, struct slab *slab, uint
 }
 
 /*
- * Put the slab where it belongs by what is free in it. One with holes stays in the last list until something is taken
- * from it, or half of what was out of it has come back.
+ * Puts the slab on the list for its number of free objects. A slab with holes stays on the last list until an
+ * object is taken from it or half of the objects that were out have come back.
  */
 static inline void list_update(struct slab_cache *cache, struct slab *slab)
 {
@@ -73,10 +74,15 @@ static inline void list_update(struct slab_cache *cache, struct slab *slab)
         list_insert(cache, slab, list);
 }
 
-/* File a slab that objects came back to; returns it when it is empty and one too many. The lock is held. */
+/*
+ * Updates the lists after objects came back to the slab. Returns the slab, off all lists, if it is empty and need
+ * not be kept; the caller then calls slab_release(). Otherwise returns NULL. The caller holds the cache's lock.
+ */
 struct slab *slab_settle(struct slab_cache *cache, struct slab *slab);
 
-/* Give it to the region; it is on no list, and no lock is held. */
+/*
+ * Give a slab that is on no list back to the region. The caller holds neither the cache's lock nor the region's.
+ */
 void slab_release(struct slab_cache *cache, struct slab *slab);
 
 #endif

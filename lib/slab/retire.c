@@ -2,7 +2,8 @@
 #include "slab/descriptor.h"
 #include "os/hooks.h"
 
-static _Atomic uint32_t retired; /* linked by `next`; pushed to, and taken whole, so that ABA cannot matter */
+/* Linked by `next`. Slabs are pushed singly and taken all at once, so ABA cannot occur. */
+static _Atomic uint32_t retired;
 static uint32_t in_grace;
 static _Atomic uint64_t slabs;
 
@@ -20,7 +21,7 @@ void slab_retire(struct slab *slab)
 bool slab_retired_collect(void)
 {
     uint32_t more = atomic_exchange(&retired, 0);
-    if (more && in_grace) { /* left by a thread that a fork did away with */
+    if (more && in_grace) { /* left behind by a thread that does not exist in this forked child */
         struct slab *last = descriptor_of(more);
         while (last->next)
             last = descriptor_of(last->next);

@@ -7,7 +7,7 @@ static size_t bytes(uint32_t objects)
     return sizeof(struct shuffle) + 2ul * objects * sizeof(uint16_t);
 }
 
-/* Below n, as good as even: n is at most 8192. */
+/* A number below n, which is at most 8192, so the bias is negligible. */
 static uint32_t below(uint64_t *state, uint32_t n)
 {
     return (uint32_t)(((random_mix((*state)++) >> 32) * n) >> 32);
@@ -21,7 +21,7 @@ struct shuffle *shuffle_create(uint32_t objects, uint32_t size)
     shuffle->objects = objects;
     uint16_t *offsets = shuffle->table, *places = shuffle->table + objects;
     uint64_t state = random_next();
-    for (uint32_t i = 0; i < objects; i++) { /* Fisher and Yates, from within */
+    for (uint32_t i = 0; i < objects; i++) { /* the inside-out shuffle of Fisher and Yates */
         uint32_t j = below(&state, i + 1);
         offsets[i] = offsets[j];
         offsets[j] = (uint16_t)i;

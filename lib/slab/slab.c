@@ -4,7 +4,7 @@
 #include "os/random.h"
 #include "os/hooks.h"
 
-#define SMALL_SLAB_OBJECT 8192 /* larger ones live in slabs of four units */
+#define SMALL_SLAB_OBJECT 8192 /* larger objects have slabs of four units */
 #define EMPTY_KEPT        1
 
 void slab_cache_init(struct slab_cache *cache, unsigned number, uint32_t size)
@@ -16,7 +16,10 @@ void slab_cache_init(struct slab_cache *cache, unsigned number, uint32_t size)
     cache->lock = lock_of(number);
 }
 
-/* Without memory for a permutation, by address. The exchange decides whose is kept. */
+/*
+ * Without memory for a permutation, objects stay in the order of addresses. If two threads race, the exchange
+ * decides.
+ */
 void slab_cache_shuffle(struct slab_cache *cache, uint32_t size)
 {
     struct shuffle *none = NULL, *made = shuffle_create(cache->objects, size);
@@ -44,7 +47,7 @@ static struct slab *list_fullest(const struct slab_cache *cache)
     return NULL;
 }
 
-/* ---- taking objects out; the lock is held ---- */
+/* ---- taking objects; the caller holds the lock ---- */
 
 static uint64_t rotate(uint64_t bits, unsigned right)
 {
@@ -52,8 +55,8 @@ static uint64_t rotate(uint64_t bits, unsigned right)
 }
 
 /*
- * Returned objects first, in address order, by whole words where all of a word is wanted. Where order is to be
- * random, each word is begun somewhere.
+ * Takes returned objects first, in the order of addresses. Where the order is to be random, each word starts at a
+ * random bit.
  */
 static unsigned take_returned(const struct slab_cache *cache, struct slab *slab, void **objects, unsigned want)
 {
@@ -112,7 +115,10 @@ static unsigned take_from(struct slab_cache *cache, struct slab *slab, void **ob
     return n + *fresh;
 }
 
-/* From slabs at hand, up to and with the first of which fresh objects are taken: `built` many, the last ones. */
+/*
+ * Takes from slabs that exist, ending with the first one that supplies new objects. *built is the number of new
+ * objects, which come last.
+ */
 static unsigned take_listed(struct slab_cache *cache, void **objects, unsigned want, unsigned *built)
 {
     unsigned n = 0;
@@ -123,7 +129,7 @@ static unsigned take_listed(struct slab_cache *cache, void **objects, unsigned w
     return n;
 }
 
-/* The user's constructor runs without the lock: it may call us. */
+/* The user's constructor runs without the lock, because it may call the allocator. */
 static void construct(const struct slab_cache *cache, void **objects, unsigned n)
 {
     if (cache->ctor)
@@ -140,7 +146,7 @@ static void reverse(void **objects, unsigned n)
     }
 }
 
-/* ---- slabs from and to the region; no lock held ---- */
+/* ---- slabs from and to the region; the caller holds neither the cache's lock nor the region's ---- */
 
 void slab_release(struct slab_cache *cache, struct slab *slab)
 {
@@ -192,7 +198,7 @@ static unsigned take(struct slab_cache *cache, void **objects, unsigned want)
     for (;;) {
         unsigned built;
         if (!lock_acquire(cache->lock))
-            break; /* a handler over the holder: its caller has other ways */
+            break; /* a handler interrupted the lock's holder: the caller has other sources */
         if (new) {
             cache->slabs++;
             cache->alloc_slab++;
@@ -240,7 +246,7 @@ unsigned slab_try_take(struct slab_cache *cache, void **objects, unsigned want)
     return n;
 }
 
-/* Set the object's bit. The slab is noted when it is touched for the first time. */
+/* Sets the object's bit, if the pointer is valid, and *into to its slab. */
 static enum slab_fault give_one(struct slab_cache *cache, void *object, struct slab **into)
 {
     struct slab *slab = descriptor_of_unit(unit_of(object));
@@ -260,8 +266,8 @@ static enum slab_fault give_one(struct slab_cache *cache, void *object, struct s
 }
 
 /*
- * An empty slab is worth keeping where it will be wanted: if more objects are out than one slab has, or in a small
- * heap. After a burst of all sizes each class would keep one otherwise, of up to 256 KiB.
+ * An empty slab is worth keeping if it is likely to be used again: if more objects are out than one slab has, or
+ * in a small heap. Otherwise each class would keep a slab of up to 256 KiB after a burst of all sizes.
  */
 static bool keeps_empty(const struct slab_cache *cache)
 {
@@ -288,7 +294,10 @@ struct slab *slab_settle(struct slab_cache *cache, struct slab *slab)
     return slab;
 }
 
-/* Slabs are chained through their descriptors, not in arrays: the stack may be a signal handler's few KiB. */
+/*
+ * Slabs are chained through their descriptors rather than in arrays, because the stack may be a signal handler's
+ * of a few KiB.
+ */
 bool slab_give(struct slab_cache *cache, void *const *objects, unsigned n, struct slab_report *report)
 {
     uint32_t touched = 0;

@@ -1,9 +1,11 @@
 /*
- * Where all locks lie: together, because fork takes every one of them, and a write to a page after it copies that
- * page, in the parent and in the child again. Those of malloc's caches and the locks that come before are 2 KiB.
+ * All locks, in one place: fork takes every one of them, and each page that it writes is copied, once in the
+ * parent and once in the child. The locks of malloc's caches and those that precede them in the order occupy 2
+ * KiB.
  *
- * Numbers are those of caches; below CACHE_FIRST the others, by their order. Four whose numbers are 32 apart share a
- * cache line, so that neighbouring sizes do not.
+ * A lock's number is that of its cache; the numbers below CACHE_FIRST belong to the other locks. The lock order is
+ * the order of numbers. Locks whose numbers are 32 apart share a cache line, so that neighbouring size classes do
+ * not.
  */
 #ifndef SHEAF_SPACE_LOCKS_H
 #define SHEAF_SPACE_LOCKS_H
@@ -12,14 +14,14 @@
 #include "space/space.h"
 
 enum {
-    LOCK_SETUP,    /* the start, and which numbers are in use; taken before all others */
+    LOCK_SETUP,    /* initialization and the assignment of cache numbers; first in the order */
     LOCK_TAKEOVER, /* the sheaves of other slots */
-    LOCK_REGION,   /* the arenas, the table of units and the dirty bits of runs that are not in use */
-    LOCK_FORKER,   /* never taken: its word says who forks (process/fork.c) */
+    LOCK_REGION,   /* arenas, the table of units, and the dirty bits of runs that are not in use */
+    LOCK_FORKER,   /* never taken: its word names the thread that forks (process/fork.c) */
 };
 
 #define LOCK_LINES 32
-#define LOCK_SHARE 4 /* locks in a line */
+#define LOCK_SHARE 4 /* locks in a cache line */
 #define LOCK_GROUP (LOCK_LINES * LOCK_SHARE)
 
 struct lock_group {

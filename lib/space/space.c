@@ -6,18 +6,18 @@
 #include "os/vm.h"
 
 #define REGION_SMALLEST (8ul << 20)
-#define REGION_USUAL    (8ul << 40) /* 300 times the memory of a machine with 24 GiB */
+#define REGION_USUAL    (8ul << 40) /* 8 TiB */
 #define REGION_LARGEST  (32ul << 40)
-#define SLOTS_OPEN      4  /* or as many as there are CPUs for us: writable at once */
+#define SLOTS_OPEN      4  /* slots that are writable from the start; more if more CPUs are allowed */
 #define CHUNK_SHIFT     9u /* 32 MiB */
-#define CHUNKS_LEAST    64 /* in a small region chunks are smaller */
+#define CHUNKS_LEAST    64 /* a small region has smaller chunks, down to one window */
 #define FEW_SLOTS       8
-#define SLOTS_SHARE     8 /* slots take at most such a part of the process's limit, or there are few */
+#define SLOTS_SHARE     8 /* where all slots take more than this part of RLIMIT_AS, there are only FEW_SLOTS */
 
 /*
- * Descriptors of slabs, in lines of 64 bytes: 17 for a slab of 8-byte objects, 9, 5, 4, 3, 2 for larger ones. They
- * are not cut anew for another size, so that units that change their classes may come to need the sum. Only address
- * space; references to them have 32 bits.
+ * Descriptors of slabs, in lines of 64 bytes: 17 lines for a slab of 8-byte objects; 9, 5, 4, 3 or 2 for larger
+ * objects. A descriptor is only reused for one of the same size, so a unit that serves one class after another may
+ * need the sum. This is address space, not memory. References to descriptors have 32 bits.
  */
 #define SLAB_BYTES_PER_UNIT ((17 + 9 + 5 + 4 + 3 + 2) * 64)
 #define SLABS_MOST          (128ul << 30)
@@ -30,12 +30,12 @@ struct space space;
 #define SLABS_FIRST   (128ul << 10)
 #define SHEAVES_FIRST (256ul << 10)
 #define SHEAVES_MOST  (512ul << 20)
-#define ONE_TABLE     (1ul << 30) /* what one page of page tables of the next level maps */
+#define ONE_TABLE     (1ul << 30) /* what one page of the next level of page tables maps */
 #define AWAY          (2 * ONE_TABLE)
 #define AWAY_UP       (64 * ONE_TABLE)
 #define PLACES        4
 #define TABLE_STEP    (1ul << 20)
-#define REACH_STEP    32768u /* units: 64 KiB of ids, 1 MiB of structs, 4 KiB of dirty bits */
+#define REACH_STEP    32768u /* units; they take 64 KiB of ids, 1 MiB of structs and 4 KiB of dirty bits */
 
 static size_t take(size_t *at, size_t bytes)
 {
@@ -44,7 +44,7 @@ static size_t take(size_t *at, size_t bytes)
     return start;
 }
 
-/* Offsets from the start of the plan. */
+/* Offsets from the start of the plan, and sizes, in bytes. */
 struct layout {
     size_t slabs, slabs_size, outside, dirty_rest, units_rest, counters_rest, counters_size, ids_near, base, sheaves,
         sheaves_size, counters, orders, dirty, chunks, slabs_first, sheaves_first, units, region, shadow, total;
@@ -52,7 +52,7 @@ struct layout {
     uint32_t unit_most;
 };
 
-/* How far what follows ids goes, when base has the offset `base`. */
+/* Computes the offsets of everything above the ids for a base at offset `base`. */
 static void lay_out_above(struct layout *l, size_t base)
 {
     size_t at = base;
@@ -61,10 +61,10 @@ static void lay_out_above(struct layout *l, size_t base)
     l->outside = take(&at, sizeof(struct outside) * OUTSIDE_MAX);
     l->counters = round_up(at + l->slots * COUNTER_BLOCK, WINDOW) + HUB_COUNTERS * COUNTER_BLOCK;
     at = l->counters;
-    size_t orders = (at + WINDOW - l->sheaves) >> SHEAF_PAGE_SHIFT; /* as far as the first sheaves can lie */
+    size_t orders = (at + WINDOW - l->sheaves) >> SHEAF_PAGE_SHIFT; /* up to the highest place of the first sheaves */
     l->orders = take(&at, orders);
     l->dirty = at;
-    l->chunks = at + UNITS_FIRST / 8; /* those of the first 64 GiB are in the same page */
+    l->chunks = at + UNITS_FIRST / 8; /* the chunks of the first 64 GiB share a page with the first dirty bits */
     take(&at, UNITS_FIRST / 8 + (l->unit_most >> l->chunk_shift) + 1);
     l->slabs_first = take(&at, SLABS_FIRST);
     l->sheaves_first = take(&at, SHEAVES_FIRST);
@@ -95,18 +95,20 @@ static void lay_out(struct layout *l, unsigned slots, size_t region_bytes)
     l->counters_size = (CACHE_MAX / COUNTER_GROUP - 1) * slots * COUNTER_BLOCK;
     l->counters_rest = take(&at, l->counters_size);
     lay_out_above(l, 0);
-    size_t below = l->region >> UNIT_SHIFT; /* ids of what lies between base and the region */
+    size_t below = l->region >> UNIT_SHIFT; /* ids for what lies between base and the region */
     uint32_t start = l->unit_most < UNITS_FIRST ? l->unit_most : UNITS_FIRST;
     take(&at, (below + l->unit_most) * sizeof(uint16_t));
     l->ids_near = round_up((below + start + 64) * sizeof(uint16_t), UNIT_SIZE);
-    lay_out_above(l, round_up(at, WINDOW) + l->ids_near); /* 64 more for what rounding up to windows adds from here */
+    /* Rounding to windows may add units below the region at this base; the 64 spare ids cover them. */
+    lay_out_above(l, round_up(at, WINDOW) + l->ids_near);
 }
 
 /*
- * A place that is probably free. A mapping of the whole plan, made and removed again, would find one for certain, but
- * RLIMIT_AS may refuse it, and qemu's emulation of user programs needs gigabytes of memory for it. The system puts
- * each new mapping below the last one, so a place far below stays free. Where mappings begin at low addresses and
- * grow upwards, as under valgrind, the place is far above. If it is taken after all, mapping its parts fails.
+ * A place that is probably free. Mapping the whole plan and unmapping it again would find one for certain, but
+ * RLIMIT_AS may refuse that, and qemu's emulation of user programs needs gigabytes of memory for it. The system
+ * puts each new mapping below the last one, so a place far below stays free. Where mappings begin at low addresses
+ * and grow upwards, as under valgrind, the place is far above. If it is occupied after all, mapping the parts
+ * fails.
  */
 static char *place(const struct layout *l, unsigned attempt)
 {
@@ -122,7 +124,7 @@ static char *place(const struct layout *l, unsigned attempt)
     return (char *)round_up(start + aligned_at, ONE_TABLE) - aligned_at;
 }
 
-/* Map what lies between two places in one of the ways of os/vm.h. */
+/* Maps [from, to) with one of the vm_extend functions of os/vm.h. */
 static bool map_part(char *from, const char *to, enum vm_extent (*extend)(void *at, size_t size))
 {
     size_t size = (size_t)(to - from);
@@ -136,8 +138,9 @@ static bool map_part(char *from, const char *to, enum vm_extent (*extend)(void *
 }
 
 /*
- * What is used at once. Where overcommit is off the system counts what is writable as if it were used. So the words
- * and counters of slots that will hardly be used, and the table of blocks outside, are only readable until they are.
+ * Maps what is used from the start. With overcommit off the system charges for writable memory as if it were used.
+ * The words and counters of slots that will hardly be used, and the table of blocks outside, are therefore only
+ * readable until they are needed.
  */
 static bool map_start(char *plan, const struct layout *l)
 {
@@ -167,7 +170,7 @@ static void set_up(char *plan, const struct layout *l)
     space.slots_open = l->slots_open;
     space.sheaves = table(plan + l->sheaves, l->sheaves_size);
     space.sheaves_first = plan + l->sheaves_first;
-    bool near = l->sheaves_first + SHEAVES_FIRST - l->base <= UINT32_MAX; /* not with thousands of slots */
+    bool near = l->sheaves_first + SHEAVES_FIRST - l->base <= UINT32_MAX; /* false with thousands of slots */
     space.sheaves_first_size = near ? SHEAVES_FIRST : 0;
     space.orders = (uint8_t *)plan + l->orders;
     space.counters = plan + l->counters;
@@ -212,7 +215,7 @@ static bool try_size(unsigned slots, size_t region_bytes)
     return false;
 }
 
-/* With little to have, most of it must not go to slots; the caller sees that there are fewer than CPU numbers. */
+/* Keeps slots from taking most of a small address space. The result may be less than the number of CPUs. */
 static unsigned affordable_slots(unsigned slots)
 {
     size_t each = (1ul << SLOT_SHIFT) + COUNTER_BLOCK;
@@ -262,8 +265,9 @@ bool space_grow(struct space_table *table, size_t to)
 }
 
 /*
- * Opens all slots below, so that one number tells which are open. Two threads, or a thread and its signal handler,
- * may open the same ones; the second call changes nothing. A child of fork inherits both the mappings and the number.
+ * Opens all slots below as well, so that one number tells which are open. Two threads, or a thread and its signal
+ * handler, may open the same slots; the second call changes nothing. The child of a fork inherits the mappings and
+ * the number.
  */
 bool space_open_slots(unsigned slots)
 {
@@ -285,7 +289,9 @@ void space_tell_lowest(uintptr_t *word)
     write_once(*word, ~(((space.region - space.base) >> UNIT_SHIFT) + space.unit_count));
 }
 
-/* Who frees a block in the new part has got it from its allocation, which came after this; so it sees `lowest`. */
+/*
+ * A thread that frees a block in the new part received that block after this store, so it sees the new `lowest`.
+ */
 bool space_reach(uint32_t units)
 {
     if (units <= space.unit_count)

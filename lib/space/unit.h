@@ -1,13 +1,14 @@
 /*
- * What is known of each unit of the region, in a table beside it.
+ * What is known about each unit of the region, in a table beside it.
  *
  * Invariants, under the region's lock:
- * - Units form runs, each in one arena's chunks (region/arena.h). `length` and `kind` stand in the first unit of a
- * run; the last unit of a free run repeats the length with kind UNIT_TAIL. All other units have kind UNIT_INSIDE: so
- * the kind of a unit tells whether a pointer to it can be freed, without searching for the head.
- * - No two free runs of an arena touch: they are joined when freed. The unit below an arena's frontier may be the
- *   tail of a free run. All units at and above the frontier, in the stretch that the arena grows in, are UNIT_INSIDE.
- * - A free run is in the bin of its length; if any of its units is dirty it is also in the list by age.
+ * - Units form runs, each in chunks of one arena (region/arena.h). The first unit of a run holds its `length` and
+ *   `kind`. The last unit of a free run repeats the length with kind UNIT_TAIL. All other units have kind
+ *   UNIT_INSIDE, so the kind of a unit tells whether a pointer to it can be freed, without a search for the head.
+ * - No two free runs of an arena are adjacent: they are joined when freed. The unit below an arena's frontier may
+ *   be the tail of a free run. All units at and above the frontier, in the arena's current stretch, are
+ *   UNIT_INSIDE.
+ * - A free run is in the bin of its length; if any of its units is dirty, it is also in the list by age.
  */
 #ifndef SHEAF_SPACE_UNIT_H
 #define SHEAF_SPACE_UNIT_H
@@ -18,32 +19,32 @@ enum unit_kind {
     UNIT_INSIDE = 0, /* not the start of anything */
     UNIT_FREE,       /* head of a free run */
     UNIT_TAIL,       /* last unit of a free run of two or more */
-    UNIT_SLAB,       /* head of a slab; all its units have `slab` */
+    UNIT_SLAB,       /* head of a slab; each of its units has `slab` */
     UNIT_LARGE,      /* head of a large block in use */
-    UNIT_CLOSED,     /* head of a large block that is being freed: a second free sees it */
-    UNIT_GUARD,      /* a guard between slabs, or head of a run whose block lies behind a guard (malloc/large.c) */
-    UNIT_BUSY,       /* head of a run that is being given back to the system: neither free nor used */
+    UNIT_CLOSED,     /* head of a large block that is being freed: a second free detects it */
+    UNIT_GUARD,      /* a guard between slabs, or head of a run whose block follows a guard (malloc/guarded.c) */
+    UNIT_BUSY,       /* head of a run whose pages are being returned to the system: neither free nor in use */
 };
 
 #define UNIT_NONE UINT32_MAX
 
 struct unit {
-    uint32_t length;             /* units in the run */
-    uint8_t kind;                /* enum unit_kind */
-    uint8_t listed;              /* free: in the list by age */
-    uint8_t window;              /* first of a window of 2 MiB: enum window_pages (region/huge.h) */
-    uint8_t guarded;             /* large: has guards; `lead` units of them before it, and `pages` of it are open */
-    uint32_t bin_next, bin_prev; /* free: the neighbours in the bin, UNIT_NONE at the ends */
+    uint32_t length; /* units in the run */
+    uint8_t kind;    /* enum unit_kind */
+    uint8_t listed;  /* free: it is in the list by age */
+    uint8_t window;  /* first of a window of 2 MiB: enum window_pages (region/huge.h) */
+    uint8_t guarded; /* large: has guards; `lead` units of them precede the block, `pages` of it are accessible */
+    uint32_t bin_next, bin_prev; /* free: its neighbours in the bin, UNIT_NONE at the ends */
     union {
         struct {
-            uint32_t age_next, age_prev; /* free and dirty: the neighbours by age */
+            uint32_t age_next, age_prev; /* free and dirty: its neighbours by age */
         };
         struct {
             uint32_t lead, pages; /* large and guarded */
         };
     };
     uint32_t stamp; /* free: clock_ms() when it was freed */
-    uint32_t slab;  /* of a slab: its descriptor (slab/slab.h); stays in every unit of it */
+    uint32_t slab;  /* of a slab, in each of its units: the descriptor (slab/slab.h); stays after the release */
 };
 
 _Static_assert(sizeof(struct unit) == 32, "the table is sized for it");

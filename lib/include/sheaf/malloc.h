@@ -1,7 +1,7 @@
 /*
- * Sheaf's malloc under names of its own, for programs that link libsheaf and leave the system's malloc alone.
- * The contracts are those of the C library's functions without the prefix. Pointers of the two must not be mixed.
- * Thread- and signal-safe.
+ * Sheaf's malloc under its own names, for programs that link libsheaf and keep the system's malloc. The contracts
+ * are those of the C library's functions without the prefix. A pointer from one malloc must not be passed to the
+ * other. The functions may be called from any thread and, unless stated otherwise, in signal handlers.
  */
 #ifndef SHEAF_MALLOC_H
 #define SHEAF_MALLOC_H
@@ -19,7 +19,7 @@ void *sheaf_aligned_alloc(size_t align, size_t size);
 void sheaf_free(void *p);
 size_t sheaf_malloc_usable_size(void *p);
 
-/* Give all memory back that is not in use; 1 if any was, else 0. Not for signal handlers. */
+/* Return all unused memory to the system. Returns 1 if there was any, otherwise 0. Not for signal handlers. */
 int sheaf_malloc_trim(void);
 
 #ifdef __cplusplus
