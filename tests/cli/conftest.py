@@ -1,4 +1,4 @@
-"""Running the command, and records made by hand."""
+"""Fixtures that run the command, and records with known contents."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-# Whoever started the tests in the background may have them ignored, and what we start would inherit that.
+# A shell ignores these signals in background jobs, and the programs under test would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGQUIT, signal.SIG_DFL)
 
@@ -25,7 +25,7 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
 
 @pytest.fixture
 def sheaf() -> Run:
-    """Run `sheaf ARGS` and return what it did."""
+    """A function that runs `sheaf ARGS` and returns the completed process."""
 
     def run(*args: str, **more: object) -> subprocess.CompletedProcess[str]:
         env = {**os.environ, "PYTHONPATH": str(ROOT / "cli"), **more.pop("env", {})}  # type: ignore[dict-item]
@@ -37,7 +37,7 @@ def sheaf() -> Run:
 
 @pytest.fixture
 def library() -> str:
-    """The preloaded object; tests that need it are skipped where it was not built."""
+    """The path of the preloaded object. Tests that need it are skipped if SHEAF_LIBRARY is not set."""
     path = os.environ.get("SHEAF_LIBRARY")
     if not path:
         pytest.skip("SHEAF_LIBRARY does not name the preloaded object")
@@ -46,7 +46,10 @@ def library() -> str:
 
 def write_record(path: Path, caches: dict[str, dict[str, int]], pid: int = 99999999, state: int = 2, slot: int = 0,
                  values: dict[str, int] | None = None, peak: int = 1 << 20) -> Path:  # fmt: skip
-    """A record that used one slot; each cache gives counters and gauges by name, `values` are of the process."""
+    """
+    Write a record in which one slot was used. `caches` has counters and gauges by name for each cache, `values` those of the
+    process.
+    """
     process = {"slab_bytes": 65536 * len(caches), "large_bytes": 0, **(values or {})}
     names = b"".join(name.encode() + b"\0" for name in [*COUNTERS, *GAUGES, *process])
     caches_at, slots_at = 16384, 65536
@@ -67,7 +70,7 @@ def write_record(path: Path, caches: dict[str, dict[str, int]], pid: int = 99999
 
 
 def as_nobody(function: Callable[[], str]) -> str:
-    """What `function` returns when a user without rights calls it."""
+    """The result of `function` in a process of an unprivileged user."""
     if os.geteuid() != 0:
         return function()
     reader, writer = os.pipe()
