@@ -62,7 +62,7 @@ def test_a_path_follows_untaken_branches_and_jumps_through_slots() -> None:
 
 
 def test_a_path_that_leaves_is_refused() -> None:
-    with pytest.raises(paths.CountError, match="calls something"):
+    with pytest.raises(paths.CountError, match="calls a function"):
         paths.Walk(_code(X86), {}, {}).from_start(3)
     with pytest.raises(paths.CountError, match="leaves the object"):
         paths.Walk(_code(X86), {}, {}).from_start(0)
