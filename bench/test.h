@@ -23,7 +23,7 @@ struct test {
     _Bool cold;           /* without warm-up, because the test measures first use of memory */
     enum timing timing;
 
-    /* Parameters of the function. */
+    /* Parameters of run(). */
     size_t size;
     size_t count;
     enum order order;

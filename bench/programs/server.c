@@ -67,7 +67,8 @@ static void finish_server(const struct test *test)
 #define SERVER(n, many)                                                                                              \
     {                                                                                                                \
         .name = "server-" #n,                                                                                        \
-        .what = #n " lines of 25 threads, each replaces 1000 objects of its predecessor; an op is one object",       \
+        .what =                                                                                                      \
+            #n " lines of 25 threads, each of which replaces 1000 objects of its predecessor; an op is one object",  \
         .ops = many, .repetitions = 1, .cold = 1, .count = n, .prepare = prepare_server, .run = run_server,          \
         .finish = finish_server,                                                                                     \
     }

@@ -40,11 +40,11 @@ static uint64_t run_sharing(const struct test *test, uint64_t ops)
     return each * THREADS;
 }
 
-#define SHARING(label, handed, text)                                                                                 \
+#define SHARING(label, passed, text)                                                                                 \
     {                                                                                                                \
         .name = "false-sharing-" label,                                                                              \
         .what = "4 threads write 100 times to each object of 8 bytes" text "; an op is one object", .ops = 8000000,  \
-        .repetitions = 1, .cold = 1, .count = handed, .run = run_sharing,                                            \
+        .repetitions = 1, .cold = 1, .count = passed, .run = run_sharing,                                            \
     }
 
 const struct test sharing_tests[] = {

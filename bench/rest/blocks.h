@@ -13,7 +13,7 @@ enum kind {
 
 struct blocks {
     enum kind kind;
-    size_t first; /* number of the first block; numbers determine sizes */
+    size_t first; /* number of the first block, which determines all sizes */
     size_t count;
     void **places; /* one place for each block */
 };

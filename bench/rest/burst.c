@@ -16,13 +16,13 @@ struct burst {
     unsigned threads; /* 0 if the main thread does the work, in a process without other threads */
     enum after after;
     uint64_t live; /* bytes allocated before the burst, which stay live */
-    unsigned looks;
+    unsigned points;
 };
 
-static const struct look {
+static const struct point {
     unsigned ms; /* since the last free */
     const char *name;
-} looks[] = {{20, NULL}, {100, "0.1 s"}, {300, "0.3 s"}, {600, NULL}, {1000, "1 s"}, {2000, NULL}, {3000, "3 s"}};
+} points[] = {{20, NULL}, {100, "0.1 s"}, {300, "0.3 s"}, {600, NULL}, {1000, "1 s"}, {2000, NULL}, {3000, "3 s"}};
 enum { TO_1_S = 5, TO_3_S = 7 };
 
 static struct blocks live, parts[MOST_THREADS];
@@ -111,11 +111,11 @@ static void idle(const struct test *test)
 {
     const struct burst *shape = test->shape;
     uint64_t freed_ms = now_ns() / 1000000;
-    for (unsigned i = 0; i < shape->looks; i++) {
-        uint64_t now_ms = now_ns() / 1000000, until_ms = freed_ms + looks[i].ms;
+    for (unsigned i = 0; i < shape->points; i++) {
+        uint64_t now_ms = now_ns() / 1000000, until_ms = freed_ms + points[i].ms;
         if (now_ms < until_ms)
             sleep_ms(brief ? 1 : until_ms - now_ms);
-        note_memory(looks[i].name);
+        note_memory(points[i].name);
     }
 }
 

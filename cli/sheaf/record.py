@@ -62,7 +62,7 @@ class Cache:
 
     @property
     def memory(self) -> int:
-        """Bytes of the slabs of the cache."""
+        """Total size of the slabs in bytes."""
         return self.gauges.get("slabs", 0) * self.slab_size
 
     @property

@@ -80,7 +80,7 @@ def node_rows(nodes: Mapping[int | None, Mapping[str, Cache]]) -> list[Row]:
 
 
 def totals(rows: Sequence[Row]) -> Row:
-    """The sum of all rows; the share of the fast path is computed anew."""
+    """The sum of all rows; the share of the fast path is recomputed."""
     total: Row = {"name": "total"}
     for row in rows:
         for name, value in row.items():

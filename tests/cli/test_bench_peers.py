@@ -35,7 +35,7 @@ def _recipe(make: Callable[[Workplace], Path] = _take, cargo: tuple[int, int] = 
 
 @pytest.fixture
 def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, library: str) -> Path:
-    """A stand-in for cargo, whose crates contain Sheaf's object as a peer. The value is the log of its calls."""
+    """Put a stand-in for cargo into PATH, whose crates contain Sheaf's object as a peer. Returns the log of its calls."""
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "cargo").write_text(CARGO)
     (tmp_path / "bin" / "cargo").chmod(0o755)

@@ -78,7 +78,7 @@ class Wanted:
         return not self.patterns or any(fnmatch.fnmatchcase(name, pattern) for pattern in self.patterns)
 
 
-def _warn(text: str) -> None:
+def _notify(text: str) -> None:
     click.echo(f"sheaf: {text}", err=True)
 
 
@@ -97,7 +97,7 @@ def _check_patterns(wanted: Wanted, names: Sequence[str]) -> None:
 
 
 def _check_tools(wanted: Wanted) -> None:
-    """Raise SheafError before the allocators are looked for if a whole command cannot be measured."""
+    """Raise SheafError, before the measurement, if the tools for a user's command are missing."""
     if wanted.words:
         require_tools()
 
@@ -121,7 +121,7 @@ def _tests(wanted: Wanted, programs: Callable[[], Programs], ops: int | None, sp
     if set(wanted.suites) - {"real"}:
         found += [test for test in native_tests(programs(), ops, spread) if test.name in listed]
     if "real" in wanted.suites:
-        found += real.real_tests(find_descriptions(), top, wanted, _warn)
+        found += real.real_tests(find_descriptions(), top, wanted, _notify)
     if wanted.words:
         found.append(real.command_test(wanted.words, dict(os.environ)))
     if not found:
@@ -231,12 +231,12 @@ def _finish(report: Report, finish: Finish) -> int:
         click.echo("\n" + render_changes(found, subject_of(report.contestants)))
         remark = machine_differs(report, old)
         if remark:
-            _warn(remark)
+            _notify(remark)
         beyond = worse_than_old(found, finish.fail_above) if finish.fail_above else []
     elif finish.fail_above:
         beyond = slower_than_best(report, finish.fail_above)
     for line in beyond:
-        _warn(f"--fail-above {finish.fail_above:g}: exceeded by {line}")
+        _notify(f"--fail-above {finish.fail_above:g}: exceeded by {line}")
     failed = any(outcome.failures for outcome in report.outcomes)
     return BEYOND_LIMIT if beyond else 1 if failed else 0
 
@@ -290,20 +290,20 @@ def bench(words: tuple[str, ...] | None, /, suites: tuple[str, ...], **options: 
 
 
 def _bench(wanted: Wanted, **options: Any) -> int:
-    """Run what the options ask for; returns the exit status."""
+    """Carry out the options; returns the exit status."""
     finish = Finish(options["export"], options["page"], options["plot"], options["against"], options["fail_above"])
     finish.check()
     if options["source"]:
         return _finish(exports.read(options["source"]), finish)
     _check_tools(wanted)
-    programs = _once(lambda: find_programs(_warn))
+    programs = _once(lambda: find_programs(_notify))
     if options["listing"]:
         for suite, name, what in _listing(wanted, programs):
             click.echo(f"{suite}\t{name}\t{what}")
         return 0
     only = [name for name in options["only"].split(",") if name]
     choice = Choice(options["peer"], only, options["peers"])
-    contestants = find_contestants(_sheaf(programs, wanted), choice, find_newest, _warn)
+    contestants = find_contestants(_sheaf(programs, wanted), choice, find_newest, _notify)
     for contestant in contestants:
         verify(contestant)
     contestants = [with_mode(contestant) for contestant in contestants]
@@ -319,6 +319,6 @@ def _bench(wanted: Wanted, **options: Any) -> int:
     status = _finish(report, finish)
     complete = min(len(outcome.other_cpus) for outcome in report.outcomes)
     if complete < plan.rounds:
-        _warn(f"interrupted: {complete} of {plan.rounds} rounds are complete")
+        _notify(f"interrupted: {complete} of {plan.rounds} rounds are complete")
         return INTERRUPTED
     return status

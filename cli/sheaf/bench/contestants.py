@@ -176,10 +176,12 @@ def _unknown(name: str, choice: Choice) -> str:
     return "not available, or no such allocator; see --list-peers, or add it with --peer NAME=PATH"
 
 
-def find_contestants(sheaf: Callable[[], Path], choice: Choice, newest: Newest, tell: Callable[[str], None]) -> list[Contestant]:
+def find_contestants(
+    sheaf: Callable[[], Path], choice: Choice, newest: Newest, notify: Callable[[str], None]
+) -> list[Contestant]:
     """
-    The allocators that take part: glibc first, then the peers, then Sheaf. Missing ones are reported through `tell` and left
-    out; one that --only names raises SheafError.
+    The allocators that take part: glibc first, then the peers, then Sheaf. Missing ones are reported through `notify` and
+    left out; one that --only names raises SheafError.
     """
     found = {PLAIN: Contestant(PLAIN, version=" ".join(platform.libc_ver()).strip())}
     missing: dict[str, str] = {}
@@ -188,7 +190,7 @@ def find_contestants(sheaf: Callable[[], Path], choice: Choice, newest: Newest, 
         found.update(installed)
     given = {contestant.name: contestant for contestant in map(parse_peer, choice.peers)}
     if choice.kind != "installed":
-        found.update((contestant.name, contestant) for contestant in newest(choice.only, tell))
+        found.update((contestant.name, contestant) for contestant in newest(choice.only, notify))
     found.update(given)
     missing = {name: what for name, what in missing.items() if name not in given}
     if SUBJECT not in found:
@@ -202,7 +204,7 @@ def find_contestants(sheaf: Callable[[], Path], choice: Choice, newest: Newest, 
             raise SheafError(f"--only {name}: {missing.get(name) or _unknown(name, choice)}", 2)
     for name, what in missing.items():
         if not choice.only:
-            tell(f"{name}: {what}")
+            notify(f"{name}: {what}")
     return [contestant for contestant in found.values() if not choice.only or contestant.name in choice.only]
 
 

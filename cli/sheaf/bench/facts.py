@@ -72,7 +72,7 @@ def to_markdown(facts: Facts) -> str:
     return "\n\n".join([*head, *where, *figures, *pictures])
 
 
-# ---- the file beside a page ----
+# ---- the JSON file of a page ----
 
 
 def _short(value: Any) -> Any:

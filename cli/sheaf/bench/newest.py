@@ -20,7 +20,7 @@ from sheaf.bench.progress import note
 from sheaf.bench.recipes import RECIPES, Recipe, Workplace, jobs
 from sheaf.errors import SheafError
 
-Tell = Callable[[str], None]
+Notify = Callable[[str], None]
 PACKAGES = "cargo cmake make g++"
 EXPORTS = ("malloc", "free", "calloc", "realloc", "posix_memalign", "aligned_alloc", "memalign", "malloc_usable_size")
 _LOOK_S = 0.2
@@ -117,13 +117,13 @@ def _build(recipe: Recipe, into: Path, title: str) -> None:
 
 
 @contextlib.contextmanager
-def _locked(directory: Path, tell: Tell) -> Iterator[None]:
+def _locked(directory: Path, notify: Notify) -> Iterator[None]:
     """Hold the lock of the cache. Only one run builds; others wait and then use its result."""
     with (directory / "lock").open("a") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            tell(f"waiting for another run, which builds the peers in {directory}")
+            notify(f"waiting for another run, which builds the peers in {directory}")
             fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
@@ -139,18 +139,18 @@ def _missing_tools(recipe: Recipe) -> list[str]:
     return [tool for tool in ("cargo", "nm", *recipe.tools) if shutil.which(tool) is None]
 
 
-def _buildable(recipes: Sequence[Recipe], tell: Tell) -> list[Recipe]:
+def _buildable(recipes: Sequence[Recipe], notify: Notify) -> list[Recipe]:
     """The recipes that can be built here. Missing tools, and peers that need a newer cargo, are reported."""
     lacking = {recipe.name: _missing_tools(recipe) for recipe in recipes}
     missing = dict.fromkeys(tool for tools in lacking.values() for tool in tools)
     if missing:
         without = ", ".join(name for name, tools in lacking.items() if tools)
-        tell(f"{without}: left out: {', '.join(missing)} not found; run apt install {PACKAGES}")
+        notify(f"{without}: left out: {', '.join(missing)} not found; run apt install {PACKAGES}")
     able = [recipe for recipe in recipes if not lacking[recipe.name]]
     version = _cargo_version() if able else (0, 0)
     for recipe in able:
         if version < recipe.cargo:
-            tell(
+            notify(
                 f"{recipe.name}: left out: cargo {version[0]}.{version[1]} is too old for {recipe.crate}, which needs "
                 f"{recipe.cargo[0]}.{recipe.cargo[1]}; install a newer one from https://rustup.rs"
             )
@@ -161,26 +161,26 @@ def _object(recipe: Recipe) -> Path:
     return cache() / f"{recipe.key}.so"
 
 
-def _build_all(recipes: Sequence[Recipe], tell: Tell) -> None:
+def _build_all(recipes: Sequence[Recipe], notify: Notify) -> None:
     """Build the peers that the cache lacks. A failure is reported with the log, and the next peer is built."""
-    able = _buildable(recipes, tell)
+    able = _buildable(recipes, notify)
     if not able:
         return
     try:
         cache().mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise SheafError(f"{cache()}: {error.strerror}; set XDG_CACHE_HOME to a writable directory") from None
-    with _locked(cache(), tell):
+    with _locked(cache(), notify):
         left = [recipe for recipe in able if not _object(recipe).is_file()]
         for number, recipe in enumerate(left, 1):
             title = f"building {recipe.name}, {number} of {len(left)}"
-            tell(f"{title}: {recipe.version}")
+            notify(f"{title}: {recipe.version}")
             try:
                 _build(recipe, _object(recipe), title)
             except (SheafError, OSError) as error:
                 said = error.message if isinstance(error, SheafError) else str(error)
                 log = _object(recipe).with_suffix(".log")
-                tell(f"{recipe.name}: left out: {said}; see {log}")
+                notify(f"{recipe.name}: left out: {said}; see {log}")
 
 
 def scudo() -> Path | None:
@@ -190,12 +190,12 @@ def scudo() -> Path | None:
     return max(found, key=lambda path: [int(number) for number in re.findall(r"\d+", str(path.parent))], default=None)
 
 
-def find_newest(names: Sequence[str], tell: Tell) -> list[Contestant]:
+def find_newest(names: Sequence[str], notify: Notify) -> list[Contestant]:
     """The newest peers, built if the cache lacks them. If `names` is not empty, only these."""
     wanted = [recipe for recipe in RECIPES if not names or recipe.name in names]
     absent = [recipe for recipe in wanted if not _object(recipe).is_file()]
     if absent:
-        _build_all(absent, tell)
+        _build_all(absent, notify)
     found = [
         Contestant(recipe.name, _object(recipe), dict(recipe.variables), recipe.version)
         for recipe in wanted
@@ -207,7 +207,7 @@ def find_newest(names: Sequence[str], tell: Tell) -> list[Contestant]:
             found.append(Contestant("scudo", path, version=installed_version(path)))
         else:
             packages = "libclang-rt-14-dev (Debian 12) or libclang-rt-18-dev (Ubuntu 24.04)"
-            tell(f"scudo: not found; run apt install {packages}, or give --peer scudo=PATH")
+            notify(f"scudo: not found; run apt install {packages}, or give --peer scudo=PATH")
     return found
 
 

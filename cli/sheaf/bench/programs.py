@@ -44,10 +44,10 @@ def _trees() -> list[Path]:
     return [tree for tree in (_HERE.parents[3], Path.cwd()) if (tree / "bench" / "meson.build").is_file()]
 
 
-def _build(tree: Path, tell: Callable[[str], None]) -> Path:
+def _build(tree: Path, notify: Callable[[str], None]) -> Path:
     """Build the programs in build/bench of a source tree; returns their directory. Raises SheafError."""
     build = tree / "build" / "bench"
-    tell(f"building the benchmark programs in {build}")
+    notify(f"building the benchmark programs in {build}")
     setup = ["meson", "setup", str(build), str(tree), "--buildtype=release", "-Dtests=false"]
     steps = [["ninja", "-C", str(build)]] if (build / "build.ninja").exists() else [setup, ["ninja", "-C", str(build)]]
     for step in steps:
@@ -70,7 +70,7 @@ def find_built() -> Programs | None:
     return next((Programs(place.resolve()) for place in places if _complete(place)), None)
 
 
-def find_programs(tell: Callable[[str], None]) -> Programs:
+def find_programs(notify: Callable[[str], None]) -> Programs:
     """
     The benchmark programs in $SHEAF_BENCH_DIR, in the package, or in a build directory; otherwise they are built in the
     source tree. Raises SheafError if there is none.
@@ -80,7 +80,7 @@ def find_programs(tell: Callable[[str], None]) -> Programs:
         return built
     trees = _trees()
     if trees and shutil.which("meson") and shutil.which("ninja"):
-        return Programs(_build(trees[0], tell))
+        return Programs(_build(trees[0], notify))
     raise SheafError(
         "benchmark programs: not found; run `meson setup build && ninja -C build` in a clone of Sheaf, "
         "then `sheaf bench` there or with SHEAF_BENCH_DIR=CLONE/build/bench"

@@ -95,7 +95,7 @@ def names(descriptions: Path) -> list[tuple[str, str]]:
 
 
 def real_tests(
-    descriptions: Path, top: Path, wanted: Callable[[str], bool], tell: Callable[[str], None]
+    descriptions: Path, top: Path, wanted: Callable[[str], bool], notify: Callable[[str], None]
 ) -> list[Test]:
     """The wanted tests that this machine can run, prepared in the directory `top`. The others are reported."""
     tests: list[Test] = []
@@ -109,7 +109,7 @@ def real_tests(
                 tests.append(_test(row, package, top))
             except Unfit as reason:
                 note("")
-                tell(f"{row['name']}: left out: {reason}")
+                notify(f"{row['name']}: left out: {reason}")
     return tests
 
 

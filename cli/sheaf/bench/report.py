@@ -294,8 +294,8 @@ def moments_of(outcome: Outcome, contestants: Sequence[Contestant]) -> list[Mome
         names = [runs[0]["memory"][i]["moment"] for i in marked]
         kib = [median(float(run["memory"][i]["rss_kib"]) for run in runs) for i in marked]
         live = [median(float(run["memory"][i].get("live_kib", 0)) for run in runs) for i in marked]
-        told = all("live_kib" in point for point in runs[0]["memory"])
-        found.append(Moments(outcome.test, name, names, kib, live if told else [], outcome.suites[0] if outcome.suites else ""))
+        live = live if all("live_kib" in point for point in runs[0]["memory"]) else []
+        found.append(Moments(outcome.test, name, names, kib, live, outcome.suites[0] if outcome.suites else ""))
     return found
 
 

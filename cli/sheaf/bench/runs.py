@@ -41,7 +41,7 @@ class Plan:
 
     rounds: int
     retries: int  # maximum repetitions of one round under other load
-    load_limit: float  # in CPUs
+    load_limit: float  # accepted load by other processes, in CPUs
     wait_s: float  # maximum wait for the load to end before a repetition
     timeout_s: float  # for one run
     seed: int = 0  # of the order within rounds

@@ -80,11 +80,11 @@ def run_group(words: Sequence[str], environment: Mapping[str, str], directory: P
 def _failure(said: str) -> str:
     """The reason for the failure of a run, from the standard error of hyperfine."""
     lines = [line.strip() for line in said.splitlines() if line.strip()]
-    told = next((line for line in lines if line.startswith("Error:")), lines[-1] if lines else "hyperfine failed")
-    status = re.search(r"non-zero exit code:? (\d+)", told)
+    reason = next((line for line in lines if line.startswith("Error:")), lines[-1] if lines else "hyperfine failed")
+    status = re.search(r"non-zero exit code:? (\d+)", reason)
     if status:
         return f"the command ended with status {status[1]}; run it by hand to see why"
-    return told.removeprefix("Error: ")
+    return reason.removeprefix("Error: ")
 
 
 def run_whole(command: Command, contestant: Contestant, timeout_s: float) -> Result:
