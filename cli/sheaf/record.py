@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -19,11 +20,13 @@ from sheaf.errors import SheafError
 
 NODE_SHIFT = 16  # bit position of the memory node, plus 1, in the flags of a cache
 _PID = re.compile("[0-9]{1,18}")
+_NAME_A_RECORD = "name a .sheaf file made with `sheaf run --record DIR` or SHEAF_RECORD"
+_AGAIN = "copy the record again, or run the program again"
 
 
 @dataclass
 class Cache:
-    """One cache of one process (or several merged): its geometry, gauges, and counters by slot."""
+    """One cache of one process, or of several processes merged: geometry in bytes and objects, gauges, counters by slot."""
 
     name: str
     number: int
@@ -31,7 +34,7 @@ class Cache:
     sums: layout.Sums
     gauges: dict[str, int]
     slots: dict[int, dict[str, int]] = field(default_factory=dict)
-    node: int | None = None  # None: of no node, or the sum of all
+    node: int | None = None  # None if the cache belongs to no node or is the sum over all nodes
 
     def count(self, name: str) -> int:
         """The sum of a counter over all slots."""
@@ -57,7 +60,7 @@ class Cache:
 
     @property
     def fast_share(self) -> float | None:
-        """Part of all allocations and frees that took the fast path; None when there were none."""
+        """Share of allocations and frees that took the fast path, 0 to 1; None if there were none."""
         fast = self.count("alloc_fastpath") + self.count("free_fastpath")
         slow = self.count("alloc_slowpath") + self.count("free_slowpath")
         return fast / (fast + slow) if fast + slow else None
@@ -65,7 +68,7 @@ class Cache:
 
 @dataclass
 class Record:
-    """One process."""
+    """The record of one process. Times are in nanoseconds since the epoch, `peak_rss` is in bytes."""
 
     path: Path
     pid: int
@@ -97,7 +100,7 @@ class Record:
 
     @property
     def alive(self) -> bool:
-        """Whether the process still runs and has this file mapped."""
+        """Whether the process is running and has this file mapped."""
         try:
             return not self.end_time_ns and any(_same(self.path, file) for file in _mapped(self.pid, _maps(self.pid)))
         except SheafError:
@@ -105,7 +108,7 @@ class Record:
 
     @property
     def resident(self) -> int:
-        """Resident bytes: now when it runs, else the peak that it wrote at its end (0 when it was killed)."""
+        """Resident bytes: the current ones of a running process, otherwise the recorded peak, which is 0 if it was killed."""
         try:
             if self.alive:
                 pages = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1])
@@ -117,7 +120,7 @@ class Record:
 
 @dataclass
 class _Mapped:
-    """A record in the maps of a process: what the kernel says of it, and where we may find it."""
+    """A record in /proc/PID/maps: its device and inode, and the two paths under which this process may find it."""
 
     device: int
     inode: int
@@ -128,24 +131,29 @@ def _maps(pid: int) -> str:
     try:
         return Path(f"/proc/{pid}/maps").read_text(errors="surrogateescape")
     except PermissionError as error:
-        raise SheafError(f"{pid}: its maps may not be read; ask as its user or as root") from error
+        how = "with CAP_SYS_PTRACE" if os.geteuid() == 0 else "as the user of the process or as root"
+        raise SheafError(f"/proc/{pid}/maps: {error.strerror}; run sheaf {how}, or name the record file") from error
     except OSError:
         return ""
 
 
 def _mapped(pid: int, maps: str) -> list[_Mapped]:
+    """The records that a process has mapped, in the order of its maps."""
     files = []
     for line in maps.splitlines():
         fields = line.split(maxsplit=5)
         if len(fields) == 6 and fields[5].endswith(".sheaf"):
             major, minor = (int(part, 16) for part in fields[3].split(":"))
-            places = Path(fields[5]), Path(f"/proc/{pid}/root{fields[5]}")  # the second in a container
+            places = Path(fields[5]), Path(f"/proc/{pid}/root{fields[5]}")  # the second one for a process in a container
             files.append(_Mapped(os.makedev(major, minor), int(fields[4]), places))
     return files
 
 
 def _same(path: Path, file: _Mapped) -> bool:
-    """By device and inode; through the name as well, since on some file systems the maps tell another device than stat."""
+    """
+    Whether a path leads to a mapped file. Some file systems report different devices in maps and in stat, so the paths of
+    the mapping are compared as well.
+    """
     try:
         status = path.stat()
     except OSError:
@@ -181,6 +189,7 @@ def _read_caches(reader: layout.Reader) -> list[Cache]:
 
 
 def _add(into: Cache, cache: Cache) -> None:
+    """Add the gauges and counters of one cache to another."""
     for gauge, value in cache.gauges.items():
         into.gauges[gauge] = into.gauges.get(gauge, 0) + value
     for slot, counters in cache.slots.items():
@@ -194,7 +203,7 @@ def _empty_like(cache: Cache) -> Cache:
 
 
 def _by_name(parts: list[Cache]) -> dict[str, Cache]:
-    """Parts of one cache on several nodes as one; different caches of one name stay apart."""
+    """Caches by name, siblings added up. Different caches of the same name stay separate, as NAME#NUMBER."""
     caches: dict[str, Cache] = {}
     for part in parts:
         first = caches.get(part.name)
@@ -222,17 +231,21 @@ def read(path: Path) -> Record:
 
 
 def find(target: str) -> Iterator[Path]:
-    """The record files that a FILE, a DIR or the number of a running process stands for."""
+    """
+    The record files for a FILE, a DIR or the number of a running process; a file of that name takes precedence over a
+    process. Raises SheafError if there are none.
+    """
     path = Path(target)
     if not target:
-        raise SheafError("an empty name; name a running process, a record file or a directory")
-    if os.path.isdir(target):  # Path's own raises where one may not look
+        raise SheafError("an empty name was given; name a running process, a record file or a directory")
+    if os.path.isdir(target):  # Path.is_dir() would raise PermissionError
         try:
             files = sorted(path / name for name in os.listdir(path) if name.endswith(".sheaf"))
         except OSError as error:
-            raise SheafError(f"{target}: {error.strerror}; ask as its owner or as root") from error
+            advice = "name another directory" if os.geteuid() == 0 else "run sheaf as its owner or as root"
+            raise SheafError(f"{target}: {error.strerror}; {advice}") from error
         if not files:
-            raise SheafError(f"{target}: no records here; run a program with `sheaf run --record {target} PROGRAM`")
+            raise SheafError(f"{target}: the directory has no records; run a program with `sheaf run --record {target} PROGRAM`")
         yield from files
     elif _PID.fullmatch(target) and not os.path.exists(target):
         yield _of_process(int(target))
@@ -241,6 +254,7 @@ def find(target: str) -> Iterator[Path]:
 
 
 def _of_process(pid: int) -> Path:
+    """The record of a running process. Raises SheafError if it keeps none."""
     if not Path(f"/proc/{pid}").exists():
         raise SheafError(f"{pid}: no such process; name a running process, a record file or a directory")
     maps = _maps(pid)
@@ -248,13 +262,24 @@ def _of_process(pid: int) -> Path:
         return next((place for place in file.places if _same(place, file)), file.places[0])
     if "libsheaf-preload" in maps:
         raise SheafError(f"{pid}: runs on Sheaf but keeps no record; start it with `sheaf run --record DIR`")
+    if _is_zombie(pid):
+        raise SheafError(f"{pid}: has ended and waits for its parent (zombie); name its record file")
     child = next((child for child in _children(pid) if "libsheaf-preload" in _maps(child)), None)
     if child:
-        raise SheafError(f"{pid}: does not run on Sheaf, but its child {child} does; ask for that")
+        raise SheafError(f"{pid}: does not run on Sheaf, but its child {child} does; run `sheaf stats {child}`")
     raise SheafError(f"{pid}: does not run on Sheaf; start it with `sheaf run --record DIR`")
 
 
+def _is_zombie(pid: int) -> bool:
+    """Whether the process has ended but was not waited for. Its maps are empty then."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[0] in "ZX"
+    except (OSError, IndexError):
+        return False
+
+
 def _children(pid: int) -> list[int]:
+    """The children of the main thread of a process; empty if the kernel does not list them."""
     try:
         return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
     except OSError:
@@ -262,7 +287,7 @@ def _children(pid: int) -> list[int]:
 
 
 def merge(records: list[Record]) -> dict[str, Cache]:
-    """All caches of several processes, the alike ones added up; slots are kept apart by number."""
+    """The caches of several processes, those of the same name added up. Counters stay separate by slot number."""
     merged: dict[str, Cache] = {}
     for record in records:
         for name, cache in record.caches.items():
@@ -274,7 +299,7 @@ def merge(records: list[Record]) -> dict[str, Cache]:
 
 
 def by_node(records: list[Record]) -> dict[int | None, dict[str, Cache]]:
-    """The caches on each memory node; those of no node under None."""
+    """The caches of each memory node in order; caches that belong to no node come last, under None."""
     nodes: dict[int | None, dict[str, Cache]] = {}
     for record in records:
         for part in record.parts:

@@ -1,4 +1,4 @@
-"""Running the command, and records made by hand."""
+"""Fixtures that run the command, and records with known contents."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-# Whoever started the tests in the background may have them ignored, and what we start would inherit that.
+# A shell ignores these signals in background jobs, and the programs under test would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGQUIT, signal.SIG_DFL)
 
@@ -27,7 +27,7 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
 
 @pytest.fixture
 def sheaf() -> Run:
-    """Run `sheaf ARGS` and return what it did."""
+    """A function that runs `sheaf ARGS` and returns the completed process."""
 
     def run(*args: str, **more: object) -> subprocess.CompletedProcess[str]:
         env = {**os.environ, "PYTHONPATH": str(ROOT / "cli"), **more.pop("env", {})}  # type: ignore[dict-item]
@@ -39,7 +39,7 @@ def sheaf() -> Run:
 
 @pytest.fixture
 def library() -> str:
-    """The preloaded object; tests that need it are skipped where it was not built."""
+    """The path of the preloaded object. Tests that need it are skipped if SHEAF_LIBRARY is not set."""
     path = os.environ.get("SHEAF_LIBRARY")
     if not path:
         pytest.skip("SHEAF_LIBRARY does not name the preloaded object")
@@ -109,7 +109,7 @@ def write_record(path: Path, caches: dict[str, dict[str, int]], pid: int = 99999
 
 
 def as_nobody(function: Callable[[], str]) -> str:
-    """What `function` returns when a user without rights calls it."""
+    """The result of `function` in a process of an unprivileged user."""
     if os.geteuid() != 0:
         return function()
     reader, writer = os.pipe()

@@ -1,8 +1,9 @@
-"""`sheaf stats`, on records whose numbers are known."""
+"""`sheaf stats`, on records with known numbers."""
 
 from __future__ import annotations
 
 import csv
+import errno
 import io
 import json
 import os
@@ -88,7 +89,7 @@ def test_a_directory_without_a_readable_record_is_an_error(sheaf: Run, tmp_path:
 
 
 @pytest.mark.parametrize("name", ["\u00b2", "9" * 5000])
-def test_what_looks_like_a_number_but_is_no_process(sheaf: Run, name: str) -> None:
+def test_a_number_without_a_process_is_an_error(sheaf: Run, name: str) -> None:
     done = sheaf("stats", name)
     assert (done.returncode, len(done.stderr.splitlines())) == (1, 1)
 
@@ -188,8 +189,8 @@ def test_a_missing_directory_is_not_created(sheaf: Run, tmp_path: Path) -> None:
     assert not (tmp_path / "none").exists()
 
 
-def test_what_may_not_be_read_is_named(one: Path) -> None:
-    """tmp_path is closed to other users; its owner closes the file and the directory."""
+def test_unreadable_things_are_named(one: Path) -> None:
+    """Other users have no access to tmp_path; its owner removes the permissions of the file and the directory."""
     def complaint(target: Path) -> str:
         try:
             return str(len([record.read(path) for path in record.find(str(target))]))
@@ -203,7 +204,8 @@ def test_what_may_not_be_read_is_named(one: Path) -> None:
     assert "Permission denied" in as_nobody(lambda: complaint(open_one))
     if os.geteuid() == 0:
         ours = Path(str(os.getpid()))
-        assert as_nobody(lambda: complaint(ours)).endswith("may not be read; ask as its user or as root")
+        advice = "run sheaf as the user of the process or as root, or name the record file"
+        assert as_nobody(lambda: complaint(ours)).endswith(f"; {advice}")
 
 
 def test_a_bad_record_among_good_ones_is_left_out(sheaf: Run, one: Path) -> None:
@@ -225,11 +227,11 @@ def test_all_shows_caches_without_slabs(sheaf: Run, tmp_path: Path) -> None:
         assert [row["name"] for row in rows] == names
 
 
-def test_by_node_says_that_it_cannot_tell(sheaf: Run, tmp_path: Path) -> None:
+def test_by_node_explains_a_single_row(sheaf: Run, tmp_path: Path) -> None:
     path = write_record(tmp_path / "p.1.sheaf", {"malloc-64": A, "malloc-80": A})
     rows = json.loads(sheaf("stats", "--by", "node", "--format", "json", str(path)).stdout)["rows"]
     assert [(row["name"], row["in_use"], row["fast_share"]) for row in rows] == [("all nodes", 616, round(1700 / 1715, 6))]
-    assert "had one memory node" in sheaf("stats", "--by", "node", str(path)).stdout
+    assert "not divided by memory node" in sheaf("stats", "--by", "node", str(path)).stdout
 
 
 def test_diff_by_slot_keeps_the_slot(sheaf: Run, tmp_path: Path) -> None:
@@ -264,7 +266,7 @@ def test_sizes(number: int, said: str) -> None:
     assert table.size(number) == said
 
 
-# ---- of running processes ----
+# ---- running processes ----
 
 WORKER = """
 import sys
@@ -279,7 +281,7 @@ while sys.stdin.readline():
 
 @pytest.fixture
 def worker(library: str, tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
-    """A process with a record in tmp_path/records that allocates when it is told a line."""
+    """A process with a record in tmp_path/records that allocates whenever it reads a line."""
     with subprocess.Popen([sys.executable, "-m", "sheaf", "run", "--record", tmp_path / "records", sys.executable, "-c", WORKER],
                           stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
                           env={**os.environ, "PYTHONPATH": str(ROOT / "cli")}) as process:
@@ -289,7 +291,7 @@ def worker(library: str, tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
         process.kill()
 
 
-def test_a_record_that_is_written_meanwhile(worker: subprocess.Popen[str]) -> None:
+def test_a_record_that_changes_while_it_is_read(worker: subprocess.Popen[str]) -> None:
     assert worker.stdin
     assert worker.stdout
     path = next(record.find(str(worker.pid)))
@@ -297,7 +299,7 @@ def test_a_record_that_is_written_meanwhile(worker: subprocess.Popen[str]) -> No
     for _ in range(20):
         worker.stdin.write("go on\n")
         worker.stdin.flush()
-        for _ in range(10):  # while it works
+        for _ in range(10):  # while the worker allocates
             caches = record.read(path).caches.values()
             now = sum(cache.count("alloc_fastpath") + cache.count("alloc_slowpath") for cache in caches)
             assert now >= allocations
@@ -307,7 +309,7 @@ def test_a_record_that_is_written_meanwhile(worker: subprocess.Popen[str]) -> No
     assert allocations > 20 * 5000 - 2048
 
 
-def test_running_is_seen_under_any_name(worker: subprocess.Popen[str], tmp_path: Path) -> None:
+def test_a_running_process_is_recognized_by_any_path_of_its_record(worker: subprocess.Popen[str], tmp_path: Path) -> None:
     found = next(record.find(str(worker.pid)))
     (tmp_path / "link").symlink_to(found.parent)
     os.link(found, tmp_path / "hard.sheaf")
@@ -321,7 +323,7 @@ def test_running_is_seen_under_any_name(worker: subprocess.Popen[str], tmp_path:
     assert [record.read(path).alive for path in names] == [False] * 4
 
 
-def test_a_process_around_it_leads_to_the_one_that_keeps_a_record(library: str, tmp_path: Path) -> None:
+def test_a_parent_without_a_record_names_its_child(library: str, tmp_path: Path) -> None:
     with subprocess.Popen(["sh", "-c", '"$@"; true', "sh", sys.executable, "-m", "sheaf", "run", "--record", tmp_path, "cat"],
                           stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
                           env={**os.environ, "PYTHONPATH": str(ROOT / "cli")}) as process:
@@ -346,10 +348,64 @@ def test_a_killed_process_leaves_its_counters(sheaf: Run, worker: subprocess.Pop
 
 
 def test_peak_memory_is_the_programs_own(library: str, tmp_path: Path) -> None:
-    """Of a small program that a large one starts by vfork, which hands ru_maxrss down."""
+    """vfork passes ru_maxrss of a large program on to the small program that it starts."""
     large = "import subprocess; keep = b'x' * (200 << 20); subprocess.run(['/bin/ls', '/'], stdout=subprocess.DEVNULL)"
     subprocess.run([sys.executable, "-c", large], check=True,
                    env={**os.environ, "LD_PRELOAD": library, "SHEAF_RECORD": str(tmp_path)})
     records = {r.program: r for r in map(record.read, record.find(str(tmp_path)))}
     assert records["ls"].peak_rss < 100 << 20
     assert max(r.peak_rss for r in records.values()) > 200 << 20
+
+
+# ---- messages that name the cause ----
+
+
+def test_a_short_file_is_reported_with_its_size(sheaf: Run, one: Path) -> None:
+    one.write_bytes(one.read_bytes()[:3000])
+    assert sheaf("stats", str(one)).stderr == (f"sheaf: {one}: cut short at 3000 bytes; copy the record again, or run the "
+                                               "program again\n")
+
+
+def test_root_is_not_advised_to_be_root(monkeypatch: pytest.MonkeyPatch, one: Path) -> None:
+    def denied(*_: object, **__: object) -> str:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    monkeypatch.setattr(Path, "read_text", denied)
+    monkeypatch.setattr(os, "listdir", denied)
+    for root, advice in ((True, "CAP_SYS_PTRACE"), (False, "as the user of the process or as root")):
+        monkeypatch.setattr(os, "geteuid", lambda root=root: 0 if root else 1000)
+        with pytest.raises(SheafError, match=advice):
+            next(record.find(str(os.getpid())))
+        with pytest.raises(SheafError, match="another directory" if root else "as its owner or as root"):
+            next(record.find(str(one.parent)))
+
+
+def test_a_zombie_is_named_as_one(sheaf: Run) -> None:
+    with subprocess.Popen(["true"]) as process:
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        done = sheaf("stats", str(process.pid))
+    assert done.stderr == f"sheaf: {process.pid}: has ended and waits for its parent (zombie); name its record file\n"
+
+
+def test_a_fifo_among_records_is_skipped(sheaf: Run, one: Path) -> None:
+    os.mkfifo(one.parent / "x.sheaf")
+    done = sheaf("stats", "--format", "json", str(one.parent))
+    assert done.returncode == 0
+    assert len(json.loads(done.stdout)["processes"]) == 1
+    assert done.stderr.startswith(f"sheaf: {one.parent}/x.sheaf: not a regular file; ")
+
+
+def test_diff_shows_both_headings(sheaf: Run, one: Path, tmp_path: Path) -> None:
+    later = write_record(tmp_path / "later.2.sheaf", {"malloc-64": {**A, "alloc_fastpath": 1500}})
+    lines = sheaf("stats", "--diff", str(one), str(later)).stdout.splitlines()
+    assert [line for line in lines if line.startswith(("before: ", "after: "))] == [
+        "before: prog (99999999), ended, rseq mm_cid", "after: later (99999999), ended, rseq mm_cid"]
+    assert lines.index("Difference (after minus before)") > lines.index("after: later (99999999), ended, rseq mm_cid")
+
+
+def test_undecodable_names_are_shown_as_bytes(tmp_path: Path) -> None:
+    name = os.fsencode(tmp_path) + b"/\xff\n.sheaf"
+    done = subprocess.run([sys.executable, "-m", "sheaf", "stats", name], capture_output=True,
+                          env={**os.environ, "PYTHONPATH": str(ROOT / "cli")})
+    assert done.stderr.startswith(b"sheaf: " + os.fsencode(tmp_path) + b"/\\xff\\x0a.sheaf: No such file or directory; ")
+    assert done.stderr.count(b"\n") == 1
