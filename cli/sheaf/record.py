@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import re
-import stat
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field
