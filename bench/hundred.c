@@ -1,5 +1,4 @@
-/* bench-hundred: what a small program does, a hundred allocations of mixed sizes, half of them freed before it ends.
- */
+/* bench-hundred: a small program that makes a hundred allocations of mixed sizes and frees half of them. */
 #include "measure.h"
 
 #include <string.h>

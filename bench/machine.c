@@ -1,9 +1,10 @@
 /*
- * bench-machine: measures what decides the cost of a fast path on this CPU, and prints it as one line of JSON: the
- * frequency under load, and the cycles from a store to a dependent load of the same word. Some CPUs recognise at the
- * rename stage which store a load depends on, and forward the value without the store buffer; then a store and a load
- * take less than a cycle. There are two chains, because some do so only where both name the same register: in one,
- * store and load use one register, in the other they compute the address from base and index, in different registers.
+ * bench-machine: measures the properties of this CPU that determine the cost of a fast path, and prints them as one
+ * line of JSON: the frequency under load, and the cycles from a store to a dependent load of the same word. Some CPUs
+ * find the store on which a load depends at the rename stage and forward the value without the store buffer; a store
+ * and a load then take less than a cycle. Some do so only if both use the same address register. There are therefore
+ * two chains: in one, store and load use the same register; in the other, each computes the address from a base and
+ * an index in registers of its own.
  */
 #define _GNU_SOURCE
 #include "measure.h"
@@ -17,7 +18,7 @@ static const uint64_t WARM_UP_NS = 50000000;
 #define TIMES_16(s) TIMES_4(s) TIMES_4(s) TIMES_4(s) TIMES_4(s)
 
 #if defined(__x86_64__)
-/* Two registers: an addition of a constant may be done at the rename stage, without a cycle of its own. */
+/* Both operands are registers, because some CPUs add constants at the rename stage without taking a cycle. */
 #define ADD              "add %1, %0\n\t"
 #define FORWARD          "mov %0, (%1)\n\tmov (%1), %0\n\t"
 #define FORWARD_COMPUTED "mov %0, (%1,%2)\n\tmov (%3,%4), %0\n\t"
@@ -45,7 +46,7 @@ static void chain_through_base(void)
         __asm__ volatile(TIMES_16(FORWARD) : "+r"(value) : "r"(word) : "memory");
 }
 
-/* The third word: 16 bytes after the first, 8 before the fourth. */
+/* Both addresses are that of word[2]: 16 bytes after word[0], and 8 bytes before word[3]. */
 static void chain_through_computed_addresses(void)
 {
     uint64_t value = 1, *store_base = word, *load_base = word + 3;
@@ -57,7 +58,7 @@ static void chain_through_computed_addresses(void)
                          : "memory");
 }
 
-/* Of one link. The median, because the chains are divided by each other and must be of one frequency. */
+/* Median nanoseconds of one link. The minimum would not do: ratios of chains need times at the same frequency. */
 static double median_ns(void (*chain)(void))
 {
     static double took[REPETITIONS];
@@ -70,7 +71,7 @@ static double median_ns(void (*chain)(void))
     return median_of_sorted(took, REPETITIONS);
 }
 
-/* CPUs raise their frequency some time after the load begins. */
+/* CPUs raise their frequency only some time after the load has begun. */
 static void warm_up(void)
 {
     for (uint64_t start = now_ns(); now_ns() - start < WARM_UP_NS;)

@@ -1,6 +1,6 @@
 /*
- * One test, one process, one line of JSON. The repetitions inside serve the minimum and the median; whether two
- * allocators differ is for `sheaf bench` to say, from many processes.
+ * Runs one test in one process and prints one line of JSON with the minimum and the median of the repetitions.
+ * `sheaf bench` compares allocators from many such processes.
  */
 #define _GNU_SOURCE
 #include "test.h"
@@ -20,20 +20,20 @@ uint64_t bytes_live;
 
 struct request {
     const char *test;
-    uint64_t ops;         /* at most; 0: the test's own */
-    unsigned repetitions; /* 0: the test's own */
+    uint64_t ops;         /* maximum; 0 means the default of the test */
+    unsigned repetitions; /* 0 means the default of the test */
 };
 
 static const char usage_text[] = "Usage: %s TEST [--ops N] [--repetitions N] [--spread]\n"
                                  "       %s --list | --allocator\n"
                                  "\n"
-                                 "Runs one test and prints its figures as one line of JSON.\n"
+                                 "Run one test and print the results as one line of JSON.\n"
                                  "\n"
-                                 "  --list           the tests, each with what it does\n"
-                                 "  --ops N          operations in one repetition at most; waits are cut\n"
-                                 "  --repetitions N  timed repetitions (default: the test's own)\n"
-                                 "  --spread         give each thread of a test a CPU of its own, in turn\n"
-                                 "  --allocator      the file whose malloc this process calls\n";
+                                 "  --list           list the tests with a description\n"
+                                 "  --ops N          maximum operations in one repetition; also shortens waits\n"
+                                 "  --repetitions N  number of timed repetitions (default: that of the test)\n"
+                                 "  --spread         pin the threads of a test to the CPUs in turn\n"
+                                 "  --allocator      print the file of the malloc that this process calls\n";
 
 static void list_tests(void)
 {
@@ -48,7 +48,7 @@ static const struct test *find_test(const char *name)
         for (const struct test *test = tables[t]; test->name != NULL; test++)
             if (strcmp(test->name, name) == 0)
                 return test;
-    fail("no test '%s'; see --list", name);
+    fail("%s: no such test; see --list", name);
 }
 
 static struct moment {
@@ -58,9 +58,9 @@ static struct moment {
     uint64_t live_kib;
 } moments[MOST_MOMENTS];
 static unsigned moment_count;
-static _Bool moments_closed; /* the first repetition is over */
+static _Bool moments_closed; /* set after the first repetition */
 static uint64_t begun_ns;
-static uint64_t noting_ns; /* CPU time that note_memory() took */
+static uint64_t noting_ns; /* CPU time of note_memory(), which is not part of a test */
 
 static uint64_t cpu_ns(void)
 {
@@ -69,13 +69,13 @@ static uint64_t cpu_ns(void)
     return (uint64_t)t.tv_sec * 1000000000U + (uint64_t)t.tv_nsec;
 }
 
-/* What the time of a test is told by. */
+/* The clock of a test. */
 static uint64_t test_ns(const struct test *test)
 {
     return test->timing == CPU_TIME ? cpu_ns() - noting_ns : now_ns();
 }
 
-/* No malloc in here: a call of the allocator's could make it give memory back. */
+/* Must not call malloc, which could make the allocator return memory to the system. */
 void note_memory(const char *moment)
 {
     if (moments_closed || moment_count == MOST_MOMENTS)
@@ -98,12 +98,12 @@ void sleep_ms(uint64_t milliseconds)
         ;
 }
 
-/* The n-th CPU that this process may use, counted around. */
+/* Pins the thread to the n-th CPU that this process may use, modulo their number. */
 static void choose_cpu(pthread_attr_t *attributes, unsigned n)
 {
     cpu_set_t allowed, one;
     if (sched_getaffinity(0, sizeof(allowed), &allowed) != 0)
-        fail("--spread: the CPUs of this process cannot be read; run without it");
+        fail("--spread: the CPUs of this process cannot be read; run it without --spread");
     unsigned left = n % (unsigned)CPU_COUNT(&allowed), cpu = 0;
     while (!CPU_ISSET(cpu, &allowed) || left-- > 0)
         cpu++;
@@ -120,7 +120,7 @@ pthread_t start_thread(unsigned n, void *(*body)(void *), void *argument)
     if (spread)
         choose_cpu(&attributes, n);
     if (pthread_create(&thread, &attributes, body, argument) != 0)
-        fail("a thread could not be started; raise the limit of processes (ulimit -u)");
+        fail("thread %u could not be started; raise the limit of processes (ulimit -u)", n);
     pthread_attr_destroy(&attributes);
     return thread;
 }
@@ -190,7 +190,7 @@ static void run_test(const struct test *test, uint64_t ops, unsigned repetitions
     print_result(test, done, ns, repetitions, used, peak_kib);
 }
 
-/* True when there is a test to run, false when the answer was printed already. */
+/* Returns true if there is a test to run, false if an option was answered. */
 static _Bool parse(int argc, char **argv, struct request *request)
 {
     for (int i = 1; i < argc; i++) {
@@ -216,7 +216,7 @@ static _Bool parse(int argc, char **argv, struct request *request)
             request->repetitions = (unsigned)number_argument("--repetitions", argv[i + 1], MOST_REPETITIONS);
             i++;
         } else if (argv[i][0] == '-' || request->test != NULL) {
-            fail("'%s' is not understood; see --help", argv[i]);
+            fail("%s: unknown argument; see --help", argv[i]);
         } else {
             request->test = argv[i];
         }

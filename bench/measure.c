@@ -66,7 +66,7 @@ uint64_t proc_kib(const char *file, const char *key)
     return 0;
 }
 
-/* Exact where the kernel has smaps_rollup; VmRSS may be behind by some pages per CPU. */
+/* Exact if the kernel has smaps_rollup. VmRSS may lag by some pages per CPU. */
 uint64_t resident_kib(void)
 {
     uint64_t kib = proc_kib("/proc/self/smaps_rollup", "Rss:");
@@ -77,7 +77,7 @@ void *scratch(size_t bytes)
 {
     void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
     if (p == MAP_FAILED)
-        fail("no scratch memory (%zu bytes); free some memory first", bytes);
+        fail("no memory for %zu bytes of scratch space; free some memory first", bytes);
     return p;
 }
 
@@ -123,6 +123,6 @@ uint64_t number_argument(const char *option, const char *text, uint64_t most)
     errno = 0;
     uint64_t value = text != NULL && *text >= '0' && *text <= '9' ? strtoull(text, &end, 10) : 0;
     if (end == NULL || *end != 0 || errno != 0 || value == 0 || value > most)
-        fail("%s: '%s' is not a number from 1 to %llu", option, text != NULL ? text : "", (unsigned long long)most);
+        fail("%s '%s': not a number from 1 to %llu", option, text != NULL ? text : "", (unsigned long long)most);
     return value;
 }

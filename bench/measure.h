@@ -1,6 +1,6 @@
 /*
- * What every benchmark program needs around its timed part. Nothing here calls malloc before or during it: scratch
- * memory comes from mmap, results are printed by dprintf.
+ * Functions for all benchmark programs. None of them calls malloc before or during the timed part: scratch() uses
+ * mmap, and results are printed with dprintf.
  */
 #ifndef BENCH_MEASURE_H
 #define BENCH_MEASURE_H
@@ -17,47 +17,48 @@ struct usage {
 
 uint64_t now_ns(void);
 
-/* Of this process; without its children. */
+/* The resources used by this process, without its children. */
 struct usage usage_now(void);
 struct usage usage_since(struct usage before);
 
 /*
- * A value in KiB by its key, such as "VmHWM:" in /proc/self/status or "Rss:" in /proc/self/smaps_rollup; 0 where the
- * kernel has no such file. ru_maxrss would not do: a process that was started through vfork inherits its parent's.
+ * The value in KiB of a key in a file, such as "VmHWM:" in /proc/self/status or "Rss:" in /proc/self/smaps_rollup.
+ * Returns 0 if the kernel has no such file or key. It replaces ru_maxrss, which a process started by vfork inherits
+ * from its parent.
  */
 uint64_t proc_kib(const char *file, const char *key);
 
-/* Resident memory of this process. */
+/* Resident memory of this process in KiB. */
 uint64_t resident_kib(void);
 
-/* Zeroed memory, already faulted in, that the allocator under test knows nothing of. */
+/* Zeroed and populated memory that does not come from the allocator under test. Exits if there is none. */
 void *scratch(size_t bytes);
 
-/* The file of the object whose malloc this process calls, to be printed beside the figures. */
+/* The file of the object whose malloc this process calls, or "unknown". */
 const char *allocator_path(void);
 
 void sort_doubles(double *values, unsigned count);
 double median_of_sorted(const double *values, unsigned count);
 
-/* Prints "PROGRAM: ..." as one line and exits with 1. */
+/* Prints "PROGRAM: MESSAGE" as one line to standard error and exits with status 1. */
 _Noreturn void fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* A whole decimal number from 1 to `most`; fails with one line that names the option otherwise. */
+/* Parses a decimal integer from 1 to `most`. Otherwise calls fail() with a message that names the option. */
 uint64_t number_argument(const char *option, const char *text, uint64_t most);
 
-/* The compiler may no longer assume anything about where p came from, nor about what it points to. */
+/* Returns p, but hides from the compiler where p came from and what it points to. */
 static inline void *opaque(void *p)
 {
     __asm__ volatile("" : "+r"(p) : : "memory");
     return p;
 }
 
-/* One allocation, written to as a program would. `size` is 8 or more. */
+/* Allocates an object and writes its first word. `size` is at least 8. Exits if there is no memory. */
 static inline void *take(size_t size)
 {
     void *p = opaque(malloc(size));
     if (__builtin_expect(p == NULL, 0))
-        fail("no memory for %zu bytes; run with fewer --ops or on a larger machine", size);
+        fail("no memory for %zu bytes; use a smaller --ops or a larger machine", size);
     *(uint64_t *)p = size;
     return p;
 }
@@ -67,14 +68,14 @@ static inline void give(void *p)
     free(opaque(p));
 }
 
-/* Looks at an object from take(), as a program does with what another thread hands it; NULL is passed over. */
+/* Reads an object from take(), as a program reads an object from another thread. NULL is ignored. */
 static inline void look(const void *p)
 {
     if (p != NULL && __builtin_expect(*(const volatile uint64_t *)p < 8, 0))
-        fail("an object in use was overwritten; the allocator gave it away twice");
+        fail("a live object was overwritten; the allocator may have allocated it twice");
 }
 
-/* xorshift64*: a few instructions a number, the same sequence for every contestant. */
+/* xorshift64*: takes a few instructions and gives every contestant the same sequence. */
 static inline uint64_t random_next(uint64_t *state)
 {
     uint64_t x = *state;
@@ -85,7 +86,7 @@ static inline uint64_t random_next(uint64_t *state)
     return x * 0x2545F4914F6CDD1DULL;
 }
 
-/* 16 to 4096, half of them at most 32, each doubling half as likely as the one before. */
+/* A size from 16 to 4096: half are at most 32, and each doubling is half as likely as the one before. */
 static inline size_t random_small_size(uint64_t *state)
 {
     uint64_t r = random_next(state) >> 16;

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What options cost: micro benchmarks in each mode, interleaved, as ratios of the best to the default's.
+"""Measure the cost of options: micro benchmarks in each mode, in interleaved rounds, as ratios of best times to the default.
 
 python3 bench/modes.py BUILD/bench/bench-micro BUILD/preload/libsheaf-preload.so [--rounds N]
 """
@@ -18,14 +18,14 @@ MODES = {
     "tiny": {"SHEAF_MODE": "tiny"},
     **{word: {"SHEAF_HARDEN": word} for word in
        ("random", "check", "zero-free", "zero-alloc", "guard", "quarantine=16M", "sample=5000", "sample=100000", "all")},
-    "fail, of another class": {"SHEAF_FAIL": "probability=0,cache=malloc-640,verbose=0"},
+    "fail, for another class": {"SHEAF_FAIL": "probability=0,cache=malloc-640,verbose=0"},
 }  # fmt: skip
 TESTS = {"pairs-64": 1000000, "batch-1000-shuffled": 500000, "batch-1000-mixed": 300000, "table-2": 500000, "fresh-64": 1000000,
          "large-replace": 2000}  # fmt: skip
 
 
 def measure(program: str, library: str, test: str, mode: str) -> tuple[float, int]:
-    """Nanoseconds for an operation in the best repetition, and the peak of memory in KiB."""
+    """Nanoseconds per operation in the best repetition, and peak memory in KiB. Exits if the program fails."""
     env = {name: value for name, value in os.environ.items() if not name.startswith("SHEAF_")}
     done = subprocess.run(
         [program, test, "--ops", str(TESTS[test]), "--repetitions", "3"],
@@ -37,8 +37,8 @@ def measure(program: str, library: str, test: str, mode: str) -> tuple[float, in
     return float(out["ns_per_op_min"]), int(out["peak_rss_kib"])
 
 
-def a_file(name: str) -> str:
-    """The loader goes on without an object that is not there, and libc's malloc would be measured."""
+def existing_file(name: str) -> str:
+    """Check that a file exists. The loader ignores a missing object, and the results would be those of glibc."""
     if not Path(name).is_file():
         raise argparse.ArgumentTypeError(f"{name}: no such file; build it with meson")
     return str(Path(name).resolve())
@@ -46,9 +46,10 @@ def a_file(name: str) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("program", type=a_file, help="bench-micro of a build")
-    parser.add_argument("library", type=a_file, help="libsheaf-preload.so of the same build")
-    parser.add_argument("--rounds", type=int, choices=range(1, 100), default=3, metavar="N", help="the best of them (default: 3)")
+    parser.add_argument("program", type=existing_file, help="bench-micro of a build")
+    parser.add_argument("library", type=existing_file, help="libsheaf-preload.so of the same build")
+    parser.add_argument("--rounds", type=int, choices=range(1, 100), default=3, metavar="N",
+                        help="number of rounds, of which the best counts (default: 3)")
     args = parser.parse_args()
     seen: dict[tuple[str, str], list[tuple[float, int]]] = {}
     for _ in range(args.rounds):

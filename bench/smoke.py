@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs every suite once, tiny, through `sheaf bench`, and looks at what it prints and exports. Decides nothing by time."""
+"""Run every suite of `sheaf bench` with few operations and check output and exports. Times do not decide the result."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ SCALED = ("micro", "programs", "seeds", "start", "rest")
 
 
 class Failed(Exception):
-    """With what was wrong."""
+    """A check failed; the message describes the problem."""
 
 
 def require(true: bool, what: str) -> None:
-    """Not an assert, which -O would remove."""
+    """Raise Failed unless `true` holds. Unlike assert, it also works under python -O."""
     if not true:
         raise Failed(what)
 
 
 def run(command: Sequence[str | Path], status: int = 0) -> subprocess.CompletedProcess[str]:
-    """Ends as it should."""
+    """Run a command; raises Failed unless it ends with `status`."""
     environment = {**os.environ, "PYTHONPATH": str(CLI)}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=TIMEOUT_S)
     words = " ".join(str(word) for word in command)
@@ -43,25 +43,25 @@ def run(command: Sequence[str | Path], status: int = 0) -> subprocess.CompletedP
 
 
 def bench(*arguments: str | Path, status: int = 0) -> subprocess.CompletedProcess[str]:
-    """The command under test."""
+    """Run `sheaf bench`; raises Failed unless it ends with `status`."""
     return run([sys.executable, "-m", "sheaf", "bench", *arguments], status)
 
 
 def check_run(result: dict[str, Any], where: str) -> None:
-    """What must hold of any run."""
+    """Check the result of one run."""
     require(0 < result["ns_per_op_min"] <= result["ns_per_op_median"], f"{where}: times out of order: {result}")
     require(result["peak_rss_kib"] > 0 and result["minor_faults"] >= 0, f"{where}: no memory figures: {result}")
     require(all(point["rss_kib"] > 0 for point in result.get("memory", [])), f"{where}: no resident memory: {result}")
 
 
 def check_export(file: Path, names: Sequence[str], contestants: Sequence[str], rounds: int) -> None:
-    """Every test with every contestant in every round."""
+    """Check that an export has every test with every contestant in every round."""
     found = json.loads(file.read_text())
     tests = {test["test"]: test for test in found["tests"]}
-    require(sorted(tests) == sorted(names), f"tests {sorted(tests)} where {sorted(names)} were wanted")
+    require(sorted(tests) == sorted(names), f"tests {sorted(tests)}, expected {sorted(names)}")
     for name, test in tests.items():
         require(not test["failures"], f"{name}: {test['failures']}")
-        require(sorted(test["runs"]) == sorted(contestants), f"{name}: ran under {sorted(test['runs'])}")
+        require(sorted(test["runs"]) == sorted(contestants), f"{name}: ran with {sorted(test['runs'])}")
         require([row["contestant"] for row in test["rows"]] == list(contestants), f"{name}: rows out of order")
         for contestant, runs in test["runs"].items():
             require(len(runs) == rounds, f"{name}, {contestant}: {len(runs)} rounds")
@@ -70,11 +70,11 @@ def check_export(file: Path, names: Sequence[str], contestants: Sequence[str], r
 
 
 def check_scaled(top: Path, contestants: Sequence[str]) -> None:
-    """All tests that were written here, all kinds of export, the comparison of two runs, plots."""
+    """Check all suites but real, all kinds of export, the comparison of two runs, and plots."""
     files = [top / f"out.{kind}" for kind in ("json", "csv", "md")]
     exports: list[str | Path] = [word for file in files for word in ("--export", file)]
     names = [line.split("\t")[1] for line in bench(*SCALED, "--list").stdout.splitlines()]
-    require(len(set(names)) == len(names) > 60, f"the list has a test twice or is too short: {names}")
+    require(len(set(names)) == len(names) > 60, f"the list has duplicates or is too short: {names}")
     only = ["--only", ",".join(contestants)]
     done = bench(*SCALED, "--ops", "400", "--rounds", "2", "--retries", "0", *only, *exports)
     check_export(files[0], names, contestants, 2)
@@ -84,7 +84,7 @@ def check_scaled(top: Path, contestants: Sequence[str]) -> None:
         require(name in done.stdout and f"| {name} |" in files[2].read_text(), f"{name} is not in the table")
 
     compared = bench("--from", files[0], "--against", files[0], "--fail-above", "1.001").stdout
-    require("1.000" in compared, f"a run beside itself is not 1: {compared[-500:]}")
+    require("1.000" in compared, f"the ratio of a run to itself is not 1: {compared[-500:]}")
     slow = json.loads(files[0].read_text())
     for test in slow["tests"]:
         for result in test["runs"][contestants[-1]]:
@@ -99,7 +99,7 @@ def check_scaled(top: Path, contestants: Sequence[str]) -> None:
 
 
 def check_machine(programs: Path) -> None:
-    """The program measures this CPU, unless it is of an architecture that the program does not know."""
+    """Check the output of bench-machine, if it exists for this architecture."""
     program = programs / "bench-machine"
     if not program.exists():
         return
@@ -110,12 +110,12 @@ def check_machine(programs: Path) -> None:
 
 
 def check_real(top: Path, contestants: Sequence[str]) -> bool:
-    """Some real programs, and a command of the user's; false where what they need is not there."""
+    """Check some real programs and a user's command. Returns false if tools are missing."""
     file = top / "real.json"
     common: list[str | Path] = ["--rounds", "1", "--retries", "0", "--only", ",".join(contestants), "--export", file]
     missing = [tool for tool in TOOLS if shutil.which(tool) is None]
     if missing:
-        print(f"smoke.py: suite real was left out: apt install {' '.join(missing)}", file=sys.stderr)
+        print(f"smoke.py: the suite real was skipped; run apt install {' '.join(missing)}", file=sys.stderr)
         return False
     bench("real", "--tests", ",".join(REAL), *common)
     check_export(file, REAL, contestants, 1)
@@ -126,7 +126,7 @@ def check_real(top: Path, contestants: Sequence[str]) -> bool:
 
 
 def check_refusals(programs: Path) -> None:
-    """Mistakes end with one line and a status."""
+    """Check that wrong command lines give one line and a status."""
     for arguments, status in (
         (["--tests", "no-such-*"], 2),
         (["no-such-suite"], 2),
@@ -135,7 +135,7 @@ def check_refusals(programs: Path) -> None:
         (["--from", "/nowhere.json"], 2),
         (["--", "no-such-program"], 127),
     ):
-        # only what is there: a peer that is missing is a line of its own
+        # without peers, because a missing peer would print another line
         done = bench("--only", "glibc", *arguments, status=status)
         require(done.stdout == "" and done.stderr.count("\n") == 1, f"{arguments}: {done.stdout!r} {done.stderr!r}")
     commands: list[list[str | Path]] = [
@@ -150,9 +150,9 @@ def check_refusals(programs: Path) -> None:
 
 
 def main() -> int:
-    """Plain and, where it is built, under Sheaf. 77 tells meson that something had to be left out."""
+    """Run the checks with glibc and Sheaf. Returns the exit status; 77 tells meson that the test was skipped."""
     parser = argparse.ArgumentParser(prog="smoke.py", description=__doc__)
-    parser.add_argument("suite", choices=["scaled", "real"], help="the tests written here, or real programs")
+    parser.add_argument("suite", choices=["scaled", "real"], help="all suites but real with few operations, or the suite real")
     parser.add_argument("--programs", type=Path, required=True, help="directory with the benchmark programs")
     parser.add_argument("--sheaf", type=Path, required=True, help="the preloaded object")
     options = parser.parse_args()

@@ -1,9 +1,9 @@
 /*
- * bench-start: starts a program many times, each contestant in every round, in a new order each time, and prints all
- * samples as JSON. posix_spawn and wait4 alone are timed.
+ * bench-start: starts a program many times, in rounds that run every contestant in random order, and prints all
+ * samples as JSON. The time of a sample is that of posix_spawn and wait4.
  *
- * It is linked statically to be small itself: through vfork a child inherits its parent's peak resident size as the
- * least that wait4 can report. `launcher_kib` tells that floor.
+ * The program is linked statically to be small: with vfork, a child inherits the peak resident size of its parent,
+ * and wait4 cannot report less. `launcher_kib` in the output is this lower bound.
  */
 #define _GNU_SOURCE
 #include "measure.h"
@@ -20,7 +20,7 @@
 enum { MOST_CONTESTANTS = 32, MOST_VARIABLES = 8, MOST_ROUNDS = 100000 };
 
 struct sample {
-    uint32_t ns; /* 4 s at most */
+    uint32_t ns; /* saturates at 4 s */
     uint32_t maxrss_kib;
     uint32_t minor_faults;
     uint32_t user_us;
@@ -58,13 +58,13 @@ static struct sample start_once(const struct contestant *c, char **command)
         fail("%s: %s", command[0], strerror(error));
     while (wait4(child, &status, 0, &used) < 0)
         if (errno != EINTR)
-            fail("waiting for %s: %s", command[0], strerror(errno));
+            fail("%s: waiting failed: %s", command[0], strerror(errno));
     uint64_t took = now_ns() - start;
 
     if (WIFSIGNALED(status))
-        fail("%s under %s was killed by signal %d", command[0], c->name, WTERMSIG(status));
+        fail("%s with %s: killed by signal %d", command[0], c->name, WTERMSIG(status));
     if (WEXITSTATUS(status) != 0)
-        fail("%s under %s ended with status %d", command[0], c->name, WEXITSTATUS(status));
+        fail("%s with %s: ended with status %d", command[0], c->name, WEXITSTATUS(status));
     return (struct sample){
         .ns = took < UINT32_MAX ? (uint32_t)took : UINT32_MAX,
         .maxrss_kib = (uint32_t)used.ru_maxrss,
@@ -75,8 +75,8 @@ static struct sample start_once(const struct contestant *c, char **command)
 }
 
 /*
- * At random: in a rotated order each contestant has the same one before it, and after one that takes 2 ms and leaves
- * the caches cold, the next took 50 us more.
+ * The order is random, not rotated, so that no contestant always follows the same one: a predecessor that leaves the
+ * CPU caches cold slows the next start.
  */
 static void shuffle(unsigned *order, unsigned count)
 {
@@ -131,15 +131,14 @@ static void print_samples(const struct plan *plan)
     printf("]}\n");
 }
 
-/* --set NAME starts a contestant; each --env VAR=VALUE after it is part of the environment that it gets, and all of
- * it. */
+/* --set NAME begins a contestant. The --env VAR=VALUE options after it are its whole environment. */
 static void add_variable(struct plan *plan, char *variable)
 {
     if (plan->count == 0 || variable == NULL || strchr(variable, '=') == NULL)
-        fail("--env: VAR=VALUE is wanted, after a --set NAME");
+        fail("--env: wrong form or place; write --env VAR=VALUE after --set NAME");
     struct contestant *c = &plan->contestants[plan->count - 1];
     if (c->variables == MOST_VARIABLES)
-        fail("--env: at most %d for one contestant", MOST_VARIABLES);
+        fail("--env: too many variables; give at most %d for one contestant", MOST_VARIABLES);
     c->environment[c->variables++] = variable;
 }
 
@@ -154,14 +153,14 @@ static void parse(int argc, char **argv, struct plan *plan)
         else if (strcmp(argv[i], "--env") == 0)
             add_variable(plan, argv[i + 1]);
         else if (strcmp(argv[i], "--set") != 0)
-            fail("'%s' is not understood", argv[i]);
+            fail("%s: unknown argument; use --rounds, --warm-up, --set, --env, and -- PROGRAM", argv[i]);
         else if (plan->count == MOST_CONTESTANTS)
-            fail("--set: at most %d contestants", MOST_CONTESTANTS);
+            fail("--set: too many contestants; give at most %d", MOST_CONTESTANTS);
         else
             plan->contestants[plan->count++].name = argv[i + 1];
     }
     if (i + 1 >= argc || plan->count == 0)
-        fail("use [--rounds N] [--warm-up N] --set NAME [--env VAR=VALUE]... [--set ...] -- PROGRAM [ARGUMENTS]");
+        fail("usage: [--rounds N] [--warm-up N] --set NAME [--env VAR=VALUE]... [--set ...] -- PROGRAM [ARGUMENTS]");
     plan->command = &argv[i + 1];
 }
 

@@ -1,6 +1,6 @@
 /*
- * A test is one row: how to prepare it, the part that is timed, how to clean up. To add one, write a row into the
- * table of the file that it belongs to; a new file adds its table to the program's list in tables.c.
+ * A test is a row of a table, with functions for preparation, the timed part and clean-up. To add a test, add a row
+ * to the table of its file. A new file adds its table to the list of the program in tables.c.
  */
 #ifndef BENCH_TEST_H
 #define BENCH_TEST_H
@@ -11,56 +11,57 @@
 
 enum order { FIFO, LIFO, SHUFFLED };
 
-/* What an op costs: wall time, the CPU time of all threads (without what note_memory() took), or nothing worth
- * telling: such a test is about memory alone. */
+/* The time of a test: wall time; the CPU time of all threads without that of note_memory(); or none, if the test
+ * measures only memory. */
 enum timing { WALL_TIME, CPU_TIME, NO_TIME };
 
 struct test {
     const char *name;
-    const char *what;     /* one line for --list; says what one op is */
-    uint64_t ops;         /* in one repetition, unless --ops says otherwise */
-    unsigned repetitions; /* timed ones */
-    _Bool cold;           /* no warm-up: the first touch is what is measured */
+    const char *what;     /* description for --list; defines the op */
+    uint64_t ops;         /* in one repetition; --ops can lower it */
+    unsigned repetitions; /* timed; --repetitions replaces it */
+    _Bool cold;           /* without warm-up, because the test measures first use of memory */
     enum timing timing;
 
-    /* Parameters that rows of one function differ in. */
+    /* Parameters of run(). */
     size_t size;
     size_t count;
     enum order order;
-    _Bool blind;       /* objects of other threads are freed without being read */
-    const void *shape; /* further ones, known to the test's own file */
+    _Bool blind;       /* free objects of other threads without reading them */
+    const void *shape; /* further parameters, with a type of the test's file */
 
     void (*prepare)(const struct test *);               /* not timed, may be NULL */
-    uint64_t (*run)(const struct test *, uint64_t ops); /* does about `ops`, at least one; returns how many it did */
-    void (*linger)(const struct test *);                /* not timed, but its memory counts, may be NULL */
-    void (*finish)(const struct test *);                /* neither, may be NULL */
+    uint64_t (*run)(const struct test *, uint64_t ops); /* runs about `ops`, at least one; returns their number */
+    void (*linger)(const struct test *);                /* not timed, but part of the memory peak; may be NULL */
+    void (*finish)(const struct test *);                /* neither timed nor part of the peak; may be NULL */
 };
 
 /*
- * --spread: the n-th thread started gets the n-th of the CPUs that the process may use, and so on around; without it
- * the scheduler decides.
+ * --spread was given: the n-th thread is pinned to the n-th CPU that the process may use, modulo their number.
+ * Otherwise the scheduler chooses CPUs.
  */
 extern _Bool spread;
 
-/* --ops was given: a look, not a measurement, so waits are cut short. */
+/* --ops was given. This is then a quick trial instead of a measurement, and waits are shortened. */
 extern _Bool brief;
 
-/* Starts a thread, the n-th of its test. */
+/* Starts the n-th thread of a test. Exits if that fails. */
 pthread_t start_thread(unsigned n, void *(*body)(void *), void *argument);
 
 /*
- * Remembers the resident memory of now for the result, by name at the moments that a table should show, with NULL
- * between them. In a repetition only the first time; not more than some hundred times.
+ * Adds the current resident memory to the result. `moment` is the name of a column in the tables, or NULL for a
+ * point that only plots show. Calls in repetitions after the first, and beyond the first 512, are ignored.
  */
 void note_memory(const char *moment);
 
-/* Bytes that the test has allocated and not freed, kept by tests that are not about wall time: the floor of what can
- * be resident, noted with it. */
+/* Live bytes, which note_memory() adds to the result as a lower bound of resident memory. Only tests that do not
+ * measure wall time maintain it. */
 extern uint64_t bytes_live;
 
+/* Sleeps for the whole time, despite signals. */
 void sleep_ms(uint64_t milliseconds);
 
-/* Of this program: tables of tests, each of which ends with a row without a name; then NULL. */
+/* The tables of this program, terminated by NULL. Each table ends with a row without a name. */
 extern const struct test *const tables[];
 
 #endif

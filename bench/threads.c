@@ -1,12 +1,12 @@
 /*
- * bench-threads: many threads over the life of a process, few at a time. What each generation leaves behind shows in
- * the resident memory after the last one, compared with that after the first, when stacks and caches have been made.
+ * bench-threads: runs generations of threads. Memory that a generation leaves behind shows as the difference in
+ * resident memory between the first generation, which populates stacks and caches, and the last one.
  *
- * The threads get stacks whose used part is resident from the start: libc's own cache of stacks would come and go
- * with the figures.
+ * The program supplies the stacks and makes them resident at the start, because libc's cache of stacks would change
+ * the resident memory.
  *
- * All threads of a generation are alive at once: they meet at a barrier between allocating and freeing. Each frees
- * its own blocks but one, which it leaves for its neighbour to free.
+ * A barrier between allocation and free keeps all threads of a generation alive at the same time. Each thread frees
+ * its own blocks except one, which its neighbour frees.
  */
 #define _GNU_SOURCE
 #include "measure.h"
@@ -27,14 +27,14 @@ static struct {
     pthread_barrier_t all_have_allocated;
     pthread_t *threads;
     char *stacks;
-    void **left_behind; /* one for each thread of the generation, for the next thread to free */
+    void **left_behind; /* one block for each thread, freed by its neighbour */
 } run;
 
 struct figures {
     uint64_t start_kib;   /* before the first thread */
     uint64_t warm_kib;    /* after the first generation */
-    uint64_t after_kib;   /* after the last */
-    uint64_t settled_kib; /* some idle time and a little work later */
+    uint64_t after_kib;   /* after the last generation */
+    uint64_t settled_kib; /* after settle() */
     uint64_t wall_ns;
     double ns_per_thread[MOST_GENERATIONS];
 };
@@ -61,7 +61,8 @@ static void one_generation(void)
     for (size_t i = 0; i < run.alive; i++) {
         pthread_attr_setstack(&attributes, run.stacks + i * STACK, STACK);
         if (pthread_create(&run.threads[i], &attributes, one_thread, (void *)i) != 0)
-            fail("thread %zu could not be started; use a smaller --alive or raise the limit of processes", i);
+            fail("thread %zu could not be started; use a smaller --alive or raise the limit of processes (ulimit -u)",
+                 i);
     }
     pthread_attr_destroy(&attributes);
     for (size_t i = 0; i < run.alive; i++)
@@ -79,7 +80,7 @@ static char *make_stacks(unsigned count)
     return stacks;
 }
 
-/* An allocator that gives memory back by age needs to be called once the age is reached. */
+/* Sleeps, then makes some allocations: an allocator that returns old memory may do so only when it is called. */
 static void settle(uint64_t milliseconds)
 {
     enum { LITTLE = 300 };
@@ -148,11 +149,11 @@ int main(int argc, char **argv)
         else if (strcmp(argv[i], "--settle-ms") == 0)
             settle_ms = number_argument("--settle-ms", argv[i + 1], 600000);
         else
-            fail("'%s' is not understood; use [--threads N] [--alive N] [--settle-ms N]", argv[i]);
+            fail("%s: unknown argument; use [--threads N] [--alive N] [--settle-ms N]", argv[i]);
     }
     uint64_t generations = (total + run.alive - 1) / run.alive;
     if (generations > MOST_GENERATIONS)
-        fail("--threads %llu: at most %d times --alive", (unsigned long long)total, MOST_GENERATIONS);
+        fail("--threads %llu: too many; give at most %d times --alive", (unsigned long long)total, MOST_GENERATIONS);
 
     run.threads = scratch(run.alive * sizeof(*run.threads));
     run.left_behind = scratch(run.alive * sizeof(*run.left_behind));

@@ -90,12 +90,6 @@ sheaf_export int mallopt(int parameter, int value)
     }
 }
 
-sheaf_export int malloc_trim(size_t pad)
-{
-    (void)pad;
-    return malloc_init() && cache_trim_all() != 0;
-}
-
 /* The sum of a cache and its siblings on other memory nodes. */
 struct row {
     struct cache_census census;
@@ -114,10 +108,7 @@ static bool cache_row(unsigned number, struct row *row)
         if (!cache_in_use(sibling))
             continue;
         cache_census(sibling, &census);
-        row->census.out += census.out;
-        row->census.in_use += census.in_use;
-        row->census.in_sheaves += census.in_sheaves;
-        row->census.in_barns += census.in_barns;
+        census_add(&row->census, &census);
         row->slabs += sibling->slab.slabs;
         row->free_in_slabs += sibling->slab.free;
     }

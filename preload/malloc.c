@@ -1,16 +1,14 @@
 /*
- * The C entry points, with the contract of the newest glibc where releases differ. What libc itself calls goes
- * through malloc, free, calloc and realloc; the __libc_ names are for programs that call them directly.
+ * Exports the C entry points (malloc/entry.h). The C library itself calls malloc, free, calloc and realloc through
+ * their plain names. The __libc_ names are for programs that call them directly.
  */
 #define _GNU_SOURCE
-#include "malloc/fast.h"
+#include "malloc/entry.h"
 
-#include <errno.h>
 #include <malloc.h>
 #include <stdlib.h>
-#include <string.h>
 
-/* C23; not in every libc's headers yet. */
+/* From C23; older headers do not declare them. */
 void free_sized(void *p, size_t size);
 void free_aligned_sized(void *p, size_t align, size_t size);
 
@@ -18,46 +16,31 @@ void free_aligned_sized(void *p, size_t align, size_t size);
 
 line_export void *malloc(size_t size)
 {
-    return malloc_fast(size);
+    return entry_malloc(size);
 }
 
 line_export void free(void *p)
 {
-    free_fast(p);
+    entry_free(p);
 }
 
 line_export void *calloc(size_t count, size_t size)
 {
-    size_t bytes;
-    if (unlikely(__builtin_mul_overflow(count, size, &bytes))) {
-        errno = ENOMEM;
-        return NULL;
-    }
-    void *p = malloc_try(bytes);
-    return likely(p != NULL) ? memset(p, 0, bytes) : malloc_zeroed(bytes);
+    return entry_calloc(count, size);
 }
 
 sheaf_export void *realloc(void *p, size_t size)
 {
-    if (!p)
-        return malloc(size);
-    if (size)
-        return malloc_resize(p, size);
-    free(p);
-    return NULL;
+    return entry_realloc(p, size);
 }
 
 sheaf_export void *reallocarray(void *p, size_t count, size_t size)
 {
-    size_t bytes;
-    if (unlikely(__builtin_mul_overflow(count, size, &bytes))) {
-        errno = ENOMEM;
-        return NULL;
-    }
-    return realloc(p, bytes);
+    return entry_reallocarray(p, count, size);
 }
 
-/* The sizes are hints that programs get wrong (a realloc in between): the map knows better. */
+/* The size and the alignment are ignored: programs pass wrong ones (after a realloc), and the unit map has the class
+ * of every object. */
 sheaf_export void free_sized(void *p, size_t size)
 {
     (void)size;
@@ -72,73 +55,38 @@ sheaf_export void free_aligned_sized(void *p, size_t align, size_t size)
 
 line_export void *aligned_alloc(size_t align, size_t size)
 {
-    if (unlikely(!is_power_of_two(align))) {
-        errno = EINVAL;
-        return NULL;
-    }
-    return malloc_aligned_fast(align, size);
+    return entry_aligned_alloc(align, size);
 }
 
-/* As glibc: alignments that are no power of two are rounded up; what cannot be is EINVAL. */
 sheaf_export void *memalign(size_t align, size_t size)
 {
-    if (unlikely(align > SIZE_MAX / 2 + 1)) {
-        errno = EINVAL;
-        return NULL;
-    }
-    size_t power = 8;
-    while (power < align)
-        power *= 2;
-    return malloc_aligned_fast(power, size);
-}
-
-/* errno stays as it is. */
-static __attribute__((noinline)) int posix_memalign_slow(void **out, size_t align, size_t size)
-{
-    void *p = malloc_retry(size_for_aligned(align, size));
-    if (unlikely(!p)) {
-        int saved = errno;
-        p = malloc_aligned(align, size);
-        errno = saved;
-        if (!p)
-            return ENOMEM;
-    }
-    *out = p;
-    return 0;
+    return entry_memalign(align, size);
 }
 
 line_export int posix_memalign(void **out, size_t align, size_t size)
 {
-    if (unlikely(align % sizeof(void *) || !is_power_of_two(align)))
-        return EINVAL;
-    void *p = malloc_try(size_for_aligned(align, size));
-    if (unlikely(!p))
-        return posix_memalign_slow(out, align, size);
-    *out = p;
-    return 0;
+    return entry_posix_memalign(out, align, size);
 }
 
 sheaf_export void *valloc(size_t size)
 {
-    if (!malloc_init()) {
-        errno = ENOMEM;
-        return NULL;
-    }
-    return malloc_aligned(space.page_size, size);
+    return entry_valloc(size);
 }
 
 sheaf_export void *pvalloc(size_t size)
 {
-    if (!malloc_init() || size > PTRDIFF_MAX) {
-        errno = ENOMEM;
-        return NULL;
-    }
-    return malloc_aligned(space.page_size, size ? round_up(size, space.page_size) : space.page_size);
+    return entry_pvalloc(size);
 }
 
 sheaf_export size_t malloc_usable_size(void *p)
 {
-    return p ? malloc_size(p, "malloc_usable_size of") : 0;
+    return entry_usable_size(p);
+}
+
+sheaf_export int malloc_trim(size_t pad)
+{
+    (void)pad;
+    return entry_trim();
 }
 
 void cfree(void *p) alias_of(free);

@@ -43,27 +43,45 @@ static struct sheaf_record_header *header;
 static uint32_t *alive;
 static large_table char path[512];
 
-static const char names[] =
-#define SHEAF_SLOT_COUNTERS(name, help) #name "\0"
+/* The text of the file; sheaf/record.h describes its lines. */
+#define FIELD_LINE(part, type, name, array) part " " #type " " #name #array "\n"
+#define HEADER_LINE(type, name, array)      FIELD_LINE("header", type, name, array)
+#define ENTRY_LINE(type, name, array)       FIELD_LINE("entry", type, name, array)
+static const char description[] = SHEAF_RECORD_HEADER(HEADER_LINE) SHEAF_RECORD_CACHE(ENTRY_LINE)
+#define SHEAF_SLOT_COUNTERS(name, help) "counter " #name "\n"
 #include "slot/counters.def"
 #undef SHEAF_SLOT_COUNTERS
-#define SHEAF_CACHE_GAUGES(name, help) #name "\0"
+#define SHEAF_CACHE_GAUGES(name, help) "gauge " #name "\n"
 #include "slot/counters.def"
 #undef SHEAF_CACHE_GAUGES
-#define SHEAF_PROCESS_VALUES(name, help) #name "\0"
+#define SHEAF_PROCESS_VALUES(name, help) "value " #name "\n"
 #include "slot/counters.def"
 #undef SHEAF_PROCESS_VALUES
+#define SHEAF_COUNTER_SUMS(name, sum, help) "cache " #name " = " #sum "\n"
+#include "slot/counters.def"
+#undef SHEAF_COUNTER_SUMS
+#define SHEAF_CACHE_SUMS(name, sum, help) "cache " #name " = " #sum "\n"
+#include "slot/counters.def"
+#undef SHEAF_CACHE_SUMS
+#define SHEAF_PROCESS_SUMS(name, sum, help) "process " #name " = " #sum "\n"
+#include "slot/counters.def"
+#undef SHEAF_PROCESS_SUMS
     ;
 
-_Static_assert(CACHE_GAUGES <= 24, "gauges fit the record");
+#define HEADER_BYTES(type, name, array) +sizeof(((struct sheaf_record_header *)0)->name)
+#define ENTRY_BYTES(type, name, array)  +sizeof(((struct sheaf_record_cache *)0)->name)
+_Static_assert(SHEAF_RECORD_HEADER(HEADER_BYTES) == sizeof(struct sheaf_record_header) &&
+                   SHEAF_RECORD_CACHE(ENTRY_BYTES) == sizeof(struct sheaf_record_cache),
+               "the structures have no gaps");
+_Static_assert(CACHE_GAUGES <= array_size(((struct sheaf_record_cache *)0)->gauges), "gauges fit the record");
 
 enum {
-    NAMES_AT = 4096,
-    PROCESS_AT = 8192,
+    TEXT_AT = sizeof(struct sheaf_record_header),
+    CHECKED_END = TEXT_AT + sizeof(description) - 1,
+    VALUES_AT = 8192,
     CACHES_AT = 16384,
 };
-_Static_assert(sizeof(struct sheaf_record_header) <= NAMES_AT && sizeof(names) <= PROCESS_AT - NAMES_AT &&
-                   PROCESS_VALUES * 8 <= CACHES_AT - PROCESS_AT,
+_Static_assert(CHECKED_END <= VALUES_AT && PROCESS_VALUES * 8 <= CACHES_AT - VALUES_AT,
                "the parts of the file do not overlap");
 
 static char *at(uint64_t offset)
@@ -117,30 +135,38 @@ static const char *mode_name(void)
     return mode_names[slot_mode];
 }
 
+/* CRC-32, as zlib computes it. */
+static uint32_t checksum(const char *bytes, size_t size)
+{
+    uint32_t crc = UINT32_MAX;
+    for (size_t i = 0; i < size; i++) {
+        crc ^= (unsigned char)bytes[i];
+        for (int bit = 0; bit < 8; bit++)
+            crc = crc >> 1 ^ (crc & 1 ? 0xedb88320 : 0);
+    }
+    return ~crc;
+}
+
 static void fill_header(struct sheaf_record_header *h, const char *program, uint64_t slots_at, uint64_t file_size)
 {
     struct utsname system;
     *h = (struct sheaf_record_header){
         .version = SHEAF_RECORD_VERSION,
-        .header_size = sizeof(*h),
+        .checked_size = CHECKED_END,
+        .text_offset = TEXT_AT,
         .file_size = file_size,
-        .counter_count = SLOT_COUNTERS,
-        .counter_stride = COUNTER_STRIDE,
-        .gauge_count = CACHE_GAUGES,
-        .process_count = PROCESS_VALUES,
+        .values_offset = VALUES_AT,
+        .caches_offset = CACHES_AT,
+        .slots_offset = slots_at,
         .cache_max = CACHE_MAX,
         .cache_stride = sizeof(struct sheaf_record_cache),
         .slot_max = space.slots,
         .slot_stride = RECORD_BLOCK,
-        .names_offset = NAMES_AT,
-        .process_offset = PROCESS_AT,
-        .caches_offset = CACHES_AT,
-        .slots_offset = slots_at,
+        .counter_stride = COUNTER_STRIDE,
         .pid = (uint32_t)getpid(),
         .parent_pid = (uint32_t)getppid(),
         .start_time_ns = now_ns(),
         .mode = slot_mode,
-        .state = SHEAF_RECORD_RUNNING,
         .fold_interval = 0u - slot_fold_start,
         .page_size = (uint32_t)space.page_size,
     };
@@ -149,6 +175,8 @@ static void fill_header(struct sheaf_record_header *h, const char *program, uint
     snprintf(h->program, sizeof(h->program), "%.127s", program);
     if (uname(&system) == 0)
         snprintf(h->kernel, sizeof(h->kernel), "%.60s %.60s", system.release, system.machine);
+    memcpy(at(TEXT_AT), description, sizeof(description) - 1);
+    h->checksum = checksum(at(SHEAF_RECORD_CHECKED_FROM), CHECKED_END - SHEAF_RECORD_CHECKED_FROM);
     memcpy(h->magic, SHEAF_RECORD_MAGIC, sizeof(h->magic)); /* last: a reader sees a complete header or none */
 }
 
@@ -222,7 +250,6 @@ static bool map_file(void)
     }
     close(fd);
     header = map;
-    memcpy(at(NAMES_AT), names, sizeof(names));
     fill_header(header, program, slots_at, file_size);
     return true;
 }
@@ -231,7 +258,7 @@ static bool map_file(void)
 
 static void publish_process(void)
 {
-    uint64_t *values = (uint64_t *)(void *)at(PROCESS_AT);
+    uint64_t *values = (uint64_t *)(void *)at(VALUES_AT);
     write_once(values[VALUE_region_bytes], (uint64_t)region_mapped() << UNIT_SHIFT);
     write_once(values[VALUE_slab_bytes], region_stats.slab_units << UNIT_SHIFT);
     struct large_totals large = large_totals();
@@ -267,7 +294,6 @@ static struct sheaf_record_cache *entry_of(const struct kmem_cache *cache)
 {
     struct sheaf_record_cache *entry = (struct sheaf_record_cache *)(void *)at(CACHES_AT) + cache->number;
     if (!entry->name[0] && cache_in_use(cache)) {
-        entry->id = cache->number;
         entry->object_size = cache->object_size;
         entry->size = cache->slab.size;
         entry->align = cache->align;
@@ -276,7 +302,10 @@ static struct sheaf_record_cache *entry_of(const struct kmem_cache *cache)
         entry->capacity = cache->capacity;
         entry->flags = cache_is_class(cache) |
                        (cache->nodes ? (numa.node[cache->slab.node] + 1u) << SHEAF_RECORD_NODE_SHIFT : 0);
-        memcpy(entry->name, cache->name, sizeof(entry->name));
+        struct sheaf_record_cache named = *entry;
+        memcpy(named.name, cache->name, sizeof(named.name));
+        entry->checksum = checksum((const char *)&named, offsetof(struct sheaf_record_cache, checksum));
+        memcpy(entry->name, named.name, sizeof(entry->name)); /* last: a reader sees a complete entry or none */
     } else if (!cache_in_use(cache)) {
         memset(entry, 0, sizeof(*entry));
     }
@@ -286,18 +315,14 @@ static struct sheaf_record_cache *entry_of(const struct kmem_cache *cache)
 static void publish_cache(const struct kmem_cache *cache)
 {
     uint64_t *gauges = entry_of(cache)->gauges;
-    uint64_t in_barns = 0, barns_sheaves = 0, barns_limit = 0;
-    for (int i = 0; i < DOMAINS; i++) {
-        in_barns += barn_objects(cache_barn(cache, i));
-        barns_sheaves += barn_sheaves(cache_barn(cache, i));
-        barns_limit += barn_limit(cache_barn(cache, i), cache->barn_least);
-    }
+    struct cache_census barns;
+    cache_census_barns(cache, &barns);
     write_once(gauges[GAUGE_slabs], cache->slab.slabs);
     write_once(gauges[GAUGE_objects], (uint64_t)cache->slab.slabs * cache->slab.objects);
     write_once(gauges[GAUGE_free_in_slabs], cache->slab.free);
-    write_once(gauges[GAUGE_barn_sheaves], barns_sheaves);
-    write_once(gauges[GAUGE_barn_objects], in_barns);
-    write_once(gauges[GAUGE_barn_limit], barns_limit);
+    write_once(gauges[GAUGE_barn_sheaves], barns.barn_sheaves);
+    write_once(gauges[GAUGE_barn_objects], barns.in_barns);
+    write_once(gauges[GAUGE_barn_limit], barns.barn_limit);
     write_once(gauges[GAUGE_inherited], cache->inherited);
     write_once(gauges[GAUGE_alloc_slab], cache->slab.alloc_slab);
     write_once(gauges[GAUGE_free_slab], cache->slab.free_slab);
@@ -392,8 +417,7 @@ void record_fork_child(void)
             cache_census(&caches[i], &census);
             caches[i].inherited_prefilled = census.in_prefilled;
             caches[i].inherited_rcu = census.in_rcu;
-            caches[i].inherited =
-                census.out - census.in_sheaves - census.in_barns - census.in_prefilled - census.in_reserve;
+            caches[i].inherited = census.out - census_kept(&census);
         }
     }
     header = NULL;
@@ -429,8 +453,8 @@ void record_end(void)
         return;
     cache_fold_all();
     publish_all();
-    write_once(((uint64_t *)(void *)at(PROCESS_AT))[VALUE_resident_bytes], status_bytes("VmRSS:"));
-    header->peak_rss = peak_rss();
-    header->end_time_ns = now_ns();
-    __atomic_store_n(&header->state, SHEAF_RECORD_ENDED, __ATOMIC_RELEASE);
+    uint64_t *values = (uint64_t *)(void *)at(VALUES_AT);
+    write_once(values[VALUE_resident_bytes], status_bytes("VmRSS:"));
+    write_once(values[VALUE_peak_resident_bytes], peak_rss());
+    __atomic_store_n(&values[VALUE_end_time_ns], now_ns(), __ATOMIC_RELEASE); /* last: all other values are final */
 }

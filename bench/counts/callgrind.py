@@ -1,4 +1,4 @@
-"""Instructions that the object takes for fixed loads without rseq, as callgrind counts them."""
+"""Count with callgrind the instructions that the object takes for fixed loads without rseq."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 
 from paths import CountError
 
-# Loads without threads, whose work does not depend on time.
+# The loads have no threads, and their work does not depend on time.
 LOADS = {
     "pairs": ("bench-micro", "pairs-64", 200000),
     "batches": ("bench-micro", "batch-1000-mixed", 200000),
@@ -21,11 +21,11 @@ _NAMED = re.compile(r"^ob=\((\d+)\)(?: (.*))?$")
 
 
 class Missing(Exception):
-    """The tool is not there."""
+    """A tool is not installed."""
 
 
 def self_cost(profile: str, object_name: str) -> int:
-    """What callgrind's file says of one object: without what its functions called."""
+    """The instructions of one object in a callgrind file, without those of the functions that it calls in other objects."""
     names: dict[str, str] = {}
     here, total, skip = False, 0, False
     for line in profile.splitlines():
@@ -35,7 +35,7 @@ def self_cost(profile: str, object_name: str) -> int:
                 names[named[1]] = named[2]
             here = names.get(named[1], "").endswith(object_name)
         elif line.startswith("calls="):
-            skip = True  # the next line is the cost of the callee
+            skip = True  # the next line has the cost of the callee
         elif line[:1] in "0123456789+-*" and line:
             if here and not skip:
                 total += int(line.split()[1])
@@ -48,7 +48,7 @@ def self_cost(profile: str, object_name: str) -> int:
 
 
 def count(name: str, programs: Path, library: Path) -> float:
-    """Instructions for one operation of a load, start and end of the process included."""
+    """Instructions per operation of a load, including start and end of the process. Raises CountError or Missing."""
     program, test, ops = LOADS[name]
     environment = {"PATH": os.environ["PATH"], "LD_PRELOAD": str(library), "SHEAF_RSEQ": "off"}
     with TemporaryDirectory() as directory:
@@ -58,12 +58,12 @@ def count(name: str, programs: Path, library: Path) -> float:
         try:
             done = subprocess.run(run, env=environment, capture_output=True, text=True, check=False, timeout=TIMEOUT_S)
         except FileNotFoundError:
-            raise Missing("valgrind: not found: apt install valgrind") from None
+            raise Missing("valgrind: not found; run apt install valgrind") from None
         except subprocess.TimeoutExpired:
-            raise CountError(f"{program} {test}: took more than {TIMEOUT_S} s under valgrind") from None
+            raise CountError(f"{program} {test}: took more than {TIMEOUT_S} s under valgrind; run it by hand") from None
         if done.returncode != 0:
             raise CountError(f"{program} {test}: failed under valgrind: {done.stderr.strip()[-200:]}")
         total = self_cost(out.read_text(), library.name)
     if total == 0:
-        raise CountError(f"{library}: took no part in {program} {test}; name an object that can be preloaded")
+        raise CountError(f"{library}: not used by {program} {test}; name an object that can be preloaded")
     return round(total / ops, 2)

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """
-Holds the cost of the fast paths in a file that a change has to update knowingly. `check` compares a built object with
-counts.toml, `update` writes what it has now. What is counted depends on the compiler, so there is an entry for each; with
-another one nothing is checked. Speaks TAP.
+Keep the cost of the fast paths in counts.toml, so that no change alters it unnoticed. `check` compares a built object with
+the file, `update` writes the counts of the object to the file. The counts depend on the compiler; without an entry for the
+compiler nothing is checked. The output of `check` is TAP.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ import paths
 from paths import CountError
 
 FILE = Path(__file__).resolve().parent / "counts.toml"
-TOLERANCE = 0.01  # of callgrind's counts: a decay that is due by the clock takes a few instructions
-HEAD = "# Written by `bench/counts/counts.py update`; what changes here changes the speed of every program.\n"
+TOLERANCE = 0.01  # relative, for callgrind's counts, which include decay steps that the clock triggers
+HEAD = "# Written by `bench/counts/counts.py update`. A change of these counts changes the speed of every program.\n"
 
 
 def _read() -> dict[str, Any]:
@@ -39,13 +39,14 @@ def _write(found: dict[str, Any]) -> None:
 
 
 def _difference(name: str, held: Any, found: Any) -> str:
+    """The difference between an entry and a count in words; empty if they agree."""
     if isinstance(found, float):
         if held is not None and abs(found - held) <= TOLERANCE * held:
             return ""
-        return f"{name}: {found} instructions for an operation, {held} are held"
+        return f"{name}: {found} instructions per operation, expected {held}"
     if held is not None and list(held) == list(found):
         return ""
-    return f"{name}: {list(found)} instructions, loads, stores; {held} are held"
+    return f"{name}: {list(found)} instructions, loads, stores, expected {held}"
 
 
 def _measure(options: argparse.Namespace, objdump: str) -> dict[str, Any]:
@@ -62,7 +63,7 @@ def _check(key: str, held: dict[str, Any], found: dict[str, Any], object_: Path)
         failed |= bool(said)
         print(f"{'not ok' if said else 'ok'} {number} - {name} ({key})")
         if said:
-            print(f"# {said}; if that is meant: bench/counts/counts.py update {object_}")
+            print(f"# {said}; if the change is intended, run bench/counts/counts.py update {object_}")
     return failed
 
 
@@ -72,7 +73,7 @@ def _run(options: argparse.Namespace) -> int:
     key = f"{machine} {paths.compiler_of(options.object, objdump)}{' callgrind' if options.programs else ''}"
     held = _read()
     if options.action == "check" and key not in held:
-        print(f"1..0 # SKIP nothing is held for {key}; bench/counts/counts.py update {options.object}")
+        print(f"1..0 # SKIP no counts for {key}; to add them, run bench/counts/counts.py update {options.object}")
         return 0
     found = _measure(options, objdump)
     if options.action == "check":
@@ -82,11 +83,11 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def main() -> int:
-    """Errors as one line."""
+    """Run an action; returns the exit status. Errors are printed on one line."""
     parser = argparse.ArgumentParser(prog="counts.py", description=__doc__)
     parser.add_argument("action", choices=["check", "update"])
-    parser.add_argument("object", type=Path, help="libsheaf-preload.so as the default options build it")
-    parser.add_argument("--programs", type=Path, metavar="DIR", help="count fixed loads of DIR's programs under callgrind")
+    parser.add_argument("object", type=Path, help="libsheaf-preload.so of a build with the default options")
+    parser.add_argument("--programs", type=Path, metavar="DIR", help="count fixed loads of the programs in DIR with callgrind")
     options = parser.parse_args()
     try:
         return _run(options)

@@ -1,4 +1,4 @@
-"""Counts instructions, loads and stores on the straight path of functions in a built object: what a hit costs."""
+"""Count instructions, loads and stores on the straight path of functions in a built object, which is the fast path."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
-# In C++ as in C; the compiler lays out the expected path without a jump that is taken.
+# Symbols by name. The compiler lays out the expected path without taken conditional jumps.
 FUNCTIONS = {
     "malloc": "malloc",
     "free": "free",
@@ -25,12 +25,12 @@ _LINE = re.compile(r"^\s*([0-9a-f]+):\t(.*)$")
 
 
 class CountError(Exception):
-    """What, where, what to do, in one line."""
+    """A failure, with a message of one line that names the thing, the problem and the remedy."""
 
 
 @dataclass(frozen=True)
 class Counts:
-    """Of one path."""
+    """The counts of one path."""
 
     instructions: int
     loads: int
@@ -39,23 +39,23 @@ class Counts:
 
 @dataclass(frozen=True)
 class Instruction:
-    """One line of the disassembly."""
+    """An instruction in the disassembly."""
 
     mnemonic: str
     operands: tuple[str, ...]
-    remark: int  # the address that objdump works out for an operand relative to the program counter, or 0
+    remark: int  # the address that objdump prints for a PC-relative operand, or 0
 
 
 def output(command: Sequence[str | Path]) -> str:
-    """Of a tool of binutils."""
+    """The output of a binutils command. Raises CountError."""
     try:
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout
     except (OSError, subprocess.CalledProcessError) as error:
-        raise CountError(f"{command[0]}: {error}; install binutils for that machine") from None
+        raise CountError(f"{command[0]}: {error}; install binutils for the architecture of the object") from None
 
 
 def machine_of(path: Path) -> str:
-    """From the header; also says whether it is an object at all."""
+    """The architecture in the ELF header. Raises CountError for any other file."""
     header = path.read_bytes()[:20]
     found = {62: "x86_64", 183: "aarch64"}.get(int.from_bytes(header[18:20], "little"))
     if header[:4] != b"\x7fELF" or found is None:
@@ -64,7 +64,7 @@ def machine_of(path: Path) -> str:
 
 
 def compiler_of(path: Path, objdump: str) -> str:
-    """Family and major version, as the object's comment has it."""
+    """Family and major version of the compiler, from the section .comment. Raises CountError."""
     text = output([objdump, "-s", "-j", ".comment", path])
     comment = "".join(line[-16:] for line in text.splitlines() if re.match(r"^ [0-9a-f]{4,} ", line))
     clang = re.search(r"clang version (\d+)", comment)
@@ -73,10 +73,11 @@ def compiler_of(path: Path, objdump: str) -> str:
         return f"clang {clang[1]}"
     if gcc:
         return f"gcc {gcc[1]}"
-    raise CountError(f"{path}: no compiler named in .comment; build it without stripping that section")
+    raise CountError(f"{path}: the section .comment names no compiler; build the object without stripping it")
 
 
 def _symbols(path: Path, objdump: str) -> dict[str, int]:
+    """The addresses of exported functions by name."""
     found = {}
     for line in output([objdump, "-T", path]).splitlines():
         words = line.split()
@@ -86,7 +87,7 @@ def _symbols(path: Path, objdump: str) -> dict[str, int]:
 
 
 def _slots(path: Path, objdump: str) -> dict[int, str]:
-    """Places that the dynamic linker fills with a function's address."""
+    """The addresses of slots into which the dynamic linker writes the address of a function, with its name."""
     found = {}
     for line in output([objdump, "-R", path]).splitlines():
         words = line.split()
@@ -96,12 +97,13 @@ def _slots(path: Path, objdump: str) -> dict[int, str]:
 
 
 def _instructions(path: Path, objdump: str) -> dict[int, Instruction]:
+    """The instructions of an object by address."""
     lines = output([objdump, "-d", "--no-show-raw-insn", path]).splitlines()
     return {int(match[1], 16): parse(match[2]) for match in map(_LINE.match, lines) if match}
 
 
 def parse(line: str) -> Instruction:
-    """A line of the disassembly, behind the address."""
+    """Parse a line of the disassembly, without its address."""
     remark = re.search(r"# ([0-9a-f]+)", line)
     text = re.sub(r"\s*(# |//|<).*$", "", line).strip()
     mnemonic, _, rest = text.partition("\t" if "\t" in text else " ")
@@ -109,7 +111,7 @@ def parse(line: str) -> Instruction:
 
 
 def _operands(text: str) -> tuple[str, ...]:
-    """Split at commas outside of brackets."""
+    """Split operands at commas outside brackets."""
     parts, depth, part = [], 0, ""
     for character in text.strip():
         depth += (character in "([") - (character in ")]")
@@ -122,7 +124,7 @@ def _operands(text: str) -> tuple[str, ...]:
 
 
 def x86_memory(i: Instruction) -> tuple[bool, bool]:
-    """Whether it loads, whether it stores; AT&T's order, the destination last."""
+    """Whether an x86 instruction loads, and whether it stores. The destination is the last operand (AT&T syntax)."""
     in_memory = [bool(re.search(r"\(|%fs:|%gs:", operand)) for operand in i.operands]
     if i.mnemonic.startswith(("lea", "nop", "prefetch")) or not any(in_memory):
         return i.mnemonic.startswith("pop"), i.mnemonic.startswith("push")
@@ -132,7 +134,7 @@ def x86_memory(i: Instruction) -> tuple[bool, bool]:
 
 
 def arm_memory(i: Instruction) -> tuple[bool, bool]:
-    """The same for the other machine, where only these have operands in memory."""
+    """The same for aarch64, where only loads and stores have operands in memory."""
     return i.mnemonic.startswith("ld"), i.mnemonic.startswith("st")
 
 
@@ -141,16 +143,17 @@ def _is_nop(i: Instruction) -> bool:
 
 
 class Walk:
-    """A walk over the code: conditional jumps are not taken, others are, also those through the dynamic linker's slots."""
+    """Follows the code: conditional jumps are not taken; other jumps are, also through slots of the dynamic linker."""
 
     def __init__(self, code: dict[int, Instruction], symbols: dict[str, int], slots: dict[int, str]) -> None:
         self._code, self._symbols, self._slots = code, symbols, slots
         addresses = sorted(code)
         self._following = dict(pairwise(addresses))
-        self._pages: dict[str, int] = {}  # what adrp put into a register
-        self._loaded: dict[str, int] = {}  # the slot that a register was loaded from
+        self._pages: dict[str, int] = {}  # page addresses in registers, from adrp
+        self._loaded: dict[str, int] = {}  # slots from which registers were loaded
 
     def _remember(self, i: Instruction) -> None:
+        """Track registers on aarch64 that are loaded from slots."""
         if i.mnemonic == "adrp":
             self._pages[i.operands[0]] = int(i.operands[1], 16)
         match = re.fullmatch(r"\[(x\d+), #(\d+)\]", i.operands[1]) if i.mnemonic == "ldr" else None
@@ -160,12 +163,12 @@ class Walk:
     def _through_slot(self, at: int, slot: int) -> int:
         symbol = self._slots.get(slot, "")
         if symbol not in self._symbols:
-            raise CountError(f"the straight path leaves the object at {at:x}; mark what is expected in the source")
+            raise CountError(f"the straight path leaves the object at {at:x}; mark the expected branch in the source")
         return self._symbols[symbol]
 
     def _next(self, at: int, i: Instruction) -> int:
         if i.mnemonic.startswith("call") or i.mnemonic in {"bl", "blr"}:
-            raise CountError(f"the straight path calls something at {at:x}; mark what is expected in the source")
+            raise CountError(f"the straight path calls a function at {at:x}; mark the expected branch in the source")
         if i.mnemonic == "br":
             return self._through_slot(at, self._loaded.get(i.operands[0], 0))
         if i.mnemonic in {"jmp", "b"}:
@@ -174,7 +177,7 @@ class Walk:
         return self._following[at]
 
     def from_start(self, start: int) -> list[Instruction]:
-        """To the return."""
+        """The instructions from an address to the return. Raises CountError if the path calls a function or does not end."""
         at = start
         path: list[Instruction] = []
         while len(path) < _LONGEST:
@@ -185,18 +188,18 @@ class Walk:
                 return path
             self._remember(i)
             at = self._next(at, i)
-        raise CountError(f"no return after {_LONGEST} instructions")
+        raise CountError(f"no return after {_LONGEST} instructions; mark the expected branch in the source")
 
 
 def straight(path: Path, objdump: str, names: Sequence[str]) -> dict[str, list[Instruction]]:
-    """The instructions of some of FUNCTIONS, each from its start to its return."""
+    """The instructions on the straight path of some of FUNCTIONS. Raises CountError."""
     symbols = _symbols(path, objdump)
     walk = Walk(_instructions(path, objdump), symbols, _slots(path, objdump))
     found = {}
     for name in names:
         symbol = FUNCTIONS[name]
         if symbol not in symbols:
-            raise CountError(f"{path}: no function {symbol}; name libsheaf-preload.so")
+            raise CountError(f"{path}: the function {symbol} is missing; name libsheaf-preload.so")
         try:
             found[name] = walk.from_start(symbols[symbol])
         except CountError as error:
@@ -205,7 +208,7 @@ def straight(path: Path, objdump: str, names: Sequence[str]) -> dict[str, list[I
 
 
 def count(path: Path, objdump: str) -> dict[str, Counts]:
-    """Of all functions."""
+    """The counts of all FUNCTIONS. Raises CountError."""
     memory = x86_memory if machine_of(path) == "x86_64" else arm_memory
     found = {}
     for name, instructions in straight(path, objdump, tuple(FUNCTIONS)).items():

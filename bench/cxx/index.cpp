@@ -1,5 +1,5 @@
-// Threads count the words of their part of a generated text and where they stand, in maps of strings and vectors as
-// C++ programs have them; the maps are merged and looked up, and everything is destroyed.
+// Threads index the words of their part of a generated text, in maps of strings and vectors. The maps are then
+// merged, words are looked up, and everything is destroyed.
 #include "operators.h"
 
 #include <cstdio>
@@ -24,7 +24,7 @@ uint64_t next_random(uint64_t &state)
     return state * 0x2545F4914F6CDD1DULL >> 32;
 }
 
-// Few words are frequent, many are rare, and many are longer than what a string holds in itself.
+// Few words are frequent and many are rare. Many are too long for the small-string buffer of std::string.
 std::string word(uint64_t &state)
 {
     const uint64_t rarity = next_random(state) % 16;

@@ -13,7 +13,8 @@ static uint64_t run_index(const struct test *test, uint64_t ops)
 static const struct test index_tests[] = {
     {
         .name = "cxx-index",
-        .what = "C++: 4 threads index words in maps of strings and vectors, merge and look up; an op is one word",
+        .what = "4 C++ threads index words in maps of strings and vectors, merge them and look words up; an op is "
+                "one word",
         .ops = 3000000,
         .repetitions = 1,
         .cold = 1,

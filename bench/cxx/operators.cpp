@@ -1,5 +1,5 @@
-// C++'s operators: new, delete with and without the size, aligned new. The compiler may drop a pair of new and delete
-// expressions, but not calls of the operators themselves.
+// The C++ operators: new, delete with and without the size, aligned new. The functions call the operators directly,
+// because the compiler may remove a pair of new and delete expressions.
 #include "operators.h"
 
 #include <memory>

@@ -1,4 +1,4 @@
-/* What is compiled as C++; nothing here throws. */
+/* The functions that are compiled as C++. None of them throws. */
 #ifndef BENCH_CXX_OPERATORS_H
 #define BENCH_CXX_OPERATORS_H
 

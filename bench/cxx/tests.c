@@ -1,4 +1,4 @@
-/* The tests of bench-cxx, which is a program of its own so that libstdc++ is in no other one's figures. */
+/* The tests of bench-cxx, a separate program so that libstdc++ does not affect the memory of other tests. */
 #include "../test.h"
 #include "operators.h"
 
@@ -35,21 +35,21 @@ static const struct test operator_tests[] = {
     },
     {
         .name = "new-sized",
-        .what = "operator new of 48 bytes and delete with the size; an op is one pair",
+        .what = "operator new of 48 bytes and sized delete; an op is one pair",
         .ops = 8000000,
         .repetitions = 7,
         .run = run_sized,
     },
     {
         .name = "new-aligned",
-        .what = "operator new of 128 bytes at 64 and delete with both; an op is one pair",
+        .what = "operator new of 128 bytes aligned to 64, and sized aligned delete; an op is one pair",
         .ops = 4000000,
         .repetitions = 7,
         .run = run_aligned,
     },
     {
         .name = "new-batch",
-        .what = "1000 unique_ptrs of 48 bytes made, then reset; an op is one object",
+        .what = "1000 unique_ptrs to 48 bytes are created, then reset; an op is one object",
         .ops = 4000000,
         .repetitions = 7,
         .count = 1000,

@@ -1,14 +1,14 @@
 /*
- * Many objects allocated, then all freed, in three orders. Batches larger than a thread's or a CPU's cache show what
- * lies behind it.
+ * Many objects are allocated, then all are freed, in one of three orders. Batches larger than the cache of a thread
+ * or a CPU also measure the layers behind it.
  */
 #include "tables.h"
 
 #include <sys/mman.h>
 
 static void **objects;
-static uint32_t *order; /* of frees, where shuffled */
-static uint16_t *sizes; /* where mixed */
+static uint32_t *order; /* of frees, if shuffled */
+static uint16_t *sizes; /* of objects, if mixed */
 
 static void prepare_batch(const struct test *test)
 {
@@ -75,7 +75,8 @@ static uint64_t run_mixed(const struct test *test, uint64_t ops)
     return done;
 }
 
-#define BATCH_WHAT(n, how) n " objects of 64 bytes allocated, then freed " how "; an op is one malloc and one free"
+#define BATCH_WHAT(n, how)                                                                                           \
+    n " objects of 64 bytes are allocated, then freed " how "; an op is one malloc and one free"
 #define BATCH(n, label, how, text)                                                                                   \
     {                                                                                                                \
         .name = "batch-" #n "-" label, .what = BATCH_WHAT(#n, text), .ops = 4000000, .repetitions = 7, .size = 64,   \
@@ -83,7 +84,7 @@ static uint64_t run_mixed(const struct test *test, uint64_t ops)
     }
 #define BATCHES(n)                                                                                                   \
     BATCH(n, "fifo", FIFO, "oldest first"), BATCH(n, "lifo", LIFO, "newest first"),                                  \
-        BATCH(n, "shuffled", SHUFFLED, "in a random order")
+        BATCH(n, "shuffled", SHUFFLED, "in random order")
 
 const struct test batch_tests[] = {
     BATCHES(10),
@@ -93,7 +94,7 @@ const struct test batch_tests[] = {
     {
         .name = "batch-1000-mixed",
         .what =
-            "1000 objects of 16 to 4096 bytes, mostly small, freed in a random order; an op is one malloc and free",
+            "1000 objects of 16 to 4096 bytes, mostly small, freed in random order; an op is one malloc and one free",
         .ops = 4000000,
         .repetitions = 7,
         .count = 1000,

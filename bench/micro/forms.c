@@ -1,11 +1,11 @@
-/* The other ways to ask: zeroed and aligned memory. */
+/* calloc and posix_memalign. */
 #include "tables.h"
 
 #include <sys/mman.h>
 
 enum { BATCH = 1000 };
 
-static void **objects; /* BATCH of them */
+static void **objects; /* BATCH places */
 
 static void prepare_forms(const struct test *test)
 {
@@ -19,14 +19,14 @@ static void finish_forms(const struct test *test)
     munmap(objects, BATCH * sizeof(*objects));
 }
 
-/* Checked at one place and written there, as a program would. */
+/* Allocates zeroed memory; checks and writes one word of it. */
 static void *take_zeroed(size_t size)
 {
     uint64_t *p = opaque(calloc(1, size));
     if (p == NULL)
-        fail("no memory for %zu bytes", size);
+        fail("no memory for %zu bytes; use a smaller --ops or a larger machine", size);
     if (p[size / 16] != 0)
-        fail("calloc gave memory that is not zero");
+        fail("calloc returned memory that is not zero; the allocator is broken");
     p[0] = p[size / 16] = size;
     return p;
 }
@@ -35,10 +35,10 @@ static void *take_aligned(size_t alignment, size_t size)
 {
     void *p = NULL;
     if (posix_memalign(&p, alignment, size) != 0)
-        fail("no memory for %zu bytes at %zu", size, alignment);
+        fail("no memory for %zu bytes aligned to %zu; use a smaller --ops", size, alignment);
     p = opaque(p);
     if (((uintptr_t)p & (alignment - 1)) != 0)
-        fail("posix_memalign gave memory that is not aligned to %zu", alignment);
+        fail("posix_memalign returned memory not aligned to %zu; the allocator is broken", alignment);
     *(uint64_t *)p = size;
     return p;
 }
@@ -90,14 +90,13 @@ static uint64_t run_aligned_batches(const struct test *test, uint64_t ops)
 #define ALIGNED(alignment, bytes)                                                                                    \
     {                                                                                                                \
         .name = "aligned-" #alignment,                                                                               \
-        .what = "posix_memalign and free of " #bytes " bytes at " #alignment "; an op is one pair", .ops = 4000000,  \
-        .repetitions = 7, .count = alignment, .size = bytes, .run = run_aligned,                                     \
+        .what = "posix_memalign and free of " #bytes " bytes aligned to " #alignment "; an op is one pair",          \
+        .ops = 4000000, .repetitions = 7, .count = alignment, .size = bytes, .run = run_aligned,                     \
     }
 
 #define FORM_BATCH(label, text, call, alignment, bytes, body)                                                        \
     {                                                                                                                \
-        .name = label,                                                                                               \
-        .what = "1000 objects of " text ", then freed oldest first; an op is one " call " and one free",             \
+        .name = label, .what = "1000 objects of " text ", freed oldest first; an op is one " call " and one free",   \
         .ops = 4000000, .repetitions = 7, .count = alignment, .size = bytes, .prepare = prepare_forms, .run = body,  \
         .finish = finish_forms,                                                                                      \
     }
@@ -110,6 +109,6 @@ const struct test form_tests[] = {
     ALIGNED(64, 64),
     ALIGNED(256, 1000),
     ALIGNED(4096, 4096),
-    FORM_BATCH("aligned-batch", "192 bytes at 64", "posix_memalign", 64, 192, run_aligned_batches),
+    FORM_BATCH("aligned-batch", "192 bytes aligned to 64", "posix_memalign", 64, 192, run_aligned_batches),
     {0},
 };

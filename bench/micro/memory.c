@@ -1,4 +1,4 @@
-/* Where page faults and copying decide: fresh memory, large blocks, growth. */
+/* Tests whose cost is mostly page faults and copying: fresh memory, large blocks, growth. */
 #include "tables.h"
 
 #include <string.h>
@@ -6,14 +6,14 @@
 
 enum { PAGE = 4096, KIB = 1024, MIB = 1024 * 1024 };
 
-/* One word in each page, as the least that a program does with memory it asked for. */
+/* Writes one byte in each page, the least that a program does with its memory. */
 static void touch_pages(char *start, char *end)
 {
     for (char *p = start; p < end; p += PAGE)
         *(volatile char *)p = 1;
 }
 
-/* Chained through themselves, so that they stay reachable without an array that would fault too. */
+/* The objects form a list, because an array of pointers would add page faults of its own. */
 static void *chain;
 
 static void chain_up(size_t size)
@@ -39,7 +39,7 @@ static uint64_t run_fresh_mixed(const struct test *test, uint64_t ops)
     return ops;
 }
 
-/* Large blocks: a table of places, a random one replaced by a block of random size. */
+/* Large blocks: each op replaces the block in a random place by one of random size. */
 static char **blocks;
 static uint64_t block_seed = 1;
 
@@ -55,7 +55,7 @@ static void finish_large(const struct test *test)
     munmap(blocks, test->count * sizeof(*blocks));
 }
 
-/* 64 KiB to 8 MiB: each of the seven doublings as likely as the others. */
+/* A size from 64 KiB to 8 MiB; its seven doublings are equally likely. */
 static size_t random_large_size(uint64_t *seed)
 {
     uint64_t r = random_next(seed) >> 16;
@@ -75,7 +75,7 @@ static uint64_t run_large(const struct test *test, uint64_t ops)
     return ops;
 }
 
-/* Larger than what an allocator keeps for reuse as a matter of course, and written in full. */
+/* The blocks are larger than those that most allocators keep for reuse, and are written in full. */
 static uint64_t run_churn(const struct test *test, uint64_t ops)
 {
     for (uint64_t i = 0; i < ops; i++) {
@@ -88,7 +88,7 @@ static uint64_t run_churn(const struct test *test, uint64_t ops)
     return ops;
 }
 
-/* From one byte by an eighth at a time: the growth of a buffer whose end nobody knows. */
+/* Grows a block from one byte by an eighth at a time, like a buffer whose final size is unknown. */
 static uint64_t run_growth(const struct test *test, uint64_t ops)
 {
     for (uint64_t i = 0; i < ops; i++) {
@@ -102,13 +102,13 @@ static uint64_t run_growth(const struct test *test, uint64_t ops)
             size = larger;
         }
         if (buffer == NULL)
-            fail("no memory to grow a block to %zu bytes", size);
+            fail("no memory for a block of %zu bytes; use a larger machine", size);
         give(buffer);
     }
     return ops;
 }
 
-/* Vectors as programs have them, `count` at once, each doubled when a random push meets its end. */
+/* `count` vectors, which random pushes fill. A full vector is doubled by realloc. */
 static struct vector {
     uint64_t *items;
     size_t length, capacity;
@@ -125,7 +125,7 @@ static void push(struct vector *v, uint64_t item)
         v->capacity = v->capacity != 0 ? 2 * v->capacity : 1;
         v->items = opaque(realloc(v->items, v->capacity * sizeof(*v->items)));
         if (v->items == NULL)
-            fail("no memory to grow a vector to %zu items", v->capacity);
+            fail("no memory for a vector of %zu items; use a smaller --ops", v->capacity);
     }
     v->items[v->length++] = item;
 }
@@ -167,7 +167,7 @@ const struct test memory_tests[] = {
     },
     {
         .name = "vectors-growth",
-        .what = "10000 vectors filled at random, doubled by realloc, then freed; an op is one push",
+        .what = "10000 vectors are filled at random, doubled by realloc, then freed; an op is one push",
         .ops = 10000000,
         .repetitions = 5,
         .count = 10000,
@@ -177,7 +177,8 @@ const struct test memory_tests[] = {
     },
     {
         .name = "large-replace",
-        .what = "blocks of 64 KiB to 8 MiB replaced at random in 32 places, each page touched; an op is one block",
+        .what =
+            "blocks of 64 KiB to 8 MiB in 32 places are replaced at random, each page touched; an op is one block",
         .ops = 500,
         .repetitions = 5,
         .count = 32,
@@ -187,7 +188,7 @@ const struct test memory_tests[] = {
     },
     {
         .name = "large-churn",
-        .what = "blocks of 5 to 25 MiB replaced at random in 20 places and written in full; an op is one block",
+        .what = "blocks of 5 to 25 MiB in 20 places are replaced at random and written in full; an op is one block",
         .ops = 100,
         .repetitions = 5,
         .count = 20,
@@ -197,7 +198,7 @@ const struct test memory_tests[] = {
     },
     {
         .name = "realloc-growth",
-        .what = "a block grown from 1 byte to 100 MB by an eighth at a time, new pages touched; an op is one growth",
+        .what = "a block grows from 1 byte to 100 MB by an eighth at a time, new pages touched; an op is one growth",
         .ops = 2,
         .repetitions = 5,
         .size = 100000000,

@@ -1,4 +1,4 @@
-/* One object at a time: what the fast paths cost when nothing else is in the way. */
+/* One object at a time, which measures the fast paths alone. */
 #include "tables.h"
 
 static uint64_t run_pairs(const struct test *test, uint64_t ops)

@@ -1,12 +1,12 @@
-/* What a heap costs a process that starts others. */
+/* The cost of a heap for a process that forks. */
 #include "tables.h"
 
 #include <sys/wait.h>
 #include <unistd.h>
 
 /*
- * The new program gets an empty environment, so that nothing is preloaded into it: the cost is that of copying this
- * process and its heap, not of starting the other with the same allocator.
+ * The new program gets an empty environment, so that no allocator is preloaded into it: the test measures the copy of
+ * this process and its heap, not the start of a program on the allocator.
  */
 static uint64_t run_fork_exec(const struct test *test, uint64_t ops)
 {
@@ -20,12 +20,12 @@ static uint64_t run_fork_exec(const struct test *test, uint64_t ops)
             _exit(127);
         }
         if (child < 0 || waitpid(child, &status, 0) != child || !WIFEXITED(status) || WEXITSTATUS(status) != 0)
-            fail("fork and exec of /bin/true did not work; it needs that file and a free process");
+            fail("fork and exec of /bin/true failed; check the file and the limit of processes (ulimit -u)");
     }
     return ops;
 }
 
-/* A heap of `size` bytes in blocks of 16 to 4096 bytes, reachable through a chain. */
+/* A list of blocks of 16 to 4096 bytes that together take `size` bytes. */
 static void *heap;
 
 static void prepare_heap(const struct test *test)

@@ -1,4 +1,4 @@
-/* The tests of bench-micro, in the order in which they are listed. */
+/* The tests of bench-micro, in the order of --list. */
 #include "tables.h"
 
 const struct test *const tables[] = {

@@ -1,4 +1,4 @@
-/* Threads that pass objects on, that compete, that come and go. */
+/* Threads that pass objects to other threads, that share a table, that start and end. */
 #define _GNU_SOURCE
 #include "tables.h"
 
@@ -8,21 +8,21 @@
 #include <sys/mman.h>
 
 /*
- * Producer and consumer: a ring of batches, one writer and one reader, for each of 1 to 8 pairs. Who must wait spins
- * a little, then yields: with futexes the figure would be that of wake-ups.
+ * Producer and consumer: each of 1 to 8 pairs has a ring of batches with one writer and one reader. A thread that has
+ * to wait spins and then yields, because with futexes the test would measure wake-ups.
  *
- * The consumer checks each object's number before it frees it, so the object's cache line crosses over whatever the
- * allocator does. In the blind variant only an allocator that writes into free objects makes it cross.
+ * The consumer reads each object before it frees it, so that the cache line of the object moves between the CPUs with
+ * every allocator. In the blind variant it moves only if the allocator writes into free objects.
  */
 enum { MOST_PAIRS = 8, RING_BATCHES = 64, BATCH_OBJECTS = 256, SPINS = 256 };
 
 static struct ring {
-    _Alignas(128) atomic_uint_fast64_t produced; /* batches; written by the producer alone */
-    _Alignas(128) atomic_uint_fast64_t consumed; /* batches; written by the consumer alone; never above produced */
+    _Alignas(128) atomic_uint_fast64_t produced; /* batches; written only by the producer */
+    _Alignas(128) atomic_uint_fast64_t consumed; /* batches; written only by the consumer; at most `produced` */
     _Alignas(128) void *batches[RING_BATCHES][BATCH_OBJECTS];
     uint64_t total;
     size_t size;
-    _Bool blind; /* the consumer frees without looking */
+    _Bool blind; /* the consumer does not read the objects */
 } * rings;       /* one for each pair */
 
 static void wait_a_little(unsigned *spins)
@@ -61,7 +61,7 @@ static void *consume(void *argument)
         void **batch = ring->batches[n % RING_BATCHES];
         for (unsigned i = 0; i < BATCH_OBJECTS; i++) {
             if (!ring->blind && __builtin_expect(*(uint64_t *)batch[i] != n * BATCH_OBJECTS + i, 0))
-                fail("an object on its way was overwritten; the allocator gave it away twice");
+                fail("a live object was overwritten; the allocator may have allocated it twice");
             give(batch[i]);
         }
         atomic_store_explicit(&ring->consumed, n + 1, memory_order_release);
@@ -101,12 +101,13 @@ static uint64_t run_producer_consumer(const struct test *test, uint64_t ops)
 }
 
 /*
- * A thread that only frees: it lives as long as the test and gets by barriers, in turn, all that the other allocated.
- * Nothing else runs meanwhile, so that the figure is that of the two paths alone.
+ * A thread that only frees. It lives as long as the test; at a barrier it receives all objects that the other thread
+ * has allocated. Only one of the two threads runs at a time, so that the test measures their paths without
+ * contention.
  */
 static struct {
     pthread_barrier_t turn;
-    void **objects; /* `count` of them */
+    void **objects; /* `count` places */
     size_t count;
     uint64_t rounds;
 } given;
@@ -151,8 +152,8 @@ static void finish_given(const struct test *test)
 }
 
 /*
- * Tables: each thread picks a place at random, puts a new object there and frees the old one. With places of its own
- * a thread frees what it allocated; in a shared table mostly what another did.
+ * Tables: each thread chooses a random place, stores a new object there and frees the old one. With places of its
+ * own, a thread frees its own objects; in a shared table it frees mostly those of other threads.
  */
 enum { TABLE_THREADS = 8, PLACES = 1000 };
 
@@ -161,7 +162,7 @@ static _Atomic(void *) *table; /* TABLE_THREADS * PLACES */
 struct worker {
     uint64_t seed;
     uint64_t ops;
-    size_t first; /* its own places start here */
+    size_t first; /* index of the first of its own places */
 };
 
 static void *replace_own(void *argument)
@@ -253,13 +254,13 @@ static uint64_t run_thread_starts(const struct test *test, uint64_t ops)
     }
 
 const struct test thread_tests[] = {
-    PAIRS("", 1, "64 bytes allocated by one thread, read and freed by another; an op is one object"),
-    PAIRS("-2", 2, "2 such pairs of threads"),
-    PAIRS("-4", 4, "4 such pairs of threads"),
-    PAIRS("-8", 8, "8 such pairs of threads"),
+    PAIRS("", 1, "one thread allocates objects of 64 bytes, another reads and frees them; an op is one object"),
+    PAIRS("-2", 2, "like producer-consumer, with 2 pairs of threads"),
+    PAIRS("-4", 4, "like producer-consumer, with 4 pairs of threads"),
+    PAIRS("-8", 8, "like producer-consumer, with 8 pairs of threads"),
     {
         .name = "producer-consumer-blind",
-        .what = "one such pair, but objects are freed without being read",
+        .what = "like producer-consumer, but objects are freed without being read",
         .ops = 2000000,
         .repetitions = 5,
         .size = 64,
@@ -271,8 +272,7 @@ const struct test thread_tests[] = {
     },
     {
         .name = "consumer-only",
-        .what =
-            "10000 objects of 64 bytes allocated, then freed by a thread that never allocates; an op is one object",
+        .what = "a thread that never allocates frees 10000 objects of 64 bytes at a time; an op is one object",
         .ops = 2000000,
         .repetitions = 5,
         .size = 64,
@@ -281,14 +281,13 @@ const struct test thread_tests[] = {
         .run = run_consumer_only,
         .finish = finish_given,
     },
-    TABLE(1, "a thread replaces"),
+    TABLE(1, "one thread replaces"),
     TABLE(2, "2 threads replace"),
     TABLE(4, "4 threads replace"),
     TABLE(8, "8 threads replace"),
     {
         .name = "table-8-shared",
-        .what =
-            "8 threads replace in one table of 8000 places, reading what they free; an op is one malloc and one free",
+        .what = "8 threads replace objects in a shared table of 8000 places; an op is one malloc and one free",
         .ops = 8000000,
         .repetitions = 5,
         .count = TABLE_THREADS,
@@ -298,7 +297,7 @@ const struct test thread_tests[] = {
     },
     {
         .name = "thread-start",
-        .what = "a thread that starts, allocates 64 bytes once, frees them and ends; an op is one thread",
+        .what = "a thread starts, allocates and frees 64 bytes once, and ends; an op is one thread",
         .ops = 4000,
         .repetitions = 7,
         .size = 64,

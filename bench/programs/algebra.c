@@ -1,7 +1,8 @@
 /*
- * A load like a symbolic algebra program's: sparse polynomials in four variables as linked lists of terms, each with
- * an integer of any length, multiplied out; every step makes new terms and drops the old ones. After cfrac and the
- * algebra programs in "Empirical measurements of six allocation-intensive C programs", SIGPLAN Notices 1992.
+ * A load like that of a symbolic algebra program: powers of polynomials in four variables. A polynomial is a linked
+ * list of terms, each with an integer of any length. Every step allocates new terms and frees the old ones. Modelled
+ * on cfrac and the algebra programs in "Empirical measurements of six allocation-intensive C programs", SIGPLAN
+ * Notices 1992.
  */
 #include "tables.h"
 
@@ -9,15 +10,15 @@
 
 enum { FACTOR_TERMS = 5, POWER = 14, KEPT = 8 };
 
-/* Little-endian, without leading zeros. */
+/* The digits are little-endian, without leading zeros. */
 struct integer {
     uint32_t length;
     uint32_t digits[];
 };
 
 struct term {
-    struct term *next;  /* of lower exponents */
-    uint64_t exponents; /* 16 bits for each variable; adding them multiplies */
+    struct term *next;  /* the next lower exponents */
+    uint64_t exponents; /* 16 bits for each variable; a sum of exponents is a product of terms */
     struct integer *coefficient;
 };
 
@@ -92,7 +93,7 @@ static struct term *scaled(const struct term *from, uint64_t exponents, uint32_t
     return first;
 }
 
-/* Consumes both. */
+/* Returns a + b, built from the terms of both lists. */
 static struct term *sum(struct term *a, struct term *b)
 {
     struct term *first = NULL, **end = &first;
@@ -115,7 +116,7 @@ static struct term *sum(struct term *a, struct term *b)
     return first;
 }
 
-/* (c0 + c1 x + c2 y + c3 z + c4 t) to the power of POWER, multiplied out one by one. */
+/* Returns (c0 + c1 x + c2 y + c3 z + c4 t) to the power of POWER, multiplied by one factor at a time. */
 static struct term *expand(uint64_t *seed)
 {
     struct integer *one = make_integer(1);
@@ -148,7 +149,7 @@ static uint64_t run_algebra(const struct test *test, uint64_t ops)
 const struct test algebra_tests[] = {
     {
         .name = "algebra-like",
-        .what = "powers of polynomials in four variables with long integers multiplied out; an op is one term made",
+        .what = "powers of polynomials in four variables with long integers; an op is one term created",
         .ops = 10000000,
         .repetitions = 1,
         .cold = 1,

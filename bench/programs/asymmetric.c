@@ -1,7 +1,7 @@
 /*
- * Threads that only allocate and threads that only free, in unequal numbers, with a bounded queue between them. After
- * the test with separate producers and consumers in "malloc() performance in a multithreaded Linux environment",
- * USENIX 2000.
+ * Threads that only allocate and threads that only free, in unequal numbers, with a bounded stack of batches between
+ * them. Modelled on the test with separate producers and consumers in "malloc() performance in a multithreaded Linux
+ * environment", USENIX 2000.
  */
 #include "tables.h"
 
@@ -14,13 +14,13 @@ struct batch {
     void *objects[BATCH];
 };
 
-/* Batches are objects too: they cross over with what they hold. */
+/* Batches are allocated by producers and freed by consumers, like the objects in them. */
 static struct {
     pthread_mutex_t lock;
     pthread_cond_t filled, emptied;
     struct batch *head;
     unsigned length;
-    uint64_t to_make; /* batches that nobody has begun yet */
+    uint64_t to_make; /* batches that no producer has claimed yet */
     uint64_t to_free; /* batches that no consumer has claimed yet */
 } queue = {
     .lock = PTHREAD_MUTEX_INITIALIZER, .filled = PTHREAD_COND_INITIALIZER, .emptied = PTHREAD_COND_INITIALIZER};
@@ -37,7 +37,7 @@ static void put(struct batch *batch)
     pthread_mutex_unlock(&queue.lock);
 }
 
-/* NULL when all that there will be is claimed. */
+/* Waits for a batch; returns NULL if all batches are claimed. */
 static struct batch *get(void)
 {
     pthread_mutex_lock(&queue.lock);
@@ -56,6 +56,7 @@ static struct batch *get(void)
     return batch;
 }
 
+/* Claims a batch for a producer; returns false if all are claimed. */
 static _Bool claim(void)
 {
     pthread_mutex_lock(&queue.lock);
@@ -89,7 +90,7 @@ static void *consume(void *unused)
     return unused;
 }
 
-/* `count` producers, `size` consumers. */
+/* `count` of the test is the number of producers, `size` that of consumers. */
 static uint64_t run_asymmetric(const struct test *test, uint64_t ops)
 {
     pthread_t threads[MOST_THREADS];

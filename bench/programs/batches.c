@@ -1,7 +1,7 @@
 /*
- * Batches of rising and falling sizes, freed partly in the order of allocation, partly in reverse, with every so many
- * objects kept over several batches. In the second test a thread frees the batch that another one made. After the
- * patterns that sh6bench and sh8bench, which came with SmartHeap, are known for.
+ * Batches of objects of rising and falling sizes. Half of a batch is freed in the order of allocation, half in
+ * reverse order; some of its objects live for several batches. In the second test, each thread frees the batches of
+ * the other. Modelled on the patterns of sh6bench and sh8bench, which came with SmartHeap.
  */
 #include "tables.h"
 
@@ -10,8 +10,8 @@
 enum { THREADS = 2, BATCH = 2000, KEPT = 400, LEAST = 16, MOST = 1000, ROUNDS_KEPT = 8 };
 
 static struct worker {
-    void **batches[2]; /* BATCH each: this round's and the last one's */
-    void **kept;       /* KEPT for each of the last ROUNDS_KEPT rounds */
+    void **batches[2]; /* BATCH places each, for this round and the previous one */
+    void **kept;       /* KEPT places for each of the last ROUNDS_KEPT rounds */
     uint64_t rounds;
     unsigned number;
 } workers[THREADS];
@@ -19,7 +19,7 @@ static struct worker {
 static pthread_barrier_t round_over;
 static _Bool swapping;
 
-/* Up and down through the sizes, small ones oftener. */
+/* The sizes rise and fall with i; small ones are more frequent. */
 static size_t size_of(unsigned i, uint64_t round)
 {
     unsigned step = (i * 7 + (unsigned)round * 13) % 64;
@@ -40,7 +40,7 @@ static void fill(struct worker *w, uint64_t round)
     }
 }
 
-/* The first half oldest first, the other newest first. */
+/* Frees the first half oldest first, the second half newest first. */
 static void empty(void **batch)
 {
     for (unsigned i = 0; i < BATCH / 2; i++) {
@@ -112,7 +112,7 @@ static void finish_batches(const struct test *test)
     }
 
 const struct test batch_tests[] = {
-    BATCHES("own", 0, " and free them, some kept for 8 rounds"),
+    BATCHES("own", 0, " and free them, some after 8 rounds"),
     BATCHES("swapped", 1, ", and free each other's"),
     {0},
 };

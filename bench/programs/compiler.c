@@ -1,6 +1,6 @@
 /*
- * A load like a compiler's: trees of small nodes and names, a symbol table that stays, lists of instructions that
- * passes cut and splice, buffers that grow; much of a function goes when the function is done. After the compilers
+ * A load like that of a compiler: trees of small nodes and names, a permanent symbol table, lists of instructions
+ * that passes change, buffers that grow. Most memory of a function is freed at its end. Modelled on the compilers
  * among the programs of "The memory fragmentation problem: solved?", ISMM 1998, and of "Empirical measurements of six
  * allocation-intensive C programs", SIGPLAN Notices 1992.
  */
@@ -34,8 +34,8 @@ struct symbol {
 };
 
 static struct symbol *symbols[BUCKETS];
-static struct instruction *functions[KEPT_FUNCTIONS]; /* the latest ones' code, kept for inlining */
-static char *output;                                  /* text of all functions, growing */
+static struct instruction *functions[KEPT_FUNCTIONS]; /* code of the latest functions, kept for inlining */
+static char *output;                                  /* code of all functions */
 static size_t output_length, output_size;
 static uint64_t seed = 1, nodes;
 
@@ -90,7 +90,7 @@ static void drop(struct node *node)
     give(node);
 }
 
-/* Sums and products of constants become constants. */
+/* Replaces sums and products of constants by constants. */
 static struct node *fold(struct node *node)
 {
     for (unsigned i = 0; i < node->arguments; i++)
@@ -149,7 +149,7 @@ static uint64_t generate(const struct node *node, struct instruction ***end)
     return emit(end, node->kind, a, b);
 }
 
-/* A pass that takes every instruction out whose result cannot matter, and puts two for some others. */
+/* A pass that removes some instructions and duplicates others. */
 static void optimize(struct instruction **place)
 {
     while (*place != NULL) {
@@ -176,7 +176,7 @@ static void print_code(const struct instruction *code)
             output_size = output_size * 3 / 2 + 1000;
             output = opaque(realloc(output, output_size));
             if (output == NULL)
-                fail("no memory for the output");
+                fail("no memory for %zu bytes of output; use a smaller --ops", output_size);
         }
         memcpy(output + output_length, &code->operand, sizeof(code->operand));
         output_length += sizeof(code->operand);
@@ -223,7 +223,7 @@ static uint64_t run_compiler(const struct test *test, uint64_t ops)
 const struct test compiler_tests[] = {
     {
         .name = "compiler-like",
-        .what = "functions parsed to trees, folded, turned into lists of instructions and dropped; an op is one node",
+        .what = "functions are parsed to trees, folded, compiled to lists of instructions, freed; an op is one node",
         .ops = 6000000,
         .repetitions = 1,
         .cold = 1,

@@ -1,7 +1,7 @@
 /*
- * A store of bounded size that runs long and sees the sizes of its entries change: what died leaves holes that the
- * new entries do not fit. Resident memory over time against what is live, which stays the same. After the question of
- * "The memory fragmentation problem: solved?", ISMM 1998, put as a cache server meets it.
+ * A store of constant total size whose entries change in size from phase to phase, as in a cache server: freed
+ * entries leave holes that may not fit new ones. The test records resident memory while live memory stays constant.
+ * Modelled on the question of "The memory fragmentation problem: solved?", ISMM 1998.
  */
 #include "tables.h"
 
@@ -12,7 +12,7 @@ enum { MOST_ENTRIES = 1 << 20, PHASES = 5, SAMPLES = 20 };
 
 static const size_t live_bytes = 64 << 20;
 
-/* Sizes of each phase: from the least, so many more. */
+/* The sizes of a phase are from `least` to `least + range - 1`. */
 static const struct phase {
     const char *name;
     size_t least, range;
@@ -49,7 +49,7 @@ static void prepare_store(const struct test *test)
     entries = scratch(MOST_ENTRIES * sizeof(*entries));
 }
 
-/* An op is an insertion; each phase turns the whole store over several times. */
+/* An op is one insertion. Each phase replaces the whole store several times. */
 static uint64_t run_store(const struct test *test, uint64_t ops)
 {
     (void)test;
@@ -63,7 +63,7 @@ static uint64_t run_store(const struct test *test, uint64_t ops)
     return each * PHASES * SAMPLES;
 }
 
-/* The store is cut to an eighth: how much of it goes back? */
+/* Shrinks the store to an eighth, to record how much memory returns to the system. */
 static void shrink_store(const struct test *test)
 {
     (void)test;

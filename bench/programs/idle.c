@@ -1,8 +1,10 @@
 /*
- * A burst of work on several threads, then nothing: how soon does the memory go back, when the threads have ended,
- * when they stay and sleep, and when a few survivors are scattered over what was used. After the idle-heap
- * measurements in "Beyond malloc efficiency to fleet efficiency: a hugepage-aware memory allocator", OSDI 2021.
+ * A burst of work on several threads, then idle time. The test records how soon memory returns to the system if the
+ * threads end, if they sleep, and if they leave a few objects scattered over the memory that they used. Modelled on
+ * the idle-heap measurements in "Beyond malloc efficiency to fleet efficiency: a hugepage-aware memory allocator",
+ * OSDI 2021.
  */
+#include "../sleepers.h"
 #include "tables.h"
 
 #include <sys/mman.h>
@@ -11,27 +13,13 @@ enum { THREADS = 4, OBJECTS = 250000, EVERY = 500 };
 enum after { ENDED, ASLEEP, SPARSE };
 
 static struct bursting {
-    void **objects; /* OBJECTS of them */
+    void **objects; /* OBJECTS places */
     uint64_t seed;
     uint64_t bursts;
     enum after after;
 } threads_state[THREADS];
 
 static pthread_t threads[THREADS];
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
-static unsigned done;
-static _Bool may_end;
-
-static void sleep_until_told(void)
-{
-    pthread_mutex_lock(&lock);
-    done++;
-    pthread_cond_broadcast(&changed);
-    while (!may_end)
-        pthread_cond_wait(&changed, &lock);
-    pthread_mutex_unlock(&lock);
-}
 
 static void *burst(void *argument)
 {
@@ -49,7 +37,7 @@ static void *burst(void *argument)
         }
     }
     if (me->after == ASLEEP)
-        sleep_until_told();
+        sleep_until_woken();
     return NULL;
 }
 
@@ -72,10 +60,7 @@ static uint64_t run_burst(const struct test *test, uint64_t ops)
         threads[i] = start_thread(i, burst, &threads_state[i]);
     }
     if (after == ASLEEP) {
-        pthread_mutex_lock(&lock);
-        while (done < THREADS)
-            pthread_cond_wait(&changed, &lock);
-        pthread_mutex_unlock(&lock);
+        wait_for_sleepers(THREADS);
     } else {
         for (unsigned i = 0; i < THREADS; i++)
             pthread_join(threads[i], NULL);
@@ -103,10 +88,7 @@ static void idle(const struct test *test)
 static void finish_burst(const struct test *test)
 {
     if (test->count == ASLEEP) {
-        pthread_mutex_lock(&lock);
-        may_end = 1;
-        pthread_cond_broadcast(&changed);
-        pthread_mutex_unlock(&lock);
+        wake_sleepers();
         for (unsigned i = 0; i < THREADS; i++)
             pthread_join(threads[i], NULL);
     }
@@ -119,14 +101,14 @@ static void finish_burst(const struct test *test)
 
 #define IDLE(label, how, text)                                                                                       \
     {                                                                                                                \
-        .name = "idle-" label, .what = "a burst on 4 threads, " text ", then 5 s of nothing; an op is one object",   \
+        .name = "idle-" label, .what = "a burst on 4 threads, " text ", then 5 s idle; an op is one object",         \
         .ops = 6000000, .repetitions = 1, .cold = 1, .count = how, .prepare = prepare_burst, .run = run_burst,       \
         .linger = idle, .finish = finish_burst,                                                                      \
     }
 
 const struct test idle_tests[] = {
     IDLE("ended", ENDED, "which end"),
-    IDLE("asleep", ASLEEP, "which stay and sleep"),
+    IDLE("asleep", ASLEEP, "which then sleep"),
     IDLE("sparse", SPARSE, "which end and leave every 500th object"),
     {0},
 };

@@ -1,7 +1,7 @@
 /*
- * Threads that allocate random sizes: most objects die young, some live long, and some bleed, that is, another thread
- * frees them. After "malloc() performance in a multithreaded Linux environment", USENIX 2000, and the mode with
- * foreign frees of rpmalloc's benchmark.
+ * Threads that allocate objects of random sizes. Most objects are short-lived, some are long-lived, and some are
+ * freed by another thread. Modelled on "malloc() performance in a multithreaded Linux environment", USENIX 2000, and
+ * on the mode of rpmalloc's benchmark in which other threads free objects.
  */
 #include "tables.h"
 
@@ -11,13 +11,13 @@
 enum { THREADS = 4, YOUNG = 256, OLD = 20000, MAILBOXES = 512 };
 
 static struct owner {
-    void *young[YOUNG]; /* a ring: each dies YOUNG allocations later */
+    void *young[YOUNG]; /* a ring; an object is freed YOUNG allocations later */
     void **old;
     uint64_t seed;
     uint64_t ops;
 } owners[THREADS];
 
-/* Whoever puts an object in takes out what was there. */
+/* A thread that stores an object here frees the previous one. */
 static _Atomic(void *) *mailboxes;
 
 static void *live(void *argument)
@@ -78,11 +78,10 @@ static void finish_lifetimes(const struct test *test)
     munmap((void *)mailboxes, MAILBOXES * sizeof(*mailboxes));
 }
 
-#define LIFETIMES(n, many, who)                                                                                      \
+#define LIFETIMES(n, many, text)                                                                                     \
     {                                                                                                                \
         .name = "lifetimes-" #n,                                                                                     \
-        .what =                                                                                                      \
-            who ", 13 of 16 objects short-lived, 2 long-lived, 1 freed by whoever meets it; an op is one object",    \
+        .what = text ": 13 of 16 objects short-lived, 2 long-lived, 1 freed by any thread; an op is one object",     \
         .ops = many, .repetitions = 1, .cold = 1, .count = n, .prepare = prepare_lifetimes, .run = run_lifetimes,    \
         .finish = finish_lifetimes,                                                                                  \
     }

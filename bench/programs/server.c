@@ -1,6 +1,6 @@
 /*
- * A server whose threads serve some requests, then end and hand their objects to a successor, which frees what it did
- * not allocate. After "Memory allocation for long-running server applications", ISMM 1998.
+ * A server whose threads serve some requests, then end and pass their objects to a successor, which frees them.
+ * Modelled on "Memory allocation for long-running server applications", ISMM 1998.
  */
 #include "tables.h"
 
@@ -9,12 +9,12 @@
 enum { LINES = 8, LIVES = 25, OBJECTS = 1000, LEAST = 16, MOST = 1024 };
 
 static struct line {
-    void **objects; /* OBJECTS of them, NULL at first */
+    void **objects; /* OBJECTS places, NULL at first */
     uint64_t seed;
-    uint64_t requests; /* of each life */
+    uint64_t requests; /* for each thread */
     unsigned number;
     unsigned life;
-    pthread_t lives[LIVES]; /* each but the first is written by the one before it, then only read */
+    pthread_t lives[LIVES]; /* each thread writes the entry of its successor */
 } lines[LINES];
 
 static void *one_life(void *argument)
@@ -67,7 +67,8 @@ static void finish_server(const struct test *test)
 #define SERVER(n, many)                                                                                              \
     {                                                                                                                \
         .name = "server-" #n,                                                                                        \
-        .what = #n " lines of 25 threads, each replacing 1000 objects that the one before it left; an op is one",    \
+        .what =                                                                                                      \
+            #n " lines of 25 threads, each of which replaces 1000 objects of its predecessor; an op is one object",  \
         .ops = many, .repetitions = 1, .cold = 1, .count = n, .prepare = prepare_server, .run = run_server,          \
         .finish = finish_server,                                                                                     \
     }

@@ -1,15 +1,15 @@
 /*
- * False sharing: small objects of several threads on one cache line slow them down. Active: the allocator gives parts
- * of one line to several threads. Passive: the program hands parts of one line to threads, and the allocator must not
- * give what they free back to them. After "Hoard: a scalable memory allocator for multithreaded applications", ASPLOS
- * 2000.
+ * False sharing: small objects of several threads on one cache line slow the threads down. Active: the allocator
+ * places objects of several threads on one line. Passive: the program passes objects on one line to several threads,
+ * and the allocator should not reuse them for the threads that free them. Modelled on "Hoard: a scalable memory
+ * allocator for multithreaded applications", ASPLOS 2000.
  */
 #include "tables.h"
 
 enum { THREADS = 4, SIZE = 8, WRITES = 100 };
 
 struct writer {
-    void *first; /* an object of the main thread's to begin with, or NULL */
+    void *first; /* an object allocated by the main thread, or NULL */
     uint64_t ops;
 };
 
@@ -40,15 +40,15 @@ static uint64_t run_sharing(const struct test *test, uint64_t ops)
     return each * THREADS;
 }
 
-#define SHARING(label, handed, text)                                                                                 \
+#define SHARING(label, passed, text)                                                                                 \
     {                                                                                                                \
         .name = "false-sharing-" label,                                                                              \
         .what = "4 threads write 100 times to each object of 8 bytes" text "; an op is one object", .ops = 8000000,  \
-        .repetitions = 1, .cold = 1, .count = handed, .run = run_sharing,                                            \
+        .repetitions = 1, .cold = 1, .count = passed, .run = run_sharing,                                            \
     }
 
 const struct test sharing_tests[] = {
     SHARING("active", 0, " of their own"),
-    SHARING("passive", 1, ", after freeing one that shared a line with the others'"),
+    SHARING("passive", 1, ", after freeing one on a shared line"),
     {0},
 };

@@ -1,4 +1,4 @@
-/* The tests of bench-programs: small programs, each after a pattern of the literature that its file names. */
+/* The tests of bench-programs: small programs, each modelled on a pattern in the literature that its file cites. */
 #include "tables.h"
 
 const struct test *const tables[] = {

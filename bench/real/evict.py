@@ -1,8 +1,9 @@
-"""Feed a redis server under --maxmemory with values whose sizes change from phase to phase, always in the same way.
+"""Fill a redis server that has a --maxmemory limit with values whose sizes change from phase to phase.
 
     evict.py SOCKET PID [--scale N]
 
-Prints the server's resident MiB after each phase, two seconds after FLUSHALL, and the CPU seconds that it took.
+The sequence of values is always the same. The script prints the resident MiB of the server after each phase and two
+seconds after FLUSHALL, and the CPU seconds that the server used.
 """
 
 import argparse
@@ -11,7 +12,7 @@ import random
 import socket
 import time
 
-# Values: how many, of how many bytes at least and at most.
+# Number of values, minimum and maximum size in bytes.
 PHASES = [
     (700_000, 20, 120),
     (200_000, 300, 900),
@@ -42,7 +43,7 @@ def exchange(server: socket.socket, requests: list[bytes]) -> None:
     server.sendall(b"".join(requests))
     left = len(requests)
     while left:
-        left -= server.recv(1 << 16).count(b"\r\n")  # each reply is one line
+        left -= server.recv(1 << 16).count(b"\r\n")  # each reply takes one line
 
 
 def feed(server: socket.socket, dice: random.Random, count: int, least: int, most: int) -> None:
@@ -62,7 +63,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("socket")
     parser.add_argument("pid", type=int)
-    parser.add_argument("--scale", type=int, default=1, help="feed one Nth of the values")
+    parser.add_argument("--scale", type=int, default=1, help="use 1/N of the values")
     options = parser.parse_args()
     dice = random.Random(11)
     with socket.socket(socket.AF_UNIX) as server:

@@ -3,7 +3,7 @@
 
 enum { TOUCH_EVERY = 4096 };
 
-/* Evenly distributed over the doublings from `least` to `least << doublings`. */
+/* A size from `least` to `least << doublings`; all doublings are equally likely. */
 static size_t by_doublings(uint64_t random, size_t least, unsigned doublings)
 {
     size_t floor = least << (random % doublings);

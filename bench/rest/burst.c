@@ -1,8 +1,10 @@
 /*
- * A burst, then nothing: what is resident at its peak, when the last free has returned, and later, while nobody calls
- * the allocator. All threads hold their blocks at once: they meet between allocating and freeing, so the peak does
- * not depend on how they were scheduled. Nothing here allocates from the first free to the last look.
+ * A burst of allocations, then idle time. The test records resident memory at the peak, after the last free, and
+ * later, while the allocator is not called. A barrier between allocation and free keeps all blocks live at the same
+ * time, so that the peak does not depend on scheduling. Nothing here allocates between the first free and the last
+ * record.
  */
+#include "../sleepers.h"
 #include "blocks.h"
 #include "tables.h"
 
@@ -11,37 +13,23 @@ enum after { ENDED, ASLEEP };
 
 struct burst {
     enum kind kind;
-    unsigned threads; /* 0: the process has but its first thread, which does it itself */
+    unsigned threads; /* 0 if the main thread does the work, in a process without other threads */
     enum after after;
-    uint64_t live; /* bytes that were allocated before the burst, and stay */
-    unsigned looks;
+    uint64_t live; /* bytes allocated before the burst, which stay live */
+    unsigned points;
 };
 
-static const struct look {
+static const struct point {
     unsigned ms; /* since the last free */
     const char *name;
-} looks[] = {{20, NULL}, {100, "0.1 s"}, {300, "0.3 s"}, {600, NULL}, {1000, "1 s"}, {2000, NULL}, {3000, "3 s"}};
+} points[] = {{20, NULL}, {100, "0.1 s"}, {300, "0.3 s"}, {600, NULL}, {1000, "1 s"}, {2000, NULL}, {3000, "3 s"}};
 enum { TO_1_S = 5, TO_3_S = 7 };
 
 static struct blocks live, parts[MOST_THREADS];
 static pthread_t threads[MOST_THREADS];
 static pthread_barrier_t peak, seen;
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
-static unsigned done;
-static _Bool may_end;
 static enum after after;
 static enum order order;
-
-static void sleep_until_told(void)
-{
-    pthread_mutex_lock(&lock);
-    done++;
-    pthread_cond_broadcast(&changed);
-    while (!may_end)
-        pthread_cond_wait(&changed, &lock);
-    pthread_mutex_unlock(&lock);
-}
 
 static void fill(const struct blocks *part)
 {
@@ -58,7 +46,7 @@ static void *one_thread(void *argument)
     pthread_barrier_wait(&seen);
     blocks_empty(part);
     if (after == ASLEEP)
-        sleep_until_told();
+        sleep_until_woken();
     return NULL;
 }
 
@@ -69,10 +57,7 @@ static void wait_for_threads(unsigned count)
             pthread_join(threads[i], NULL);
         return;
     }
-    pthread_mutex_lock(&lock);
-    while (done < count)
-        pthread_cond_wait(&changed, &lock);
-    pthread_mutex_unlock(&lock);
+    wait_for_sleepers(count);
 }
 
 static void prepare_burst(const struct test *test)
@@ -126,11 +111,11 @@ static void idle(const struct test *test)
 {
     const struct burst *shape = test->shape;
     uint64_t freed_ms = now_ns() / 1000000;
-    for (unsigned i = 0; i < shape->looks; i++) {
-        uint64_t now_ms = now_ns() / 1000000, until_ms = freed_ms + looks[i].ms;
+    for (unsigned i = 0; i < shape->points; i++) {
+        uint64_t now_ms = now_ns() / 1000000, until_ms = freed_ms + points[i].ms;
         if (now_ms < until_ms)
             sleep_ms(brief ? 1 : until_ms - now_ms);
-        note_memory(looks[i].name);
+        note_memory(points[i].name);
     }
 }
 
@@ -138,10 +123,7 @@ static void finish_burst(const struct test *test)
 {
     const struct burst *shape = test->shape;
     if (shape->threads && after == ASLEEP) {
-        pthread_mutex_lock(&lock);
-        may_end = 1;
-        pthread_cond_broadcast(&changed);
-        pthread_mutex_unlock(&lock);
+        wake_sleepers();
         for (unsigned i = 0; i < shape->threads; i++)
             pthread_join(threads[i], NULL);
     }
@@ -157,26 +139,26 @@ static void finish_burst(const struct test *test)
     }
 #define LIVE ((uint64_t)100 << 20)
 
-/* Each kind of blocks: without threads, and by 1, 4 and 32 threads. */
+/* The tests for one kind of blocks: without threads, and with 1, 4 and 32 threads. */
 #define KIND(label, blocks, text)                                                                                    \
-    BURST(label "-alone", blocks, text " by a process without threads", 0, ENDED, FIFO, 0, TO_1_S),                  \
+    BURST(label "-alone", blocks, text " in a process without threads", 0, ENDED, FIFO, 0, TO_1_S),                  \
         BURST(label "-1-ended", blocks, text " by 1 thread, which ends", 1, ENDED, FIFO, 0, TO_1_S),                 \
         BURST(label "-4-ended", blocks, text " by 4 threads, which end", 4, ENDED, FIFO, 0, TO_3_S),                 \
-        BURST(label "-4-asleep", blocks, text " by 4 threads, which stay asleep", 4, ASLEEP, FIFO, 0, TO_1_S),       \
+        BURST(label "-4-asleep", blocks, text " by 4 threads, which then sleep", 4, ASLEEP, FIFO, 0, TO_1_S),        \
         BURST(label "-32-ended", blocks, text " by 32 threads, which end", 32, ENDED, FIFO, 0, TO_1_S),              \
-        BURST(label "-32-asleep", blocks, text " by 32 threads, which stay asleep", 32, ASLEEP, FIFO, 0, TO_1_S)
+        BURST(label "-32-asleep", blocks, text " by 32 threads, which then sleep", 32, ASLEEP, FIFO, 0, TO_1_S)
 
 #define SMALL_TEXT "240000 blocks of 64 to 1563 bytes"
 #define MIXED_TEXT "20000 blocks of 16 bytes to 64 KiB"
 #define LARGE_TEXT "160 blocks of 64 KiB to 4 MiB"
 #define RANDOM     ", freed in random order, by 4 threads, which end"
-#define KEPT       " beside 100 MiB that stay, "
+#define KEPT       " beside 100 MiB of live blocks, "
 
 const struct test burst_tests[] = {
     KIND("small", SMALL, SMALL_TEXT),
-    BURST("small-1-asleep", SMALL, SMALL_TEXT " by 1 thread, which stays asleep", 1, ASLEEP, FIFO, 0, TO_1_S),
+    BURST("small-1-asleep", SMALL, SMALL_TEXT " by 1 thread, which then sleeps", 1, ASLEEP, FIFO, 0, TO_1_S),
     BURST("small-4-random", SMALL, SMALL_TEXT RANDOM, 4, ENDED, SHUFFLED, 0, TO_1_S),
-    BURST("small-alone-live", SMALL, SMALL_TEXT KEPT "by a process without threads", 0, ENDED, FIFO, LIVE, TO_1_S),
+    BURST("small-alone-live", SMALL, SMALL_TEXT KEPT "in a process without threads", 0, ENDED, FIFO, LIVE, TO_1_S),
     BURST("small-4-live", SMALL, SMALL_TEXT KEPT "by 4 threads, which end", 4, ENDED, FIFO, LIVE, TO_1_S),
     BURST("small-4-live-random", SMALL, SMALL_TEXT KEPT "freed in random order, by 4 threads, which end", 4, ENDED,
           SHUFFLED, LIVE, TO_1_S),

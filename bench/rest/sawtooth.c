@@ -1,7 +1,7 @@
 /*
- * 100 MiB allocated and freed again and again: what a program that returns to its peak pays for memory that was given
- * back meanwhile, and what is resident between. The time is CPU time, of all threads: an allocator's own thread works
- * on the program's account.
+ * 100 MiB are allocated and freed again and again. The test measures the cost of memory that returns to the system
+ * between the peaks, and the resident memory meanwhile. The time is the CPU time of all threads, which includes
+ * threads of the allocator.
  */
 #include "blocks.h"
 #include "tables.h"
@@ -23,7 +23,7 @@ static void prepare_sawtooth(const struct test *test)
     note_memory("start");
 }
 
-/* An op is one cycle. Memory is noted in some of them, by name in the last. */
+/* An op is one cycle. Memory is recorded in some cycles, with names in the last one. */
 static uint64_t run_sawtooth(const struct test *test, uint64_t ops)
 {
     const struct sawtooth *shape = test->shape;
@@ -43,7 +43,7 @@ static uint64_t run_sawtooth(const struct test *test, uint64_t ops)
         if (next_ns > freed_ns)
             sleep_ms((next_ns - freed_ns) / 1000000);
         else
-            next_ns = freed_ns; /* late: the next cycle begins at once */
+            next_ns = freed_ns; /* late: begin the next cycle now */
         if (noted)
             note_memory(last ? "before the next" : NULL);
     }
@@ -54,7 +54,7 @@ static uint64_t run_sawtooth(const struct test *test, uint64_t ops)
     {                                                                                                                \
         .name = "sawtooth-" label, .ops = cycles, .repetitions = 1, .cold = 1, .timing = CPU_TIME,                   \
         .what =                                                                                                      \
-            "100 MiB in blocks of " text " allocated and freed every " period "; an op is one cycle, in CPU time",   \
+            "100 MiB in blocks of " text " are allocated and freed every " period "; an op is one cycle (CPU time)", \
         .shape = &(const struct sawtooth){blocks, ms}, .prepare = prepare_sawtooth, .run = run_sawtooth,             \
     }
 

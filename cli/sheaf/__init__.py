@@ -1,1 +1,1 @@
-"""Sheaf's command line: run programs on Sheaf and look at what its caches do."""
+"""Sheaf's command line: run programs on Sheaf and show what its caches do."""

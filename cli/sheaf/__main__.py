@@ -1,4 +1,4 @@
-"""The `sheaf` command: finds the subcommand, loads only that, and turns every failure into one line."""
+"""The `sheaf` command: loads only the requested subcommand and reports every failure on one line."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sheaf.errors import SheafError, usage_line
 
 @dataclass(frozen=True)
 class _Entry:
-    """A subcommand, loaded when it is used: `run` starts fast and needs nothing that another one does."""
+    """A subcommand. Its module is imported on use, so that `run` starts fast and does not need the others' dependencies."""
 
     module: str
     help: str
@@ -25,17 +25,17 @@ class _Entry:
 
 
 _COMMANDS = {
-    "run": _Entry("sheaf.run", "Run a program on Sheaf.", 125),  # as `env` has it
-    "stats": _Entry("sheaf.stats", "Show what the caches of programs on Sheaf do and did."),
-    "report": _Entry("sheaf.report", "Print debugging reports with source files and lines."),
-    "bench": _Entry("sheaf.bench", "Compare Sheaf with other allocators, in time and memory."),
+    "run": _Entry("sheaf.run", "Run a program on Sheaf.", 125),  # the status that env(1) uses
+    "stats": _Entry("sheaf.stats", "Show the caches of running and finished programs."),
+    "report": _Entry("sheaf.report", "Add source files and lines to debugging reports."),
+    "bench": _Entry("sheaf.bench", "Compare the time and memory of Sheaf and other allocators."),
 }
 
 
 def _version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
     if not wanted or ctx.resilient_parsing:
         return
-    from importlib import metadata  # slow to load, and `run` has no use for it
+    from importlib import metadata  # slow to import, and `run` does not need it
 
     try:
         click.echo(f"sheaf {metadata.version('sheaf')}")
@@ -54,7 +54,7 @@ class _Commands(click.Group):
         try:
             command = getattr(importlib.import_module(_COMMANDS[cmd_name].module), cmd_name)
         except ModuleNotFoundError as error:
-            raise SheafError(f"{cmd_name}: needs the Python module {error.name}; pip install {error.name}") from error
+            raise SheafError(f"{cmd_name}: the Python module {error.name} is missing; run pip install {error.name}") from error
         assert isinstance(command, click.Command)
         return command
 
@@ -62,7 +62,7 @@ class _Commands(click.Group):
         known = self.list_commands(ctx)
         if args and args[0] not in known:
             near = difflib.get_close_matches(args[0], known, 1)
-            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
+            hint = f"did you mean {near[0]}?" if near else f"the commands are {', '.join(known)}"
             raise click.UsageError(f"{args[0]}: no such command; {hint}", ctx)
         return super().resolve_command(ctx, args)
 
@@ -75,7 +75,7 @@ class _Commands(click.Group):
              context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_version, help="Show the version and exit.")
 def main() -> None:
-    """Run programs on Sheaf's malloc and look at what its caches do.
+    """Run programs on Sheaf's malloc and show what its caches do.
 
     \b
     Examples:
@@ -86,17 +86,18 @@ def main() -> None:
 
 
 def _fail(error: click.ClickException) -> int:
+    """Print the error on one line and return the exit status."""
     if not isinstance(error, click.UsageError):
         error.show()
         return error.exit_code
-    command = next((word for word in sys.argv[1:] if not word.startswith("-")), None)  # not all errors know their context
+    command = next((word for word in sys.argv[1:] if not word.startswith("-")), None)  # some errors lack a context
     command = command if command in _COMMANDS else None
     click.echo(usage_line(error, command), err=True)
     return _COMMANDS[command].misuse if command else 2
 
 
 def _call() -> int:
-    if len(sys.argv) == 1 and "_SHEAF_COMPLETE" not in os.environ:  # with which a shell asks for its completions
+    if len(sys.argv) == 1 and "_SHEAF_COMPLETE" not in os.environ:  # a shell sets it to request completions
         click.echo(main.get_help(main.make_context("sheaf", [])), err=True)
         return 2
     stdout = sys.stdout
@@ -104,20 +105,20 @@ def _call() -> int:
         status = main(prog_name="sheaf", standalone_mode=False)
     except click.ClickException as error:
         return _fail(error)
-    except click.Abort:  # Ctrl-C: die of it, so that a script around us stops, too
+    except click.Abort:  # Ctrl-C: end by SIGINT, so that a calling script stops as well
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGINT)
     except SystemExit as end:
-        if sys.stdout is not stdout:  # click's way to leave when nobody reads
+        if sys.stdout is not stdout:  # click replaces stdout and exits on EPIPE
             raise BrokenPipeError from end
         raise
-    if sys.stdout:  # None when it was closed before the start
+    if sys.stdout:  # None if standard output was closed at startup
         sys.stdout.flush()
     return status if isinstance(status, int) else 0
 
 
 def entry() -> None:
-    """What the installed command calls; a closed pipe ends it quietly."""
+    """Entry point of the installed command. On a closed pipe it exits silently with status 141, like a shell."""
     try:
         status = _call()
     except BrokenPipeError:

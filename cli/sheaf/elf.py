@@ -1,4 +1,4 @@
-"""The few things of an ELF file that decide whether an object can be preloaded into it."""
+"""Read from an ELF file what decides whether a shared object can be preloaded into it."""
 
 from __future__ import annotations
 
@@ -7,18 +7,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
+MACHINES = {"x86_64": 62, "aarch64": 183}  # e_machine by the name in uname(2)
 _LOAD, _DYNAMIC, _INTERP = 1, 2, 3
 _DT_NEEDED, _DT_STRTAB, _DT_STRSZ = 1, 5, 10
-_LARGEST = 64 << 20  # no honest table is longer
+_LARGEST = 64 << 20  # bytes; a longer table counts as damage
 
 
 class Damaged(Exception):
-    """The file says things about itself that cannot be."""
+    """The headers of the file contradict each other or point outside it."""
 
 
 @dataclass
 class Image:
-    """`strings` holds the names of all dynamic symbols, used or defined, among other words."""
+    """`interpreted` means dynamically linked. `strings` is the dynamic string table, with all symbols used or defined."""
 
     bits: int
     machine: int
@@ -36,6 +37,7 @@ class _Segment:
 
 
 def _at(file: BinaryIO, offset: int, size: int) -> bytes:
+    """`size` bytes at `offset`; raises Damaged if the file does not have them."""
     if offset < 0 or offset >= 1 << 62 or not 0 <= size <= _LARGEST:
         raise Damaged
     file.seek(offset)
@@ -59,6 +61,7 @@ def _segments(file: BinaryIO, head: bytes, order: str) -> list[_Segment]:
 
 
 def _offset_of(address: int, segments: list[_Segment]) -> int:
+    """The file offset of a virtual address; raises Damaged if no segment contains it."""
     for segment in segments:
         if segment.kind == _LOAD and segment.address <= address < segment.address + segment.size:
             return address - segment.address + segment.offset
@@ -82,7 +85,7 @@ def _read_dynamic(file: BinaryIO, segments: list[_Segment], order: str, image: I
 
 
 def read(path: Path) -> Image | None:
-    """None when it is no ELF file."""
+    """Read the headers of a file; None if it is not ELF. Raises Damaged, or OSError if it cannot be read."""
     with path.open("rb") as file:
         head = file.read(64)
         if head[:4] != b"\x7fELF" or len(head) < 52:

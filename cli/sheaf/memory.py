@@ -1,4 +1,4 @@
-"""Where the memory of a process is: in use, kept warm and by whom, given back."""
+"""The memory of a process by use: live, warm in each layer of the allocator, returned to the system."""
 
 from __future__ import annotations
 
@@ -7,44 +7,39 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from sheaf.record import Cache, Record
+from sheaf.record import Record
 from sheaf.table import Row, process_json, size
 
 
 @dataclass(frozen=True)
 class Memory:
     """
-    In bytes. All but the last three add up to what the allocator took from the system and did not give back, with large
-    blocks in whole units. While the process runs, the record may be behind by some fast-path operations, which moves objects
-    between `live_objects` and `sheaves` but leaves their sum; and values are of slightly different moments.
+    Bytes by use. All fields but the last three add up to the memory that the allocator holds; large blocks count in whole
+    units. While the process runs, its record lags by some fast-path operations. The lag shifts objects between
+    `live_objects` and `sheaves`, whose sum stays right. The values of a running process are read one after another, so
+    they belong to slightly different moments.
     """
 
     live_objects: int
     live_large: int
-    sheaves: int  # and prefilled sheaves, standing reserves, quarantine
+    sheaves: int  # includes prefilled sheaves, reserves and the quarantine
     barns: int
-    slabs: int  # free objects in slabs, whether ever touched or not, and what is behind the last object of each
+    slabs: int  # free objects in slabs, even if never touched, and the unused tail of each slab
     stash: int
-    region: int  # free runs whose pages may be resident
-    given_back: int  # in all; of a forked child with what its parent had given back
-    resident: int | None  # None: gone without having told
+    region: int  # warm runs outside the stashes
+    given_back: int  # since the start; a forked child continues from its parent's value
+    resident: int | None  # None if the process ended without recording it
     peak_resident: int | None
 
     @property
     def live(self) -> int:
-        """What the program has allocated, objects by the size of their class."""
+        """Bytes allocated by the program; objects count with the size of their class."""
         return self.live_objects + self.live_large
 
     @property
     def warm(self) -> int:
-        """What is kept for the next allocations."""
+        """Bytes that are free but possibly resident."""
         return self.sheaves + self.barns + self.slabs + self.stash + self.region
-
-
-def _free_in_slabs(cache: Cache) -> int:
-    """Bytes of slabs that are not in objects out of them."""
-    out = cache.gauges.get("objects", 0) - cache.gauges.get("free_in_slabs", 0)
-    return max(0, cache.memory - out * cache.size)
 
 
 def _resident(record: Record) -> int | None:
@@ -55,16 +50,16 @@ def _resident(record: Record) -> int | None:
 
 def of_process(record: Record) -> Memory:
     """From its record, and from the system while it runs."""
-    value, parts = record.process.get, record.parts
-    stash = value("stash_bytes", 0)
+    value, process = record.process.get, record.derived()
+    caches = [part.derived() for part in record.parts]
     return Memory(
-        live_objects=sum(cache.in_use * cache.size for cache in parts),
-        live_large=value("large_bytes", 0) + value("outside_bytes", 0),
-        sheaves=sum(cache.in_sheaves * cache.size for cache in parts),
-        barns=sum(cache.gauges.get("barn_objects", 0) * cache.size for cache in parts),
-        slabs=sum(map(_free_in_slabs, parts)),
-        stash=stash,
-        region=max(0, value("warm_bytes", 0) - stash),
+        live_objects=sum(cache["in_use_bytes"] for cache in caches),
+        live_large=process["large_in_use_bytes"],
+        sheaves=sum(cache["in_sheaves_bytes"] for cache in caches),
+        barns=sum(cache["in_barns_bytes"] for cache in caches),
+        slabs=sum(cache["in_slabs_bytes"] for cache in caches),
+        stash=value("stash_bytes", 0),
+        region=process["region_free_bytes"],
         given_back=value("purged_bytes", 0),
         resident=_resident(record),
         peak_resident=record.peak_rss or None,
@@ -72,7 +67,7 @@ def of_process(record: Record) -> Memory:
 
 
 def of_all(records: Sequence[Record]) -> Memory:
-    """Added up; of the peaks the highest."""
+    """The sums over all records, except for `peak_resident`, which is the highest."""
     all_of = [of_process(record) for record in records]
     sums: dict[str, Any] = {name: sum(getattr(m, name) or 0 for m in all_of) for name in Memory.__dataclass_fields__}
     resident = [m.resident for m in all_of if m.resident]
@@ -81,30 +76,30 @@ def of_all(records: Sequence[Record]) -> Memory:
 
 
 def to_json(memory: Memory) -> dict[str, int | None]:
-    """With the sums that the table shows."""
+    """All fields and the sums that the table shows, each name with the suffix _bytes."""
     values = {"live": memory.live, "warm": memory.warm, **asdict(memory)}
     return {f"{name}_bytes": value for name, value in values.items()}
 
 
 def processes_json(records: Sequence[Record]) -> list[Row]:
-    """What the machine formats say of each process."""
+    """One object for each process in the machine-readable formats."""
     return [{**process_json(record), "memory": to_json(of_process(record))} for record in records]
 
 
 def _size(n: int) -> str:
-    """In one piece when lines are broken."""
+    """A size with a no-break space, so that wrapping keeps number and unit together."""
     return size(n).replace(" ", "\u00a0")
 
 
 def lines(memory: Memory, processes: int = 1) -> list[str]:
-    """For a terminal."""
+    """The memory as indented text of at most 80 columns, for `processes` processes."""
     holders = ("sheaves", "barns", "slabs", "stash", "region")
     kept = ", ".join(f"{name} {_size(getattr(memory, name))}" for name in holders)
     said = [
         f"live {_size(memory.live)}: objects {_size(memory.live_objects)}, large blocks {_size(memory.live_large)}",
-        f"kept warm {_size(memory.warm)}: {kept}",
+        f"warm {_size(memory.warm)}: {kept}",
     ]
-    parts = [f"given back {_size(memory.given_back)} in all"]
+    parts = [f"returned {_size(memory.given_back)} in total"]
     if memory.resident is not None:
         parts.append(f"resident {_size(memory.resident)}")
     if memory.peak_resident is not None:

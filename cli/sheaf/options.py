@@ -1,4 +1,4 @@
-"""The options of the preloaded object for `sheaf run`, by the table that the object is built from."""
+"""The options of the preloaded object for `sheaf run`, from the table from which the object is built."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SIZE = re.compile(r"([0-9]+)(?:([KMGTkmgt])(?:iB|B)?)?")
 
 @cache
 def table() -> dict[str, Option]:
-    """All options by name."""
+    """All options by name. Raises SheafError if the table cannot be read."""
     file = optiontable.table_file()
     try:
         return optiontable.parse(file.read_text())
@@ -24,6 +24,7 @@ def table() -> dict[str, Option]:
 
 
 def _number(option: Option, value: str) -> int | None:
+    """The value as an integer, suffixes of sizes applied; None if it does not parse."""
     match = _SIZE.fullmatch(value)
     if match is None or (match[2] and option.kind != "size"):
         return None
@@ -31,7 +32,7 @@ def _number(option: Option, value: str) -> int | None:
 
 
 def _wrong(option: Option, value: str) -> str | None:
-    """What is wrong with a value, in the words of preload/options.c. Lists are left to the object itself."""
+    """The error in a value, in the words of preload/options.c; None if there is none. The object itself checks lists."""
     if option.kind == "boolean":
         return None if value in ("0", "1") else "neither 0 nor 1"
     if option.kind == "choice":
@@ -47,7 +48,7 @@ def _wrong(option: Option, value: str) -> str | None:
 
 
 def parse(setting: str) -> tuple[str, str]:
-    """NAME=VALUE as an environment variable and its value; SheafError says what is wrong with it."""
+    """Translate NAME=VALUE into an environment variable and its value. Raises SheafError if name or value is wrong."""
     name, equals, value = setting.partition("=")
     option = table().get(name.lower().replace("-", "_"))
     if not equals:
@@ -63,7 +64,7 @@ def parse(setting: str) -> tuple[str, str]:
 
 
 def shown_default(option: Option) -> str:
-    """The default, as a user would write it."""
+    """The default as a user would write it."""
     return option.default or "none"
 
 

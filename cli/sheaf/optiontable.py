@@ -1,4 +1,4 @@
-"""The table of options (lib/config/options.def), read by the command and by the checks. It needs no other package."""
+"""Read the table of options, lib/config/options.def, for the command and the checks. Needs only the standard library."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 _ROW = re.compile(r"^OPTION_([A-Z_]+)\(", re.MULTILINE)
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[(),]|[^"(),]+')
 _SIZES = ((40, "T"), (30, "G"), (20, "M"), (10, "K"))
-KINDS = {"BOOLEAN": 4, "NUMBER": 7, "SIZE": 6, "CHOICE": 5, "STRING": 4, "LIST": 5}  # with the number of arguments
+KINDS = {"BOOLEAN": 4, "NUMBER": 7, "SIZE": 6, "CHOICE": 5, "STRING": 4, "LIST": 5}  # number of arguments by kind of row
 NOTES = {"WORD": 4, "PRELOADED": 3, "IMPLIES": 3, "NO_EFFECT": 3, "NO_EFFECT_AT_EXIT": 3}
 
 
@@ -23,7 +23,10 @@ def shown_size(number: int) -> str:
 
 @dataclass
 class Option:
-    """One option of the table. The default is the preloaded object's, as a user writes it; empty if there is none."""
+    """
+    One option. `default` is that of the preloaded object, as a user writes it; empty if there is none. `least` and `most` are
+    in `unit`.
+    """
 
     name: str
     kind: str
@@ -38,18 +41,18 @@ class Option:
 
     @property
     def variable(self) -> str:
-        """The environment variable that carries it."""
+        """The environment variable from which the object reads the option."""
         return "SHEAF_" + self.name.upper()
 
     @property
     def help(self) -> str:
-        """The text, the meaning of the words of a choice, and what the option implies and when it has no effect."""
+        """The help text: description, words of a choice with their meaning, implications, and conditions for no effect."""
         words = "; ".join(f"{word}: {text}" for word, text in self.words.items())
         return "; ".join([self.text + (f" ({words})" if words else ""), *self.notes])
 
     @property
     def values(self) -> str:
-        """The values that the option accepts."""
+        """The accepted values in words."""
         if self.kind == "boolean":
             return "0 or 1"
         if self.kind == "number":
@@ -63,12 +66,12 @@ class Option:
 
 
 def _arguments(text: str, at: int) -> list[str]:
-    """The arguments of a macro from behind its parenthesis; adjacent string literals are one."""
+    """The arguments of a macro; `at` follows its parenthesis. Adjacent string literals are joined. Raises ValueError."""
     found, now, depth = [], "", 0
     while True:
         token = _TOKEN.match(text, at)
         if token is None:
-            raise ValueError("a row does not end")
+            raise ValueError("a row has no closing parenthesis")
         at = token.end()
         if token[0] in ",)" and depth == 0:
             literals = re.findall(r'"((?:[^"\\]|\\.)*)"', now)
@@ -84,7 +87,7 @@ def _arguments(text: str, at: int) -> list[str]:
 def _number(text: str) -> int:
     match = re.fullmatch(r"(\d+)(?:ull)?(?: << (\d+))?", text)
     if match is None:
-        raise ValueError(f"{text}: neither a number nor a shifted one, such as 64ull << 20")
+        raise ValueError(f"{text}: not a number; write a number or a shift such as 64ull << 20")
     return int(match[1]) << int(match[2] or 0)
 
 
@@ -98,7 +101,7 @@ def _option(kind: str, row: list[str]) -> Option:
         option.default = shown_size(option.default_number) if kind == "SIZE" else str(option.default_number)
         option.unit = row[5] if kind == "NUMBER" else "bytes"
     elif kind == "CHOICE":
-        option.default = row[3]  # a constant, until its word is read
+        option.default = row[3]  # a constant, which parse() replaces by its word
     elif kind == "STRING":
         option.most = _number(row[2])
     return option
@@ -113,7 +116,7 @@ def _annotate(table: dict[str, Option], kind: str, row: list[str]) -> None:
 
 
 def parse(text: str) -> dict[str, Option]:
-    """All options by name, in the table's order; ValueError if a row is not as the head of the table says."""
+    """All options by name, in the order of the table. Raises ValueError if a row breaks the rules at the head of the table."""
     table: dict[str, Option] = {}
     constants: dict[str, dict[str, str]] = {}
     text = re.sub(r"/\*.*?\*/", lambda comment: "\n" * comment[0].count("\n"), text, flags=re.DOTALL)
@@ -121,13 +124,13 @@ def parse(text: str) -> dict[str, Option]:
         kind, row = match[1], _arguments(text, match.end())
         line = text.count("\n", 0, match.start()) + 1
         if len(row) != {**KINDS, **NOTES}.get(kind):
-            raise ValueError(f"line {line}: OPTION_{kind} has {len(row)} arguments, or there is no such row")
+            raise ValueError(f"line {line}: OPTION_{kind} with {len(row)} arguments: no such row; see the head of the table")
         if kind in KINDS:
             if row[0] in table:
-                raise ValueError(f"line {line}: {row[0]} is there already")
+                raise ValueError(f"line {line}: {row[0]}: duplicate option; remove one row")
             table[row[0]] = _option(kind, row)
         elif row[0] not in table:
-            raise ValueError(f"line {line}: {row[0]} is no option above this row")
+            raise ValueError(f"line {line}: {row[0]}: no such option above this row; move the row below its option")
         elif kind == "WORD":
             table[row[0]].words[row[1]] = row[3]
             constants.setdefault(row[0], {})[row[2]] = row[1]
@@ -137,13 +140,13 @@ def parse(text: str) -> dict[str, Option]:
             _annotate(table, kind, row)
     for name, words in constants.items():
         if table[name].default not in words:
-            raise ValueError(f"{name}: the default {table[name].default} is none of its words")
+            raise ValueError(f"{name}: the default {table[name].default} is not one of its words; correct the row")
         table[name].default = words[table[name].default]
     return table
 
 
 def table_file() -> Path:
-    """The table, beside this file where the package is installed, else in the source tree."""
+    """The path of the table: in the installed package, or else in the source tree."""
     here = Path(__file__).parent
     installed = here / "options.def"
     return installed if installed.exists() else here.parents[1] / "lib" / "config" / "options.def"

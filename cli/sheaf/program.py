@@ -1,4 +1,4 @@
-"""What kind of program a command would run, and whether a shared object can be preloaded into it."""
+"""Find the program that a command runs, and decide whether a shared object can be preloaded into it."""
 
 from __future__ import annotations
 
@@ -12,20 +12,19 @@ from pathlib import Path
 from sheaf import elf
 from sheaf.errors import SheafError
 
-_MACHINES = {"x86_64": 62, "aarch64": 183}
-_SANITIZERS = ("asan", "tsan", "msan", "lsan", "hwasan")  # ubsan brings no malloc
+_SANITIZERS = ("asan", "tsan", "msan", "lsan", "hwasan")  # ubsan does not replace malloc
 
 
 @dataclass
 class Obstacle:
-    """Why Sheaf cannot serve a program."""
+    """Why a program cannot run on Sheaf, and what its user can do."""
 
     reason: str
     advice: str
 
 
 def _candidates(command: str) -> Iterator[str]:
-    """The files that execvp would try, in its order."""
+    """The files that execvp would try, in the same order."""
     if os.sep in command:
         yield command
         return
@@ -34,8 +33,11 @@ def _candidates(command: str) -> Iterator[str]:
 
 
 def locate(command: str) -> Path:
-    """The file that executing `command` runs. As env does: 127 when there is none, 126 when it cannot be executed."""
-    denied = ""
+    """
+    The file that running `command` executes. Raises SheafError with the status of env(1): 127 if there is no such file, 126
+    if it cannot be executed.
+    """
+    denied, directory = "", False
     for place in _candidates(command) if command else ():
         try:
             mode = os.stat(place).st_mode
@@ -46,15 +48,17 @@ def locate(command: str) -> Path:
             continue
         if stat.S_ISREG(mode) and os.access(place, os.X_OK, effective_ids=True):
             return Path(place)
-        denied = denied or place
+        denied, directory = denied or place, directory or stat.S_ISDIR(mode)
     if denied:
         shown = command if denied == command else f"{command}: {denied}"
+        if directory:
+            raise SheafError(f"{shown}: is a directory; name a program", 126)
         raise SheafError(f"{shown}: not an executable file; check its mode", 126)
     raise SheafError(f"{command or 'an empty name'}: no such program; check the name or PATH", 127)
 
 
 def interpreter(path: Path, depth: int = 0) -> Path:
-    """Follow #! lines to the program that really runs."""
+    """Follow #! lines to the program that the kernel executes in the end."""
     try:
         with path.open("rb") as file:
             line = file.read(256).split(b"\n", 1)[0]
@@ -73,7 +77,7 @@ def interpreter(path: Path, depth: int = 0) -> Path:
 
 
 def obstacle(path: Path) -> Obstacle | None:
-    """Look at a program before it is run; None when all is well or nothing can be told."""
+    """What prevents preloading into a program; None if nothing does, or if the file cannot be read."""
     target = interpreter(path)
     why = _raised_privileges(target)
     if why:
@@ -87,19 +91,19 @@ def obstacle(path: Path) -> Obstacle | None:
 
 def _elf_obstacle(image: elf.Image) -> Obstacle | None:
     if image.bits != 64:
-        return Obstacle("it is a 32-bit program", "Sheaf is a 64-bit object; run it without")
-    wanted = _MACHINES.get(os.uname().machine)
+        return Obstacle("it is a 32-bit program", "Sheaf is 64-bit; run the program without Sheaf")
+    wanted = elf.MACHINES.get(os.uname().machine)
     if wanted is not None and image.machine != wanted:
-        return Obstacle("it is built for another machine", "run it without Sheaf")
+        return Obstacle("it is built for another architecture", "run it without Sheaf")
     if not image.interpreted:
-        return Obstacle("it is statically linked", "nothing can be preloaded into it; link it with libsheaf instead")
+        return Obstacle("it is statically linked", "link it dynamically, or run it without Sheaf")
     for kind in _SANITIZERS:
         if f"__{kind}_init" in image.strings or any(name.startswith(f"lib{kind}.so") for name in image.needed):
-            return Obstacle("it is built with a sanitizer", "the sanitizer brings its own malloc; build it without to use Sheaf")
+            return Obstacle("it is built with a sanitizer, which replaces malloc", "build it without the sanitizer")
     return None
 
 
-# ---- what makes the kernel start a program in secure mode (AT_SECURE), in which the loader ignores LD_PRELOAD ----
+# ---- privileges for which the kernel sets AT_SECURE; the loader then ignores LD_PRELOAD ----
 
 
 def _own_status() -> dict[str, str]:
@@ -108,7 +112,10 @@ def _own_status() -> dict[str, str]:
 
 
 def _raised_privileges(path: Path) -> str:
-    """The kernel compares the ids after the exec with the caller's real ones; capabilities count unless that is root."""
+    """
+    Why the kernel would set AT_SECURE for this file; empty if it would not. The kernel compares the ids after the exec with
+    the real ids of the caller. Capabilities count only if the caller is not root.
+    """
     try:
         status = path.stat()
         own = _own_status()
@@ -119,7 +126,7 @@ def _raised_privileges(path: Path) -> str:
     if may_raise and own.get("NoNewPrivs", "0") == "0":
         if status.st_mode & stat.S_ISUID:
             euid = status.st_uid
-        if status.st_mode & stat.S_ISGID and status.st_mode & stat.S_IXGRP:  # otherwise it marks mandatory locking
+        if status.st_mode & stat.S_ISGID and status.st_mode & stat.S_IXGRP:  # without S_IXGRP it means mandatory locking
             egid = status.st_gid
     if euid != os.getuid():
         return "it is setuid"
@@ -131,6 +138,7 @@ def _raised_privileges(path: Path) -> str:
 
 
 def _gains_capabilities(path: Path, own: dict[str, str]) -> bool:
+    """Whether the file capabilities raise the privileges of this process."""
     try:
         raw = os.getxattr(path, "security.capability")
     except OSError:
@@ -142,4 +150,4 @@ def _gains_capabilities(path: Path, own: dict[str, str]) -> bool:
     inheritable = sum(word << 32 * i for i, word in enumerate(words[1::2]))
     bounding, inherited, ambient = (int(own[name], 16) for name in ("CapBnd", "CapInh", "CapAmb"))
     new = (permitted & bounding) | (inheritable & inherited)
-    return bool(magic & 1 or new & ~ambient)  # 1: the file's effective bit
+    return bool(magic & 1 or new & ~ambient)  # 1 is the effective bit of the file

@@ -1,8 +1,8 @@
-"""Reading records: the files in which processes under Sheaf keep their counters.
+"""Read records: the files in which processes on Sheaf keep their counters.
 
-The format is described in sheaf/record.h. Counters are found by the names that stand in the file, so that a newer
-library with more of them can be read too. Files are read while their process changes them: values may be of slightly
-different moments, and whatever is derived from several is clamped at zero.
+sheaf/record.h describes the format. A record names its counters and has the sums over them, so this module also reads
+records of a newer library that has more of them. A record may change while it is read: its values belong to slightly
+different moments.
 """
 
 from __future__ import annotations
@@ -14,57 +14,52 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from sheaf import layout
 from sheaf.errors import SheafError
 
-MAGIC = b"SHEAFREC"
-VERSION = 1
-_HEADER = struct.Struct("<8sIIQ8I4QIIQQ4IQ16s32s128s128s")
-_CACHE = struct.Struct("<32sIIIIIIII24Q")
-RUNNING, ENDED = 1, 2
-NODE_SHIFT = 16  # in a cache's flags
+NODE_SHIFT = 16  # bit position of the memory node, plus 1, in the flags of a cache
 _PID = re.compile("[0-9]{1,18}")
+_NAME_A_RECORD = "name a .sheaf file made with `sheaf run --record DIR` or SHEAF_RECORD"
+_AGAIN = "copy the record again, or run the program again"
 
 
 @dataclass
 class Cache:
-    """One cache of one process (or several merged): its geometry, gauges, and counters by slot."""
+    """One cache of one process, or of several processes merged: geometry in bytes and objects, gauges, counters by slot."""
 
     name: str
     number: int
-    object_size: int
-    size: int
-    slab_size: int
-    capacity: int
-    is_malloc: bool
+    geometry: dict[str, int]  # the numbers in its entry
+    sums: layout.Sums
     gauges: dict[str, int]
     slots: dict[int, dict[str, int]] = field(default_factory=dict)
-    node: int | None = None  # None: of no node, or the sum of all
+    node: int | None = None  # None if the cache belongs to no node or is the sum over all nodes
 
     def count(self, name: str) -> int:
         """The sum of a counter over all slots."""
         return sum(counters.get(name, 0) for counters in self.slots.values())
 
-    @property
-    def in_use(self) -> int:
-        """Objects in the program's hands."""
-        allocs = self.count("alloc_fastpath") + self.count("alloc_slowpath") + self.count("alloc_prefilled")
-        frees = self.count("free_fastpath") + self.count("free_slowpath") + self.count("free_rcu_done")
-        return max(0, self.gauges.get("inherited", 0) + allocs - frees)
+    def _value(self, name: str) -> int:
+        if name in self.gauges:
+            return self.gauges[name]
+        return self.geometry[name] if name in self.geometry else self.count(name)
+
+    def derived(self) -> dict[str, int]:
+        """The sums of the record: objects in use, bytes in sheaves and so on."""
+        return layout.evaluate(self.sums, self._value)
 
     @property
-    def in_sheaves(self) -> int:
-        """Objects free in the sheaves of slots."""
-        out = self.gauges.get("objects", 0) - self.gauges.get("free_in_slabs", 0)
-        return max(0, out - self.gauges.get("barn_objects", 0) - self.in_use)
+    def object_size(self) -> int:
+        return self.geometry["object_size"]
 
     @property
     def memory(self) -> int:
         """Bytes of the slabs that the cache has."""
-        return self.gauges.get("slabs", 0) * self.slab_size
+        return self.derived()["memory_bytes"]
 
     @property
     def fast_share(self) -> float | None:
-        """Part of all allocations and frees that took the fast path; None when there were none."""
+        """Share of allocations and frees that took the fast path, 0 to 1; None if there were none."""
         fast = self.count("alloc_fastpath") + self.count("free_fastpath")
         slow = self.count("alloc_slowpath") + self.count("free_slowpath")
         return fast / (fast + slow) if fast + slow else None
@@ -72,35 +67,47 @@ class Cache:
 
 @dataclass
 class Record:
-    """One process."""
+    """The record of one process. Times are in nanoseconds since the epoch, `peak_rss` is in bytes."""
 
     path: Path
     pid: int
     parent_pid: int
     program: str
     mode: str
-    state: int
     start_time_ns: int
-    end_time_ns: int
     fold_interval: int
-    peak_rss: int
     kernel: str
     version: str
     process: dict[str, int]
+    sums: layout.Sums
     caches: dict[str, Cache]  # by name, those of one name on several nodes added up
     parts: list[Cache]  # each as it stands in the record
 
     @property
+    def end_time_ns(self) -> int:
+        """The time of the end; 0 while the process runs, or if it was killed or replaced by exec."""
+        return self.process.get("end_time_ns", 0)
+
+    @property
+    def peak_rss(self) -> int:
+        """The highest resident bytes of the process; 0 before its end."""
+        return self.process.get("peak_resident_bytes", 0)
+
+    def derived(self) -> dict[str, int]:
+        """The sums over values of the process."""
+        return layout.evaluate(self.sums, lambda name: self.process.get(name, 0))
+
+    @property
     def alive(self) -> bool:
-        """Whether the process still runs and has this file mapped."""
+        """Whether the process is running and has this file mapped."""
         try:
-            return self.state == RUNNING and any(_same(self.path, file) for file in _mapped(self.pid, _maps(self.pid)))
+            return not self.end_time_ns and any(_same(self.path, file) for file in _mapped(self.pid, _maps(self.pid)))
         except SheafError:
             return False
 
     @property
     def resident(self) -> int:
-        """Resident bytes: now when it runs, else the peak that it wrote at its end (0 when it was killed)."""
+        """Resident bytes: the current ones of a running process, otherwise the recorded peak, which is 0 if it was killed."""
         try:
             if self.alive:
                 pages = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1])
@@ -112,7 +119,7 @@ class Record:
 
 @dataclass
 class _Mapped:
-    """A record in the maps of a process: what the kernel says of it, and where we may find it."""
+    """A record in /proc/PID/maps: its device and inode, and the two paths under which this process may find it."""
 
     device: int
     inode: int
@@ -123,24 +130,29 @@ def _maps(pid: int) -> str:
     try:
         return Path(f"/proc/{pid}/maps").read_text(errors="surrogateescape")
     except PermissionError as error:
-        raise SheafError(f"{pid}: its maps may not be read; ask as its user or as root") from error
+        how = "with CAP_SYS_PTRACE" if os.geteuid() == 0 else "as the user of the process or as root"
+        raise SheafError(f"/proc/{pid}/maps: {error.strerror}; run sheaf {how}, or name the record file") from error
     except OSError:
         return ""
 
 
 def _mapped(pid: int, maps: str) -> list[_Mapped]:
+    """The records that a process has mapped, in the order of its maps."""
     files = []
     for line in maps.splitlines():
         fields = line.split(maxsplit=5)
         if len(fields) == 6 and fields[5].endswith(".sheaf"):
             major, minor = (int(part, 16) for part in fields[3].split(":"))
-            places = Path(fields[5]), Path(f"/proc/{pid}/root{fields[5]}")  # the second in a container
+            places = Path(fields[5]), Path(f"/proc/{pid}/root{fields[5]}")  # the second one for a process in a container
             files.append(_Mapped(os.makedev(major, minor), int(fields[4]), places))
     return files
 
 
 def _same(path: Path, file: _Mapped) -> bool:
-    """By device and inode; through the name as well, since on some file systems the maps tell another device than stat."""
+    """
+    Whether a path leads to a mapped file. Some file systems report different devices in maps and in stat, so the paths of
+    the mapping are compared as well.
+    """
     try:
         status = path.stat()
     except OSError:
@@ -156,99 +168,27 @@ def _same(path: Path, file: _Mapped) -> bool:
     return False
 
 
-def _text(raw: bytes) -> str:
-    return raw.split(b"\0", 1)[0].decode("utf-8", "replace")
-
-
-class _Reader:
-    """The layout of one file, from its header; every access is checked against what was read."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        try:
-            self.file = path.open("rb")
-            self.length = os.fstat(self.file.fileno()).st_size
-        except OSError as error:
-            advice = "name a record made with SHEAF_RECORD or `sheaf run --record`"
-            raise SheafError(f"{path}: {error.strerror}; {advice}") from error
-        magic = self.file.read(len(MAGIC))
-        if not any(magic) and path.suffix == ".sheaf":
-            raise SheafError(f"{path}: has no header; its process has only just started, or was killed then")
-        if magic != MAGIC:
-            raise SheafError(f"{path}: not a Sheaf record; name a .sheaf file made with `sheaf run --record DIR`")
-        fields = _HEADER.unpack(self.at(0, _HEADER.size))
-        if fields[1] != VERSION:
-            advice = "use the `sheaf` of the same release"
-            raise SheafError(f"{path}: record version {fields[1]}, this command reads {VERSION}; {advice}")
-        (_, _, _, self.file_size, self.counters, self.counter_stride, self.gauges, self.processes, self.cache_max,
-         self.cache_stride, self.slot_max, self.slot_stride, self.names_at, self.process_at, self.caches_at,
-         self.slots_at, *self.rest) = fields
-        sane = (8 * self.counters <= self.counter_stride <= 65536 and _CACHE.size <= self.cache_stride <= 65536
-                and self.gauges <= 24 and self.processes <= 4096 and self.cache_max <= 65536 and self.slot_max <= 65536
-                and self.counter_stride * self.cache_max <= self.slot_stride
-                and max(self.names_at, self.process_at, self.caches_at, self.slots_at) < 1 << 40
-                and self.names_at < self.process_at and self.slot_stride > 0)
-        if not sane:
-            raise SheafError(f"{path}: damaged header; the record cannot be read")
-
-    def at(self, offset: int, size: int) -> bytes:
-        """Bytes of the file; a short file is an error, not a crash."""
-        self.file.seek(offset)
-        raw = self.file.read(size)
-        if len(raw) < size:
-            raise SheafError(f"{self.path}: cut short at {offset + len(raw)} bytes; the record cannot be read")
-        return raw
-
-    def names(self) -> list[str]:
-        total = self.counters + self.gauges + self.processes
-        raw = self.at(self.names_at, min(65536, self.process_at - self.names_at)).split(b"\0")
-        if len(raw) < total:
-            raise SheafError(f"{self.path}: names are missing; the record cannot be read")
-        return [name.decode("ascii", "replace") for name in raw[:total]]
-
-    def numbers(self, offset: int, count: int) -> tuple[int, ...]:
-        return struct.unpack(f"<{count}Q", self.at(offset, 8 * count))
-
-    def used_slots(self) -> list[int]:
-        """Slots that were ever written: the rest of the file is holes, which need not be read."""
-        used: list[int] = []
-        position = self.slots_at
-        end = min(self.length, self.slots_at + self.slot_max * self.slot_stride)
-        while position < end:
-            try:
-                data = os.lseek(self.file.fileno(), position, os.SEEK_DATA)
-            except OSError:
-                break
-            slot = (data - self.slots_at) // self.slot_stride
-            if slot >= self.slot_max:
-                break
-            used.append(slot)
-            position = self.slots_at + (slot + 1) * self.slot_stride
-        return used
-
-
-def _read_caches(reader: _Reader, counter_names: list[str], gauge_names: list[str]) -> list[Cache]:
+def _read_caches(reader: layout.Reader) -> list[Cache]:
     caches: list[Cache] = []
-    slots = reader.used_slots()
-    table = reader.at(reader.caches_at, reader.cache_max * reader.cache_stride)
-    blocks = {slot: reader.at(reader.slots_at + slot * reader.slot_stride, reader.slot_stride) for slot in slots}
-    for number in range(reader.cache_max):
-        fields = _CACHE.unpack_from(table, number * reader.cache_stride)
-        name = _text(fields[0])
-        if not name:
-            continue
-        cache = Cache(name, number, fields[2], fields[3], fields[5], fields[7], bool(fields[8] & 1),
-                      dict(zip(gauge_names, fields[9:], strict=False)))
+    counter_stride, blocks = reader.number("counter_stride"), reader.slots()
+    for number, fields in reader.caches().items():
+        name, gauges = fields["name"], fields["gauges"]
+        assert isinstance(name, str)
+        assert isinstance(gauges, tuple)
+        geometry = {key: value for key, value in fields.items() if isinstance(value, int)}
+        cache = Cache(name, number, geometry, reader.cache_sums, dict(zip(reader.gauges, gauges, strict=False)))
         for slot, block in blocks.items():
-            values = struct.unpack_from(f"<{reader.counters}Q", block, number * reader.counter_stride)
+            values = struct.unpack_from(f"<{len(reader.counters)}Q", block, number * counter_stride)
             if any(values):
-                cache.slots[slot] = dict(zip(counter_names, values, strict=True))
-        cache.node = (fields[8] >> NODE_SHIFT) - 1 if fields[8] >> NODE_SHIFT else None
+                cache.slots[slot] = dict(zip(reader.counters, values, strict=True))
+        node = geometry["flags"] >> NODE_SHIFT
+        cache.node = node - 1 if node else None
         caches.append(cache)
     return caches
 
 
 def _add(into: Cache, cache: Cache) -> None:
+    """Add the gauges and counters of one cache to another."""
     for gauge, value in cache.gauges.items():
         into.gauges[gauge] = into.gauges.get(gauge, 0) + value
     for slot, counters in cache.slots.items():
@@ -258,12 +198,11 @@ def _add(into: Cache, cache: Cache) -> None:
 
 
 def _empty_like(cache: Cache) -> Cache:
-    return Cache(cache.name, cache.number, cache.object_size, cache.size, cache.slab_size, cache.capacity,
-                 cache.is_malloc, {})
+    return Cache(cache.name, cache.number, cache.geometry, cache.sums, {})
 
 
 def _by_name(parts: list[Cache]) -> dict[str, Cache]:
-    """Parts of one cache on several nodes as one; different caches of one name stay apart."""
+    """Caches by name, siblings added up. Different caches of the same name stay separate, as NAME#NUMBER."""
     caches: dict[str, Cache] = {}
     for part in parts:
         first = caches.get(part.name)
@@ -280,31 +219,32 @@ def _by_name(parts: list[Cache]) -> dict[str, Cache]:
 
 def read(path: Path) -> Record:
     """Read one record. SheafError says what is wrong with a file that is none."""
-    reader = _Reader(path)
+    reader = layout.Reader(path)
     with reader.file:
-        names = reader.names()
-        counter_names = names[: reader.counters]
-        gauge_names = names[reader.counters : reader.counters + reader.gauges]
-        process_names = names[reader.counters + reader.gauges :]
-        process = dict(zip(process_names, reader.numbers(reader.process_at, reader.processes), strict=True))
-        parts = _read_caches(reader, counter_names, gauge_names)
-    pid, parent, start, end, _, state, fold, _, peak, mode, version, program, kernel = reader.rest
-    return Record(path, pid, parent, _text(program), _text(mode), state, start, end, fold, peak, _text(kernel),
-                  _text(version), process, _by_name(parts), parts)
+        values = reader.numbers(reader.number("values_offset"), len(reader.values))
+        parts = _read_caches(reader)
+    number, string = reader.number, reader.string
+    return Record(path, number("pid"), number("parent_pid"), string("program"), string("mode_name"), number("start_time_ns"),
+                  number("fold_interval"), string("kernel"), string("sheaf_version"),
+                  dict(zip(reader.values, values, strict=True)), reader.process_sums, _by_name(parts), parts)
 
 
 def find(target: str) -> Iterator[Path]:
-    """The record files that a FILE, a DIR or the number of a running process stands for."""
+    """
+    The record files for a FILE, a DIR or the number of a running process; a file of that name takes precedence over a
+    process. Raises SheafError if there are none.
+    """
     path = Path(target)
     if not target:
-        raise SheafError("an empty name; name a running process, a record file or a directory")
-    if os.path.isdir(target):  # Path's own raises where one may not look
+        raise SheafError("an empty name was given; name a running process, a record file or a directory")
+    if os.path.isdir(target):  # Path.is_dir() would raise PermissionError
         try:
             files = sorted(path / name for name in os.listdir(path) if name.endswith(".sheaf"))
         except OSError as error:
-            raise SheafError(f"{target}: {error.strerror}; ask as its owner or as root") from error
+            advice = "name another directory" if os.geteuid() == 0 else "run sheaf as its owner or as root"
+            raise SheafError(f"{target}: {error.strerror}; {advice}") from error
         if not files:
-            raise SheafError(f"{target}: no records here; run a program with `sheaf run --record {target} PROGRAM`")
+            raise SheafError(f"{target}: the directory has no records; run a program with `sheaf run --record {target} PROGRAM`")
         yield from files
     elif _PID.fullmatch(target) and not os.path.exists(target):
         yield _of_process(int(target))
@@ -313,6 +253,7 @@ def find(target: str) -> Iterator[Path]:
 
 
 def _of_process(pid: int) -> Path:
+    """The record of a running process. Raises SheafError if it keeps none."""
     if not Path(f"/proc/{pid}").exists():
         raise SheafError(f"{pid}: no such process; name a running process, a record file or a directory")
     maps = _maps(pid)
@@ -320,13 +261,24 @@ def _of_process(pid: int) -> Path:
         return next((place for place in file.places if _same(place, file)), file.places[0])
     if "libsheaf-preload" in maps:
         raise SheafError(f"{pid}: runs on Sheaf but keeps no record; start it with `sheaf run --record DIR`")
+    if _is_zombie(pid):
+        raise SheafError(f"{pid}: has ended and waits for its parent (zombie); name its record file")
     child = next((child for child in _children(pid) if "libsheaf-preload" in _maps(child)), None)
     if child:
-        raise SheafError(f"{pid}: does not run on Sheaf, but its child {child} does; ask for that")
+        raise SheafError(f"{pid}: does not run on Sheaf, but its child {child} does; run `sheaf stats {child}`")
     raise SheafError(f"{pid}: does not run on Sheaf; start it with `sheaf run --record DIR`")
 
 
+def _is_zombie(pid: int) -> bool:
+    """Whether the process has ended but was not waited for. Its maps are empty then."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[0] in "ZX"
+    except (OSError, IndexError):
+        return False
+
+
 def _children(pid: int) -> list[int]:
+    """The children of the main thread of a process; empty if the kernel does not list them."""
     try:
         return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
     except OSError:
@@ -334,7 +286,7 @@ def _children(pid: int) -> list[int]:
 
 
 def merge(records: list[Record]) -> dict[str, Cache]:
-    """All caches of several processes, the alike ones added up; slots are kept apart by number."""
+    """The caches of several processes, those of the same name added up. Counters stay separate by slot number."""
     merged: dict[str, Cache] = {}
     for record in records:
         for name, cache in record.caches.items():
@@ -346,7 +298,7 @@ def merge(records: list[Record]) -> dict[str, Cache]:
 
 
 def by_node(records: list[Record]) -> dict[int | None, dict[str, Cache]]:
-    """The caches on each memory node; those of no node under None."""
+    """The caches of each memory node in order; caches that belong to no node come last, under None."""
     nodes: dict[int | None, dict[str, Cache]] = {}
     for record in records:
         for part in record.parts:

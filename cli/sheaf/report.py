@@ -1,4 +1,4 @@
-"""`sheaf report`: reports of SHEAF_DEBUG with the file and line of each frame."""
+"""`sheaf report`: add the source file and line of each frame to reports of SHEAF_DEBUG."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ from sheaf.errors import SheafError
 
 _FRAME = re.compile(r"^sheaf: +.*\((.+)\+0x([0-9a-f]+)\)$")
 
-Places = dict[tuple[str, int], str]
+Places = dict[tuple[str, int], str]  # FILE:LINE by object and offset
 
 
 def _lines(name: str) -> list[str]:
+    """The lines of a file, or of standard input for "-"."""
     try:
         if name != "-":
             text = Path(name).read_text(errors="replace")
-        else:  # whatever bytes the program writes between its reports; no standard input has none
+        else:  # the program's own output may be any bytes; standard input may be closed
             text = sys.stdin.buffer.read().decode(errors="replace") if sys.stdin else ""
     except OSError as error:
         raise SheafError(f"{name}: {error.strerror}; name the file of SHEAF_DEBUG_LOG, or - for standard input") from error
@@ -30,8 +31,8 @@ def _lines(name: str) -> list[str]:
 
 
 def _ask(tool: str, module: str, offsets: list[int]) -> list[str]:
-    """File and line for each offset; one that is not known has none."""
-    # What is noted are return addresses: the call is the instruction before.
+    """FILE:LINE for each offset in an object; an empty string where it is unknown."""
+    # Frames are return addresses. One byte less lies in the call instruction.
     asked = "".join(f"{max(offset - 1, 0):#x}\n" for offset in offsets)
     ran = subprocess.run([tool, "-e", module], input=asked, capture_output=True, text=True, errors="replace", check=False)
     answers = [line.split(" (discriminator")[0] for line in ran.stdout.splitlines()]
@@ -41,6 +42,7 @@ def _ask(tool: str, module: str, offsets: list[int]) -> list[str]:
 
 
 def _places(lines: list[str], tool: str) -> Places:
+    """Source positions for all frames in the lines."""
     wanted: defaultdict[str, set[int]] = defaultdict(set)
     for line in lines:
         if match := _FRAME.match(line):
@@ -60,18 +62,19 @@ def _with_place(line: str, places: Places) -> str:
 
 
 @click.command(options_metavar="[OPTIONS]")
-@click.option("--reports-only", is_flag=True, help="Leave out lines that are not Sheaf's.")
+@click.option("--reports-only", is_flag=True, help="Omit lines that Sheaf did not write.")
 @click.argument("file", metavar="FILE|-")
 def report(reports_only: bool, file: str) -> None:
-    """Print reports of SHEAF_DEBUG with the source file and line of each frame.
+    """Print debugging reports with the source file and line of each frame.
 
     \b
     Examples:
       sheaf report /var/log/server.sheaf
       sheaf run --debug FZPU -- ./server 2>&1 | sheaf report -
 
-    Files and lines come from addr2line (of binutils) for objects that have debugging information and still stand where
-    they stood when the program ran; other frames stay as they are.
+    FILE is the log that SHEAF_DEBUG_LOG names, or the standard error of the program. Source positions come from addr2line
+    (binutils), for programs and libraries with debugging information that are still where they were when the program
+    ran. Other frames are printed unchanged.
     """
     tool = shutil.which("addr2line")
     if tool is None:

@@ -1,4 +1,4 @@
-"""`sheaf run`: a program on Sheaf."""
+"""`sheaf run`: run a program on Sheaf."""
 
 from __future__ import annotations
 
@@ -16,11 +16,13 @@ from sheaf.memory import processes_json
 from sheaf.program import locate, obstacle
 
 FORMS = ("table", "json")
+_RECORD_BYTES = 1 << 17  # about what the record of a small program takes
 _PART = "([FZPUTAfzputa]*|-)(,[^,;]+)*"
 _DEBUG = re.compile(f"{_PART}(;{_PART})*")
 
 
 def _command(program: Path, args: tuple[str, ...], environment: dict[str, str], alone: bool) -> child.Command:
+    """The command to execute; with `alone`, children of the program do not run on Sheaf. Changes `environment`."""
     if alone:
         argv = preload.through_loader(program, args, environment)
         return child.Command(args[0], argv[0], argv, environment)
@@ -29,39 +31,54 @@ def _command(program: Path, args: tuple[str, ...], environment: dict[str, str], 
 
 
 def _directory(name: str) -> str:
+    """Create the directory of --record if necessary; returns its absolute path."""
     if not name:
-        raise SheafError("--record: an empty name; name a directory that can be written to", 125)
+        raise SheafError("--record: the name is empty; name a writable directory", 125)
     try:
         os.makedirs(name, exist_ok=True)
     except OSError as error:
-        raise SheafError(f"--record {name}: {error.strerror}; name a directory that can be written to", 125) from error
+        raise SheafError(f"--record {name}: {error.strerror}; name a writable directory", 125) from error
     if not os.access(name, os.W_OK | os.X_OK):
-        raise SheafError(f"--record {name}: may not be written to; name a directory that can be", 125)
+        raise SheafError(f"--record {name}: the directory is not writable; name a writable directory", 125)
     return str(Path(name).resolve())
 
 
 def _program(name: str, stats: str | None) -> Path:
+    """The file of the program. A missing program named like a format of --stats is reported as a mistyped option."""
     try:
         return locate(name)
     except SheafError as error:
-        if stats and name in FORMS:  # the next word after an option without a value
-            raise SheafError(f"{name}: no such program; for the form of --stats write --stats={name}", 127) from error
+        if stats and name in FORMS:  # "--stats json" instead of "--stats=json"
+            raise SheafError(f"{name}: no such program; to choose the format, write --stats={name}", 127) from error
         raise
 
 
 def _debugged(spec: str) -> str:
+    """Check the syntax of --debug; cache names are not checked."""
     if not spec or not _DEBUG.fullmatch(spec):
-        raise SheafError(f"--debug {spec}: wants letters of F Z P U T A or -, then caches, as in FZPU or FZ,malloc-64", 125)
+        advice = "give letters of F Z P U T A or -, then caches, such as FZPU or FZ,malloc-64"
+        raise SheafError(f"--debug {spec}: no such checks; {advice}", 125)
     return spec
 
 
 def _say(text: str) -> None:
-    with contextlib.suppress(OSError):  # nobody reads; the status is still the program's
+    with contextlib.suppress(OSError):  # a closed standard error must not change the exit status
         click.echo(text, err=True)
 
 
+def _why_no_record(directory: str) -> str:
+    """The reason why a run left no record, and what to do."""
+    try:
+        with tempfile.TemporaryFile(dir=directory) as file:
+            file.write(bytes(_RECORD_BYTES))
+            file.flush()
+    except OSError as error:
+        return f"no record can be written to {directory}: {error.strerror}; name a writable directory with --record"
+    return "no process wrote a record: Sheaf was not loaded, no memory was allocated, or the reason is printed above"
+
+
 def _report(directory: str, before: set[Path], form: str) -> None:
-    """What the records say that came to be during the run."""
+    """Print the caches of the records that were created during the run, in the format `form`."""
     records = []
     for path in sorted(set(Path(directory).glob("*.sheaf")) - before):
         try:
@@ -69,7 +86,7 @@ def _report(directory: str, before: set[Path], form: str) -> None:
         except SheafError as error:
             _say(f"sheaf: {error.message}")
     if not records:
-        _say("sheaf: no counters: the program never allocated, or its environment was cleared")
+        _say(f"sheaf: no counters: {_why_no_record(directory)}")
         return
     rows = sorted(table.cache_rows(record.merge(records)), key=lambda row: -row["memory_bytes"])
     if form == "json":
@@ -82,7 +99,7 @@ def _report(directory: str, before: set[Path], form: str) -> None:
 
 
 class _Run(click.Command):
-    """`--stats` alone means the table; the word after it is the program's, never its value."""
+    """Accepts --stats without a value, which means --stats=table. The next word is never taken as its value."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         i = 0
@@ -93,19 +110,20 @@ class _Run(click.Command):
         return super().parse_args(ctx, args)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        formatter.write("\nOptions for --option, or as SHEAF_<NAME> in the environment:\n" + options.help_text() + "\n")
+        formatter.write("\nOptions of the allocator, for --option or as SHEAF_<NAME> in the environment:\n")
+        formatter.write(options.help_text() + "\n")
 
 
 @click.command(cls=_Run, options_metavar="[OPTIONS] [--]", context_settings={"allow_interspersed_args": False})
-@click.option("--option", "settings", multiple=True, metavar="NAME=VALUE", help="Set an option of the allocator; see below.")
+@click.option("--option", "settings", multiple=True, metavar="NAME=VALUE", help="Set an option of the allocator (listed below).")
 @click.option("--debug", "debug", metavar="LETTERS[,CACHE...]",
-              help="Find memory that is misused: letters of F Z P U T A, such as FZPU. The same as --option debug=...")
+              help="Detect memory errors: letters of F Z P U T A, such as FZPU. Same as --option debug=...")
 @click.option("--record", "directory", metavar="DIR",
-              help="Keep each process's counters in DIR/<program>.<pid>.sheaf, to be read at any moment and after a SIGKILL.")
+              help="Record the counters of each process in DIR/<program>.<pid>.sheaf, readable at any time, even after SIGKILL.")
 @click.option("--stats", type=click.Choice(FORMS), metavar="[=table|json]",
-              help="Print the caches of the program and its children to standard error at the end.")
-@click.option("--no-children", is_flag=True, help="Only the program itself runs on Sheaf, not what it starts.")
-@click.option("--force", is_flag=True, help="Run even a program that Sheaf cannot serve.")
+              help="Print the caches of the program and its children to standard error when it ends.")
+@click.option("--no-children", is_flag=True, help="Run only the program itself on Sheaf, not its children.")
+@click.option("--force", is_flag=True, help="Run the program even if Sheaf cannot be preloaded into it.")
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="PROGRAM [ARGS]...")
 def run(settings: tuple[str, ...], debug: str | None, directory: str | None, stats: str | None, no_children: bool,
         force: bool, command: tuple[str, ...]) -> None:
@@ -118,14 +136,14 @@ def run(settings: tuple[str, ...], debug: str | None, directory: str | None, sta
       sheaf run --debug FZPU -- ./crashes
       sheaf run --record /tmp/records --option decay=200 -- redis-server
 
-    Its input, output, terminal, signals and exit status are the program's own. 125 is an error of ours, 126 a program
-    that cannot be executed, 127 one that was not found. An LD_PRELOAD that is already set is kept, behind ours; with
-    --no-children it, too, is for the program alone.
+    Input, output, terminal, signals and exit status are those of the program. Exit status 125 means that sheaf itself
+    failed, 126 that the program cannot be executed, 127 that it was not found. Objects in an existing LD_PRELOAD are loaded
+    after Sheaf's; with --no-children they are loaded into the program only.
     """
     program = _program(command[0], stats)
     why = obstacle(program)
     if why and not force:
-        raise SheafError(f"{command[0]}: cannot run on Sheaf: {why.reason}; {why.advice} (--force runs it all the same)", 125)
+        raise SheafError(f"{command[0]}: cannot run on Sheaf: {why.reason}; {why.advice} (--force runs it anyway)", 125)
     environment = dict(os.environ)
     environment.update(options.parse(setting) for setting in settings)
     if debug is not None:

@@ -1,4 +1,4 @@
-"""`sheaf stats`: the counters of a record, a running process, or a directory of records."""
+"""`sheaf stats`: show the counters of records, of running processes, and of directories of records."""
 
 from __future__ import annotations
 
@@ -28,29 +28,32 @@ _BARN_COLUMNS = (
 )
 
 MEMORY_EXPLAINED = [
-    ("live", "what the program has allocated: objects by class size, large blocks in units of 64 KiB, touched or not"),
-    ("sheaves, barns", "free objects ready for the fast path of a slot, and for any slot"),
-    ("slabs", "free objects in slabs, and slabs kept empty; part of it may never have been touched"),
-    ("stash", "free runs of 64 to 256 KiB that slots keep for themselves"),
-    ("region", "other free memory whose pages may be resident"),
-    ("given back", "to the system, added up since the start"),
-    ("resident", "as the system says, now or when the process ended; program and libraries included"),
+    ("live", "memory that the program has allocated, touched or not: objects by class size, large blocks in units of 64 KiB"),
+    ("sheaves, barns", "free objects in sheaves: of slots, for the fast path; of barns, for any slot"),
+    ("slabs", "free objects in slabs, including empty slabs; some may never have been touched"),
+    ("stash", "free runs of 64 to 256 KiB that belong to a slot"),
+    ("region", "other free memory that may be resident"),
+    ("returned", "memory returned to the system since the start"),
+    ("resident", "resident memory of the whole process as the system reports it, now or when the process ended"),
 ]
 EXPLAINED = [
-    ("IN USE", "objects in the program's hands"),
-    ("SHEAVES", "free objects in the sheaves of slots, at hand for the fast path"),
-    ("BARNS", "free objects in full sheaves, for any slot"),
+    ("IN USE", "objects that the program has allocated and not freed"),
+    ("SHEAVES", "free objects in the sheaves of slots, for the fast path"),
+    ("BARNS", "free objects in the full sheaves of barns, for any slot"),
     ("FREE", "free objects in slabs"),
-    ("SLABS, MEMORY", "slabs of the cache, and their bytes"),
-    ("FAST", "share of all allocations and frees that took the fast path"),
-    ("REFILL, FLUSH", "objects that came from slabs into sheaves, and went back"),
-    ("REMOTE, HOME", "objects of the node freed on others, and sheaves of them that came home to its barns"),
-    ("GETS, PUTS", "sheaves taken from and given to barns; FAILS: there was none, or no room"),
+    ("SLABS, MEMORY", "number of slabs, and their size in bytes"),
+    ("FAST", "percentage of allocations and frees that took the fast path"),
+    ("REFILL, FLUSH", "objects moved from slabs to sheaves, and back to slabs"),
+    ("REMOTE, HOME", "objects of the node freed on other nodes, and sheaves of them returned to its barns"),
+    ("GETS, PUTS", "sheaves taken from and put into barns; FAILS counts attempts that found the barn empty or full"),
 ]
 
 
 def _load(targets: Sequence[str]) -> list[Record]:
-    """Of a directory, a file that cannot be read is named and left out; one that was named itself is an error."""
+    """
+    Read the records of all targets. In a directory, an unreadable record is reported and skipped; if nothing can be read, or
+    for a target that is a single record, SheafError is raised.
+    """
     records: list[Record] = []
     for target in targets:
         paths, before = list(record.find(target)), len(records)
@@ -76,13 +79,13 @@ def _rows(records: list[Record], by: str, everything: bool) -> list[Row]:
 
 
 def _column(key: str, rows: list[Row]) -> str:
-    """A column by its name, or by its heading in the table."""
+    """The column for a --sort key, which is the name or the heading of a column. Raises SheafError if there is none."""
     known = list(dict.fromkeys(name for row in rows for name in row))
     headings = {head.lower(): name for name, head, _ in table.COLUMNS if name in known}
     wanted = headings.get(key.lower(), key.lower())
     if rows and wanted not in known:
         near = difflib.get_close_matches(wanted, known, 1)
-        hint = f"did you mean {near[0]}?" if near else "`--format csv` shows all"
+        hint = f"did you mean {near[0]}?" if near else "`--format csv` shows all columns"
         raise SheafError(f"--sort {key}: no such column; {hint}", 2)
     return wanted
 
@@ -95,7 +98,10 @@ def _sorted(rows: list[Row], key: str | None, by: str) -> list[Row]:
 
 
 def _difference(before: list[Row], after: list[Row]) -> list[Row]:
-    """What changed from one to the other, for each row of either. A share is that of the later one."""
+    """
+    The change of every counter and gauge between two lists of rows, without rows in which nothing changed. Shares, sizes
+    and numbers of slots and nodes are those of `after`.
+    """
     old = {row["name"]: row for row in before}
     rows = []
     for row in after:
@@ -107,15 +113,16 @@ def _difference(before: list[Row], after: list[Row]) -> list[Row]:
 
 
 def _counts(name: str, value: object) -> bool:
+    """Whether a cell can be subtracted."""
     return isinstance(value, int) and name not in table.FIXED
 
 
 def _state(r: Record) -> str:
-    return "ended" if r.state == record.ENDED else "running" if r.alive else "gone without an end"
+    return "ended" if r.end_time_ns else "running" if r.alive else "ended without closing the record"
 
 
 def _heading(records: list[Record]) -> str:
-    """What each process is and has, or all of them together when there are many."""
+    """State and memory of each process, or the sums if there are more than four."""
     lines = []
     for r in records if len(records) <= 4 else []:
         lines += [f"{r.program[:24]} ({r.pid}), {_state(r)}, {r.mode}", *memory.lines(memory.of_process(r))]
@@ -126,11 +133,10 @@ def _heading(records: list[Record]) -> str:
     return "\n".join(lines)
 
 
-def _print_table(records: list[Record], rows: list[Row], by: str) -> None:
-    click.echo(_heading(records))
+def _print_table(rows: list[Row], by: str) -> None:
     if by == "node":
         if all(row.get("node") is None for row in rows):
-            click.echo("The process had one memory node, or did not tell them apart (docs/numa.md): one row.")
+            click.echo("These caches are not divided by memory node (one node, SHEAF_NUMA=off, numactl).")
         click.echo(table.text([*rows, table.totals(rows)] if len(rows) > 1 else rows, _NODE_COLUMNS))
         return
     if by == "slot":
@@ -152,15 +158,16 @@ class _Stats(click.Command):
 @click.command(cls=_Stats)
 @click.argument("targets", nargs=-1, required=True, metavar="FILE|PID|DIR...")
 @click.option("--format", "form", type=click.Choice(["table", "json", "jsonl", "csv"]), default="table", show_default=True,
-              help="The machine formats have all counters, bytes as integers, and a schema_version.")
+              help="Output format; all but table contain every counter, sizes in bytes, and a schema_version.")
 @click.option("--by", type=click.Choice(["cache", "slot", "node"]), default="cache", show_default=True,
-              help="A row for each cache, for each slot (a CPU's share of all caches), or for each memory node.")
+              help="Show one row for each cache, for each slot (the per-CPU part of all caches), or for each memory node.")
 @click.option("--sort", "key", metavar="COLUMN",
-              help="Largest first by a column of the machine formats, or by name.  [default: memory_bytes; name with --by slot]")
-@click.option("--diff", is_flag=True, help="Of two records A and B: what B has more than A.")
-@click.option("--all", "everything", is_flag=True, help="Show caches that were never used, too.")
+              help="Sort by a column of the table or of --format csv, largest first, or by name.  "
+                   "[default: memory_bytes; name with --by slot and node]")
+@click.option("--diff", is_flag=True, help="Show the difference between two records, of which the earlier comes first.")
+@click.option("--all", "everything", is_flag=True, help="Include caches that were never used.")
 def stats(targets: tuple[str, ...], form: str, by: str, key: str | None, diff: bool, everything: bool) -> None:
-    """Show the caches of a record FILE, of a running process, or of all records in DIR.
+    """Show the caches of a record FILE, of the running process PID, or of all records in DIR.
 
     \b
     Examples:
@@ -168,9 +175,10 @@ def stats(targets: tuple[str, ...], form: str, by: str, key: str | None, diff: b
       sheaf stats --format json 4711
       sheaf stats --diff before.sheaf after.sheaf
     """
+    before: list[Record] = []
     if diff:
         if len(targets) != 2:
-            raise SheafError("--diff: wants two records, the earlier one first", 2)
+            raise SheafError("--diff: needs exactly two records; name the earlier one first", 2)
         before, records = _load(targets[:1]), _load(targets[1:])
         rows = _difference(_rows(before, by, everything), _rows(records, by, everything))
     else:
@@ -178,6 +186,10 @@ def stats(targets: tuple[str, ...], form: str, by: str, key: str | None, diff: b
         rows = _rows(records, by, everything)
     rows = _sorted(rows, key, by)
     if form == "table":
-        _print_table(records, rows, by)
+        if diff:
+            click.echo(f"before: {_heading(before)}\nafter: {_heading(records)}\n\nDifference (after minus before)")
+        else:
+            click.echo(_heading(records))
+        _print_table(rows, by)
     else:
         click.echo(table.machine(rows, memory.processes_json(records), form))

@@ -1,4 +1,4 @@
-"""The per-cache rows, and how they are written: table, JSON, JSON lines, CSV."""
+"""Rows of counters, and their output as a table, JSON, JSON lines or CSV."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from sheaf.record import Cache, Record
 
 SCHEMA_VERSION = 1
 Row = dict[str, Any]
-FIXED = ("object_size_bytes", "slot", "node")  # what a row is about: neither added up nor subtracted
+FIXED = ("object_size_bytes", "slot", "node")  # properties of a row; never added up or subtracted
 
-# name in machine formats, heading and width in the table (which fits 80 columns)
+# Name in the machine-readable formats; heading and width in the table, which fits 80 columns.
 COLUMNS: Sequence[tuple[str, str, int]] = (
     ("name", "NAME", 13),
     ("in_use", "IN USE", 7),
@@ -31,16 +31,16 @@ COLUMNS: Sequence[tuple[str, str, int]] = (
 
 def cache_row(cache: Cache) -> Row:
     """Everything that is shown of one cache: first what the table has, then all counters."""
-    share = cache.fast_share
+    share, derived = cache.fast_share, cache.derived()
     row: Row = {
         "name": cache.name,
         "object_size_bytes": cache.object_size,
-        "in_use": cache.in_use,
-        "in_sheaves": cache.in_sheaves,
+        "in_use": derived["in_use"],
+        "in_sheaves": derived["in_sheaves"],
         "in_barns": cache.gauges.get("barn_objects", 0),
         "free_in_slabs": cache.gauges.get("free_in_slabs", 0),
         "slabs": cache.gauges.get("slabs", 0),
-        "memory_bytes": cache.memory,
+        "memory_bytes": derived["memory_bytes"],
         "fast_share": None if share is None else round(share, 6),
         "refills": cache.count("sheaf_refill"),
         "flushes": cache.count("sheaf_flush"),
@@ -55,12 +55,12 @@ def cache_row(cache: Cache) -> Row:
 
 
 def cache_rows(caches: Mapping[str, Cache], everything: bool = False) -> list[Row]:
-    """A row for each cache that was ever used, or for all."""
+    """A row for each cache that was ever used, or with `everything` for each cache."""
     return [cache_row(cache) for cache in caches.values() if everything or cache.memory or cache.slots]
 
 
 def slot_rows(caches: Mapping[str, Cache]) -> list[Row]:
-    """One row for each slot: its counters over all caches."""
+    """A row for each slot, with its counters added up over all caches."""
     slots: dict[int, Row] = {}
     for cache in caches.values():
         for slot, counters in cache.slots.items():
@@ -71,7 +71,7 @@ def slot_rows(caches: Mapping[str, Cache]) -> list[Row]:
 
 
 def node_rows(nodes: Mapping[int | None, Mapping[str, Cache]]) -> list[Row]:
-    """One row for each memory node: its caches added up."""
+    """A row for each memory node, with its caches added up."""
     rows = []
     for node, caches in nodes.items():
         name = f"node {node}" if node is not None else "all nodes" if len(nodes) == 1 else "no node"
@@ -80,7 +80,7 @@ def node_rows(nodes: Mapping[int | None, Mapping[str, Cache]]) -> list[Row]:
 
 
 def totals(rows: Sequence[Row]) -> Row:
-    """The sum of all rows."""
+    """The sum of all rows; the share of the fast path is recomputed."""
     total: Row = {"name": "total"}
     for row in rows:
         for name, value in row.items():
@@ -93,7 +93,7 @@ def totals(rows: Sequence[Row]) -> Row:
 
 
 def short(n: int) -> str:
-    """A number in at most six characters, binary units."""
+    """A number in at most six characters, with a binary unit from 100,000 on."""
     if abs(n) < 100_000:
         return str(n)
     value = float(n)
@@ -105,7 +105,7 @@ def short(n: int) -> str:
 
 
 def size(n: int) -> str:
-    """Bytes, for reading."""
+    """Bytes in a readable binary unit, such as 18.8 KiB."""
     value, unit = float(n), "bytes"
     for larger in ("KiB", "MiB", "GiB", "TiB"):
         if value < 1024:
@@ -125,7 +125,7 @@ def _cell(name: str, value: Any) -> str:
 
 
 def text(rows: Sequence[Row], columns: Sequence[tuple[str, str, int]] = COLUMNS) -> str:
-    """A plain table, the first column to the left and all others to the right."""
+    """A plain table; the first column is left-aligned, all others are right-aligned."""
     lines = []
     heads: Row = {name: head for name, head, _ in columns}
     for row in [heads, *rows]:
@@ -138,16 +138,16 @@ def text(rows: Sequence[Row], columns: Sequence[tuple[str, str, int]] = COLUMNS)
 
 
 def process_json(record: Record) -> Row:
-    """What the machine formats say of a process; memory.py adds what its memory is used for."""
+    """The object of a process in the machine-readable formats, without its memory, which memory.py adds."""
     return {
         "pid": record.pid,
         "parent_pid": record.parent_pid,
         "program": record.program,
         "mode": record.mode,
-        "state": "ended" if record.state == 2 else "running" if record.alive else "gone",
+        "state": "ended" if record.end_time_ns else "running" if record.alive else "gone",
         "start_time_ns": record.start_time_ns,
         "end_time_ns": record.end_time_ns,
-        "resident_bytes": record.resident,  # of a running process what it is now, else the peak
+        "resident_bytes": record.resident,  # current for a running process, otherwise the peak
         "peak_resident_bytes": record.peak_rss or None,
         "fold_interval": record.fold_interval,
         "kernel": record.kernel,
@@ -157,7 +157,7 @@ def process_json(record: Record) -> Row:
 
 
 def machine(rows: Sequence[Row], processes: Sequence[Row], form: str) -> str:
-    """JSON, JSON lines or CSV; every one carries schema_version."""
+    """The rows as `form` json, jsonl or csv, each with schema_version. Only json contains the processes."""
     if form == "json":
         return json.dumps({"schema_version": SCHEMA_VERSION, "processes": list(processes), "rows": list(rows)}, indent=2)
     if form == "jsonl":

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Writes the manual pages from the command line's own help: python3 docs/man/make.py (needs click).
+"""Write the man pages from the help of the commands: python3 docs/man/make.py (needs click).
 
-This file adds what the help is too short for.
+EXTRA has the sections that are too long for the help.
 """
 
 from __future__ import annotations
@@ -22,49 +22,57 @@ from sheaf import options, stats  # noqa: E402
 from sheaf.__main__ import _COMMANDS, main  # noqa: E402
 
 ENVIRONMENT = [
-    ("SHEAF_LIBRARY", "The preloaded object to use instead of the installed one."),
-    ("SHEAF_<NAME>", "The allocator's options, as above. Programs with raised privileges ignore them."),
+    ("SHEAF_LIBRARY", "Path of the preloaded object to use instead of the installed one."),
+    ("SHEAF_<NAME>", "Options of the allocator; see sheaf-run(1). Programs with raised privileges ignore them."),
 ]
-COMPLETION = 'In bash, eval "$(_SHEAF_COMPLETE=bash_source sheaf)" completes commands and options; zsh and fish likewise.'
+COMPLETION = ('In bash, eval "$(_SHEAF_COMPLETE=bash_source sheaf)" enables completion of commands and options. For zsh, use '
+              'zsh_source; for fish, _SHEAF_COMPLETE=fish_source sheaf | source.')
 EXTRA: dict[str, list[tuple[str, str | list[tuple[str, str]]]]] = {
     "run": [
-        ("THE ALLOCATOR'S OPTIONS", "Given by --option, or as SHEAF_<NAME> in the environment. Sizes take K, M, G and T."),
+        ("OPTIONS OF THE ALLOCATOR", "Give them with --option, or as SHEAF_<NAME> in the environment. Sizes may end with K, M, G "
+         "or T."),
         ("", [(name, f"{option.help} (default {options.shown_default(option)})") for name, option in options.table().items()]),
-        ("EXIT STATUS", "The status of the program. If a signal ends the program, --stats ends by the same signal. 125: "
-         "sheaf itself failed. 126: the program was found and cannot be executed. 127: the program was not found."),
-        ("SIGNALS", "Without --stats, sheaf replaces itself with the program by exec. With --stats, it waits for the program and "
-         "passes on all signals that are sent to it alone; signals of the terminal reach the program directly, once. When the "
-         "program stops, sheaf stops as well, and both continue together. A signal that kill sends to the whole process group "
-         "reaches the program twice: directly, and passed on."),
+        ("EXIT STATUS", "The exit status is that of the program. If a signal ends the program, sheaf ends by the same signal. "
+         "125: sheaf itself failed. 126: the program was found but cannot be executed. 127: the program was not found."),
+        ("SIGNALS", "Without --stats, sheaf run replaces itself with the program by exec. With --stats, it waits for the program "
+         "and forwards signals that are sent to sheaf alone; signals of the terminal reach the program directly. If the "
+         "program stops, sheaf stops as well, and SIGCONT continues both. A signal that kill sends to the process group "
+         "reaches the program twice: directly, and forwarded by sheaf."),
         ("ENVIRONMENT", ENVIRONMENT),
-        ("NOTES", "Programs that are static, setuid, setgid, 32-bit, for another machine, built with a sanitizer, or that have "
-         "file capabilities cannot be preloaded into. They are refused with the reason, unless --force is given.\n\n"
-         "When the path of the object has a space, a colon or a dollar sign in it, which LD_PRELOAD cannot hold, a link to it "
-         "is made in ~/.cache/sheaf (or in a directory of the user's within the temporary directory) and stays there.\n\n"
-         "--no-children starts the program through the dynamic loader, so that /proc/self/exe is the loader."),
+        ("NOTES", "Sheaf cannot be preloaded into programs that are static, setuid, setgid, 32-bit, for another architecture, "
+         "built with a sanitizer, or that have file capabilities. They are refused with the reason unless --force is given.\n\n"
+         "LD_PRELOAD cannot hold a path with a space, a colon or a dollar sign. If the path of the object contains one, sheaf "
+         "creates a permanent link to the object in ~/.cache/sheaf, or in a directory of the user below the temporary "
+         "directory.\n\n"
+         "--no-children starts the program through the dynamic loader, so /proc/self/exe is the loader."),
     ],
     "stats": [
         ("MEMORY OF A PROCESS", stats.MEMORY_EXPLAINED),
         ("COLUMNS", stats.EXPLAINED),
-        ("EXIT STATUS", "0; 1 when a record cannot be read or a process keeps none; 2 for a wrong command line."),
-        ("NOTES", "Records are read while their process runs, so values may be of slightly different moments. Until the process "
-         "ends, a record may lag behind by up to 1024 fast operations for each cache and slot. These move objects between live "
-         "and sheaves; the sum of both is right. With --by node, a process with one memory node has one row."),
+        ("EXIT STATUS", "0: success. 1: a record cannot be read, or a process keeps none. 2: wrong command line."),
+        ("NOTES", "The record of a running process changes while it is read, so the values belong to slightly different moments. "
+         "Until the process ends, the record may lag by up to 1024 fast-path operations for each cache and slot. The lag shifts "
+         "objects between live and sheaves, whose sum stays right.\n\n"
+         "A process ended without closing its record if it was killed, called _exit, or replaced itself with another program "
+         "by exec.\n\n"
+         "--by node shows one row if the caches are not divided by memory node: the machine has one node, SHEAF_NUMA is off, or "
+         "the process was started with a memory policy (numactl)."),
     ],
     "report": [
-        ("EXIT STATUS", "0; 1 when the file cannot be read or there is no addr2line; 2 for a wrong command line."),
+        ("EXIT STATUS", "0: success. 1: the file cannot be read, or addr2line is missing. 2: wrong command line."),
     ],
     "bench": [],
 }
 
 
 def escape(text: str) -> str:
+    """The text as roff source."""
     text = text.replace("\\", "\\e").replace("-", "\\-")
     return re.sub(r"^([.'])", r"\\&\1", text, flags=re.MULTILINE)
 
 
 def paragraphs(text: str) -> list[str]:
-    """The paragraphs of click's help; those that begin with \\b keep their line breaks."""
+    """The help of a command as roff paragraphs. As in click, a paragraph after \\b keeps its lines."""
     lines: list[str] = []
     for block in re.split(r"\n\s*\n", inspect.cleandoc(text)):
         if block.startswith("\b"):
@@ -75,6 +83,7 @@ def paragraphs(text: str) -> list[str]:
 
 
 def terms(pairs: list[tuple[str, str]]) -> list[str]:
+    """A roff list of terms with explanations."""
     lines = []
     for name, text in pairs:
         lines += [".TP", f".B {escape(name)}", escape(text)]
@@ -82,7 +91,7 @@ def terms(pairs: list[tuple[str, str]]) -> list[str]:
 
 
 def spelled(option: click.Option) -> str:
-    """The option and its value. click's own text differs between its releases."""
+    """The names of an option and its value. click can format them too, but the result depends on its version."""
     names = ", ".join(sorted([*option.opts, *option.secondary_opts], key=len))
     if option.is_flag:
         return names
@@ -92,11 +101,13 @@ def spelled(option: click.Option) -> str:
 
 
 def explained(option: click.Option) -> str:
+    """The help of an option with its default."""
     shown = option.show_default and option.default is not None
     return (option.help or "") + (f" (default {option.default})" if shown else "")
 
 
 def sections(name: str, command: click.Command) -> list[str]:
+    """The sections of a page from OPTIONS on."""
     shown = [param for param in command.params if isinstance(param, click.Option)]
     pairs = [(spelled(option), explained(option)) for option in shown]
     lines = [".SH OPTIONS", *terms([*pairs, ("-h, --help", "Show the help and exit.")])]
@@ -108,13 +119,15 @@ def sections(name: str, command: click.Command) -> list[str]:
 
 
 def head(name: str, what: str) -> list[str]:
+    """The title and the section NAME."""
     version = re.search(r"version: '([^']+)'", (ROOT / "meson.build").read_text())
     assert version
-    return [".\\\" Made from the command's help by docs/man/make.py; do not edit.",
+    return [".\\\" Generated by docs/man/make.py from the help of the command; do not edit.",
             f'.TH {name.upper()} 1 "" "sheaf {version[1]}" "User Commands"', ".SH NAME", f"{escape(name)} \\- {escape(what)}"]
 
 
 def subpage(name: str) -> str:
+    """The page of one command."""
     command = getattr(import_module(_COMMANDS[name].module), name)
     assert isinstance(command, click.Command)
     arguments = [param.metavar for param in command.params if isinstance(param, click.Argument)]
@@ -128,7 +141,8 @@ def subpage(name: str) -> str:
 
 
 def overview() -> str:
-    lines = head("sheaf", "run programs on Sheaf's malloc and look at what its caches do")
+    """The page sheaf(1)."""
+    lines = head("sheaf", "run programs on Sheaf's malloc and show what its caches do")
     lines += [".SH SYNOPSIS", "sheaf COMMAND [OPTIONS] [ARGS]...", ".SH DESCRIPTION", *paragraphs(main.help or "")[1:]]
     lines += [".SH COMMANDS", *terms([(f"sheaf-{name}(1)", entry.help) for name, entry in _COMMANDS.items()])]
     lines += [".SH COMPLETION", *paragraphs(COMPLETION)]
@@ -136,7 +150,7 @@ def overview() -> str:
 
 
 def pages() -> dict[Path, str]:
-    """What each file of this directory should be."""
+    """The text of each page by its path."""
     made = {HERE / "sheaf.1": overview()}
     made |= {HERE / f"sheaf-{name}.1": subpage(name) for name in _COMMANDS}
     return made

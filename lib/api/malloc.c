@@ -1,62 +1,46 @@
-/* The exported names of sheaf/malloc.h; only in libsheaf. */
+/* Exports the names of sheaf/malloc.h; only in libsheaf. */
 #include "sheaf/malloc.h"
-#include "malloc/fast.h"
+#include "malloc/entry.h"
 #include "process/fork.h"
-#include "process/decay.h"
 
-#include <errno.h>
 #include <pthread.h>
 
-sheaf_export void *sheaf_malloc(size_t size)
+line_export void *sheaf_malloc(size_t size)
 {
-    return malloc_fast(size);
+    return entry_malloc(size);
+}
+
+line_export void sheaf_free(void *p)
+{
+    entry_free(p);
 }
 
 sheaf_export void *sheaf_calloc(size_t count, size_t size)
 {
-    size_t bytes;
-    if (__builtin_mul_overflow(count, size, &bytes)) {
-        errno = ENOMEM;
-        return NULL;
-    }
-    return malloc_zeroed(bytes);
+    return entry_calloc(count, size);
 }
 
 sheaf_export void *sheaf_realloc(void *p, size_t size)
 {
-    if (!p)
-        return malloc_fast(size);
-    if (size)
-        return malloc_resize(p, size);
-    free_fast(p);
-    return NULL;
+    return entry_realloc(p, size);
 }
 
 sheaf_export void *sheaf_aligned_alloc(size_t align, size_t size)
 {
-    if (!is_power_of_two(align)) {
-        errno = EINVAL;
-        return NULL;
-    }
-    return malloc_aligned(align, size);
-}
-
-sheaf_export void sheaf_free(void *p)
-{
-    free_fast(p);
+    return entry_aligned_alloc(align, size);
 }
 
 sheaf_export size_t sheaf_malloc_usable_size(void *p)
 {
-    return p ? malloc_size(p, "malloc_usable_size of") : 0;
+    return entry_usable_size(p);
 }
 
 sheaf_export int sheaf_malloc_trim(void)
 {
-    return cache_trim_all() != 0;
+    return entry_trim();
 }
 
-/* A program that links the library chooses nothing; it gets the defaults. Weak: the unit tests choose. */
+/* A program that links the library has the default options. Weak, so that the unit tests can choose others. */
 __attribute__((weak)) void sheaf_configure(struct sheaf_config *config)
 {
     (void)config;

@@ -359,6 +359,14 @@ void *malloc_resize(void *p, size_t n)
     return to ? to : no_memory();
 }
 
+void *malloc_or_free(void *p, size_t n)
+{
+    if (!p)
+        return malloc_fast(n);
+    free_fast(p);
+    return NULL;
+}
+
 /* ---- totals ---- */
 
 apart void malloc_totals(struct malloc_totals *totals)
@@ -374,9 +382,10 @@ apart void malloc_totals(struct malloc_totals *totals)
         cache_census(cache, &census);
         totals->in_use += census.in_use * cache->slab.size;
         totals->in_use_count += census.in_use;
-        totals->cached += (census.in_sheaves + census.in_barns) * cache->slab.size;
+        uint64_t cached = census.in_sheaves + census.in_barns;
+        totals->cached += cached * cache->slab.size;
         totals->in_barns += census.in_barns * cache->slab.size;
-        totals->set_aside += (census.in_prefilled + census.in_reserve + census.waiting) * cache->slab.size;
+        totals->set_aside += (census_kept(&census) - cached) * cache->slab.size;
         totals->free_in_slabs += read_once(cache->slab.free) * cache->slab.size;
         totals->slab_rest += read_once(cache->slab.slabs) * (((size_t)cache->slab.units << UNIT_SHIFT) -
                                                              (size_t)cache->slab.objects * cache->slab.size);

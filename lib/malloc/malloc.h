@@ -20,10 +20,13 @@ void *malloc_retry(size_t n);
 void free_slow(void *p);
 void *malloc_zeroed(size_t n);
 
-/* realloc() for n other than 0 and p other than NULL. */
+/* realloc where p is not NULL and n is not 0. A failure leaves p as it was. */
 void *malloc_resize(void *p, size_t n);
 
-/* aligned_alloc() for any power of two. */
+/* realloc in the other cases: allocates if p is NULL, otherwise frees p and returns NULL. */
+void *malloc_or_free(void *p, size_t n);
+
+/* `align` is a power of two. */
 void *malloc_aligned(size_t align, size_t n);
 
 /*

@@ -2,46 +2,89 @@
 #include "cache/ends.h"
 #include "deferred/rcu.h"
 
-void cache_census(const struct kmem_cache *cache, struct cache_census *census)
+/* The sums of counters.def, each evaluated as it stands there. */
+struct counted {
+#define SHEAF_COUNTER_SUMS(name, sum, help) uint64_t name;
+#include "slot/counters.def"
+#undef SHEAF_COUNTER_SUMS
+};
+
+static struct counted counted(const struct kmem_cache *cache)
 {
-    unsigned number = cache->number;
-    uint64_t allocs = 0, frees = 0;
-    *census = (struct cache_census){.out = slab_out(&cache->slab)};
+    uint64_t sums[SLOT_COUNTERS] = {0};
     for (unsigned slot = 0; slot < read_once(slot_top); slot++) {
-        const struct slot_words *words = slot_words(slot, SLOT_ID(number));
-        uint32_t spare = (uint32_t)atomic_load_explicit(&words->spare, memory_order_relaxed);
-        struct ends_account ends = ends_account(cache, read_once(words->top));
-        /* a fold meanwhile may make them negative for a moment */
-        allocs += (uint64_t)(int32_t)ends.pops;
-        frees += (uint64_t)(int32_t)ends.pushes;
-        census->in_sheaves += ends.pop_depth + ends.push_depth;
-        if (spare)
-            census->in_sheaves += sheaf_at(spare)->count;
+        const uint64_t *counters = counter_at(slot, cache->number, 0);
+        for (unsigned i = 0; i < SLOT_COUNTERS; i++)
+            sums[i] += read_once(counters[i]);
     }
-    allocs += counter_sum(number, COUNT_alloc_fastpath) + counter_sum(number, COUNT_alloc_slowpath);
-    uint64_t from_prefilled = counter_sum(number, COUNT_alloc_prefilled);
-    allocs += from_prefilled;
-    census->in_prefilled = cache->inherited_prefilled + counter_sum(number, COUNT_prefill_objects) -
-                           counter_sum(number, COUNT_prefill_returned) - from_prefilled;
-    census->waiting = read_once(cache->waiting);
-    census->in_reserve = atomic_load_explicit(&cache->reserved, memory_order_relaxed);
-    frees += counter_sum(number, COUNT_free_fastpath) + counter_sum(number, COUNT_free_slowpath) +
-             counter_sum(number, COUNT_free_rcu_done);
-    census->in_rcu = rcu_objects(cache);
+#define SHEAF_SLOT_COUNTERS(name, help) const uint64_t name __attribute__((unused)) = sums[COUNT_##name];
+#include "slot/counters.def"
+#undef SHEAF_SLOT_COUNTERS
+    const uint64_t inherited = cache->inherited;
+    return (struct counted){
+#define SHEAF_COUNTER_SUMS(name, sum, help) .name = sum,
+#include "slot/counters.def"
+#undef SHEAF_COUNTER_SUMS
+    };
+}
+
+void cache_census_barns(const struct kmem_cache *cache, struct cache_census *census)
+{
+    census->in_barns = census->barn_sheaves = census->barn_limit = 0;
     for (int i = 0; i < DOMAINS; i++) {
         census->in_barns += barn_objects(cache_barn(cache, i));
         census->barn_sheaves += barn_sheaves(cache_barn(cache, i));
         census->barn_limit += barn_limit(cache_barn(cache, i), cache->barn_least);
     }
-    uint64_t in = cache->inherited + allocs;
-    census->in_use = in > frees ? in - frees : 0;
+}
+
+void cache_census(const struct kmem_cache *cache, struct cache_census *census)
+{
+    *census = (struct cache_census){.out = slab_out(&cache->slab)};
+    int64_t uncounted = 0; /* allocations less frees that only the words count yet */
+    for (unsigned slot = 0; slot < read_once(slot_top); slot++) {
+        const struct slot_words *words = slot_words(slot, SLOT_ID(cache->number));
+        uint32_t spare = (uint32_t)atomic_load_explicit(&words->spare, memory_order_relaxed);
+        struct ends_account ends = ends_account(cache, read_once(words->top));
+        /* a concurrent fold may make either negative */
+        uncounted += (int32_t)ends.pops - (int64_t)(int32_t)ends.pushes;
+        census->in_sheaves += ends.pop_depth + ends.push_depth;
+        if (spare)
+            census->in_sheaves += sheaf_at(spare)->count;
+    }
+    struct counted sums = counted(cache);
+    int64_t in_use = (int64_t)sums.in_use + uncounted;
+    census->in_use = in_use > 0 ? (uint64_t)in_use : 0;
+    census->in_prefilled = cache->inherited_prefilled + sums.in_prefilled;
+    census->in_rcu = rcu_objects(cache);
+    census->in_reserve = atomic_load_explicit(&cache->reserved, memory_order_relaxed);
+    census->waiting = read_once(cache->waiting);
+    cache_census_barns(cache, census);
+}
+
+uint64_t census_kept(const struct cache_census *census)
+{
+    return census->in_sheaves + census->in_barns + census->in_prefilled + census->in_reserve + census->waiting;
+}
+
+void census_add(struct cache_census *sum, const struct cache_census *one)
+{
+    sum->out += one->out;
+    sum->in_use += one->in_use;
+    sum->in_sheaves += one->in_sheaves;
+    sum->in_barns += one->in_barns;
+    sum->in_prefilled += one->in_prefilled;
+    sum->in_reserve += one->in_reserve;
+    sum->waiting += one->waiting;
+    sum->barn_sheaves += one->barn_sheaves;
+    sum->barn_limit += one->barn_limit;
+    sum->in_rcu += one->in_rcu;
 }
 
 /* A cache with a detour may keep back what its users freed. */
 static bool rcu_agrees(const struct kmem_cache *cache, const struct cache_census *census)
 {
-    uint64_t given = cache->inherited_rcu + counter_sum(cache->number, COUNT_free_rcu);
-    return cache->detour || given - counter_sum(cache->number, COUNT_free_rcu_done) == census->in_rcu;
+    return cache->detour || cache->inherited_rcu + counted(cache).in_rcu == census->in_rcu;
 }
 
 void cache_check(struct kmem_cache *cache)
@@ -49,8 +92,7 @@ void cache_check(struct kmem_cache *cache)
     struct cache_census census;
     slab_check(&cache->slab);
     cache_census(cache, &census);
-    if (census.out != census.in_use + census.in_sheaves + census.in_barns + census.in_prefilled + census.in_reserve +
-                          census.waiting)
+    if (census.out != census.in_use + census_kept(&census))
         sheaf_assert_failed("objects out = in use + in sheaves, barns, prefilled sheaves, reserve, quarantine",
                             __FILE__, __LINE__);
     if (!rcu_agrees(cache, &census) || census.in_rcu > census.in_use)

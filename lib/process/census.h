@@ -11,6 +11,14 @@ struct cache_census {
 };
 void cache_census(const struct kmem_cache *cache, struct cache_census *census);
 
+/* Only the fields about barns; cheap. */
+void cache_census_barns(const struct kmem_cache *cache, struct cache_census *census);
+
+/* Objects that slabs have handed out and that are not in use. */
+uint64_t census_kept(const struct cache_census *census);
+
+void census_add(struct cache_census *sum, const struct cache_census *one);
+
 /* Assert conservation (cache/kmem_cache.h). The cache must be quiet. */
 void cache_check(struct kmem_cache *cache);
 

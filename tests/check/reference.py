@@ -16,6 +16,11 @@ GROUPS = {
     "SHEAF_CACHE_GAUGES": "Per cache",
     "SHEAF_PROCESS_VALUES": "Per process",
 }
+SUMS = {"SHEAF_COUNTER_SUMS": "cache", "SHEAF_CACHE_SUMS": "cache", "SHEAF_PROCESS_SUMS": "process"}
+DERIVED = [
+    "A record contains these sums as text, and `sheaf stats` computes what it finds there. A counter stands for its sum over all",
+    "slots, `size` and `slab_size` are those of the cache, and a negative result stands for 0.",
+]
 
 
 # The same in lib/include/sheaf/record.h, for who reads the file.
@@ -34,13 +39,28 @@ def advice() -> dict[str, str]:
     return {name: text.strip() for name, _, text in (line.partition(":") for line in lines if line)}
 
 
+def group(text: str, macro: str) -> str:
+    return text.split(f"#ifdef {macro}\n")[1].split("#endif")[0]
+
+
+def sums(text: str) -> list[str]:
+    out = ["", "## What follows from them", "", *DERIVED, "", "| name | of | sum | meaning |", "|---|---|---|---|"]
+    for macro, of in SUMS.items():
+        part = group(text, macro)
+        found = re.findall(r'^X\((\w+),\s+([^",]+),\s+"([^"]*)"\)$', part, re.M)
+        if len(found) != len(re.findall(r"^X\(", part, re.M)):
+            raise SystemExit("lib/slot/counters.def: a line is not in the form X(name, sum, help)")
+        out += [f"| `{name}` | {of} | `{formula}` | {help_text} |" for name, formula, help_text in found]
+    return out
+
+
 def counters() -> str:
     text = (ROOT / "lib/slot/counters.def").read_text()
     told = advice()
     out = ["# Counters", "", "Made from lib/slot/counters.def by tests/check/reference.py; do not edit.", "", *EXACT]
     seen = set()
     for macro, title in GROUPS.items():
-        part = text.split(f"#ifdef {macro}\n")[1].split("#endif")[0]
+        part = group(text, macro)
         out += ["", f"## {title}", "", "| name | counts | what it tells, what to do |", "|---|---|---|"]
         for name, help_text in re.findall(r'^X\((\w+),\s*"(.*)"\)$', part, re.M):
             if name not in told:
@@ -49,7 +69,7 @@ def counters() -> str:
             out.append(f"| `{name}` | {help_text} | {told[name]} |")
     if left := set(told) - seen:
         raise SystemExit(f"tests/check/advice.txt: {min(left)} is not a counter; take the line out")
-    return "\n".join(out) + "\n"
+    return "\n".join(out + sums(text)) + "\n"
 
 
 def wrong_rows(table: dict[str, Option]) -> list[str]:

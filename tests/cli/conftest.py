@@ -1,18 +1,20 @@
-"""Running the command, and records made by hand."""
+"""Fixtures that run the command, and records with known contents."""
 
 from __future__ import annotations
 
 import os
+import re
 import signal
 import struct
 import subprocess
 import sys
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-# Whoever started the tests in the background may have them ignored, and what we start would inherit that.
+# A shell ignores these signals in background jobs, and the programs under test would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGQUIT, signal.SIG_DFL)
 
@@ -25,7 +27,7 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
 
 @pytest.fixture
 def sheaf() -> Run:
-    """Run `sheaf ARGS` and return what it did."""
+    """A function that runs `sheaf ARGS` and returns the completed process."""
 
     def run(*args: str, **more: object) -> subprocess.CompletedProcess[str]:
         env = {**os.environ, "PYTHONPATH": str(ROOT / "cli"), **more.pop("env", {})}  # type: ignore[dict-item]
@@ -37,37 +39,77 @@ def sheaf() -> Run:
 
 @pytest.fixture
 def library() -> str:
-    """The preloaded object; tests that need it are skipped where it was not built."""
+    """The path of the preloaded object. Tests that need it are skipped if SHEAF_LIBRARY is not set."""
     path = os.environ.get("SHEAF_LIBRARY")
     if not path:
         pytest.skip("SHEAF_LIBRARY does not name the preloaded object")
     return path
 
 
-def write_record(path: Path, caches: dict[str, dict[str, int]], pid: int = 99999999, state: int = 2, slot: int = 0,
-                 values: dict[str, int] | None = None, peak: int = 1 << 20) -> Path:  # fmt: skip
-    """A record that used one slot; each cache gives counters and gauges by name, `values` are of the process."""
-    process = {"slab_bytes": 65536 * len(caches), "large_bytes": 0, **(values or {})}
-    names = b"".join(name.encode() + b"\0" for name in [*COUNTERS, *GAUGES, *process])
-    caches_at, slots_at = 16384, 65536
-    stride, entry = 128, 32 + 32 + 24 * 8
-    header = struct.pack("<8sIIQ8I4QIIQQ4IQ16s32s128s128s", b"SHEAFREC", 1, 512, 0, len(COUNTERS), stride, len(GAUGES),
-                         len(process), 16, entry, slot + 1, 16 * stride, 4096, 8192, caches_at, slots_at, pid, 1, 5, 6, 1, state,
-                         1024, 4096, peak, b"rseq mm_cid", b"0.1.0", path.stem.split(".")[0].encode(), b"kernel")
-    data = bytearray(slots_at + (slot + 1) * 16 * stride)
-    data[: len(header)] = header
-    data[4096 : 4096 + len(names)] = names
+def sums() -> list[str]:
+    """The lines of sums in the text of a record, as the library writes them."""
+    table, lines = (ROOT / "lib/slot/counters.def").read_text(), []
+    for group, kind in (("COUNTER", "cache"), ("CACHE", "cache"), ("PROCESS", "process")):
+        part = table.split(f"#ifdef SHEAF_{group}_SUMS\n")[1].split("#endif")[0]
+        lines += [f"{kind} {name} = {formula}" for name, formula in re.findall(r"^X\((\w+),\s+([^,]*),", part, re.M)]
+    return lines
+
+
+def write_record(path: Path, caches: dict[str, dict[str, int]], pid: int = 99999999, ended: bool = True, slot: int = 0,
+                 values: dict[str, int] | None = None, peak: int = 1 << 20, later: bool = False) -> Path:  # fmt: skip
+    """
+    Write a record in which one slot was used. `caches` has counters and gauges by name for each cache, `values` those of the
+    process. With `later` it has more fields, and those of the header in another order, as a later library may write them.
+    """
+    process = {"slab_bytes": 65536 * len(caches), "large_bytes": 0, "end_time_ns": 6 if ended else 0,
+               "peak_resident_bytes": peak, **(values or {})}
+    start, size, entry_at, slots_at = 16, 4096, 16384, 65536
+    fields: dict[str, tuple[str, int | bytes]] = {
+        "values_offset": ("Q", 8192), "caches_offset": ("Q", entry_at), "slots_offset": ("Q", slots_at),
+        "cache_max": ("I", 16), "cache_stride": ("I", 512), "slot_max": ("I", slot + 1), "slot_stride": ("I", 16 * 128),
+        "counter_stride": ("I", 128), "fold_interval": ("I", 1024), "pid": ("I", pid), "parent_pid": ("I", 1),
+        "start_time_ns": ("Q", 5), "mode_name": ("16s", b"rseq mm_cid"), "sheaf_version": ("32s", b"0.1.0"),
+        "program": ("128s", path.stem.split(".")[0].encode()), "kernel": ("128s", b"kernel"),
+    }  # fmt: skip
+    entry = {"name": "32s", "object_size": "I", "size": "I", "slab_size": "I", "capacity": "I", "flags": "I",
+             "checksum": "I", "gauges": "24Q"}  # fmt: skip
+    if later:
+        fields = {"weather": ("16s", b"fine"), **dict(reversed(fields.items()))}
+        entry = {"colour": "3I", **entry, "shape": "8s"}
+    names = {"s": "char", "I": "uint32_t", "Q": "uint64_t"}
+
+    def line(kind: str, name: str, code: str) -> str:
+        return f"{kind} {names[code[-1]]} {name}" + (f"[{code[:-1]}]" if code[:-1] else "")
+
+    lines = ["header char magic[8]"]
+    lines += [f"header uint32_t {name}" for name in ("version", "checksum", "checked_size", "text_offset")]
+    lines += [line("header", name, code) for name, (code, _) in fields.items()]
+    lines += [line("entry", name, code) for name, code in entry.items()]
+    lines += [f"counter {name}" for name in COUNTERS] + [f"gauge {name}" for name in GAUGES]
+    lines += [f"value {name}" for name in process] + (["tide high"] if later else []) + sums()
+    header = struct.pack("<" + "".join(code for code, _ in fields.values()), *(value for _, value in fields.values()))
+    checked = struct.pack("<II", size, 24 + len(header)) + header + "".join(f"{one}\n" for one in lines).encode()
+    checked = checked.ljust(size - start, b"\n")
+    data = bytearray(slots_at + (slot + 1) * 16 * 128)
+    data[:size] = struct.pack("<8sII", b"SHEAFREC", 2, zlib.crc32(checked)) + checked
     struct.pack_into(f"<{len(process)}Q", data, 8192, *process.values())
-    for i, (name, values) in enumerate(caches.items()):
-        gauges = [values.get(gauge, 0) for gauge in GAUGES] + [0] * (24 - len(GAUGES))
-        struct.pack_into("<32s8I24Q", data, caches_at + i * entry, name.encode(), i, 64, 64, 16, 65536, 1024, 253, 1, *gauges)
-        struct.pack_into(f"<{len(COUNTERS)}Q", data, slots_at + (slot * 16 + i) * stride, *(values.get(c, 0) for c in COUNTERS))
+    for i, (name, numbers) in enumerate(caches.items()):
+        gauges = [numbers.get(gauge, 0) for gauge in GAUGES] + [0] * (24 - len(GAUGES))
+        value: dict[str, list[int] | list[bytes]] = {
+            "name": [name.encode()], "object_size": [64], "size": [64], "slab_size": [65536], "capacity": [253], "flags": [1],
+            "checksum": [0], "gauges": gauges, "colour": [7, 7, 7], "shape": [b"round"],
+        }  # fmt: skip
+        packed = struct.pack("<" + "".join(entry.values()), *(one for key in entry for one in value[key]))
+        constant = struct.calcsize("<" + "".join(entry.values()).partition("II24Q")[0] + "I")
+        packed = packed[:constant] + struct.pack("<I", zlib.crc32(packed[:constant])) + packed[constant + 4 :]
+        data[entry_at + i * 512 : entry_at + i * 512 + len(packed)] = packed
+        struct.pack_into(f"<{len(COUNTERS)}Q", data, slots_at + (slot * 16 + i) * 128, *(numbers.get(c, 0) for c in COUNTERS))
     path.write_bytes(bytes(data))
     return path
 
 
 def as_nobody(function: Callable[[], str]) -> str:
-    """What `function` returns when a user without rights calls it."""
+    """The result of `function` in a process of an unprivileged user."""
     if os.geteuid() != 0:
         return function()
     reader, writer = os.pipe()

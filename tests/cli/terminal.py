@@ -1,4 +1,4 @@
-"""A terminal with a program on it, driven by a test."""
+"""A pseudo-terminal with a program, controlled by a test."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import struct
 import termios
 from types import TracebackType
 
-PATIENCE = 60  # seconds until a test that waits for output is called hung
+PATIENCE = 60  # seconds without output after which a test fails
 
 
 class Terminal:
-    """The program is the leader of a session of its own and the foreground group; what it writes gathers in `seen`."""
+    """The program leads a new session and is the foreground process group. Its output collects in `seen`."""
 
     def __init__(self, argv: list[str], environment: dict[str, str]) -> None:
         self.seen = ""
@@ -38,31 +38,31 @@ class Terminal:
 
     def _read(self) -> bool:
         ready, _, _ = select.select([self._fd], [], [], PATIENCE)
-        assert ready, f"nothing more came after {self.seen!r}"
+        assert ready, f"no more output after {self.seen!r}"
         try:
             raw = os.read(self._fd, 65536)
-        except OSError:  # the last writer is gone
+        except OSError:  # the last writer has closed the terminal
             return False
         self.seen += raw.decode().replace("\r\n", "\n")
         return bool(raw)
 
     def expect(self, text: str) -> str:
-        """Wait until `text` is written after what was expected before; the rest of its line."""
+        """Wait for `text` after the previously expected text; returns the rest of its line."""
         while (at := self.seen.find(text, self._looked)) < 0 or "\n" not in self.seen[at:]:
             assert self._read(), f"{text!r} is not in {self.seen!r}"
         self._looked = at + len(text)
         return self.seen[self._looked : self.seen.index("\n", self._looked)]
 
     def type(self, keys: str) -> None:
-        """What a user types; ^C and the like as control characters."""
+        """Type keys, with control characters for ^C and the like."""
         os.write(self._fd, keys.encode())
 
     def resize(self, columns: int, lines: int) -> None:
-        """As when a window changes its size."""
+        """Change the size of the terminal, like a window that is resized."""
         fcntl.ioctl(self._fd, termios.TIOCSWINSZ, struct.pack("4H", lines, columns, 0, 0))
 
     def end(self) -> int:
-        """Read to the end; the exit status, or minus a signal."""
+        """Read to the end; returns the exit status, or the negative number of a signal."""
         while self._read():
             pass
         _, status = os.waitpid(self.pid, 0)

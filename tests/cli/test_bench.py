@@ -1,4 +1,4 @@
-"""`sheaf bench`: its arithmetic on values whose answers are known, and its choices with programs that are no allocators."""
+"""`sheaf bench`: statistics on known values, and the choice of contestants and tests with stand-ins for allocators."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from conftest import ROOT, Run
 from sheaf.bench import exports, figures, real, report, text
-from sheaf.bench.against import changes, machine_differs, past_best, past_old, render_changes
+from sheaf.bench.against import changes, machine_differs, render_changes, slower_than_best, worse_than_old
 from sheaf.bench.contestants import Choice, Contestant, find_contestants, parse_peer, verify
 from sheaf.bench.exports import Report
 from sheaf.bench.figures import Ratio
@@ -27,7 +27,7 @@ from sheaf.errors import SheafError
 
 
 def runs(*times: float, rss: int = 1000) -> list[Result]:
-    """One run for each time, everything else alike."""
+    """Runs with these times that are equal otherwise."""
     fixed = {"peak_rss_kib": rss, "minor_faults": 3, "wall_us": 100, "user_us": 150, "system_us": 50}
     return [{"ns_per_op_median": ns, "ns_per_op_min": ns / 2, **fixed} for ns in times]
 
@@ -62,13 +62,13 @@ def test_ratios_are_taken_within_rounds() -> None:
 @pytest.mark.parametrize(
     ("values", "tie"),
     [([1.0, 2.0, 3.0, 2.0, 2.0], True), ([3.0] * 5, False), ([3.0] * 4, True)],
-    ids=["holds 1", "beyond 1", "too few rounds"],
+    ids=["contains 1", "above 1", "too few rounds"],
 )
-def test_a_tie_is_what_cannot_be_told_from_noise(values: list[float], tie: bool) -> None:
+def test_a_tie_is_indistinguishable_from_noise(values: list[float], tie: bool) -> None:
     assert figures.paired_ratio(values, [2.0] * len(values)).tie is tie
 
 
-def test_unpaired_ratio_compares_all_with_all() -> None:
+def test_unpaired_ratio_compares_all_pairs() -> None:
     apart = figures.unpaired_ratio([2.0, 2.1, 2.2, 2.3, 2.4], [1.0, 1.0, 1.0, 1.0, 1.0])
     assert (apart.value, apart.tie) == (2.2, False)
     assert 2.0 <= apart.low < apart.high <= 2.4
@@ -85,7 +85,7 @@ def test_spread_mean_and_order() -> None:
     assert orders == [figures.shuffled("abcde", 7, number) for number in range(50)]
     assert orders != [figures.shuffled("abcde", 8, number) for number in range(50)]
     before_b = {order[order.index("b") - 1] for order in orders if order[0] != "b"}
-    assert before_b == set("acde")  # each of the others comes before it
+    assert before_b == set("acde")  # each other item precedes b in some order
 
 
 # ---- reports ----
@@ -113,7 +113,7 @@ def test_a_variant_of_sheaf_is_not_its_own_peer(outcome: Outcome, contestants: l
     assert {row.leanest for row in report.rows_of(outcome, contestants)} == {"glibc"}
 
 
-def test_rows_tell_the_subjects_ratio_to_each(outcome: Outcome, contestants: list[Contestant]) -> None:
+def test_rows_have_the_ratio_of_the_subject_to_each_contestant(outcome: Outcome, contestants: list[Contestant]) -> None:
     glibc, mimalloc, _, sheaf = report.rows_of(outcome, contestants)
     assert glibc.time_ratio and mimalloc.time_ratio and sheaf.time_ratio and sheaf.memory_ratio
     assert (glibc.time_ratio.value, glibc.time_ratio.tie) == (0.5, False)
@@ -123,7 +123,7 @@ def test_rows_tell_the_subjects_ratio_to_each(outcome: Outcome, contestants: lis
     assert (sheaf.ns_per_op, sheaf.ns_per_op_least, sheaf.cpu_us, sheaf.peak_rss_kib) == (4.0, 1.5, 200.0, 500.0)
 
 
-def test_who_failed_has_no_row_and_counts_in_no_mean(outcome: Outcome, contestants: list[Contestant]) -> None:
+def test_a_failed_contestant_has_no_row_and_its_test_no_mean(outcome: Outcome, contestants: list[Contestant]) -> None:
     lame = Outcome("u", ("micro",), runs={"glibc": runs(1), "mimalloc": runs(1)}, failures={"sheaf": "killed by signal 11"})
     other = Outcome("v", ("micro",), runs=outcome.runs)
     assert len(report.rows_of(lame, contestants)) == 2
@@ -131,7 +131,7 @@ def test_who_failed_has_no_row_and_counts_in_no_mean(outcome: Outcome, contestan
     assert "u: sheaf failed: killed by signal 11" in report.notes([lame])
 
 
-def test_a_test_may_count_in_no_mean(outcome: Outcome, contestants: list[Contestant]) -> None:
+def test_a_test_can_be_excluded_from_means(outcome: Outcome, contestants: list[Contestant]) -> None:
     out = Outcome("v", ("micro",), in_means=False, runs=outcome.runs)
     assert report.means([outcome, out], contestants) == []
     assert len(report.rows_of(out, contestants)) == 4
@@ -191,7 +191,7 @@ def test_an_export_is_read_back_as_it_was(made: Report, tmp_path: Path) -> None:
     assert "| t | sheaf |" in (tmp_path / "out.md").read_text()
 
 
-def test_what_is_no_export_is_refused(tmp_path: Path) -> None:
+def test_other_files_are_refused_as_exports(tmp_path: Path) -> None:
     for content, said in (("{}", "not an export"), ("[1", "not an export"), ('{"schema_version": 1}', "schema version 1")):
         (tmp_path / "x.json").write_text(content)
         with pytest.raises(SheafError, match=said):
@@ -201,7 +201,7 @@ def test_what_is_no_export_is_refused(tmp_path: Path) -> None:
 
 
 def _slower(made: Report, factor: float, **others: float) -> Report:
-    """The same run, each contestant's times by a factor."""
+    """The same run with the times multiplied by a factor, which `others` gives for single contestants."""
     (outcome,) = made.outcomes
     changed = {
         name: [{**run, "ns_per_op_median": run["ns_per_op_median"] * others.get(name, factor)} for run in found]
@@ -213,20 +213,20 @@ def _slower(made: Report, factor: float, **others: float) -> Report:
 def test_a_slower_machine_is_no_regression(made: Report) -> None:
     (change,) = changes(_slower(made, 3.0), made)
     assert change.time.value == pytest.approx(1.0)
-    assert past_old([change], 1.05) == []
+    assert worse_than_old([change], 1.05) == []
 
 
-def test_a_regression_is_told(made: Report) -> None:
+def test_a_regression_is_reported(made: Report) -> None:
     found = changes(_slower(made, 1.0, sheaf=3.0), made)
     assert found[0].time.value == pytest.approx(3.0)
-    assert len(past_old(found, 1.05)) == 1
-    assert past_old(found, 3.5) == []
+    assert len(worse_than_old(found, 1.05)) == 1
+    assert worse_than_old(found, 3.5) == []
     assert "geometric mean" in render_changes(found, "sheaf")
-    assert past_best(made, 1.05) == []
-    assert past_best(_slower(made, 1.0, sheaf=3.0), 1.05) == ["t: time 3.000 of mimalloc"]
+    assert slower_than_best(made, 1.05) == []
+    assert slower_than_best(_slower(made, 1.0, sheaf=3.0), 1.05) == ["t: time 3.000 of mimalloc"]
 
 
-def test_another_machine_is_told(made: Report) -> None:
+def test_another_machine_is_reported(made: Report) -> None:
     other = Report(made.command, {"cpu": "two", "cpus": 2}, made.contestants, made.outcomes)
     assert "cpu" in machine_differs(made, other)
     assert machine_differs(made, made) == ""
@@ -242,7 +242,7 @@ def script(code: str) -> Callable[[Contestant, float], Result]:
 def test_a_result_without_a_key_is_refused() -> None:
     whole = {key: 1 for key in KEYS}
     assert parse_result(json.dumps(whole), "t") == whole
-    with pytest.raises(SheafError, match="no wall_us"):
+    with pytest.raises(SheafError, match="lacks wall_us"):
         parse_result(json.dumps({key: 1 for key in KEYS if key != "wall_us"}), "t")
     with pytest.raises(SheafError, match="no JSON"):
         parse_result("hello", "t")
@@ -256,7 +256,7 @@ def test_a_result_without_a_key_is_refused() -> None:
         ("import time; time.sleep(60)", 0.3, "took more than"),
     ],
 )
-def test_the_death_of_a_program_is_told(code: str, timeout_s: float, said: str) -> None:
+def test_the_failure_of_a_program_is_reported(code: str, timeout_s: float, said: str) -> None:
     with pytest.raises(SheafError, match=said):
         script(code)(Contestant("glibc"), timeout_s)
 
@@ -270,16 +270,16 @@ def test_a_child_of_a_program_that_hangs_ends_with_it(tmp_path: Path) -> None:
         if not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] == "Z":
             return
         time.sleep(0.05)
-    pytest.fail("the child lives on")
+    pytest.fail("the child still runs")
 
 
-def test_what_a_program_says_in_other_bytes_is_told() -> None:
+def test_undecodable_output_of_a_program_is_reported() -> None:
     code = "import os, sys; os.write(2, b'no \\xff room'); sys.exit(1)"
     with pytest.raises(SheafError, match="no \ufffd room"):
         script(code)(Contestant("glibc"), 60)
 
 
-def test_programs_that_cannot_be_executed_are_told(tmp_path: Path) -> None:
+def test_programs_that_cannot_be_executed_are_reported(tmp_path: Path) -> None:
     program = tmp_path / "bench-micro"
     program.write_bytes(b"\x7fELF of another machine")
     program.chmod(0o755)
@@ -287,7 +287,7 @@ def test_programs_that_cannot_be_executed_are_told(tmp_path: Path) -> None:
         listed_tests(program, "micro", None, False)
 
 
-def test_rounds_shuffle_and_the_failed_drop_out(tmp_path: Path) -> None:
+def test_rounds_are_shuffled_and_failed_contestants_drop_out(tmp_path: Path) -> None:
     line = json.dumps({key: 1 for key in KEYS})
     code = f"import os; me = os.environ['ME']; open({str(tmp_path / 'log')!r}, 'a').write(me); assert me != 'b'; print({line!r})"
     taking_part = [Contestant(name, variables={"ME": name}) for name in "abc"]
@@ -301,7 +301,7 @@ def test_rounds_shuffle_and_the_failed_drop_out(tmp_path: Path) -> None:
     assert said == [(0, 0, "t"), (1, 0, "t"), (2, 0, "t")]
 
 
-def test_a_disturbed_round_is_repeated_and_the_quietest_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disturbed_round_is_repeated_and_the_quietest_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     loads = iter([0.9, 0.5, 0.7])
 
     class Meter:
@@ -329,7 +329,7 @@ def test_an_interrupt_keeps_the_rounds_that_are_complete() -> None:
     assert {name: len(results) for name, results in found[0].runs.items()} == {"a": 1, "b": 1}
 
 
-def test_the_time_left_follows_the_round_before(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_remaining_time_follows_the_previous_round(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter([0.0, 0.0, 2.0, 5.0])
     monkeypatch.setattr("sheaf.bench.progress.time.monotonic", lambda: next(clock))
     progress = Progress(rounds=3, tests=2)
@@ -351,9 +351,9 @@ def test_a_peer_with_variables() -> None:
 
 
 @pytest.mark.parametrize(
-    ("peer", "said"), [("mine", "NAME=PATH"), ("a b=", "NAME of letters"), ("m=/no", "no file"), ("m=,A", "VAR=VALUE")]
+    ("peer", "said"), [("mine", "NAME=PATH"), ("a b=", "NAME of letters"), ("m=/no", "no such file"), ("m=,A", "VAR=VALUE")]
 )
-def test_mistakes_in_a_peer_are_named(peer: str, said: str) -> None:
+def test_errors_in_a_peer_are_reported(peer: str, said: str) -> None:
     with pytest.raises(SheafError, match=said):
         parse_peer(peer)
 
@@ -383,10 +383,10 @@ def test_the_descriptions_of_real_programs_are_sound() -> None:
     assert len(names) == len(set(names)) >= 18
 
 
-def test_a_wrong_description_is_told(tmp_path: Path) -> None:
+def test_a_wrong_description_is_reported(tmp_path: Path) -> None:
     for content, said in (
-        ("package = 3 = 4", "correct it"),
-        ('package = "x"', "wants a package"),
+        ("package = 3 = 4", "correct the file"),
+        ('package = "x"', "the tests are missing"),
         ('package = "x"\n[[test]]\nname = "a"\nwhat = "b"', "command"),
         ('package = "x"\n[[test]]\nname = "a"\nwhat = "b"\ncommand = ["c"]\nother = 1', "other"),
     ):
@@ -399,7 +399,7 @@ def test_a_missing_program_is_named_with_its_package_and_left_out(tmp_path: Path
     (tmp_path / "x.toml").write_text('package = "some-package"\n[[test]]\nname = "a"\nwhat = "b"\ncommand = ["no-such-program"]')
     said: list[str] = []
     assert real.real_tests(tmp_path, tmp_path / "work", lambda _: True, said.append) == []
-    assert said == ["a: left out: no-such-program not found: apt install some-package"]
+    assert said == ["a: left out: no-such-program not found; run apt install some-package"]
 
 
 def test_a_preparation_that_hangs_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -408,10 +408,10 @@ def test_a_preparation_that_hangs_is_left_out(tmp_path: Path, monkeypatch: pytes
     (tmp_path / "x.toml").write_text(description)
     said: list[str] = []
     assert real.real_tests(tmp_path, tmp_path / "work", lambda _: True, said.append) == []
-    assert said == ["a: left out: a could not be prepared (took more than 0.1 s)"]
+    assert said == ["a: left out: the preparation took more than 0.1 s"]
 
 
-# ---- scripts beside the command ----
+# ---- scripts in bench/ ----
 
 
 @pytest.mark.parametrize(
@@ -428,7 +428,7 @@ def test_a_preparation_that_hangs_is_left_out(tmp_path: Path, monkeypatch: pytes
         ["counts/counts.py", "check", "/no/such.so"],
     ],
 )
-def test_mistakes_in_calling_a_script_are_one_line(words: list[str]) -> None:
+def test_a_wrong_call_of_a_script_gives_one_line(words: list[str]) -> None:
     done = subprocess.run([sys.executable, ROOT / "bench" / words[0], *words[1:]], capture_output=True, text=True)
     assert done.returncode != 0
     assert "Traceback" not in done.stderr
@@ -448,15 +448,15 @@ def _bench(sheaf: Run, *args: str, **env: str) -> tuple[int, str, str]:
     [
         (["no-such"], "no-such"),
         (["--peer", "nothing"], "NAME=PATH"),
-        (["--export", "out.txt"], "has to end with"),
-        (["--export", "/nowhere/out.json"], "no directory"),
+        (["--export", "out.txt"], "must end with"),
+        (["--export", "/nowhere/out.json"], "no such directory"),
         (["--from", "/nowhere.json"], "No such file"),
         (["--against", "/nowhere.json"], "No such file"),
-        (["--"], "no command"),
+        (["--"], "not followed by a command"),
         (["--ronds", "3"], "--rounds"),
     ],
 )
-def test_mistakes_are_one_line(sheaf: Run, args: list[str], said: str) -> None:
+def test_a_wrong_command_line_gives_one_line(sheaf: Run, args: list[str], said: str) -> None:
     status, out, err = _bench(sheaf, *args)
     assert (status, out, err.count("\n")) == (2, "", 1)
     assert said in err
@@ -472,7 +472,7 @@ def test_an_export_is_rendered_and_compared_without_running(sheaf: Run, made: Re
     exports.write(tmp_path / "old.json", made)
     exports.write(tmp_path / "new.json", _slower(made, 1.0, sheaf=3.0))
     status, out, err = _bench(sheaf, "--from", str(tmp_path / "new.json"), "--against", str(tmp_path / "old.json"))
-    assert status == 0 and "new by old" in out and err == ""
+    assert status == 0 and "Ratio of the new run to the old one" in out and err == ""
     against = ["--from", str(tmp_path / "new.json"), "--against", str(tmp_path / "old.json"), "--fail-above", "1.5"]
     status, _, err = _bench(sheaf, *against)
     assert status == 3 and "t: time 3.000 of the older run" in err
@@ -493,3 +493,26 @@ def test_plots_are_drawn(made: Report, tmp_path: Path) -> None:
     draw(made, tmp_path)
     for kind in ("svg", "png"):
         assert (tmp_path / f"micro-time.{kind}").stat().st_size > 1000
+
+
+def test_one_contestant_has_no_means(outcome: Outcome) -> None:
+    """With --only sheaf there is nothing to which a mean could be relative."""
+    alone = [Contestant("sheaf")]
+    outcomes = [Outcome(name, ("micro",), runs={"sheaf": outcome.runs["sheaf"]}) for name in "ab"]
+    shown = text.render(report.findings(outcomes, alone), alone, markdown=False)
+    assert "glibc" not in shown
+    assert "Geometric means" not in shown
+
+
+def test_means_without_glibc_name_what_they_are_relative_to(outcome: Outcome) -> None:
+    both = [Contestant("mimalloc"), Contestant("sheaf")]
+    outcomes = [Outcome(name, ("micro",), runs={c.name: outcome.runs[c.name] for c in both}) for name in "ab"]
+    shown = text.render(report.findings(outcomes, both), both, markdown=False)
+    assert "Geometric means relative to mimalloc\n" in shown
+    assert "glibc" not in shown
+
+
+def test_a_command_without_hyperfine_is_refused_at_once(sheaf: Run, tmp_path: Path) -> None:
+    status, out, err = _bench(sheaf, "--", "true", PATH=str(tmp_path))
+    assert (status, out, err) == (
+        1, "", "sheaf: hyperfine: not found; run apt install hyperfine, which measures the time of commands\n")

@@ -1,4 +1,4 @@
-"""The counts of the fast paths (bench/counts), on code made by hand."""
+"""The instruction counts of the fast paths (bench/counts), on code written by hand."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _code(text: str) -> dict[int, Any]:
     return {address: paths.parse(line) for address, line in enumerate(text.splitlines())}
 
 
-def test_a_path_goes_straight_and_through_slots() -> None:
+def test_a_path_follows_untaken_branches_and_jumps_through_slots() -> None:
     walk = paths.Walk(_code(X86), {"f": 0, "g": 4}, {0x40: "g"})
     found = [(i.mnemonic, *paths.x86_memory(i)) for i in walk.from_start(0)]
     assert found == [
@@ -62,13 +62,13 @@ def test_a_path_goes_straight_and_through_slots() -> None:
 
 
 def test_a_path_that_leaves_is_refused() -> None:
-    with pytest.raises(paths.CountError, match="calls something"):
+    with pytest.raises(paths.CountError, match="calls a function"):
         paths.Walk(_code(X86), {}, {}).from_start(3)
     with pytest.raises(paths.CountError, match="leaves the object"):
         paths.Walk(_code(X86), {}, {}).from_start(0)
 
 
-def test_a_path_of_the_other_machine() -> None:
+def test_a_path_on_aarch64() -> None:
     walk = paths.Walk(_code(ARM), {"g": 4}, {0x2F010: "g"})
     found = [(i.mnemonic, *paths.arm_memory(i)) for i in walk.from_start(0)]
     assert found == [
@@ -81,6 +81,6 @@ def test_a_path_of_the_other_machine() -> None:
     ]
 
 
-def test_costs_are_of_the_object_alone() -> None:
+def test_costs_are_those_of_one_object() -> None:
     assert callgrind.self_cost(PROFILE, "libsheaf.so") == 7
     assert callgrind.self_cost(PROFILE, "libc.so") == 700

@@ -1,4 +1,4 @@
-"""The machine in the results, and the pages of results with their summary."""
+"""The facts about the machine in results, and the pages of results with their summary."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def _program(tmp_path: Path, text: str) -> Path:
     return path
 
 
-def test_what_the_program_measures_is_part_of_the_machine(tmp_path: Path) -> None:
+def test_figures_of_bench_machine_are_part_of_the_machine(tmp_path: Path) -> None:
     said = '{"mhz": 4108, "store_forward_cycles": 0.5, "store_forward_computed_cycles": 4.5}'
     found = machine.machine(_program(tmp_path, f"echo '{said}'"))
     assert (found["mhz"], found["store_forward_cycles"], found["store_forward_computed_cycles"]) == (4108.0, 0.5, 4.5)
@@ -87,12 +87,12 @@ def test_what_the_program_measures_is_part_of_the_machine(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("text", ["exit 1", "echo no JSON", "echo {}", "echo []"])
-def test_a_program_that_fails_leaves_its_figures_out(tmp_path: Path, text: str) -> None:
+def test_figures_of_a_failed_bench_machine_are_omitted(tmp_path: Path, text: str) -> None:
     assert machine.measured(_program(tmp_path, text)) == {}
     assert machine.measured(tmp_path / "missing") == {}
 
 
-def test_the_cpu_in_one_line() -> None:
+def test_the_cpu_on_one_line() -> None:
     assert machine.cpu_line(ZEN5) == (
         "AMD EPYC, Zen 5 (family 26, model 2), 4.11 GHz under load; from a store to a dependent load 0.5 cycles through one "
         "register, 4.5 through computed addresses"
@@ -130,8 +130,8 @@ def test_a_page_and_the_summary_over_all(sheaf: Run, made: Report, tmp_path: Pat
     done = sheaf("bench", "--from", str(tmp_path / "run.json"), "--page", str(results / "zen-5.md"))
     assert done.returncode == 0 and done.stderr == ""
     assert (results / "zen-5.md").read_text().startswith("# Benchmark results: Zen 5\n")
-    told = (results / "README.md").read_text()
-    places = [told.index(part) for part in ("## Where Sheaf loses", "### Zen 5", "- slow: 2.00 of the time of tcmalloc",
+    shown = (results / "README.md").read_text()
+    places = [shown.index(part) for part in ("## Where Sheaf loses", "### Zen 5", "- slow: 2.00 of the time of tcmalloc",
                                             "### Zen 4", "None.", "## Geometric means", "## Pages")]  # fmt: skip
     assert places == sorted(places)
     before = {path: path.read_text() for path in results.glob("*.md")}
@@ -139,8 +139,8 @@ def test_a_page_and_the_summary_over_all(sheaf: Run, made: Report, tmp_path: Pat
     assert {path: path.read_text() for path in results.glob("*.md")} == before
 
 
-@pytest.mark.parametrize(("page", "said"), [("README.md", "cannot be README.md"), ("x.json", "has to end with .md"),
-                                            ("none/x.md", "no directory")])  # fmt: skip
+@pytest.mark.parametrize(("page", "said"), [("README.md", "cannot be README.md"), ("x.json", "must end with .md"),
+                                            ("none/x.md", "no such directory")])  # fmt: skip
 def test_a_page_that_cannot_be_written_is_refused_at_once(sheaf: Run, tmp_path: Path, page: str, said: str) -> None:
     done = sheaf("bench", "--page", str(tmp_path / page))
     assert done.returncode == 2 and said in done.stderr and done.stderr.count("\n") == 1
@@ -157,7 +157,7 @@ def test_damaged_figures_are_named(tmp_path: Path) -> None:
             pages.read_all(tmp_path)
 
 
-def test_the_pages_in_docs_are_what_their_figures_make(tmp_path: Path) -> None:
+def test_the_pages_in_docs_match_their_figures(tmp_path: Path) -> None:
     shutil.copytree(RESULTS, tmp_path / "docs" / "results")
     (tmp_path / "cli").symlink_to(ROOT / "cli")
     subprocess.run([sys.executable, tmp_path / "docs" / "results" / "write.py"], check=True)

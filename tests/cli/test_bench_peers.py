@@ -1,4 +1,4 @@
-"""`sheaf bench --peers`: how the newest peers are fetched, built and found again, with tools that only pretend to build."""
+"""`sheaf bench --peers`: the newest peers are fetched, built and found again, with a stand-in for cargo."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _recipe(make: Callable[[Workplace], Path] = _take, cargo: tuple[int, int] = 
 
 @pytest.fixture
 def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, library: str) -> Path:
-    """A cargo whose crates hold Sheaf's object, which passes for a peer; the file that logs its calls."""
+    """Put a stand-in for cargo into PATH, whose crates contain Sheaf's object as a peer. Returns the log of its calls."""
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "cargo").write_text(CARGO)
     (tmp_path / "bin" / "cargo").chmod(0o755)
@@ -60,10 +60,10 @@ def test_a_peer_is_built_once_and_found_again(tools: Path) -> None:
     assert said == ["building some, 1 of 1: 9.8 (some-sys 1.2.3)"]
     assert _find() == ([built], [])
     assert len(tools.read_text().splitlines()) == 1
-    assert sorted(path.suffix for path in newest.cache().iterdir()) == ["", ".log", ".so"]  # nothing temporary is left
+    assert sorted(path.suffix for path in newest.cache().iterdir()) == ["", ".log", ".so"]  # no temporary file is left
 
 
-def test_another_version_is_built_anew(tools: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_version_is_built_again(tools: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _find()
     recipe = Recipe("some", "some-sys", "1.2.4", "9.9", (), _take)
     monkeypatch.setattr(newest, "RECIPES", (recipe,))
@@ -72,7 +72,7 @@ def test_another_version_is_built_anew(tools: Path, monkeypatch: pytest.MonkeyPa
     assert len(said) == 1
 
 
-def test_two_runs_at_once_build_once(tools: Path) -> None:
+def test_concurrent_runs_build_once(tools: Path) -> None:
     results: list[tuple[list[Contestant], list[str]]] = []
     threads = [threading.Thread(target=lambda: results.append(_find())) for _ in range(3)]
     for thread in threads:
@@ -95,7 +95,7 @@ def _no_malloc(_: Workplace) -> Path:
     ("make", "status", "said"),
     [
         (_take, "3", "cargo failed with status 3"),
-        (_no_object, "0", "the build made no out/[*].so"),
+        (_no_object, "0", "the build produced no out/[*].so"),
         (_no_malloc, "0", "the object does not define malloc, free"),
     ],
 )
@@ -114,7 +114,7 @@ def test_a_peer_that_does_not_build_is_named_with_its_log(
 def test_missing_tools_are_named_once_with_what_to_install(tools: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(newest, "RECIPES", (_recipe(tool="no-such-compiler"),))
     found, said = _find()
-    assert (found, said) == ([], ["some: left out: no-such-compiler not found; apt install cargo cmake make g++"])
+    assert (found, said) == ([], ["some: left out: no-such-compiler not found; run apt install cargo cmake make g++"])
 
 
 def test_a_cargo_that_is_too_old_is_named(tools: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,7 +133,7 @@ def test_scudo_is_that_of_the_newest_llvm(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(Path, "glob", lambda _, pattern: iter(()))
     said: list[str] = []
     assert newest.find_newest(["scudo"], said.append) == []
-    assert said[0].startswith("scudo: not found: apt install libclang-rt-14-dev")
+    assert said[0].startswith("scudo: not found; run apt install libclang-rt-14-dev")
 
 
 def test_every_recipe_has_a_file_of_its_own() -> None:
@@ -141,7 +141,7 @@ def test_every_recipe_has_a_file_of_its_own() -> None:
     assert {recipe.name for recipe in RECIPES} == {"mimalloc2", "mimalloc3", "jemalloc", "snmalloc", "rpmalloc", "tcmalloc"}
 
 
-# ---- which of them take part ----
+# ---- the choice of peers ----
 
 
 def _names(choice: Choice, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
@@ -158,13 +158,13 @@ def test_the_choice_of_peers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
     assert _names(Choice(kind="newest"), monkeypatch, tmp_path) == ["glibc", "jemalloc", "tcmalloc", "sheaf"]
     both = _names(Choice(kind="all"), monkeypatch, tmp_path)
     assert both == ["glibc", "mimalloc", "jemalloc-installed", "gperftools", "jemalloc", "tcmalloc", "sheaf"]
-    with pytest.raises(SheafError, match="--only snmalloc: unknown; --peers newest brings others"):
+    with pytest.raises(SheafError, match="--only snmalloc: no such allocator; use --peers newest"):
         _names(Choice(only=["snmalloc"]), monkeypatch, tmp_path)
-    with pytest.raises(SheafError, match="--only gperftools: is not among the newest peers"):
+    with pytest.raises(SheafError, match="--only gperftools: not among the newest peers"):
         _names(Choice(kind="newest", only=["gperftools"]), monkeypatch, tmp_path)
 
 
-def test_an_older_export_has_gperftools_under_its_name(tmp_path: Path) -> None:
+def test_tcmalloc_of_an_older_export_becomes_gperftools(tmp_path: Path) -> None:
     run = {key: 1 for key in KEYS}
     outcome = Outcome("t", ("micro",), runs={"tcmalloc": [run], "sheaf": [run]}, failures={"tcmalloc": "x"})
     taking_part = [Contestant("tcmalloc", Path("/usr/lib/libtcmalloc_minimal.so.4")), Contestant("sheaf")]
@@ -184,13 +184,13 @@ def test_an_export_keeps_the_mode(tmp_path: Path) -> None:
     assert exports.read(tmp_path / "run.json").contestants[0].mode == ""
 
 
-def test_sheaf_tells_its_mode(library: str) -> None:
+def test_the_mode_of_sheaf_is_found(library: str) -> None:
     assert modes.mode(Contestant("glibc")) == ""
     assert modes.mode(Contestant("sheaf", Path(library))) in ("rseq mm_cid", "rseq cpu_id", "rseq own", "lock")
     assert modes.with_mode(Contestant("sheaf", Path(library), {"SHEAF_SLOTS": "cpu_id"})).mode in ("rseq cpu_id", "lock")
 
 
-def test_tcmalloc_tells_its_mode(tmp_path: Path) -> None:
+def test_the_mode_of_tcmalloc_is_found(tmp_path: Path) -> None:
     source = "#include <stdbool.h>\nbool MallocExtension_Internal_GetPerCpuCachesActive(void) { return ACTIVE; }\n"
     (tmp_path / "x.c").write_text(source)
     for active, said in (("true", "per-CPU"), ("false", "per-thread")):

@@ -1,4 +1,4 @@
-"""The suite rest of `sheaf bench`: memory over time, on runs whose numbers are known."""
+"""The suite rest of `sheaf bench`: memory over time, on runs with known numbers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from sheaf.bench import exports, facts, report, runs, text
-from sheaf.bench.against import changes, past_old, render_changes
+from sheaf.bench.against import changes, render_changes, worse_than_old
 from sheaf.bench.contestants import Contestant
 from sheaf.bench.exports import Report
 from sheaf.bench.runs import KEYS, Outcome, Plan, Result, run_round
@@ -18,7 +18,7 @@ BOTH = [Contestant("glibc"), Contestant("mimalloc"), Contestant("sheaf")]
 
 
 def curve(*points: tuple[str, int, int]) -> list[dict[str, Any]]:
-    """Moment, resident and live MiB."""
+    """The memory of a run from tuples of moment, resident MiB and live MiB."""
     return [
         {"moment": name, "ms": 100 * i, "rss_kib": rss * MIB, "live_kib": live * MIB}
         for i, (name, rss, live) in enumerate(points)
@@ -26,21 +26,21 @@ def curve(*points: tuple[str, int, int]) -> list[dict[str, Any]]:
 
 
 def burst(peak: int, rest: int, ns: float = 100) -> Result:
-    """A run that counts no time."""
+    """A run that measures only memory."""
     fixed = {"minor_faults": 3, "wall_us": 100, "user_us": 150, "system_us": 50, "peak_rss_kib": peak * MIB, "timing": "none"}
     memory = curve(("start", 1, 0), ("peak", peak, 90), ("freed", peak, 0), ("", peak, 0), ("1 s", rest, 0))
     return {"ns_per_op_median": ns, "ns_per_op_min": ns, **fixed, "memory": memory}
 
 
 def sawtooth(cpu_ns: float) -> Result:
-    """One that counts CPU time."""
+    """A run that measures CPU time."""
     memory = curve(("peak", 110, 100), ("before the next", 20, 0))
     return {**burst(110, 20, cpu_ns), "timing": "cpu", "memory": memory}
 
 
 @pytest.fixture
 def outcomes() -> list[Outcome]:
-    """Sheaf is slow in a burst, which does not count, and keeps much."""
+    """A burst, in which Sheaf is slow (ignored) and keeps much memory, and a sawtooth."""
     first = {"glibc": [burst(100, 4)], "mimalloc": [burst(200, 50)], "sheaf": [burst(110, 40, 1e9)]}
     second = {"glibc": [sawtooth(10)], "mimalloc": [sawtooth(40)], "sheaf": [sawtooth(20)]}
     return [Outcome("burst-a", ("rest",), runs=first), Outcome("sawtooth-a", ("rest",), runs=second)]
@@ -51,7 +51,7 @@ def made(outcomes: list[Outcome]) -> Report:
     return Report(["sheaf", "bench"], {"cpu": "one", "cpus": 2}, BOTH, outcomes)
 
 
-def test_a_burst_counts_memory_and_no_time(outcomes: list[Outcome]) -> None:
+def test_a_burst_measures_only_memory(outcomes: list[Outcome]) -> None:
     glibc, _, sheaf = report.rows_of(outcomes[0], BOTH)
     assert (sheaf.timed, sheaf.time_ratio, sheaf.fastest) == (False, None, "")
     assert (sheaf.rest_rss_kib, sheaf.rest_live_kib, sheaf.least_resting) == (40 * MIB, 0, "glibc")
@@ -63,7 +63,7 @@ def test_a_burst_counts_memory_and_no_time(outcomes: list[Outcome]) -> None:
     assert (timed.rest_rss_kib, timed.rest_ratio) == (None, None)
 
 
-def test_the_mean_of_time_is_over_the_lines_that_count_it(outcomes: list[Outcome]) -> None:
+def test_the_mean_of_time_is_over_the_tests_that_measure_it(outcomes: list[Outcome]) -> None:
     glibc, mimalloc, sheaf = report.means(outcomes, BOTH)
     assert (sheaf.tests, sheaf.time, sheaf.rest) == (2, pytest.approx(2.0), pytest.approx(10.0))
     assert (glibc.time, glibc.rest, mimalloc.rest) == (1.0, 1.0, pytest.approx(12.5))
@@ -73,8 +73,8 @@ def test_the_mean_of_time_is_over_the_lines_that_count_it(outcomes: list[Outcome
     assert said == ["rest, 2 tests: sheaf takes 1.100 of the peak memory of glibc and 10.000 of the memory at rest of glibc"]
 
 
-def test_a_suite_without_it_has_no_memory_at_rest(outcomes: list[Outcome]) -> None:
-    """Moments of the suite programs have the same names."""
+def test_other_suites_have_no_memory_at_rest(outcomes: list[Outcome]) -> None:
+    """The suite programs has moments of the same names."""
     for outcome in outcomes:
         outcome.suites = ("programs",)
     assert {mean.rest for mean in report.means(outcomes, BOTH)} == {None}
@@ -82,7 +82,7 @@ def test_a_suite_without_it_has_no_memory_at_rest(outcomes: list[Outcome]) -> No
     assert "Resident MiB, burst-a" in text.render(report.findings(outcomes, BOTH), BOTH, markdown=False)
 
 
-def test_what_stays_is_a_loss_where_it_is_more_than_a_little(outcomes: list[Outcome]) -> None:
+def test_only_much_memory_at_rest_is_a_loss(outcomes: list[Outcome]) -> None:
     rows = report.findings(outcomes, BOTH).rows
     assert report.losses(rows, "sheaf")[0] == "burst-a: 10.00 of the memory at rest of glibc"
     outcomes[0].runs |= {"glibc": [burst(100, 3)], "sheaf": [burst(100, 6)]}
@@ -90,10 +90,10 @@ def test_what_stays_is_a_loss_where_it_is_more_than_a_little(outcomes: list[Outc
     assert report.losses(rows, "sheaf") == ["sawtooth-a: 2.00 of the time of glibc"]
 
 
-def test_the_table_has_the_moments_and_what_is_live(outcomes: list[Outcome]) -> None:
+def test_the_table_has_the_moments_and_the_live_memory(outcomes: list[Outcome]) -> None:
     tables = text.rest_tables(report.findings(outcomes, BOTH), "sheaf")
     heads, lines = tables["burst"]
-    assert heads == ["test", "allocator", "start", "peak", "freed", "1 s", "sheaf/it peak", "sheaf/it 1 s"]
+    assert heads == ["test", "allocator", "start", "peak", "freed", "1 s", "sheaf/this peak", "sheaf/this 1 s"]
     assert lines[0] == ["burst-a", "glibc", "1.00", "100", "100", "4.00", "1.10", "10.00"]
     assert lines[-1] == ["burst-a", "(live)", "0.00", "90.0", "0.00", "0.00", "", ""]
     assert tables["sawtooth"][1][0] == ["sawtooth-a", "glibc", "110", "20.0", "1.00"]
@@ -102,7 +102,7 @@ def test_the_table_has_the_moments_and_what_is_live(outcomes: list[Outcome]) -> 
     assert shown.split("\n\n")[0].count("burst-a") == 0  # the table of times
 
 
-def test_lines_of_different_length_share_a_table(outcomes: list[Outcome]) -> None:
+def test_tests_with_different_moments_share_a_table(outcomes: list[Outcome]) -> None:
     longer = burst(100, 4)
     longer["memory"] += curve(("3 s", 3, 0))
     outcomes.append(Outcome("burst-b", ("rest",), runs={"glibc": [longer]}))
@@ -128,11 +128,11 @@ def test_two_runs_are_compared_in_memory_at_rest(made: Report, outcomes: list[Ou
     after = Report(made.command, made.machine, BOTH, [Outcome("burst-a", ("rest",), runs=worse), outcomes[1]])
     found = changes(after, made)
     assert (found[0].time, found[0].rest and found[0].rest.value, found[1].rest) == (None, 2.0, None)
-    assert past_old(found, 1.05) == ["burst-a: memory at rest 2.000 of the older run"]
+    assert worse_than_old(found, 1.05) == ["burst-a: memory at rest 2.000 of the older run"]
     assert "at rest" in render_changes(found, "sheaf")
 
 
-def test_other_load_does_not_repeat_what_counts_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_load_does_not_repeat_tests_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     class Meter:
         def other_cpus(self) -> float:
             return 0.9

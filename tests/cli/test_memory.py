@@ -1,4 +1,4 @@
-"""The memory of a process in `sheaf stats`: live, kept warm and by whom, given back, resident."""
+"""The memory of a process in `sheaf stats`: live, warm, returned, resident."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sheaf import memory, record
 from sheaf.memory import Memory
 from sheaf.record import Record
 
-# In write_record's caches an object takes 64 bytes and a slab 64 KiB.
+# In records of write_record(), an object takes 64 bytes and a slab 64 KiB.
 OBJECTS = {"alloc_fastpath": 1000, "free_fastpath": 700, "slabs": 2, "objects": 2000, "free_in_slabs": 1500, "barn_objects": 100}
 VALUES = {"large_bytes": 131072, "warm_bytes": 400000, "stash_bytes": 65536, "purged_bytes": 5 << 30, "outside_bytes": 4096,
           "resident_bytes": 700000}  # fmt: skip
@@ -34,14 +34,14 @@ def test_known_numbers(tmp_path: Path) -> None:
     assert m.live_objects + m.sheaves + m.barns + m.slabs == 2 * 65536
 
 
-def test_it_is_shown_and_exported(sheaf: Run, tmp_path: Path) -> None:
+def test_memory_is_shown_and_exported(sheaf: Run, tmp_path: Path) -> None:
     path = write_record(tmp_path / "p.1.sheaf", {"malloc-64": OBJECTS}, values=VALUES)
     lines = sheaf("stats", str(path)).stdout.splitlines()
     assert lines[1:5] == [
         "  live 151 KiB: objects 18.8 KiB, large blocks 132 KiB",
-        "  kept warm 500 KiB: sheaves 6.2 KiB, barns 6.2 KiB, slabs 96.8 KiB, stash",
-        "    64 KiB, region 327 KiB",
-        "  given back 5 GiB in all; resident 684 KiB, peak 1 MiB",
+        "  warm 500 KiB: sheaves 6.2 KiB, barns 6.2 KiB, slabs 96.8 KiB, stash 64 KiB,",
+        "    region 327 KiB",
+        "  returned 5 GiB in total; resident 684 KiB, peak 1 MiB",
     ]
     (process,) = json.loads(sheaf("stats", "--format", "json", str(path)).stdout)["processes"]
     assert process["memory"]["live_bytes"] == 300 * 64 + 131072 + 4096
@@ -50,12 +50,13 @@ def test_it_is_shown_and_exported(sheaf: Run, tmp_path: Path) -> None:
 
 
 def test_a_process_that_was_killed_tells_no_resident_memory(sheaf: Run, tmp_path: Path) -> None:
-    path = write_record(tmp_path / "p.1.sheaf", {"malloc-64": OBJECTS}, state=1, values={**VALUES, "resident_bytes": 0}, peak=0)
+    values = {**VALUES, "resident_bytes": 0}
+    path = write_record(tmp_path / "p.1.sheaf", {"malloc-64": OBJECTS}, ended=False, values=values, peak=0)
     assert (read(path).resident, read(path).peak_resident) == (None, None)
-    assert "  given back 5 GiB in all\n" in sheaf("stats", str(path)).stdout
+    assert "  returned 5 GiB in total\n" in sheaf("stats", str(path)).stdout
 
 
-def test_a_record_of_before_has_its_stash_in_the_region(tmp_path: Path) -> None:
+def test_an_older_record_counts_the_stash_in_the_region(tmp_path: Path) -> None:
     values = {name: value for name, value in VALUES.items() if name not in ("stash_bytes", "resident_bytes")}
     m = read(write_record(tmp_path / "p.1.sheaf", {"malloc-64": OBJECTS}, values=values))
     assert (m.stash, m.region, m.resident) == (0, 400000, None)
@@ -69,7 +70,7 @@ def test_many_processes_are_added_up(sheaf: Run, tmp_path: Path) -> None:
     assert "resident 4.0 MiB, highest peak 1 MiB" in sheaf("stats", str(tmp_path)).stdout
 
 
-# ---- of real processes ----
+# ---- real processes ----
 
 BURST = """
 import sys
@@ -84,7 +85,7 @@ sys.stdin.readline()
 """
 
 
-# The second block is mapped by itself: mallopt(M_MMAP_THRESHOLD).
+# mallopt(M_MMAP_THRESHOLD) makes the second block a mapping of its own.
 OUTSIDE = """
 import ctypes, sys
 block = b"x" * 9000000
@@ -105,7 +106,7 @@ def start(library: str, directory: Path, code: str = BURST, **options: str) -> s
 
 
 def conserved(found: Record) -> Memory:
-    """What the caches say of their slabs beside what the region says it gave them."""
+    """The memory of a process; asserts that the caches and the region count the same bytes."""
     m = memory.of_process(found)
     assert m.live_objects + m.sheaves + m.barns + m.slabs == found.process["slab_bytes"]
     assert m.live_large == found.process["large_bytes"] + found.process["outside_bytes"]
@@ -113,7 +114,7 @@ def conserved(found: Record) -> Memory:
     return m
 
 
-def test_all_of_it_adds_up_while_it_runs_and_at_its_end(library: str, tmp_path: Path) -> None:
+def test_memory_adds_up_at_runtime_and_at_the_end(library: str, tmp_path: Path) -> None:
     with start(library, tmp_path) as process:
         assert process.stdin and process.stdout
         assert process.stdout.readline() == "burst\n"
@@ -134,7 +135,7 @@ def test_all_of_it_adds_up_while_it_runs_and_at_its_end(library: str, tmp_path: 
     assert 0 < ended.resident <= ended.peak_resident
 
 
-def test_blocks_outside_the_region_are_live_while_they_are_there(library: str, tmp_path: Path) -> None:
+def test_blocks_outside_the_region_are_live_until_freed(library: str, tmp_path: Path) -> None:
     with start(library, tmp_path, OUTSIDE) as process:
         assert process.stdin and process.stdout
         assert process.stdout.readline() == "burst\n"
@@ -149,7 +150,7 @@ def test_blocks_outside_the_region_are_live_while_they_are_there(library: str, t
         process.communicate("\n")
 
 
-def test_the_table_at_exit_says_the_same(library: str, tmp_path: Path) -> None:
+def test_the_table_at_exit_has_the_same_figures(library: str, tmp_path: Path) -> None:
     with start(library, tmp_path, SHEAF_STATS="1") as process:
         said = process.communicate("\n\n")[1]
     told = {name.strip(): int(value) for name, _, value in (line.rpartition("=") for line in said.splitlines()) if name}
@@ -165,7 +166,7 @@ def test_the_table_at_exit_says_the_same(library: str, tmp_path: Path) -> None:
     assert told["resident"] > 0
 
 
-def test_what_a_helper_gives_back_is_seen_while_the_program_sleeps(library: str, tmp_path: Path) -> None:
+def test_memory_that_the_helper_returns_is_recorded_while_the_program_sleeps(library: str, tmp_path: Path) -> None:
     with start(library, tmp_path, SHEAF_HELPER="1", SHEAF_DECAY="100") as process:
         assert process.stdin and process.stdout
         assert process.stdout.readline() == "burst\n"
@@ -179,13 +180,39 @@ def test_what_a_helper_gives_back_is_seen_while_the_program_sleeps(library: str,
                 break
             time.sleep(0.1)
         else:
-            pytest.fail(f"the record still tells {m}")
+            pytest.fail(f"the record still has {m}")
         process.communicate("\n")
 
 
-def test_run_tells_it_as_json(library: str) -> None:
+def test_run_prints_memory_as_json(library: str) -> None:
     words = [sys.executable, "-m", "sheaf", "run", "--stats=json", "--", "ls", "-d", "/"]
     done = subprocess.run(words, capture_output=True, text=True,
                           env={**os.environ, "PYTHONPATH": str(ROOT / "cli"), "SHEAF_LIBRARY": library})  # fmt: skip
     (process,) = json.loads(done.stderr)["processes"]
     assert process["memory"]["live_bytes"] >= 0
+
+
+QUARANTINE = """
+import ctypes, os
+libc = ctypes.CDLL(None)
+libc.malloc.argtypes, libc.malloc.restype = [ctypes.c_size_t], ctypes.c_void_p
+libc.free.argtypes = [ctypes.c_void_p]
+for block in [libc.malloc(30000) for _ in range(200)]:
+    libc.free(block)
+if os.fork() == 0:
+    libc.free(libc.malloc(30000))
+else:
+    os.wait()
+"""
+
+
+def test_what_is_in_quarantine_at_a_fork_is_not_in_use_in_the_child(library: str, tmp_path: Path) -> None:
+    with start(library, tmp_path, QUARANTINE, SHEAF_HARDEN="quarantine=16M") as process:
+        process.communicate()
+    records = [record.read(path) for path in record.find(str(tmp_path))]
+    assert len(records) == 2
+    for one in records:
+        conserved(one)
+        found = one.caches["malloc-30720"].derived()
+        assert found["in_use"] < 10
+        assert found["in_sheaves"] >= 200

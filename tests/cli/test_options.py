@@ -1,4 +1,4 @@
-"""Options: the command and the preloaded object accept the same values and refuse the others in the same words."""
+"""The command and the preloaded object accept the same values of options and refuse others with the same message."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TRIED = [
 
 
 def said(library: str, **settings: str) -> list[str]:
-    """What a program says that runs on the object with the settings."""
+    """Standard error of a program that runs on the object with the settings, as lines."""
     env = {"PATH": os.environ["PATH"], "LD_PRELOAD": library, **settings}
     done = subprocess.run(["bash", "-c", "true"], env=env, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0
@@ -28,6 +28,7 @@ def said(library: str, **settings: str) -> list[str]:
 
 
 def refused(setting: str) -> str | None:
+    """The message with which the command refuses a setting; None if it accepts it."""
     try:
         options.parse(setting)
     except SheafError as error:
@@ -110,7 +111,7 @@ def test_an_option_without_effect_says_so(library: str, settings: str, option: s
     assert lines[0].startswith(f"sheaf: {TABLE[option].variable}={given[option]}: has no effect {when}; ")
 
 
-def test_the_object_knows_the_tables_options_only(library: str) -> None:
+def test_the_object_knows_only_options_in_the_table(library: str) -> None:
     assert said(library, SHEAF_NOSUCH="1") == ["sheaf: SHEAF_NOSUCH=1: no such option; see `sheaf run --help`"]
     assert said(library, SHEAF_DECAY_="1") == ["sheaf: SHEAF_DECAY_=1: no such option; see `sheaf run --help`"]
 
@@ -122,13 +123,13 @@ def test_the_pages_have_every_option() -> None:
 
 
 @pytest.mark.parametrize(("rows", "wrong"), [
-    ('OPTION_BOOLEAN(a, a, true)', "line 1: OPTION_BOOLEAN has 3 arguments"),
-    ('OPTION_FLAG(a, a, true, "b")', "line 1: OPTION_FLAG has 4 arguments, or there is no such row"),
-    ('/*\n*/\nOPTION_WORD(a, b, B, "text")', "line 3: a is no option above this row"),
-    ('OPTION_BOOLEAN(a, a, true, "b")\nOPTION_BOOLEAN(a, a, true, "b")', "line 2: a is there already"),
-    ('OPTION_CHOICE(a, int, a, C, "b")\nOPTION_WORD(a, b, B, "text")', "a: the default C is none of its words"),
-    ('OPTION_NUMBER(a, a, x, 0, 1, "", "b")', "x: neither a number nor a shifted one"),
-    ('OPTION_BOOLEAN(a, a, true, "b"', "a row does not end"),
+    ('OPTION_BOOLEAN(a, a, true)', "line 1: OPTION_BOOLEAN with 3 arguments"),
+    ('OPTION_FLAG(a, a, true, "b")', "line 1: OPTION_FLAG with 4 arguments: no such row"),
+    ('/*\n*/\nOPTION_WORD(a, b, B, "text")', "line 3: a: no such option above this row"),
+    ('OPTION_BOOLEAN(a, a, true, "b")\nOPTION_BOOLEAN(a, a, true, "b")', "line 2: a: duplicate option"),
+    ('OPTION_CHOICE(a, int, a, C, "b")\nOPTION_WORD(a, b, B, "text")', "a: the default C is not one of its words"),
+    ('OPTION_NUMBER(a, a, x, 0, 1, "", "b")', "x: not a number"),
+    ('OPTION_BOOLEAN(a, a, true, "b"', "a row has no closing parenthesis"),
 ])  # fmt: skip
 def test_a_wrong_table_is_refused(rows: str, wrong: str) -> None:
     with pytest.raises(ValueError, match=re.escape(wrong)):

@@ -1,4 +1,4 @@
-"""Where the preloaded object is found, and how it gets in front of everything else."""
+"""The preloaded object is found, and is loaded before all other objects."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ def test_a_missing_object_is_named(sheaf: Run, tmp_path: Path) -> None:
     assert done.stderr == f"sheaf: SHEAF_LIBRARY={tmp_path}/none: no such file; name {preload.LIBRARY}, or unset it\n"
 
 
-def test_an_existing_preload_stays_behind(sheaf: Run, library: str) -> None:
+def test_an_existing_preload_is_kept_after_sheaf(sheaf: Run, library: str) -> None:
     done = sheaf("run", "sh", "-c", 'echo "$LD_PRELOAD"', env={"LD_PRELOAD": "libm.so.6"})
     assert done.stdout.split() == [str(Path(library).resolve()), "libm.so.6"]
 
 
-def test_children_are_spared(sheaf: Run, library: str) -> None:
+def test_children_do_not_run_on_sheaf(sheaf: Run, library: str) -> None:
     done = sheaf("run", "--no-children", "sh", "-c", 'echo "[$LD_PRELOAD]"; grep -c libsheaf /proc/$$/maps; '
                  "cat /proc/self/maps | grep -c libsheaf")
     lines = done.stdout.split()
@@ -52,11 +52,11 @@ def test_children_are_spared(sheaf: Run, library: str) -> None:
 @pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc is not installed")
 @pytest.mark.parametrize("more", [[], ["--no-children"], ["--stats"]])
 def test_our_malloc_wins_over_another_preloaded_one(sheaf: Run, library: str, tmp_path: Path, more: list[str]) -> None:
-    """The other one's malloc ends the program; its second function shows that it was loaded all the same."""
+    """The malloc of the other object ends the program; its getpagesize shows that it was loaded nevertheless."""
     other, ask = tmp_path / "libother.so", tmp_path / "ask"
     source = """
         #include <stdlib.h>
-        extern int asked __attribute__((weak));  /* it is loaded into the command, too */
+        extern int asked __attribute__((weak));  /* defined only in the program under test */
         void *__libc_malloc(size_t n);
         void *malloc(size_t n) { if (&asked) exit(9); return __libc_malloc(n); }
         int getpagesize(void) { return 42; }"""
@@ -88,13 +88,13 @@ def test_paths_that_ld_preload_cannot_hold(sheaf: Run, library: str, tmp_path: P
     assert not links[0].parent.stat().st_mode & 0o022
 
 
-def test_no_place_for_a_link_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_link_that_cannot_be_made_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(preload, "_links", lambda: iter([tmp_path / "an odd one"]))
     with pytest.raises(preload.SheafError, match="SHEAF_LIBRARY"):
         preload.listable(tmp_path / "a b.so")
 
 
-def test_links_go_only_where_nobody_else_can_write(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_links_go_only_to_private_directories(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     shared, own = tmp_path / "shared", tmp_path / "own"
     shared.mkdir()
     shared.chmod(0o777)
@@ -104,7 +104,7 @@ def test_links_go_only_where_nobody_else_can_write(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize("more", [[], ["--no-children"]])
-def test_the_object_is_in_the_program(sheaf: Run, library: str, more: list[str]) -> None:
+def test_the_object_is_loaded_into_the_program(sheaf: Run, library: str, more: list[str]) -> None:
     done = sheaf("run", *more, sys.executable, "-c", MAPS)
     assert done.stdout.strip() == str(Path(library).resolve())
 
@@ -124,3 +124,18 @@ except SystemExit:
     assert "sheaf.run" in loaded
     assert "sheaf.stats" not in loaded
     assert not any(name.startswith("sheaf.bench") for name in loaded)
+
+
+@pytest.mark.parametrize("kind", ["text", "program", "other machine"])
+def test_an_object_that_is_not_sheafs_is_refused(sheaf: Run, library: str, tmp_path: Path, kind: str) -> None:
+    path = Path("/etc/passwd")
+    if kind == "program":
+        path = Path(shutil.which("true") or "")
+    elif kind == "other machine":
+        path = tmp_path / preload.LIBRARY
+        raw = bytearray(Path(library).read_bytes())
+        raw[18:20] = b"\x2b\0"
+        path.write_bytes(raw)
+    done = sheaf("run", "true", env={"SHEAF_LIBRARY": str(path)})
+    assert (done.returncode, done.stderr) == (
+        125, f"sheaf: SHEAF_LIBRARY={path}: not an object of Sheaf for this machine; name {preload.LIBRARY}, or unset it\n")

@@ -1,4 +1,4 @@
-"""Which programs are refused before they run: what the kernel and the loader would do, found out beforehand."""
+"""Programs into which Sheaf cannot be preloaded are refused, as the kernel and the loader would treat them."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from sheaf.errors import SheafError
 
 NOBODY = 65534
 needs_gcc = pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc is not installed")
-needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to somebody else")
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can change the owner of a file")
 
 
 @pytest.fixture(scope="module")
 def public() -> Iterator[Path]:
-    """A directory that every user can read, on a file system where raised privileges count."""
+    """A directory that every user can read, on a file system that is not mounted nosuid."""
     with tempfile.TemporaryDirectory() as name:
         if os.statvfs(name).f_flag & os.ST_NOSUID:
             pytest.skip(f"{name} is mounted nosuid")
@@ -32,20 +32,21 @@ def public() -> Iterator[Path]:
 
 
 def compile_c(source: str, into: Path, *flags: str) -> Path | None:
+    """Compile a C program; None if that fails."""
     done = subprocess.run(["gcc", "-x", "c", "-", "-o", into, *flags], input=source, text=True, capture_output=True)
     return into if done.returncode == 0 else None
 
 
 @pytest.fixture(scope="module")
 def secure(public: Path) -> Path:
-    """Exits with 1 when it is started in secure mode, in which the loader drops LD_PRELOAD."""
+    """A program that exits with 1 if it runs in secure mode, in which the loader ignores LD_PRELOAD."""
     built = compile_c("#include <sys/auxv.h>\nint main(void) { return getauxval(AT_SECURE) != 0; }", public / "secure")
     assert built
     return built
 
 
 def as_user(uid: int, groups: list[int], path: Path) -> tuple[bool, bool]:
-    """As this user: whether we refuse the file, and whether the kernel starts it in secure mode."""
+    """As user `uid`: whether `sheaf run` refuses the file, and whether the kernel starts it in secure mode."""
     reader, writer = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -64,7 +65,7 @@ def as_user(uid: int, groups: list[int], path: Path) -> tuple[bool, bool]:
 
 
 def capability(effective: int, permitted: int, inheritable: int = 0) -> bytes:
-    """As setcap writes it, version 2."""
+    """The extended attribute that setcap writes, version 2."""
     return struct.pack("<5I", 2 << 24 | effective, permitted, inheritable, 0, 0)
 
 
@@ -118,7 +119,7 @@ def test_setuid_is_named(sheaf: Run, library: str, secure: Path) -> None:
 
 
 def changed_copy(path: Path, into: Path, offset: int, raw: bytes) -> Path:
-    """Another ELF file: with these bytes in its header."""
+    """A copy of an ELF file with other bytes at an offset of its header."""
     data = bytearray(path.read_bytes())
     data[offset : offset + len(raw)] = raw
     into.write_bytes(data)
@@ -131,7 +132,7 @@ def test_other_machines(sheaf: Run, library: str, tmp_path: Path) -> None:
     sparc = changed_copy(true, tmp_path / "sparc", 18, struct.pack("<H", 43))
     done = sheaf("run", str(sparc))
     assert done.returncode == 125
-    assert "built for another machine" in done.stderr
+    assert "built for another architecture" in done.stderr
     arm = changed_copy(true, tmp_path / "arm", 4, b"\x01")
     assert "32-bit" in sheaf("run", str(arm)).stderr
 
@@ -146,7 +147,7 @@ def test_damaged_elf_headers_end_in_one_line(sheaf: Run, library: str, tmp_path:
 
 
 @needs_gcc
-def test_sanitizers_are_seen_by_what_is_linked(tmp_path: Path) -> None:
+def test_sanitizers_are_recognized_by_symbols_and_libraries(tmp_path: Path) -> None:
     name = 'const char *name = "libasan.so __asan_init libtsan.so.2"; int main(void) { return name[0] == 0; }'
     plain = compile_c(name, tmp_path / "plain")
     assert plain
@@ -162,7 +163,7 @@ def test_sanitizers_are_seen_by_what_is_linked(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(shutil.which("clang") is None, reason="clang is not installed")
-def test_clangs_static_sanitizer_is_seen(tmp_path: Path) -> None:
+def test_a_static_sanitizer_of_clang_is_recognized(tmp_path: Path) -> None:
     source = tmp_path / "p.c"
     source.write_text("int main(void) { return 0; }")
     built = tmp_path / "p"
@@ -171,7 +172,7 @@ def test_clangs_static_sanitizer_is_seen(tmp_path: Path) -> None:
     assert program.obstacle(built) is not None
 
 
-# ---- finding the program, as env does ----
+# ---- the search for the program is that of env(1) ----
 
 
 def executable(path: Path, text: str, mode: int = 0o755) -> Path:
@@ -182,7 +183,7 @@ def executable(path: Path, text: str, mode: int = 0o755) -> Path:
 
 
 def compare_with_env(sheaf: Run, path: str, *argv: str) -> tuple[int, str]:
-    """The status and output under env, which must be those under `sheaf run`."""
+    """Status and output of a command with env; asserts that `sheaf run` gives the same."""
     plain = subprocess.run(["/usr/bin/env", *argv], env={"PATH": path}, capture_output=True, text=True)
     ours = sheaf("run", *argv, env={"PATH": path})
     assert (ours.returncode, ours.stdout) == (plain.returncode, plain.stdout)
@@ -208,7 +209,7 @@ def test_search_and_statuses_are_those_of_env(sheaf: Run, library: str, tmp_path
     assert sheaf("run", "--stats", "bare", "word", env={"PATH": path}).stdout == f"{second}/bare word\n"
 
 
-def test_an_interpreter_behind_env_is_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interpreter_named_by_env_is_examined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     elf32 = changed_copy(Path(sys.executable).resolve(), tmp_path / "old", 4, b"\x01")
     monkeypatch.setenv("PATH", str(tmp_path))
     script = executable(tmp_path / "script", "#!/usr/bin/env -S A=b old -x\n")
@@ -220,3 +221,8 @@ def test_an_interpreter_behind_env_is_looked_at(tmp_path: Path, monkeypatch: pyt
     assert program.obstacle(loop) is None
     with pytest.raises(SheafError):
         program.locate("none")
+
+
+def test_a_directory_is_named_as_one(sheaf: Run, library: str, tmp_path: Path) -> None:
+    done = sheaf("run", str(tmp_path))
+    assert (done.returncode, done.stderr) == (126, f"sheaf: {tmp_path}: is a directory; name a program\n")

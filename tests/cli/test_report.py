@@ -1,4 +1,4 @@
-"""`sheaf report` and `sheaf run --debug`, on a program that writes where it should not."""
+"""`sheaf report` and `sheaf run --debug`, on a program that writes past the end of a block."""
 
 from __future__ import annotations
 
@@ -52,14 +52,14 @@ def test_files_and_lines(sheaf: Run, program: Path, tmp_path: Path) -> None:
     assert "repaired: the red zones were written anew" in shown
 
 
-def test_other_lines_stay_or_go(sheaf: Run, tmp_path: Path) -> None:
+def test_other_lines_are_kept_or_omitted(sheaf: Run, tmp_path: Path) -> None:
     log = tmp_path / "log"
     log.write_text("one\nsheaf:     (/no/such/object+0x123)\n")
     assert sheaf("report", str(log)).stdout == log.read_text()
     assert sheaf("report", "--reports-only", str(log)).stdout == "sheaf:     (/no/such/object+0x123)\n"
 
 
-def test_bytes_that_are_no_text_pass() -> None:
+def test_undecodable_input_is_accepted() -> None:
     command = [sys.executable, "-m", "sheaf", "report", "-"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "cli")}
     done = subprocess.run(command, input=b"\xff\xfe text\n", capture_output=True, env=environment)

@@ -1,9 +1,10 @@
-"""`sheaf run`: transparent to the program, honest about what it cannot do."""
+"""`sheaf run` is transparent to the program and refuses what it cannot do."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from conftest import ROOT, Run
+from sheaf.run import _why_no_record
 
 
 def test_output_and_status_are_the_programs(sheaf: Run, library: str) -> None:
@@ -83,17 +85,17 @@ def test_options(sheaf: Run, library: str) -> None:
 
 
 @pytest.mark.parametrize("option", ["--record", "--debug"])
-def test_an_empty_value_is_a_mistake(sheaf: Run, library: str, option: str) -> None:
-    """As of a variable of the shell that is not set."""
+def test_an_empty_value_is_an_error(sheaf: Run, library: str, option: str) -> None:
+    """An unset shell variable gives an empty value."""
     done = sheaf("run", option, "", "true")
     assert (done.returncode, len(done.stderr.splitlines())) == (125, 1)
     assert done.stderr.startswith(f"sheaf: {option}")
 
 
-def test_a_form_that_stands_apart_from_stats_is_told(sheaf: Run, library: str) -> None:
+def test_a_format_separated_from_stats_is_explained(sheaf: Run, library: str) -> None:
     done = sheaf("run", "--stats", "json", "true")
     assert done.returncode == 127
-    assert done.stderr == "sheaf: json: no such program; for the form of --stats write --stats=json\n"
+    assert done.stderr == "sheaf: json: no such program; to choose the format, write --stats=json\n"
 
 
 @pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc is not installed")
@@ -146,7 +148,7 @@ def test_without_stats_the_command_becomes_the_program(library: str) -> None:
         assert int(process.stdout.read()) == process.pid
 
 
-def test_the_status_is_the_programs_even_when_nobody_reads_the_table(library: str) -> None:
+def test_a_closed_standard_error_does_not_change_the_status(library: str) -> None:
     reader, writer = os.pipe()
     os.close(reader)
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "cli")}
@@ -162,17 +164,19 @@ def test_no_traces_are_left(sheaf: Run, library: str, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_program_that_leaves_no_record_is_told(sheaf: Run, library: str) -> None:
-    done = sheaf("run", "--stats", "--force", "env", "-i", "true", env={"SHEAF_RECORD": "/proc"})
+def test_a_missing_record_is_explained(sheaf: Run, library: str, tmp_path: Path) -> None:
+    assert _why_no_record(str(tmp_path)).startswith("no process wrote a record: ")
+    done = sheaf("run", "--stats", "true", env={"SHEAF_RECORD": "/proc"})
     assert done.returncode == 0
-    assert done.stderr.splitlines()[-1].startswith("sheaf: no counters: ")
+    assert re.match(r"sheaf: no counters: no record can be written to /proc: [\w ]+; name a writable directory with --record$",
+                    done.stderr.splitlines()[-1])
 
 
 def test_a_record_directory_that_cannot_be_made(sheaf: Run, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     done = sheaf("run", "--record", str(tmp_path / "file" / "below"), "true")
     assert done.returncode == 125
-    assert done.stderr == f"sheaf: --record {tmp_path}/file/below: Not a directory; name a directory that can be written to\n"
+    assert done.stderr == f"sheaf: --record {tmp_path}/file/below: Not a directory; name a writable directory\n"
 
 
 def test_totals_have_a_share_of_the_fast_path(sheaf: Run, library: str) -> None:

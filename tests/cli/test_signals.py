@@ -1,4 +1,4 @@
-"""`sheaf run --stats` waits for its program; nobody may notice, above all not through signals."""
+"""`sheaf run --stats` waits for its program and is transparent to signals, jobs and terminals."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ import pytest
 from conftest import ROOT
 from terminal import PATIENCE, Terminal
 
-# Tells each signal that it gets; USR2 ends it, USR1 makes it send what it is told to, to its group or to itself.
+# Prints each signal that it receives. USR2 ends it; USR1 makes it send the signal in argv[2] to its group or to itself.
 PROGRAM = """
 import os, signal, sys
-told = [getattr(signal, "SIG" + name) for name in ("HUP", "INT", "QUIT", "TERM", "USR1", "USR2", "CONT", "ALRM", "RTMIN")]
-signal.pthread_sigmask(signal.SIG_BLOCK, told)
+handled = [getattr(signal, "SIG" + name) for name in ("HUP", "INT", "QUIT", "TERM", "USR1", "USR2", "CONT", "ALRM", "RTMIN")]
+signal.pthread_sigmask(signal.SIG_BLOCK, handled)
 print("ready", os.getpid(), flush=True)
 while True:
-    number = signal.sigwait(told)
+    number = signal.sigwait(handled)
     print("got", signal.Signals(number).name, flush=True)
     if number == signal.SIGUSR2:
         sys.exit(5)
@@ -34,7 +34,7 @@ pytestmark = pytest.mark.usefixtures("library")
 
 @pytest.fixture(autouse=True)
 def no_test_hangs() -> Iterator[None]:
-    """What waits for a signal that never comes fails instead."""
+    """Make a test fail that waits for a signal in vain."""
     def fail(*_: object) -> None:
         raise AssertionError("hung")
 
@@ -46,7 +46,7 @@ def no_test_hangs() -> Iterator[None]:
 
 
 class Job:
-    """`sheaf run` in a process group of its own, without a terminal of its own."""
+    """`sheaf run` in a process group of its own, without a terminal."""
 
     def __init__(self, *args: str) -> None:
         self.process = subprocess.Popen([*RUN, *args], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
@@ -66,14 +66,14 @@ class Job:
 
 @pytest.fixture
 def job() -> Iterator[Job]:
-    """A running one."""
+    """A running job."""
     job = Job()
     yield job
     stop(job)
 
 
 def stop(job: Job) -> None:
-    """Leave nothing running, whatever failed."""
+    """Kill the job and its program if they still run."""
     if job.process.poll() is None:
         os.kill(job.program, signal.SIGKILL)
         job.process.kill()
@@ -118,7 +118,7 @@ def test_a_stop_stops_both_and_both_go_on(job: Job) -> None:
 def test_a_program_that_is_stopped_from_elsewhere_does_not_stop_the_command(job: Job) -> None:
     os.kill(job.program, signal.SIGSTOP)
     wait_for_stop(job.program)
-    os.kill(job.pid, signal.SIGRTMIN)  # comes after the news of the stop, and waits at the program
+    os.kill(job.pid, signal.SIGRTMIN)  # forwarded after the stop is seen, and pending in the program
     while not pending(job.program) >> signal.SIGRTMIN - 1 & 1:
         pass
     os.kill(job.program, signal.SIGCONT)
@@ -132,7 +132,7 @@ def test_what_the_program_sends_to_its_group_does_not_come_back() -> None:
         os.kill(job.pid, signal.SIGUSR1)
         assert [job.line(), job.line()] == ["got SIGUSR1", "got SIGALRM"]
         os.kill(job.pid, signal.SIGTERM)
-        assert job.line() == "got SIGTERM"  # an echo would stand before it
+        assert job.line() == "got SIGTERM"  # a forwarded SIGALRM would come first
         assert job.end() == 5
     finally:
         stop(job)
@@ -146,14 +146,14 @@ def test_the_program_starts_with_the_callers_signals(more: list[str]) -> None:
         done = subprocess.run(["sh", "-c", 'trap "" HUP USR1; exec "$@"', "sh", *argv], capture_output=True, text=True,
                               env=ENVIRONMENT)
         blocked, ignored = (int(line.split()[1], 16) for line in done.stdout.splitlines())
-        seen.append((blocked, ignored & ~(3 << 31)))  # glibc lets all that it spawns ignore two signals of its own
+        seen.append((blocked, ignored & ~(3 << 31)))  # glibc ignores two signals of its own in spawned processes
     assert seen[0] == seen[1] == (0, 1 << signal.SIGHUP - 1 | 1 << signal.SIGUSR1 - 1)
 
 
-def test_ctrl_c_at_the_terminal_comes_once() -> None:
+def test_ctrl_c_at_the_terminal_arrives_once() -> None:
     with Terminal(RUN, ENVIRONMENT) as terminal:
         terminal.expect("ready")
-        os.kill(terminal.pid, signal.SIGSTOP)  # so that what it would pass on comes when the program is through with the first
+        os.kill(terminal.pid, signal.SIGSTOP)  # a wrongly forwarded signal would come after the first was handled
         terminal.type("\x03")
         terminal.expect("got SIGINT")
         terminal.type("\x1c")
@@ -170,7 +170,7 @@ def test_ctrl_c_at_the_terminal_comes_once() -> None:
         assert "sheaf: 1 process" in terminal.seen
 
 
-def test_ctrl_c_that_kills_the_program_leaves_the_table() -> None:
+def test_ctrl_c_that_kills_the_program_still_prints_the_table() -> None:
     sleep = [*RUN[:5], "sh", "-c", "echo ready; exec sleep 1000"]
     with Terminal(sleep, ENVIRONMENT) as terminal:
         terminal.expect("ready")
@@ -212,7 +212,7 @@ def test_a_shell_sees_the_job_stop_and_brings_it_back(tmp_path: Path, stop: sign
             if stop == signal.SIGTSTP:
                 terminal.type("\x1a")  # ^Z
             else:
-                os.kill(program, signal.SIGUSR1)  # as a shell's `suspend` does
+                os.kill(program, signal.SIGUSR1)  # like `suspend` of a shell
             terminal.expect("Stopped")
             wait_for_stop(program)
             terminal.type("fg\n")
@@ -225,14 +225,14 @@ def test_a_shell_sees_the_job_stop_and_brings_it_back(tmp_path: Path, stop: sign
         terminal.end()
 
 
-def test_a_shell_under_it_has_its_own_jobs() -> None:
+def test_a_shell_as_the_program_controls_its_own_jobs() -> None:
     bash = ["bash", "--norc", "--noprofile", "--noediting", "-i"]
     with Terminal([*RUN[:5], *bash], {**ENVIRONMENT, "PS1": "at the prompt\\n"}) as terminal:
         terminal.expect("at the prompt")
         terminal.type("cat\n")
         terminal.expect("cat")
         terminal.type("words\n")
-        terminal.expect("words\nwords")  # the terminal's, then cat's
+        terminal.expect("words\nwords")  # echo of the terminal, then output of cat
         terminal.type("\x1a")
         terminal.expect("Stopped")
         terminal.expect("at the prompt")

@@ -1,14 +1,17 @@
-"""`sheaf stats`, on records whose numbers are known."""
+"""`sheaf stats`, on records with known numbers."""
 
 from __future__ import annotations
 
 import csv
+import errno
 import io
 import json
 import os
+import struct
 import subprocess
 import sys
-from collections.abc import Iterator
+import zlib
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -86,7 +89,7 @@ def test_a_directory_without_a_readable_record_is_an_error(sheaf: Run, tmp_path:
 
 
 @pytest.mark.parametrize("name", ["\u00b2", "9" * 5000])
-def test_what_looks_like_a_number_but_is_no_process(sheaf: Run, name: str) -> None:
+def test_a_number_without_a_process_is_an_error(sheaf: Run, name: str) -> None:
     done = sheaf("stats", name)
     assert (done.returncode, len(done.stderr.splitlines())) == (1, 1)
 
@@ -110,16 +113,66 @@ def test_cut_short_anywhere(sheaf: Run, one: Path) -> None:
         assert done.returncode in (0, 1)
 
 
-def test_damaged_headers(sheaf: Run, one: Path) -> None:
-    whole = bytearray(one.read_bytes())
-    for offset in range(16, 88, 4):
-        for value in (b"\0\0\0\0", b"\xff\xff\xff\xff"):
-            damaged = whole.copy()
-            damaged[offset : offset + 4] = value
-            one.write_bytes(bytes(damaged))
-            done = sheaf("stats", str(one))
-            assert "Traceback" not in done.stderr, (offset, value)
-    one.write_bytes(bytes(whole))
+def reason(path: Path) -> str:
+    """Why the record cannot be read."""
+    with pytest.raises(SheafError) as caught:
+        record.read(path)
+    return caught.value.message.removeprefix(f"{path}: ")
+
+
+def reasons(path: Path, offsets: Sequence[int]) -> Iterator[tuple[int, str]]:
+    """Why the record cannot be read when the byte at each of these offsets is changed."""
+    whole = path.read_bytes()
+    with path.open("r+b", buffering=0) as file:
+        for offset in offsets:
+            os.pwrite(file.fileno(), bytes([whole[offset] ^ 0x21]), offset)
+            yield offset, reason(path)
+            os.pwrite(file.fileno(), whole[offset : offset + 1], offset)
+
+
+def test_every_byte_of_the_header_and_the_text_is_checked(one: Path) -> None:
+    for offset, said in reasons(one, range(4096)):
+        expected = "not a Sheaf record" if offset < 8 else "unknown record version" if offset < 12 else "the header is damaged; "
+        assert said.startswith(expected), offset
+
+
+def test_every_byte_of_an_entry_is_checked(one: Path) -> None:
+    """The entries of a cache in use and of an unused one."""
+    for entry in (16384 + 512, 16384 + 5 * 512):
+        for offset, said in reasons(one, range(entry, entry + 32 + 6 * 4)):
+            assert said.startswith("the entry of a cache is damaged; "), offset
+
+
+@pytest.mark.parametrize(("old", "new"), [
+    ("header uint32_t cache_max", "header uint32_t cache_mix"), ("header uint32_t pid", "header uint31_t pid"),
+    ("cache in_use = inherited", "cache in_use = inherited +"), ("cache in_use =", "cache abuse ="),
+    ("entry uint64_t gauges[24]", "entry uint64_t gauges[99999999]"), ("entry char name[32]", "entry uint32_t name"),
+    ("entry uint32_t checksum", "entry uint32_t checked"),
+    ("header uint64_t slots_offset", "header char slots_offset[8]"), ("counter ", "counter a\ncounter b\ncounter c\ncounter "),
+])
+def test_a_text_that_says_something_else_is_an_error(one: Path, old: str, new: str) -> None:
+    whole = one.read_bytes()
+    checked = whole[16:4096].rstrip(b"\n") + b"\n"
+    checked = checked.replace(old.encode(), new.encode())[: 4096 - 16].ljust(4096 - 16, b"\n")
+    one.write_bytes(whole[:12] + struct.pack("<I", zlib.crc32(checked)) + checked + whole[4096:])
+    assert reason(one).startswith("the header is damaged; ")
+
+
+def test_a_record_of_another_version_is_named(sheaf: Run, one: Path) -> None:
+    whole = one.read_bytes()
+    for version in (1, 3):
+        one.write_bytes(whole[:8] + struct.pack("<I", version) + whole[12:])
+        done = sheaf("stats", str(one))
+        advice = f"unknown record version {version} (this command reads version 2); use the `sheaf` of the same release"
+        assert (done.stderr, done.returncode) == (f"sheaf: {one}: {advice}\n", 1)
+
+
+def test_a_record_of_a_later_library_is_read(sheaf: Run, tmp_path: Path) -> None:
+    outputs = []
+    for later in (False, True):
+        path = write_record(tmp_path / "prog.1.sheaf", {"malloc-64": A, "malloc-128": {}}, slot=2, later=later)
+        outputs.append(json.loads(sheaf("stats", "--all", "--format", "json", str(path)).stdout))
+    assert outputs[0] == outputs[1]
 
 
 def test_missing_things(sheaf: Run, tmp_path: Path) -> None:
@@ -136,8 +189,8 @@ def test_a_missing_directory_is_not_created(sheaf: Run, tmp_path: Path) -> None:
     assert not (tmp_path / "none").exists()
 
 
-def test_what_may_not_be_read_is_named(one: Path) -> None:
-    """tmp_path is closed to other users; its owner closes the file and the directory."""
+def test_unreadable_things_are_named(one: Path) -> None:
+    """Other users have no access to tmp_path; its owner removes the permissions of the file and the directory."""
     def complaint(target: Path) -> str:
         try:
             return str(len([record.read(path) for path in record.find(str(target))]))
@@ -151,7 +204,8 @@ def test_what_may_not_be_read_is_named(one: Path) -> None:
     assert "Permission denied" in as_nobody(lambda: complaint(open_one))
     if os.geteuid() == 0:
         ours = Path(str(os.getpid()))
-        assert as_nobody(lambda: complaint(ours)).endswith("may not be read; ask as its user or as root")
+        advice = "run sheaf as the user of the process or as root, or name the record file"
+        assert as_nobody(lambda: complaint(ours)).endswith(f"; {advice}")
 
 
 def test_a_bad_record_among_good_ones_is_left_out(sheaf: Run, one: Path) -> None:
@@ -161,8 +215,8 @@ def test_a_bad_record_among_good_ones_is_left_out(sheaf: Run, one: Path) -> None
     assert [row["in_use"] for row in json.loads(done.stdout)["rows"]] == [308, 0]
     lines = done.stderr.splitlines()
     assert [line.split(": ")[1] for line in lines] == [str(one.parent / f"{n}.2.sheaf") for n in ("begun", "empty", "other")]
-    assert "has only just started" in lines[0]
-    assert "has only just started" in lines[1]
+    assert "has just started" in lines[0]
+    assert "has just started" in lines[1]
     assert "not a Sheaf record" in lines[2]
 
 
@@ -173,11 +227,11 @@ def test_all_shows_caches_without_slabs(sheaf: Run, tmp_path: Path) -> None:
         assert [row["name"] for row in rows] == names
 
 
-def test_by_node_says_that_it_cannot_tell(sheaf: Run, tmp_path: Path) -> None:
+def test_by_node_explains_a_single_row(sheaf: Run, tmp_path: Path) -> None:
     path = write_record(tmp_path / "p.1.sheaf", {"malloc-64": A, "malloc-80": A})
     rows = json.loads(sheaf("stats", "--by", "node", "--format", "json", str(path)).stdout)["rows"]
     assert [(row["name"], row["in_use"], row["fast_share"]) for row in rows] == [("all nodes", 616, round(1700 / 1715, 6))]
-    assert "had one memory node" in sheaf("stats", "--by", "node", str(path)).stdout
+    assert "not divided by memory node" in sheaf("stats", "--by", "node", str(path)).stdout
 
 
 def test_diff_by_slot_keeps_the_slot(sheaf: Run, tmp_path: Path) -> None:
@@ -189,9 +243,9 @@ def test_diff_by_slot_keeps_the_slot(sheaf: Run, tmp_path: Path) -> None:
 
 def test_many_processes_are_summed_up(sheaf: Run, tmp_path: Path) -> None:
     for i in range(7):
-        write_record(tmp_path / f"p.{i}.sheaf", {"malloc-64": A}, state=1 if i < 2 else 2)
+        write_record(tmp_path / f"p.{i}.sheaf", {"malloc-64": A}, ended=i >= 2)
     lines = sheaf("stats", str(tmp_path)).stdout.splitlines()
-    assert lines[0] == "7 processes: 2 gone without an end, 5 ended"
+    assert lines[0] == "7 processes: 2 ended without closing the record, 5 ended"
     assert "highest peak 1 MiB" in lines[4]
     assert max(map(len, lines)) <= 80
     assert next(line for line in lines[2:] if not line.startswith("  ")).startswith("NAME")
@@ -212,7 +266,7 @@ def test_sizes(number: int, said: str) -> None:
     assert table.size(number) == said
 
 
-# ---- of running processes ----
+# ---- running processes ----
 
 WORKER = """
 import sys
@@ -227,7 +281,7 @@ while sys.stdin.readline():
 
 @pytest.fixture
 def worker(library: str, tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
-    """A process with a record in tmp_path/records that allocates when it is told a line."""
+    """A process with a record in tmp_path/records that allocates whenever it reads a line."""
     with subprocess.Popen([sys.executable, "-m", "sheaf", "run", "--record", tmp_path / "records", sys.executable, "-c", WORKER],
                           stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
                           env={**os.environ, "PYTHONPATH": str(ROOT / "cli")}) as process:
@@ -237,7 +291,7 @@ def worker(library: str, tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
         process.kill()
 
 
-def test_a_record_that_is_written_meanwhile(worker: subprocess.Popen[str]) -> None:
+def test_a_record_that_changes_while_it_is_read(worker: subprocess.Popen[str]) -> None:
     assert worker.stdin
     assert worker.stdout
     path = next(record.find(str(worker.pid)))
@@ -245,17 +299,17 @@ def test_a_record_that_is_written_meanwhile(worker: subprocess.Popen[str]) -> No
     for _ in range(20):
         worker.stdin.write("go on\n")
         worker.stdin.flush()
-        for _ in range(10):  # while it works
+        for _ in range(10):  # while the worker allocates
             caches = record.read(path).caches.values()
             now = sum(cache.count("alloc_fastpath") + cache.count("alloc_slowpath") for cache in caches)
             assert now >= allocations
-            assert all(min(cache.in_use, cache.in_sheaves, cache.gauges["barn_objects"]) >= 0 for cache in caches)
+            assert all(min(cache.derived().values()) >= 0 for cache in caches)
             allocations = now
         assert worker.stdout.readline() == "done\n"
     assert allocations > 20 * 5000 - 2048
 
 
-def test_running_is_seen_under_any_name(worker: subprocess.Popen[str], tmp_path: Path) -> None:
+def test_a_running_process_is_recognized_by_any_path_of_its_record(worker: subprocess.Popen[str], tmp_path: Path) -> None:
     found = next(record.find(str(worker.pid)))
     (tmp_path / "link").symlink_to(found.parent)
     os.link(found, tmp_path / "hard.sheaf")
@@ -269,7 +323,7 @@ def test_running_is_seen_under_any_name(worker: subprocess.Popen[str], tmp_path:
     assert [record.read(path).alive for path in names] == [False] * 4
 
 
-def test_a_process_around_it_leads_to_the_one_that_keeps_a_record(library: str, tmp_path: Path) -> None:
+def test_a_parent_without_a_record_names_its_child(library: str, tmp_path: Path) -> None:
     with subprocess.Popen(["sh", "-c", '"$@"; true', "sh", sys.executable, "-m", "sheaf", "run", "--record", tmp_path, "cat"],
                           stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
                           env={**os.environ, "PYTHONPATH": str(ROOT / "cli")}) as process:
@@ -290,14 +344,68 @@ def test_a_killed_process_leaves_its_counters(sheaf: Run, worker: subprocess.Pop
     assert (out["processes"][0]["state"], out["processes"][0]["end_time_ns"]) == ("gone", 0)
     big = next(row for row in out["rows"] if row["object_size_bytes"] == 5120)
     assert big["in_use"] + big["in_sheaves"] + big["in_barns"] >= 2000
-    assert "gone without an end" in sheaf("stats", str(path)).stdout
+    assert "ended without closing the record" in sheaf("stats", str(path)).stdout
 
 
 def test_peak_memory_is_the_programs_own(library: str, tmp_path: Path) -> None:
-    """Of a small program that a large one starts by vfork, which hands ru_maxrss down."""
+    """vfork passes ru_maxrss of a large program on to the small program that it starts."""
     large = "import subprocess; keep = b'x' * (200 << 20); subprocess.run(['/bin/ls', '/'], stdout=subprocess.DEVNULL)"
     subprocess.run([sys.executable, "-c", large], check=True,
                    env={**os.environ, "LD_PRELOAD": library, "SHEAF_RECORD": str(tmp_path)})
     records = {r.program: r for r in map(record.read, record.find(str(tmp_path)))}
     assert records["ls"].peak_rss < 100 << 20
     assert max(r.peak_rss for r in records.values()) > 200 << 20
+
+
+# ---- messages that name the cause ----
+
+
+def test_a_short_file_is_reported_with_its_size(sheaf: Run, one: Path) -> None:
+    one.write_bytes(one.read_bytes()[:3000])
+    assert sheaf("stats", str(one)).stderr == (f"sheaf: {one}: cut short at 3000 bytes; copy the record again, or run the "
+                                               "program again\n")
+
+
+def test_root_is_not_advised_to_be_root(monkeypatch: pytest.MonkeyPatch, one: Path) -> None:
+    def denied(*_: object, **__: object) -> str:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    monkeypatch.setattr(Path, "read_text", denied)
+    monkeypatch.setattr(os, "listdir", denied)
+    for root, advice in ((True, "CAP_SYS_PTRACE"), (False, "as the user of the process or as root")):
+        monkeypatch.setattr(os, "geteuid", lambda root=root: 0 if root else 1000)
+        with pytest.raises(SheafError, match=advice):
+            next(record.find(str(os.getpid())))
+        with pytest.raises(SheafError, match="another directory" if root else "as its owner or as root"):
+            next(record.find(str(one.parent)))
+
+
+def test_a_zombie_is_named_as_one(sheaf: Run) -> None:
+    with subprocess.Popen(["true"]) as process:
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        done = sheaf("stats", str(process.pid))
+    assert done.stderr == f"sheaf: {process.pid}: has ended and waits for its parent (zombie); name its record file\n"
+
+
+def test_a_fifo_among_records_is_skipped(sheaf: Run, one: Path) -> None:
+    os.mkfifo(one.parent / "x.sheaf")
+    done = sheaf("stats", "--format", "json", str(one.parent))
+    assert done.returncode == 0
+    assert len(json.loads(done.stdout)["processes"]) == 1
+    assert done.stderr.startswith(f"sheaf: {one.parent}/x.sheaf: not a regular file; ")
+
+
+def test_diff_shows_both_headings(sheaf: Run, one: Path, tmp_path: Path) -> None:
+    later = write_record(tmp_path / "later.2.sheaf", {"malloc-64": {**A, "alloc_fastpath": 1500}})
+    lines = sheaf("stats", "--diff", str(one), str(later)).stdout.splitlines()
+    assert [line for line in lines if line.startswith(("before: ", "after: "))] == [
+        "before: prog (99999999), ended, rseq mm_cid", "after: later (99999999), ended, rseq mm_cid"]
+    assert lines.index("Difference (after minus before)") > lines.index("after: later (99999999), ended, rseq mm_cid")
+
+
+def test_undecodable_names_are_shown_as_bytes(tmp_path: Path) -> None:
+    name = os.fsencode(tmp_path) + b"/\xff\n.sheaf"
+    done = subprocess.run([sys.executable, "-m", "sheaf", "stats", name], capture_output=True,
+                          env={**os.environ, "PYTHONPATH": str(ROOT / "cli")})
+    assert done.stderr.startswith(b"sheaf: " + os.fsencode(tmp_path) + b"/\\xff\\x0a.sheaf: No such file or directory; ")
+    assert done.stderr.count(b"\n") == 1

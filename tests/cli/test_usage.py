@@ -1,4 +1,4 @@
-"""Wrong command lines: one line that says what is wrong and what would be right, and the status that scripts expect."""
+"""Wrong command lines give one line with the error and the remedy, and the exit status that scripts expect."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ WRONG = [
     (2, "stats --fromat json x", "sheaf stats: --fromat: no such option; did you mean --format?"),
     (2, "stats --format", "sheaf stats: --format requires an argument; see `sheaf stats --help`"),
     (2, "stats --by cpu x", "sheaf stats: --by: 'cpu' is not one of 'cache', 'slot', 'node'; see `sheaf stats --help`"),
-    (2, "stats --diff x", "sheaf: --diff: wants two records, the earlier one first"),
+    (2, "stats --diff x", "sheaf: --diff: needs exactly two records; name the earlier one first"),
     (125, "run --debug XYZ true",
-     "sheaf: --debug XYZ: wants letters of F Z P U T A or -, then caches, as in FZPU or FZ,malloc-64"),
+     "sheaf: --debug XYZ: no such checks; give letters of F Z P U T A or -, then caches, such as FZPU or FZ,malloc-64"),
     (2, "report", "sheaf report: FILE|- is missing; see `sheaf report --help`"),
     (2, "stat", "sheaf: stat: no such command; did you mean stats?"),
     (2, "--vers", "sheaf: --vers: no such option; did you mean --version?"),
@@ -40,14 +40,14 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("status", "line", "said"), WRONG)
-def test_one_line_and_the_status(sheaf: Run, status: int, line: str, said: str) -> None:
+def test_a_wrong_command_line_gives_one_line(sheaf: Run, status: int, line: str, said: str) -> None:
     done = sheaf(*line.split())
     assert (done.stderr, done.stdout, done.returncode) == (said + "\n", "", status)
 
 
-def test_an_unknown_command_is_told_the_known_ones(sheaf: Run) -> None:
+def test_an_unknown_command_lists_the_commands(sheaf: Run) -> None:
     done = sheaf("qqq")
-    assert re.fullmatch(r"sheaf: qqq: no such command; there are run, stats(, \w+)*\n", done.stderr)
+    assert re.fullmatch(r"sheaf: qqq: no such command; the commands are run, stats(, \w+)*\n", done.stderr)
     assert done.returncode == 2
 
 
@@ -73,7 +73,7 @@ def test_completion(sheaf: Run) -> None:
 
 
 def manual() -> ModuleType:
-    """docs/man/make.py, which is no part of a package."""
+    """The module docs/man/make.py, which belongs to no package."""
     spec = util.spec_from_file_location("make", ROOT / "docs/man/make.py")
     assert spec
     assert spec.loader
@@ -82,7 +82,7 @@ def manual() -> ModuleType:
     return module
 
 
-def test_the_manual_is_up_to_date_and_installed() -> None:
+def test_man_pages_are_up_to_date_and_installed() -> None:
     made = manual().pages()
     assert {path.name for path in made} == {"sheaf.1", *(f"sheaf-{name}.1" for name in _COMMANDS)}
     build = (ROOT / "cli/meson.build").read_text()
@@ -92,8 +92,8 @@ def test_the_manual_is_up_to_date_and_installed() -> None:
 
 
 @pytest.mark.parametrize("name", _COMMANDS)
-def test_the_manual_has_every_option(name: str) -> None:
-    """Found in the page itself, whatever made it."""
+def test_man_pages_have_every_option(name: str) -> None:
+    """Searches the page itself, independently of make.py."""
     command = getattr(import_module(_COMMANDS[name].module), name)
     assert isinstance(command, click.Command)
     page = (ROOT / f"docs/man/sheaf-{name}.1").read_text().replace("\\-", "-")
@@ -105,14 +105,14 @@ def test_the_manual_has_every_option(name: str) -> None:
 
 
 @pytest.mark.skipif(shutil.which("groff") is None, reason="groff is not installed")
-def test_the_manual_is_well_formed() -> None:
+def test_man_pages_are_well_formed() -> None:
     pages = sorted((ROOT / "docs/man").glob("*.1"))
     done = subprocess.run(["groff", "-man", "-Tutf8", "-ww", "-z", *pages], capture_output=True, text=True)
     assert (done.stderr, done.returncode) == ("", 0)
 
 
 def test_all_modules_are_installed() -> None:
-    """What runs from the source tree must run from the package too: cli/meson.build names each file."""
+    """cli/meson.build must name each module, or the installed package would lack it."""
     folder = Path(__file__).parents[2] / "cli"
     named = set(re.findall(r"'(sheaf/[\w/]+\.py)'", (folder / "meson.build").read_text()))
     assert named == {str(file.relative_to(folder)) for file in (folder / "sheaf").rglob("*.py")}

@@ -1,4 +1,4 @@
-"""`sheaf bench`: allocators beside each other, in interleaved rounds."""
+"""`sheaf bench`: compare allocators in interleaved rounds."""
 
 from sheaf.bench.command import bench
 

@@ -1,4 +1,4 @@
-"""Two runs beside each other: what became slower or larger since an older one."""
+"""Compare a run with an older one: which tests became slower or use more memory."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from sheaf.bench.text import format_ratio, text_table
 
 @dataclass(frozen=True)
 class Change:
-    """Of one test: new by old."""
+    """The ratios of the new run to the old one for one test."""
 
     test: str
-    time: Ratio | None  # None for a test that is about memory alone
+    time: Ratio | None  # None for a test that measures only memory
     memory: Ratio
-    rest: Ratio | None = None  # what stays resident, in the suite rest
+    rest: Ratio | None = None  # resident memory at rest; only in the suite rest
 
 
 def _relative(outcome: Outcome, subject: str, peers: Sequence[str]) -> list[float]:
     """
-    Times in units of what the peers took in the same round, so that two machines or two days can be compared; plain
-    times where the runs share no peer.
+    The times of the subject divided by the geometric mean of the peers in the same round, so that runs on different machines
+    or days can be compared. Times in nanoseconds if the runs have no peer in common.
     """
     own = series(outcome.runs[subject], TIME)
     if not peers:
@@ -35,7 +35,7 @@ def _relative(outcome: Outcome, subject: str, peers: Sequence[str]) -> list[floa
 
 
 def changes(new: Report, old: Report) -> list[Change]:
-    """For every test that both have."""
+    """The changes of all tests that both runs contain."""
     subject = subject_of(new.contestants)
     before = {outcome.test: outcome for outcome in old.outcomes if outcome.runs.get(subject)}
     found = []
@@ -50,48 +50,50 @@ def changes(new: Report, old: Report) -> list[Change]:
     return found
 
 
-def _past(what: str, ratio: Ratio | None, limit: float, peer: str) -> list[str]:
-    """Past the limit, and not by noise alone; a single round has no noise to know of."""
+def _beyond(what: str, ratio: Ratio | None, limit: float, peer: str) -> list[str]:
+    """One line if the ratio exceeds the limit and its interval lies above 1. With a single round there is no interval."""
     if ratio is None or ratio.value <= limit or (ratio.count > 1 and ratio.low <= 1.0):
         return []
     return [f"{what} {ratio.value:.3f} of {peer}"]
 
 
 def render_changes(found: Sequence[Change], subject: str) -> str:
-    """As a table, with the geometric means below."""
+    """The changes as a table; the last line has the geometric means."""
     if not found:
-        return "No test of this run is in the older one."
+        return "The two runs have no test in common."
     keys = ("time", "memory", *(("rest",) if any(change.rest for change in found) else ()))
     lines = [[change.test, *(format_ratio(getattr(change, key)) for key in keys)] for change in found]
     means = [[ratio.value for change in found if (ratio := getattr(change, key))] for key in keys]
     lines.append(["geometric mean", *(f"{geometric_mean(values):.3f}" if values else "-" for values in means)])
-    return f"{subject}, new by old, time relative to the peers of the same round\n\n" + text_table(
-        ("test", "time", "peak memory", "at rest")[: len(keys) + 1], lines, 1
-    )
+    title = f"Ratio of the new run to the old one for {subject}; times are relative to the peers in the same round"
+    return f"{title}\n\n" + text_table(("test", "time", "peak memory", "at rest")[: len(keys) + 1], lines, 1)
 
 
-def past_old(found: Sequence[Change], limit: float) -> list[str]:
-    """Tests that got worse than the limit allows."""
+def worse_than_old(found: Sequence[Change], limit: float) -> list[str]:
+    """A line for each measure that became worse by more than the limit."""
     said = []
     for change in found:
-        worse = [*_past("time", change.time, limit, "the older run"), *_past("memory", change.memory, limit, "the older run"),
-                 *_past("memory at rest", change.rest, limit, "the older run")]
+        worse = [*_beyond("time", change.time, limit, "the older run"),
+                 *_beyond("memory", change.memory, limit, "the older run"),
+                 *_beyond("memory at rest", change.rest, limit, "the older run")]
         said += [f"{change.test}: {line}" for line in worse]
     return said
 
 
-def past_best(report: Report, limit: float) -> list[str]:
-    """Tests whose time is past the limit beside this run's best peer."""
+def slower_than_best(report: Report, limit: float) -> list[str]:
+    """A line for each test that exceeds the limit in time compared with the fastest peer of the same run."""
     subject = subject_of(report.contestants)
     rows = [row for outcome in report.outcomes for row in rows_of(outcome, report.contestants) if row.contestant == subject]
-    return [f"{row.test}: {line}" for row in rows for line in _past("time", row.time_ratio, limit, row.fastest)]
+    return [f"{row.test}: {line}" for row in rows for line in _beyond("time", row.time_ratio, limit, row.fastest)]
 
 
 def machine_differs(new: Report, old: Report) -> str:
-    """A remark where the two runs are not of one machine."""
+    """A remark if the two runs are from different machines, otherwise an empty string."""
     keys: tuple[str, ...] = ("cpu", "cpus", "memory", "huge_pages")
-    numbers = ("cpu_family", "cpu_model", "cpu_stepping")  # older exports have none
+    numbers = ("cpu_family", "cpu_model", "cpu_stepping")  # missing in older exports
     keys += tuple(key for key in numbers if key in new.machine and key in old.machine)
     differing = [key.replace("_", " ") for key in keys if new.machine.get(key) != old.machine.get(key)]
-    return f"the older run is of another machine ({', '.join(differing)} differ)" if differing else ""
+    if not differing:
+        return ""
+    return f"the older run is from another machine ({', '.join(differing)} differ); its figures may not be comparable"
 

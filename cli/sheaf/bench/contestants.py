@@ -1,4 +1,4 @@
-"""The allocators that are compared: where they are found, and proof that a program really runs under them."""
+"""The allocators to compare: find them, and check that a program really uses them."""
 
 from __future__ import annotations
 
@@ -20,28 +20,28 @@ VERIFY_TIMEOUT_S = 30
 
 @dataclass(frozen=True)
 class Contestant:
-    """One allocator; without a path it is the one that the program has anyway."""
+    """An allocator. Without a path it is the program's own, normally that of glibc."""
 
     name: str
     path: Path | None = None
     variables: dict[str, str] = field(default_factory=dict)
     version: str = ""
-    mode: str = ""  # such as "per-CPU", where the allocator has several
+    mode: str = ""  # such as "per-CPU", if the allocator has several modes
 
     @property
     def is_peer(self) -> bool:
-        """Ours, in any variant (a name such as sheaf-small), is not its own peer."""
+        """Whether Sheaf is compared with it. Variants of Sheaf, such as sheaf-small, are not peers."""
         return self.name != SUBJECT and not self.name.startswith(SUBJECT + "-")
 
     def environment(self) -> dict[str, str]:
-        """All that a run gets besides the fixed variables."""
+        """The variables of a run besides fixed_environment()."""
         preload = {"LD_PRELOAD": str(self.path)} if self.path else {}
         return {**self.variables, **preload}
 
 
 @dataclass(frozen=True)
 class Known:
-    """A peer that distributions bring."""
+    """A peer that distributions package."""
 
     name: str
     files: tuple[str, ...]
@@ -56,8 +56,8 @@ KNOWN = (
 CHOICES = ("installed", "newest", "all")
 Newest = Callable[[Sequence[str], Callable[[str], None]], list[Contestant]]
 
-# Prints the object that malloc comes from in a process of its own.
-# An executable at a fixed address lends its own address to functions that it refers to (Debian's python3: malloc).
+# Prints the object that malloc comes from. In an executable at a fixed address (Debian's python3), the address of malloc is
+# that of a stub in the executable, so malloc_usable_size, which Python does not refer to, is looked up instead.
 _WHOSE_MALLOC = """
 import ctypes, os
 def owner(symbol):
@@ -72,18 +72,18 @@ print(owner("malloc_usable_size") if found == os.path.realpath("/proc/self/exe")
 
 
 def fixed_environment() -> dict[str, str]:
-    """The same for every run, so that nothing set in the user's shell decides a figure."""
+    """The same environment for every run, so that variables of the user's shell cannot affect the results."""
     return {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C"}
 
 
 def library_directories() -> list[Path]:
-    """Where a system keeps its libraries for this machine's architecture."""
+    """The library directories of the system for this architecture."""
     triplet = f"{platform.machine()}-linux-gnu"
     return [Path("/usr/local/lib"), Path("/usr/lib") / triplet, Path("/usr/lib64"), Path("/usr/lib")]
 
 
 def installed_version(path: Path) -> str:
-    """Package and version as dpkg knows them, or an empty string."""
+    """Package and version of a file according to dpkg, or an empty string."""
     for candidate in (path, path.resolve()):
         owner = _output(["dpkg-query", "--search", str(candidate)])
         if owner:
@@ -93,7 +93,7 @@ def installed_version(path: Path) -> str:
 
 
 def own_version() -> str:
-    """Of this tree, or of the installed package."""
+    """The version of Sheaf: of the package, and in a source tree the output of git describe."""
     tree = Path(__file__).resolve().parents[3]
     described = ""
     if (tree / "bench" / "meson.build").is_file():
@@ -106,6 +106,7 @@ def own_version() -> str:
 
 
 def _output(command: list[str]) -> str:
+    """Standard output of a command; empty if it fails."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     except OSError:
@@ -114,19 +115,20 @@ def _output(command: list[str]) -> str:
 
 
 def parse_peer(text: str) -> Contestant:
-    """NAME=PATH[,VAR=VALUE...]; an empty path is the libc's own malloc with other variables."""
+    """Parse NAME=PATH[,VAR=VALUE...]. An empty path means glibc's malloc with these variables. Raises SheafError."""
     head, *variables = text.split(",")
     name, equals, path = head.partition("=")
     if not name or not equals or not all(c.isalnum() or c in "-_." for c in name):
-        raise SheafError(f"--peer {text}: NAME=PATH[,VAR=VALUE] is wanted, NAME of letters, digits, '-', '_' and '.'", 2)
+        advice = "write NAME=PATH[,VAR=VALUE], with NAME of letters, digits, '-', '_' and '.'"
+        raise SheafError(f"--peer {text}: wrong form; {advice}", 2)
     pairs: dict[str, str] = {}
     for variable in variables:
         key, equals, value = variable.partition("=")
         if not key or not equals:
-            raise SheafError(f"--peer {text}: '{variable}' is not VAR=VALUE", 2)
+            raise SheafError(f"--peer {text}: '{variable}' is not a variable; write VAR=VALUE", 2)
         pairs[key] = value
     if path and not Path(path).is_file():
-        raise SheafError(f"--peer {name}: no file {path}; give the path of the shared object", 2)
+        raise SheafError(f"--peer {name}: no such file {path}; give the path of the shared object", 2)
     found = Path(path).resolve() if path else None
     return Contestant(name, found, pairs, installed_version(Path(path)) if path else "")
 
@@ -141,8 +143,8 @@ def _find_known(known: Known) -> Contestant | None:
 
 def _installed(beside_newest: bool) -> tuple[dict[str, Contestant], dict[str, str]]:
     """
-    The peers of the distribution; and, for each that is missing, what to install. jemalloc is among the newest peers by
-    the same name, so that the installed one is called jemalloc-installed beside it.
+    The peers of the distribution, and for each missing one a message with the package to install. The newest peers also
+    contain a jemalloc; beside them the installed one is named jemalloc-installed.
     """
     found: dict[str, Contestant] = {}
     missing: dict[str, str] = {}
@@ -152,13 +154,13 @@ def _installed(beside_newest: bool) -> tuple[dict[str, Contestant], dict[str, st
         if contestant:
             found[name] = replace(contestant, name=name)
         else:
-            missing[name] = f"not found: apt install {known.package}, or --peer {name}=PATH"
+            missing[name] = f"not found; run apt install {known.package}, or give --peer {name}=PATH"
     return found, missing
 
 
 @dataclass(frozen=True)
 class Choice:
-    """Which allocators take part, as the command line has it."""
+    """The options that choose the allocators."""
 
     peers: Sequence[str] = ()  # NAME=PATH[,VAR=VALUE...]
     only: Sequence[str] = ()
@@ -166,15 +168,21 @@ class Choice:
 
 
 def _unknown(name: str, choice: Choice) -> str:
+    """Why --only does not find a name, and what to do."""
     if name in (known.name for known in KNOWN) and choice.kind == "newest":
-        return "is not among the newest peers; add --peers installed or --peers all"
+        return "not among the newest peers; use --peers installed or --peers all"
     if choice.kind == "installed":
-        return "unknown; --peers newest brings others, or add it with --peer NAME=PATH"
-    return "not there: left out as said above, or unknown; see --list-peers, or add it with --peer NAME=PATH"
+        return "no such allocator; use --peers newest for more allocators, or add it with --peer NAME=PATH"
+    return "not available, or no such allocator; see --list-peers, or add it with --peer NAME=PATH"
 
 
-def find_contestants(sheaf: Callable[[], Path], choice: Choice, newest: Newest, tell: Callable[[str], None]) -> list[Contestant]:
-    """glibc first, the peers, Sheaf last. What is missing is named through `tell` and left out."""
+def find_contestants(
+    sheaf: Callable[[], Path], choice: Choice, newest: Newest, notify: Callable[[str], None]
+) -> list[Contestant]:
+    """
+    The allocators that take part: glibc first, then the peers, then Sheaf. Missing ones are reported through `notify` and
+    left out; one that --only names raises SheafError.
+    """
     found = {PLAIN: Contestant(PLAIN, version=" ".join(platform.libc_ver()).strip())}
     missing: dict[str, str] = {}
     if choice.kind != "newest":
@@ -182,7 +190,7 @@ def find_contestants(sheaf: Callable[[], Path], choice: Choice, newest: Newest, 
         found.update(installed)
     given = {contestant.name: contestant for contestant in map(parse_peer, choice.peers)}
     if choice.kind != "installed":
-        found.update((contestant.name, contestant) for contestant in newest(choice.only, tell))
+        found.update((contestant.name, contestant) for contestant in newest(choice.only, notify))
     found.update(given)
     missing = {name: what for name, what in missing.items() if name not in given}
     if SUBJECT not in found:
@@ -196,12 +204,15 @@ def find_contestants(sheaf: Callable[[], Path], choice: Choice, newest: Newest, 
             raise SheafError(f"--only {name}: {missing.get(name) or _unknown(name, choice)}", 2)
     for name, what in missing.items():
         if not choice.only:
-            tell(f"{name}: {what}")
+            notify(f"{name}: {what}")
     return [contestant for contestant in found.values() if not choice.only or contestant.name in choice.only]
 
 
 def verify(contestant: Contestant) -> None:
-    """The dynamic linker goes on without an object that it cannot preload; a figure of that would be glibc's."""
+    """
+    Raise SheafError unless a program runs on this allocator. The dynamic linker ignores an object that it cannot preload, and
+    the results would be those of glibc.
+    """
     environment = {**fixed_environment(), **contestant.environment()}
     command = [sys.executable, "-I", "-S", "-c", _WHOSE_MALLOC]
     try:
@@ -209,12 +220,12 @@ def verify(contestant: Contestant) -> None:
             command, env=environment, capture_output=True, text=True, errors="replace", check=False, timeout=VERIFY_TIMEOUT_S
         )
     except subprocess.TimeoutExpired:
-        raise SheafError(f"{contestant.name}: a small program hangs under {contestant.path}; leave it out") from None
+        raise SheafError(f"{contestant.name}: a small program hangs with {contestant.path}; leave it out") from None
     if done.returncode != 0 or "ERROR: ld.so" in done.stderr:
         said = done.stderr.strip().splitlines()[:1] or [f"exit status {done.returncode}"]
         raise SheafError(f"{contestant.name}: {contestant.path} cannot be preloaded ({said[0]}); give another object")
     if contestant.path and Path(done.stdout.strip()).resolve() != contestant.path.resolve():
         raise SheafError(
-            f"{contestant.name}: {contestant.path} is loaded but malloc comes from {done.stdout.strip()}; "
+            f"{contestant.name}: {contestant.path} is loaded, but malloc comes from {done.stdout.strip()}; "
             "give the object that defines malloc"
         )

@@ -1,10 +1,10 @@
-"""Which microarchitecture a CPU is. A virtual machine often hides the name, seldom family and model."""
+"""Find the microarchitecture of a CPU from its numbers. A virtual machine may hide the name, but rarely family and model."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-# By family: the first model of each range, the last, and the name. From the vendors' manuals and the kernel's tables.
+# By family: first and last model of each range, and the name. Sources: manuals of the vendors, tables of the kernel.
 _AMD = {
     23: ((0x00, 0x0F, "Zen"), (0x10, 0x2F, "Zen+"), (0x30, 0xAF, "Zen 2")),
     25: (
@@ -50,12 +50,12 @@ def _number(text: str) -> int:
 
 
 def microarchitecture(cpu: Mapping[str, str]) -> str:
-    """From the fields of /proc/cpuinfo; empty for a CPU that is not in the tables."""
+    """The name for the fields of one CPU in /proc/cpuinfo; empty if the tables lack it."""
     family, model = _number(cpu.get("cpu family", "")), _number(cpu.get("model", ""))
     if cpu.get("vendor_id") == "AuthenticAMD":
         return next((name for first, last, name in _AMD.get(family, ()) if first <= model <= last), "")
     if cpu.get("vendor_id") == "GenuineIntel":
-        if (family, model) == (6, 85):  # three generations of one number
+        if (family, model) == (6, 85):  # three generations share this model number
             stepping = _number(cpu.get("stepping", ""))
             return "Cooper Lake" if stepping >= 10 else "Cascade Lake" if stepping >= 5 else "Skylake server"
         return _INTEL.get(family, {}).get(model, "")

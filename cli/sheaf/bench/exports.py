@@ -1,4 +1,4 @@
-"""What is written to files: all runs and figures as JSON, the rows as CSV, the report as Markdown; and reading JSON back."""
+"""Write results to files: all runs as JSON, the rows as CSV, the report as Markdown. JSON can be read back."""
 
 from __future__ import annotations
 
@@ -25,30 +25,30 @@ _OUTCOME_FIELDS = tuple(Outcome.__dataclass_fields__)
 
 @dataclass(frozen=True)
 class Report:
-    """Everything that one run of the benchmark found."""
+    """All results of one run of `sheaf bench`."""
 
     command: list[str]
     machine: Machine
     contestants: list[Contestant]
     outcomes: list[Outcome]
-    seed: int | None = None  # of the contestants' order; exports of before had none
+    seed: int | None = None  # of the order of the contestants; None in older exports
 
 
 def check_file(path: Path) -> None:
-    """Before an hour is spent on what cannot be written."""
+    """Raise SheafError, before the measurement, for an export that could not be written after it."""
     if path.suffix not in KINDS:
-        raise SheafError(f"--export {path}: the name has to end with one of {', '.join(KINDS)}", 2)
+        raise SheafError(f"--export {path}: unknown kind of file; the name must end with one of {', '.join(KINDS)}", 2)
     if not path.resolve().parent.is_dir():
-        raise SheafError(f"--export {path}: no directory {path.parent}; make it first", 2)
+        raise SheafError(f"--export {path}: no such directory {path.parent}; create it first", 2)
 
 
 def _shown(path: Path) -> str:
-    """Relative to the working directory where it lies below: an export need not tell where a user keeps a clone."""
+    """The path, relative if it lies below the working directory, so that an export does not reveal the user's directories."""
     return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
 
 
 def to_json(report: Report) -> str:
-    """New fields may be added, none is taken away within a schema version."""
+    """The report as JSON. Within one schema version fields may be added, but none is removed."""
     found = {
         "schema_version": SCHEMA_VERSION,
         "command": report.command,
@@ -74,7 +74,7 @@ def to_json(report: Report) -> str:
 
 
 def to_csv(report: Report) -> str:
-    """One line for each test and contestant; ratios as value, low and high."""
+    """The rows as CSV: a line for each test and contestant; each ratio takes the columns value, low and high."""
     out = io.StringIO()
     ratios = ("time_ratio", "memory_ratio", "rest_ratio")
     rows = [row for outcome in report.outcomes for row in rows_of(outcome, report.contestants)]
@@ -91,7 +91,7 @@ def to_csv(report: Report) -> str:
 
 
 def write(path: Path, report: Report, plots: Sequence[Path] = ()) -> None:
-    """The kind by the name's ending."""
+    """Write the report in the format of the file's suffix."""
     shown = [os.path.relpath(plot, path.parent) for plot in plots if plot.suffix == ".svg"]
     facts = facts_of(report.command, report.machine, report.contestants, report.outcomes, shown)
     made = to_markdown(facts) if path.suffix == ".md" else to_csv(report) if path.suffix == ".csv" else to_json(report)
@@ -112,7 +112,7 @@ def _outcome(row: dict[str, Any]) -> Outcome:
 
 
 def _rename_gperftools(report: Report) -> None:
-    """Older exports call gperftools' tcmalloc by the name that is now Google's."""
+    """Rename the tcmalloc of gperftools in older exports; the name now stands for Google's tcmalloc."""
     old, new = "tcmalloc", "gperftools"
     place = next((i for i, c in enumerate(report.contestants) if c.name == old and c.path and "_minimal" in c.path.name), None)
     if place is None:
@@ -126,17 +126,18 @@ def _rename_gperftools(report: Report) -> None:
 
 
 def read(path: Path) -> Report:
-    """What to_json wrote."""
+    """Read a file that to_json() wrote. Raises SheafError."""
     try:
         found = json.loads(path.read_text())
         if found["schema_version"] != SCHEMA_VERSION:
-            raise SheafError(f"{path}: schema version {found['schema_version']}, {SCHEMA_VERSION} is wanted; make it anew")
+            expected = f"(expected {SCHEMA_VERSION})"
+            raise SheafError(f"{path}: unknown schema version {found['schema_version']} {expected}; run the benchmark again")
         contestants = [_contestant(row) for row in found["contestants"]]
         outcomes = [_outcome(row) for row in found["tests"]]
         report = Report(found["command"], found["machine"], contestants, outcomes, found.get("seed"))
         _rename_gperftools(report)
         return report
     except OSError as error:
-        raise SheafError(f"{path}: {error.strerror}; name a file that --export FILE.json wrote", 2) from None
+        raise SheafError(f"{path}: {error.strerror}; name a file written by --export FILE.json", 2) from None
     except (ValueError, KeyError, TypeError):
-        raise SheafError(f"{path}: not an export; name a file that --export FILE.json wrote", 2) from None
+        raise SheafError(f"{path}: not an export; name a file written by --export FILE.json", 2) from None

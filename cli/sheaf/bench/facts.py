@@ -1,4 +1,4 @@
-"""What a report keeps of a run: medians for each test and contestant, and the machine. Pages are made of nothing else."""
+"""The condensed results of a run, from which pages are made: medians for each test and contestant, and the machine."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ class Facts:
     machine: Machine
     contestants: list[Contestant]
     findings: Findings
-    plots: list[str] = field(default_factory=list)  # as the page names them
-    remarks: list[str] = field(default_factory=list)  # written by hand into the file of the facts
+    plots: list[str] = field(default_factory=list)  # paths relative to the page
+    remarks: list[str] = field(default_factory=list)  # written by hand into the JSON file
 
 
 def facts_of(
     command: list[str], machine: Machine, contestants: list[Contestant], outcomes: Sequence[Outcome], plots: Sequence[str] = ()
 ) -> Facts:
-    """Of a finished run."""
+    """The facts of a finished run."""
     return Facts(command, machine, contestants, findings(outcomes, contestants), list(plots))
 
 
@@ -50,19 +50,19 @@ def describe(contestant: Contestant) -> str:
 
 
 def machine_lines(machine: Mapping[str, str | int | float]) -> list[str]:
-    """The CPU in one line, and each other fact in its own."""
+    """The CPU on one line, and each other fact on a line of its own."""
     others = [f"{name.replace('_', ' ')}: {value}" for name, value in machine.items() if value != "" and name not in _IN_THE_LINE]
     return ([f"cpu: {cpu_line(machine)}"] if "cpu" in machine else []) + others
 
 
 def cpu_name(machine: Mapping[str, str | int | float]) -> str:
-    """The microarchitecture, or the vendor's name of a CPU that is not known."""
+    """The microarchitecture, or the vendor's name of the CPU if it is unknown."""
     known = str(machine.get("microarchitecture", "unknown"))
     return known if known != "unknown" else str(machine.get("cpu", "unknown CPU"))
 
 
 def to_markdown(facts: Facts) -> str:
-    """The report behind what a reader has to know of where it was made."""
+    """The page of one run: command, machine, contestants, then the results."""
     versions = [f"- {contestant.name}: {describe(contestant)}" for contestant in facts.contestants]
     head = [f"# Benchmark results: {cpu_name(facts.machine)}", "    " + shlex.join(facts.command)]
     head += ["Columns and method: `docs/benchmark.md`.", *facts.remarks]
@@ -72,11 +72,11 @@ def to_markdown(facts: Facts) -> str:
     return "\n\n".join([*head, *where, *figures, *pictures])
 
 
-# ---- the file beside a page ----
+# ---- the JSON file of a page ----
 
 
 def _short(value: Any) -> Any:
-    """Enough digits for every table; a ratio as a list."""
+    """A value with the digits that the tables need; a ratio becomes the list [value, low, high, count]."""
     if isinstance(value, Ratio):
         return [_short(value.value), _short(value.low), _short(value.high), value.count]
     if isinstance(value, list):
@@ -91,7 +91,10 @@ def _table(kind: type[Row] | type[Mean] | type[Moments], rows: Sequence[Row | Me
 
 
 def to_json(facts: Facts) -> str:
-    """Compact, with one line for each row, so that two versions can be compared; tables begin with the names of their fields."""
+    """
+    The facts as JSON. Each table is a list of rows, of which the first has the names of the fields. Each row takes one line,
+    so that two versions can be compared with diff.
+    """
     contestants = [
         {"name": c.name, "version": c.version, "mode": c.mode, "variables": c.variables} for c in facts.contestants
     ]
@@ -122,11 +125,12 @@ def _row(cells: dict[str, Any]) -> Row:
 
 
 def from_json(text: str, name: str) -> Facts:
-    """What to_json wrote; `name` is that of the file, for messages."""
+    """Read the output of to_json(). `name` is the file name for messages. Raises SheafError."""
     try:
         found = json.loads(text)
         if found["kind"] != KIND or found["schema_version"] != SCHEMA_VERSION:
-            raise SheafError(f"{name}: schema version {found['schema_version']}, {SCHEMA_VERSION} is wanted; make it anew")
+            expected = f"(expected {SCHEMA_VERSION})"
+            raise SheafError(f"{name}: unknown schema version {found['schema_version']} {expected}; write the page again")
         contestants = [Contestant(c["name"], None, c["variables"], c["version"], c["mode"]) for c in found["contestants"]]
         shown = Findings(
             [_row(cells) for cells in _dicts(found["rows"])],
@@ -136,4 +140,4 @@ def from_json(text: str, name: str) -> Facts:
         )
         return Facts(found["command"], found["machine"], contestants, shown, found["plots"], found["remarks"])
     except (ValueError, KeyError, TypeError, IndexError):
-        raise SheafError(f"{name}: not the figures of a page; name a file that sheaf bench --page wrote") from None
+        raise SheafError(f"{name}: not the figures of a page; use a file written by `sheaf bench --page`") from None

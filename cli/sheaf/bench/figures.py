@@ -1,4 +1,4 @@
-"""The arithmetic: medians, spread, ratios with an interval, geometric means."""
+"""Statistics: medians, spread, ratios with a confidence interval, geometric means."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from statistics import median
 from typing import TypeVar
 
 CONFIDENCE = 0.9
-NORMAL_90 = 1.645  # standard deviations that hold 90%
-ENOUGH = 5  # values from which on the extremes hold the median at that confidence
+NORMAL_90 = 1.645  # 90% of a normal distribution lie within this many standard deviations
+ENOUGH = 5  # from this many values on, the extremes enclose the median with that confidence
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Ratio:
-    """Median of the ratios within rounds, and an interval that should hold its true value."""
+    """The median of ratios, and its confidence interval."""
 
     value: float
     low: float
@@ -26,25 +26,25 @@ class Ratio:
 
     @property
     def tie(self) -> bool:
-        """Cannot be told from noise: the interval holds 1, or there are too few rounds for one."""
+        """Whether the ratio cannot be distinguished from 1: the interval contains 1, or there are too few rounds."""
         return self.count < ENOUGH or self.low <= 1.0 <= self.high
 
 
 def spread(values: Sequence[float]) -> float:
-    """Distance of the extremes, as a share of the median."""
+    """The difference of the extremes divided by the median; 0 if the median is 0."""
     middle = median(values)
     return (max(values) - min(values)) / middle if middle else 0.0
 
 
 def median_interval(values: Sequence[float], confidence: float = CONFIDENCE) -> tuple[float, float]:
     """
-    Between two order statistics, without any assumption on the distribution: the k-th lowest and the k-th highest hold
-    the median with probability 1 - 2 P(Binomial(n, 1/2) < k). The largest k that reaches the confidence; the extremes
-    where none does (fewer than five values).
+    The confidence interval of the median, for any distribution. The k-th lowest and the k-th highest value enclose the
+    median with probability 1 - 2 P(Binomial(n, 1/2) < k). The result is that of the largest k that reaches the confidence,
+    or the extremes if none does (fewer than five values).
     """
     ordered = sorted(values)
     n = len(ordered)
-    k, tail = 1, 1.0  # tail: number of outcomes below k, of 2^n
+    k, tail = 1, 1.0  # tail: number of outcomes below k, out of 2^n
     while k + 1 <= (n + 1) // 2:
         wider = tail + math.comb(n, k)
         if 1 - 2 * wider / 2**n < confidence:
@@ -54,7 +54,7 @@ def median_interval(values: Sequence[float], confidence: float = CONFIDENCE) -> 
 
 
 def paired_ratio(values: Sequence[float], base: Sequence[float]) -> Ratio:
-    """Round by round, so that what slowed a whole round cancels out."""
+    """The ratio of two series of the same rounds. A disturbance of a whole round cancels out."""
     ratios = [value / other for value, other in zip(values, base, strict=True)]
     low, high = median_interval(ratios)
     return Ratio(median(ratios), low, high, len(ratios))
@@ -62,8 +62,8 @@ def paired_ratio(values: Sequence[float], base: Sequence[float]) -> Ratio:
 
 def unpaired_ratio(values: Sequence[float], base: Sequence[float]) -> Ratio:
     """
-    Of two runs whose rounds do not belong together: the median of all pairs' ratios, and between which of them the true
-    one should lie (Hodges and Lehmann; the bounds from the normal approximation of the rank sum).
+    The ratio of two series of different runs: the median of the ratios of all pairs (Hodges-Lehmann estimator), with bounds
+    from the normal approximation of the rank sum.
     """
     pairs = sorted(value / other for value in values for other in base)
     n, m = len(values), len(base)
@@ -73,10 +73,13 @@ def unpaired_ratio(values: Sequence[float], base: Sequence[float]) -> Ratio:
 
 
 def geometric_mean(values: Sequence[float]) -> float:
-    """Of positive values, one at least."""
+    """The geometric mean of at least one positive value."""
     return math.exp(math.fsum(math.log(value) for value in values) / len(values))
 
 
 def shuffled(items: Sequence[T], seed: int, number: int) -> list[T]:
-    """The order of round `number`: random, so that nobody always has the same predecessor, and the same for the same seed."""
+    """
+    The items in the order of round `number`. The order depends only on the seed and the number, and is random, so that no
+    item always follows the same one.
+    """
     return random.Random(f"{seed}/{number}").sample(items, len(items))

@@ -1,4 +1,4 @@
-"""What else the machine does while a measurement runs."""
+"""Measure the load by other processes during a measurement."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from pathlib import Path
 
 
 def _busy_seconds() -> float:
-    """CPU time of everybody, steal included, since boot."""
+    """CPU seconds used on this machine since boot, including steal time."""
     fields = Path("/proc/stat").read_text().splitlines()[0].split()[1:]
     user, nice, system, _idle, _iowait, irq, softirq, steal = (int(field) for field in fields[:8])
     return (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK")
 
 
 def _own_seconds() -> float:
-    """CPU time of this process and of its children that have ended."""
+    """CPU seconds used by this process and its ended children."""
     usages = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     return sum(usage.ru_utime + usage.ru_stime for usage in usages)
 
 
 class LoadMeter:
-    """Other load from its creation on, in CPUs: 1.0 is one CPU kept busy by somebody else."""
+    """Measures the load by other processes since its creation, in CPUs: 1.0 means one busy CPU."""
 
     def __init__(self) -> None:
         self._start = (time.monotonic(), _busy_seconds(), _own_seconds())
 
     def other_cpus(self) -> float:
-        """Grows exact with time: the kernel counts in ticks, so a few milliseconds say nothing."""
+        """The average load since creation. The kernel counts in ticks, so the result is useless for a few milliseconds."""
         wall, busy, own = self._start
         elapsed = time.monotonic() - wall
         others = (_busy_seconds() - busy) - (_own_seconds() - own)
@@ -36,7 +36,7 @@ class LoadMeter:
 
 
 def wait_for_quiet(limit: float, most_s: float) -> None:
-    """Until others use less than `limit` CPUs, but not longer than told."""
+    """Wait until other processes use at most `limit` CPUs, but no longer than `most_s` seconds."""
     end = time.monotonic() + most_s
     while time.monotonic() < end:
         meter = LoadMeter()

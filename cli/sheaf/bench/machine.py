@@ -1,4 +1,4 @@
-"""What a reader of exported figures has to know about where they were taken."""
+"""Facts about the machine, for readers of exported results."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _read(path: str) -> str:
 
 
 def _fields(path: str) -> dict[str, str]:
-    """The first value of each key; of /proc/cpuinfo that is the first CPU."""
+    """The first value of each key in a file of KEY: VALUE lines; in /proc/cpuinfo it belongs to the first CPU."""
     found: dict[str, str] = {}
     for line in _read(path).splitlines():
         name, colon, value = line.partition(":")
@@ -37,7 +37,7 @@ def _fields(path: str) -> dict[str, str]:
 
 
 def _cpu(cpu: Mapping[str, str]) -> Machine:
-    """What identifies the CPU; a field that the kernel does not tell is left out."""
+    """The fields that identify the CPU, without those that the kernel does not report."""
     keys = {
         "cpu_family": "cpu family",
         "cpu_model": "model",
@@ -50,7 +50,7 @@ def _cpu(cpu: Mapping[str, str]) -> Machine:
 
 
 def measured(program: Path) -> Machine:
-    """What bench-machine measures; nothing where it was not built or fails, as on another architecture."""
+    """The output of bench-machine; empty if it was not built or fails, as on another architecture."""
     if not program.is_file():
         return {}
     try:
@@ -61,7 +61,7 @@ def measured(program: Path) -> Machine:
 
 
 def machine(program: Path | None = None) -> Machine:
-    """Nothing in it names the host. `program` is bench-machine."""
+    """All facts about this machine, without its host name. `program` is bench-machine."""
     cpu, memory = _fields("/proc/cpuinfo"), _fields("/proc/meminfo")
     return {
         "date": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
@@ -78,7 +78,7 @@ def machine(program: Path | None = None) -> Machine:
 
 
 def cpu_line(found: Mapping[str, str | int | float]) -> str:
-    """The CPU in one line, such as "AMD EPYC, Zen 5 (family 26, model 2, stepping 1), 4.1 GHz under load"."""
+    """The CPU on one line, such as "AMD EPYC, Zen 5 (family 26, model 2, stepping 1), 4.1 GHz under load"."""
     names = {"cpu_family": "family", "cpu_model": "model", "cpu_stepping": "stepping", "cpu_implementer": "implementer",
              "cpu_part": "part"}  # fmt: skip
     numbers = ", ".join(f"{name} {found[key]}" for key, name in names.items() if key in found)

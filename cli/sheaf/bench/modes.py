@@ -1,4 +1,4 @@
-"""The mode in which a contestant runs here, asked of a process under it: whether its caches are per CPU or per thread."""
+"""Find the mode in which a contestant runs on this machine, such as caches per CPU or per thread."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from sheaf import record
 from sheaf.bench.contestants import VERIFY_TIMEOUT_S, Contestant, fixed_environment
 from sheaf.errors import SheafError
 
-# Google's tcmalloc tells whether its caches are per CPU; 0 allocations would leave it undecided.
-_ASK = """
+# Google's tcmalloc reports whether its caches are per CPU. It decides at the first allocation, which Python has made.
+_PRINT_MODE = """
 import ctypes
 ask = getattr(ctypes.CDLL(None), "MallocExtension_Internal_GetPerCpuCachesActive", None)
 if ask:
@@ -23,12 +23,12 @@ if ask:
 
 
 def mode(contestant: Contestant) -> str:
-    """Such as "per-CPU" or "rseq mm_cid"; empty for an allocator that has one mode only."""
+    """The mode, such as "per-CPU" or "rseq mm_cid"; empty for an allocator with a single mode, or if it fails."""
     if contestant.path is None:
         return ""
     with tempfile.TemporaryDirectory(prefix="sheaf-bench-") as directory:
         environment = {**fixed_environment(), **contestant.environment(), "SHEAF_RECORD": directory}
-        command = [sys.executable, "-I", "-S", "-c", _ASK]
+        command = [sys.executable, "-I", "-S", "-c", _PRINT_MODE]
         try:
             done = subprocess.run(
                 command, env=environment, capture_output=True, text=True, errors="replace", check=False,
@@ -41,5 +41,5 @@ def mode(contestant: Contestant) -> str:
 
 
 def with_mode(contestant: Contestant) -> Contestant:
-    """The same contestant, knowing its mode."""
+    """A copy of the contestant with its mode."""
     return replace(contestant, mode=mode(contestant))

@@ -1,4 +1,4 @@
-"""Tests that are programs of ours: each prints one line of JSON about one test; and the starting of small programs."""
+"""Tests implemented by the benchmark programs, each of which prints its result as a line of JSON; and starts of programs."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ from sheaf.bench.programs import Programs
 from sheaf.bench.runs import KEYS, Result, Test
 from sheaf.errors import SheafError
 
-# A line that few programs resemble may be shown, but would flatter an allocator in a mean.
+# Few programs behave like these tests. They are shown, but do not count in the means.
 NOT_IN_MEANS = frozenset({"producer-consumer-blind"})
 LIST_S = 60
-STARTS = 30  # of each contestant in a round
-EMPTY = "empty"  # the yardstick: preloading an object with nothing in it
+STARTS = 30  # starts for each contestant in a round
+EMPTY = "empty"  # a preloaded object without code, to which over_empty_ns is relative
 
 
 def parse_result(line: str, test: str) -> Result:
-    """The one line that a bench program prints, checked."""
+    """Parse the line that a benchmark program prints. Raises SheafError if keys are missing."""
     try:
         result = json.loads(line)
     except ValueError:
         raise SheafError(f"{test}: the program printed no JSON ('{line[:60]}'); rebuild the benchmarks") from None
     missing = [key for key in KEYS if key not in result]
     if missing:
-        raise SheafError(f"{test}: no {', '.join(missing)} in the result; rebuild the benchmarks")
+        raise SheafError(f"{test}: the result lacks {', '.join(missing)}; rebuild the benchmarks")
     return dict(result)
 
 
 def _run_group(command: Sequence[str], environment: dict[str, str], timeout_s: float) -> subprocess.CompletedProcess[str]:
-    """Kills the whole process group at the timeout: a child that hangs after fork would disturb the runs that follow."""
+    """Run a command. At the timeout its whole process group is killed, because a hung child would disturb later runs."""
     with subprocess.Popen(
         command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace",
         start_new_session=True,
@@ -52,7 +52,7 @@ def _run_group(command: Sequence[str], environment: dict[str, str], timeout_s: f
 
 
 def captured(command: Sequence[str], environment: dict[str, str], timeout_s: float) -> str:
-    """Standard output of one process. Fails with what happened, in words."""
+    """Standard output of a command. Raises SheafError with the reason if it fails or exceeds the timeout."""
     try:
         done = _run_group(command, environment, timeout_s)
     except subprocess.TimeoutExpired:
@@ -68,18 +68,18 @@ def captured(command: Sequence[str], environment: dict[str, str], timeout_s: flo
 
 
 def run_native(command: Sequence[str], name: str, contestant: Contestant, timeout_s: float) -> Result:
-    """One process, one result."""
+    """Run a benchmark program once with a contestant; returns its result."""
     return parse_result(captured(command, {**fixed_environment(), **contestant.environment()}, timeout_s), name)
 
 
 def native_test(name: str, suites: tuple[str, ...], what: str, command: Sequence[str | Path]) -> Test:
-    """A program that prints a result."""
+    """The test that runs a program which prints a result."""
     words = tuple(str(word) for word in command)
     return Test(name, suites, what, functools.partial(run_native, words, name), in_means=name not in NOT_IN_MEANS)
 
 
 def listed_tests(program: Path, suite: str, ops: int | None, spread: bool) -> list[Test]:
-    """All that a program of many tests lists."""
+    """All tests that a benchmark program lists."""
     try:
         listed = captured([str(program), "--list"], dict(os.environ), LIST_S)
     except SheafError as error:
@@ -90,9 +90,9 @@ def listed_tests(program: Path, suite: str, ops: int | None, spread: bool) -> li
 
 
 def threads_test(programs: Programs, ops: int | None) -> Test:
-    """The one program that is a test of its own."""
+    """The test of bench-threads, which is a program with a single test."""
     few = ("--threads", str(max(ops, 2)), "--alive", "2", "--settle-ms", "1") if ops else ()
-    what = "20000 threads over a life, 1000 at a time, each allocating; an op is one thread"
+    what = "20000 threads in total, 1000 at a time, each of which allocates; an op is one thread"
     return native_test("threads", ("micro",), what, (programs["bench-threads"], *few))
 
 
@@ -114,7 +114,7 @@ def _start_result(found: dict[str, list[int]], empty: list[int]) -> Result:
 def run_starts(
     programs: Programs, command: Sequence[str], starts: int, contestants: Sequence[Contestant], timeout_s: float
 ) -> dict[str, Result]:
-    """The launcher takes the time itself: all contestants in every of its rounds, the empty object too."""
+    """Start a command with all contestants and the empty object, in rounds. bench-start measures the times."""
     sets: list[str] = []
     for contestant in [*contestants, Contestant(EMPTY, programs["libbench-empty.so"])]:
         variables = (f"{name}={value}" for name, value in contestant.environment().items())
@@ -126,7 +126,7 @@ def run_starts(
 
 
 def start_test(name: str, what: str, suites: tuple[str, ...], programs: Programs, program: Path, ops: int | None) -> Test:
-    """Starting a program to its end."""
+    """The test that starts a program and waits for its end."""
     together = functools.partial(run_starts, programs, [str(program)], min(ops, STARTS) if ops else STARTS)
 
     def alone(contestant: Contestant, timeout_s: float) -> Result:
@@ -136,14 +136,14 @@ def start_test(name: str, what: str, suites: tuple[str, ...], programs: Programs
 
 
 def native_tests(programs: Programs, ops: int | None, spread: bool) -> list[Test]:
-    """The suites micro, programs, seeds, start and rest."""
+    """All tests of the suites micro, programs, seeds, start and rest."""
     tests = listed_tests(programs["bench-micro"], "micro", ops, spread)
     if programs.has("bench-cxx"):
         tests += listed_tests(programs["bench-cxx"], "micro", ops, spread)
     tests.append(threads_test(programs, ops))
-    what = "starting /bin/true until it has ended; an op is one start"
+    what = "start /bin/true and wait for its end; an op is one start"
     tests.append(start_test("start-true", what, ("micro", "start"), programs, Path("/bin/true"), ops))
-    what = "starting a program of a hundred mixed allocations; an op is one start"
+    what = "start a program that makes a hundred allocations; an op is one start"
     tests.append(start_test("start-hundred", what, ("start",), programs, programs["bench-hundred"], ops))
     tests += listed_tests(programs["bench-programs"], "programs", ops, spread=False)
     if programs.has("bench-index"):

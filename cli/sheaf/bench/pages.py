@@ -1,4 +1,4 @@
-"""The pages of results: one for each CPU model, with its figures beside it, and a summary that opens with the losses."""
+"""Pages of results: one for each CPU model, with its figures as JSON, and a summary that begins with the losses."""
 
 from __future__ import annotations
 
@@ -19,29 +19,29 @@ _HEAD = """# Benchmark results
 
 ## Where Sheaf loses
 
-Every line on which Sheaf takes more than 1.05 of the best peer's time or 1.2 of its peak memory, the worst first. "(a tie)"
-marks a ratio that cannot be told from 1."""
-_TAIL = """Each page is one run on one CPU model. Its figures are beside it as JSON, as medians for each test and allocator;
-`docs/results/write.py` writes the pages and this summary from them. `docs/benchmark.md` explains columns and method;
+All tests in which Sheaf takes more than 1.05 times the time or 1.2 times the memory of the best peer, the worst first.
+"(a tie)" marks a ratio that is statistically indistinguishable from 1."""
+_TAIL = """Each page shows one run on one CPU model. The JSON file of the same name has the medians for each test and allocator,
+from which `docs/results/write.py` writes the pages and this summary. `docs/benchmark.md` explains the columns and the method;
 [seeds.md](seeds.md) has the kernel's own benchmarks."""
 
 
 def check_file(path: Path) -> None:
-    """Fails before an hour is spent on a page that cannot be written."""
+    """Raise SheafError, before the measurement, for a page that could not be written after it."""
     if path.suffix != ".md" or path.name == SUMMARY:
-        raise SheafError(f"--page {path}: the name has to end with .md and cannot be {SUMMARY}; name it after the CPU", 2)
+        raise SheafError(f"--page {path}: must end with .md and cannot be {SUMMARY}; name the page after the CPU", 2)
     if not path.resolve().parent.is_dir():
-        raise SheafError(f"--page {path}: no directory {path.parent}; make it first", 2)
+        raise SheafError(f"--page {path}: no such directory {path.parent}; create it first", 2)
 
 
 def _read(path: Path) -> Facts | None:
-    """None for other JSON that lies in the directory."""
+    """The facts in a file; None if it is other JSON."""
     text = path.read_text()
     return from_json(text, str(path)) if f'"{KIND}"' in text[:200] else None
 
 
 def read_all(directory: Path) -> dict[str, Facts]:
-    """The facts of all pages by the page's name, the latest run first."""
+    """The facts of all pages in a directory, by name of the page, the latest run first."""
     found = {path.stem: facts for path in sorted(directory.glob("*.json")) if (facts := _read(path))}
     return dict(sorted(found.items(), key=lambda item: str(item[1].machine.get("date", "")), reverse=True))
 
@@ -61,11 +61,11 @@ def _means(facts: Facts) -> str:
 
 
 def summary(pages: dict[str, Facts]) -> str:
-    """Over all pages: the losses of each, then the geometric means, then where the pages are."""
+    """The summary of all pages: losses, geometric means, list of pages."""
     parts = [_HEAD]
     for name, facts in pages.items():
         parts += [_title(name, facts), _losses(facts)]
-    parts += ["## Geometric means", "Against glibc, which is 1; over the tests of a suite that every allocator finished."]
+    parts += ["## Geometric means", "Relative to glibc, over the tests of a suite that every allocator finished."]
     for name, facts in pages.items():
         parts += [_title(name, facts), _means(facts)]
     cells = [
@@ -77,7 +77,7 @@ def summary(pages: dict[str, Facts]) -> str:
 
 
 def write_all(directory: Path) -> list[Path]:
-    """Writes every page and the summary anew from the figures; returns what was written."""
+    """Write all pages and the summary from the figures in a directory; returns the written files."""
     pages = read_all(directory)
     texts = {f"{name}.md": to_markdown(facts) + "\n" for name, facts in pages.items()} | {SUMMARY: summary(pages)}
     for name, text in texts.items():
@@ -86,10 +86,10 @@ def write_all(directory: Path) -> list[Path]:
 
 
 def _plots(path: Path, report: Report) -> list[str]:
-    """Into a directory of the page's name; none without matplotlib."""
+    """Draw plots into a directory with the name of the page; returns relative paths, none without matplotlib."""
     if find_spec("matplotlib") is None:
         return []
-    from sheaf.bench.plots import draw  # matplotlib takes a second to load
+    from sheaf.bench.plots import draw  # importing matplotlib takes a second
 
     drawn: Sequence[Path] = draw(report, path.with_suffix(""))
     for plot in drawn:
@@ -99,7 +99,7 @@ def _plots(path: Path, report: Report) -> list[str]:
 
 
 def write(path: Path, report: Report) -> None:
-    """The page of one run, its figures and plots, and the summary over all pages beside it."""
+    """Write the page of one run with figures and plots, and the summary of all pages in its directory."""
     try:
         facts = facts_of(report.command, report.machine, report.contestants, report.outcomes, _plots(path, report))
         path.with_suffix(".json").write_text(to_json(facts))

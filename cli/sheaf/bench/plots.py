@@ -1,4 +1,4 @@
-"""Pictures of a report as SVG and PNG: time and memory of every test, scaling over threads, memory over time."""
+"""Plots of a report as SVG and PNG: time and memory of every test, scaling with threads, memory over time."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from sheaf.bench.report import MEMORY, REST, SUITES, TIME, series
 from sheaf.bench.runs import Outcome, Result
 from sheaf.errors import SheafError
 
-# A test without a number at its end is the first of its family.
+# The test without a number belongs to one thread.
 _FAMILY = re.compile(r"(producer-consumer|table|server|lifetimes)(?:-(\d+))?")
 _COLOURS = ("#7f7f7f", "#1f77b4", "#2ca02c", "#9467bd", "#8c564b", "#e377c2", "#bcbd22", "#17becf")
 _OURS = "#d62728"
 _COLUMNS = 3
-FREED = "freed"  # the moment when the last free of a burst returned
+FREED = "freed"  # the moment after the last free of a burst
 
 
 def _colours(report: Report) -> dict[str, str]:
@@ -44,7 +44,7 @@ def _save(figure: Any, directory: Path, name: str) -> list[Path]:
 
 
 def _relative(report: Report, directory: Path, suite: str, key: str, label: str) -> list[Path]:
-    """A line for each test, a mark for each allocator, on a logarithmic axis where glibc is 1."""
+    """Plot one measure of a suite: a row for each test, a mark for each allocator, on a logarithmic axis where glibc is 1."""
     base = PLAIN if any(c.name == PLAIN for c in report.contestants) else report.contestants[0].name
     outcomes = [o for o in report.outcomes if o.suites and o.suites[0] == suite and o.runs.get(base) and (o.timed or key != TIME)]
     if not outcomes:
@@ -62,14 +62,14 @@ def _relative(report: Report, directory: Path, suite: str, key: str, label: str)
     axes.set_xscale("log", base=2)
     axes.xaxis.set_major_formatter(matplotlib.ticker.FuncFormatter(lambda value, _: f"{value:g}"))
     axes.grid(True, axis="both", alpha=0.3)
-    axes.set_xlabel(f"{label}, {base} is 1; further left is better")
+    axes.set_xlabel(f"{label} relative to {base}; lower is better")
     axes.set_title(suite, loc="left")
     figure.legend(loc="upper right", ncols=len(colours), fontsize=8, frameon=False)
     return _save(figure, directory, f"{suite}-{'time' if key == TIME else 'memory'}")
 
 
 def families(outcomes: Sequence[Outcome]) -> dict[str, list[tuple[int, Outcome]]]:
-    """Tests that differ in the number of threads alone."""
+    """Groups of tests that differ only in the number of threads, with that number."""
     found: dict[str, list[tuple[int, Outcome]]] = {}
     for outcome in outcomes:
         match = _FAMILY.fullmatch(outcome.test)
@@ -79,6 +79,7 @@ def families(outcomes: Sequence[Outcome]) -> dict[str, list[tuple[int, Outcome]]
 
 
 def _grid(count: int) -> tuple[Any, list[Any]]:
+    """A figure with `count` charts, and the charts."""
     rows = math.ceil(count / _COLUMNS)
     figure, axes = pyplot.subplots(rows, min(count, _COLUMNS), figsize=(4.2 * min(count, _COLUMNS), 3.2 * rows), squeeze=False)
     flat = list(axes.flat)
@@ -88,6 +89,7 @@ def _grid(count: int) -> tuple[Any, list[Any]]:
 
 
 def _scaling(report: Report, directory: Path) -> list[Path]:
+    """Plot throughput over the number of threads, a chart for each family."""
     found = families(report.outcomes)
     if not found:
         return []
@@ -101,28 +103,28 @@ def _scaling(report: Report, directory: Path) -> list[Path]:
         place.set_ylim(bottom=0)
         place.set_title(family, fontsize=10)
         place.set_xlabel("pairs of threads" if family == "producer-consumer" else "threads")
-        place.set_ylabel("million operations a second")
+        place.set_ylabel("million operations per second")
         place.grid(True, alpha=0.3)
     axes[0].legend(fontsize=8)
     return _save(figure, directory, "scaling")
 
 
 def _seconds(run: Result) -> list[float]:
-    """From the start, or in a burst from the last free, so that the curves of all allocators lie over each other."""
+    """The times of the points in seconds since the start, or for a burst since the last free, which aligns the curves."""
     freed = [point["ms"] for point in run["memory"] if point["moment"] == FREED]
     start = freed[0] if freed and run.get("timing") == "none" else 0
     return [(point["ms"] - start) / 1000 for point in run["memory"]]
 
 
 def _draw_floor(place: Any, run: Result) -> None:
-    """What is live, where the test tells."""
+    """Draw the live memory, if the test reports it."""
     if all("live_kib" in point for point in run["memory"]):
         live = [point["live_kib"] / 1024 for point in run["memory"]]
         place.fill_between(_seconds(run), live, color="#000000", alpha=0.08, linewidth=0, label="live")
 
 
 def _memory_over_time(report: Report, directory: Path, rest: bool) -> list[Path]:
-    """All allocators in one chart for each test: those of the suite rest, or the others."""
+    """Plot resident memory over time, a chart for each test: tests of the suite rest, or all others."""
     shown = [
         o
         for o in report.outcomes
@@ -145,7 +147,7 @@ def _memory_over_time(report: Report, directory: Path, rest: bool) -> list[Path]
             _draw_floor(place, next(run for runs in outcome.runs.values() for run in runs))
         place.set_ylim(bottom=0)
         place.set_title(outcome.test, fontsize=10)
-        place.set_xlabel("seconds after the last free" if not outcome.timed else "seconds")
+        place.set_xlabel("seconds since the last free" if not outcome.timed else "seconds")
         place.set_ylabel("resident MiB")
         place.grid(True, alpha=0.3)
     axes[0].legend(fontsize=8)
@@ -153,9 +155,9 @@ def _memory_over_time(report: Report, directory: Path, rest: bool) -> list[Path]
 
 
 def draw(report: Report, directory: Path) -> list[Path]:
-    """All that the report has figures for; returns the files."""
+    """Draw all plots for which the report has figures; returns the files. Raises SheafError if they cannot be written."""
     files: list[Path] = []
-    matplotlib.rcParams["svg.hashsalt"] = "sheaf"  # the same figures make the same file
+    matplotlib.rcParams["svg.hashsalt"] = "sheaf"  # equal figures give equal files
     try:
         directory.mkdir(parents=True, exist_ok=True)
         for suite in SUITES:

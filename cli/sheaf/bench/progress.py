@@ -1,4 +1,4 @@
-"""A bar on the terminal with the time left; nothing where standard error is none."""
+"""A progress bar with the remaining time, if standard error is a terminal."""
 
 from __future__ import annotations
 
@@ -10,13 +10,16 @@ _WIDTH = 20
 
 
 def note(text: str) -> None:
-    """In place of the bar, until something else is; nothing where standard error is no terminal."""
+    """Replace the bar by a text until the next update. Does nothing if standard error is not a terminal."""
     if sys.stderr.isatty():
         print(f"\r\033[K{text[: shutil.get_terminal_size().columns - 1]}", end="", file=sys.stderr, flush=True)
 
 
 class Progress:
-    """Every test takes about as long as in the round before; in the first round, as long as the mean of those that ran."""
+    """
+    Shows the progress of a measurement. A test is expected to take as long as in the previous round; in the first round, as
+    long as the tests so far on average.
+    """
 
     def __init__(self, rounds: int, tests: int) -> None:
         self._rounds, self._tests = rounds, tests
@@ -25,7 +28,7 @@ class Progress:
         self._place = -1
 
     def left(self, round_: int, place: int) -> float:
-        """Seconds that the rest should take."""
+        """The expected remaining seconds before test `place` of round `round_`; 0 if nothing has run yet."""
         if not self._took:
             return 0.0
         mean = sum(self._took.values()) / len(self._took)
@@ -44,5 +47,5 @@ class Progress:
         note(f"[{bar:<{_WIDTH}}] {share:4.0%}  {time_left}  round {round_ + 1} of {self._rounds}, {name}")
 
     def end(self) -> None:
-        """Clears the line."""
+        """Clear the line."""
         note("")

@@ -1,4 +1,4 @@
-"""Real programs, each described in a TOML file: what to prepare once, what to run, and which package brings it."""
+"""Tests with real programs. A TOML file describes each: preparation, command, and package."""
 
 from __future__ import annotations
 
@@ -23,22 +23,23 @@ _SERVER_KEYS = {"ready", "load", "stop", "rate"}
 
 
 class Unfit(Exception):
-    """A program that is not there or cannot be preloaded into; it is left out."""
+    """The program is missing or cannot run on other allocators; its test is left out."""
 
 
 def _program(name: str, package: str) -> Path:
+    """The file of a program. Raises Unfit."""
     try:
         path = locate(name)
     except SheafError:
-        raise Unfit(f"{name} not found: apt install {package}") from None
+        raise Unfit(f"{name} not found; run apt install {package}") from None
     why = obstacle(path)
     if why:
-        raise Unfit(f"{name} {why.reason}")
+        raise Unfit(f"{name} cannot be preloaded into: {why.reason}")
     return path
 
 
-def _prepare(name: str, script: str, directory: Path, environment: dict[str, str]) -> None:
-    """Once, plain."""
+def _prepare(script: str, directory: Path, environment: dict[str, str]) -> None:
+    """Run the preparation of a test, without a contestant. Raises Unfit."""
     directory.mkdir(parents=True, exist_ok=True)
     try:
         done = subprocess.run(
@@ -46,36 +47,37 @@ def _prepare(name: str, script: str, directory: Path, environment: dict[str, str
             errors="replace", check=False, timeout=PREPARE_S, stdin=subprocess.DEVNULL,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
-        raise Unfit(f"{name} could not be prepared (took more than {PREPARE_S} s)") from None
+        raise Unfit(f"the preparation took more than {PREPARE_S} s") from None
     if done.returncode != 0:
         said = done.stderr.strip().splitlines() or [f"status {done.returncode}"]
-        raise Unfit(f"{name} could not be prepared ({said[-1]})")
+        raise Unfit(f"the preparation failed: {said[-1]}")
 
 
 def describe(file: Path) -> tuple[str, list[dict[str, Any]]]:
-    """The package and the tests of a description, checked."""
+    """The package and the tests of a description file. Raises SheafError if a key is unknown or missing."""
     try:
         found = tomllib.loads(file.read_text())
     except (OSError, tomllib.TOMLDecodeError) as error:
-        raise SheafError(f"{file}: {error}; correct it") from None
+        raise SheafError(f"{file}: {error}; correct the file") from None
     tests = found.get("test", [])
     for test in tests:
         wrong = set(test) - _KEYS | set(test.get("server", {})) - _SERVER_KEYS
         lacking = {"name", "what", "command"} - set(test) | (_SERVER_KEYS - set(test["server"]) if "server" in test else set())
         if wrong or lacking:
             named = ", ".join(sorted(wrong | lacking))
-            raise SheafError(f"{file}: {test.get('name', '?')}: keys unknown or missing: {named}")
+            raise SheafError(f"{file}: {test.get('name', '?')}: unknown or missing keys: {named}; correct the file")
     if "package" not in found or not tests:
-        raise SheafError(f"{file}: wants a package and at least one [[test]]")
+        raise SheafError(f"{file}: the package or the tests are missing; add package and at least one [[test]]")
     return found["package"], tests
 
 
 def _test(row: dict[str, Any], package: str, top: Path) -> Test:
+    """The test of one table of a description, prepared in the directory `top`. Raises Unfit."""
     name = row["name"]
     path = _program(row["command"][0], package)
     directory = top / name
     environment = {**fixed_environment(), "HOME": str(directory), "TMPDIR": str(directory), **row.get("environment", {})}
-    _prepare(name, row.get("prepare", ":"), directory, environment)
+    _prepare(row.get("prepare", ":"), directory, environment)
     command = Command(tuple(row["command"]), environment, directory, brings_malloc(path))
     if "server" not in row:
         require_tools()
@@ -88,14 +90,14 @@ def _test(row: dict[str, Any], package: str, top: Path) -> Test:
 
 
 def names(descriptions: Path) -> list[tuple[str, str]]:
-    """Of all tests, with what they do; without looking at the machine."""
+    """Names and descriptions of all tests, whether or not this machine can run them."""
     return [(row["name"], row["what"]) for file in sorted(descriptions.glob("*.toml")) for row in describe(file)[1]]
 
 
 def real_tests(
-    descriptions: Path, top: Path, wanted: Callable[[str], bool], tell: Callable[[str], None]
+    descriptions: Path, top: Path, wanted: Callable[[str], bool], notify: Callable[[str], None]
 ) -> list[Test]:
-    """The wanted ones that this machine can run, prepared under `top`; the others are named."""
+    """The wanted tests that this machine can run, prepared in the directory `top`. The others are reported."""
     tests: list[Test] = []
     for file in sorted(descriptions.glob("*.toml")):
         package, rows = describe(file)
@@ -107,12 +109,12 @@ def real_tests(
                 tests.append(_test(row, package, top))
             except Unfit as reason:
                 note("")
-                tell(f"{row['name']}: left out: {reason}")
+                notify(f"{row['name']}: left out: {reason}")
     return tests
 
 
 def command_test(words: Sequence[str], environment: dict[str, str]) -> Test:
-    """The user's own command, in his directory and environment."""
+    """The test that runs the user's command, in the current directory and the given environment. Raises SheafError."""
     require_tools()
     path = locate(words[0])
     why = obstacle(path)

@@ -1,4 +1,4 @@
-"""How each of the newest peers is built from the sources that its crate carries. The crates are fetched, never committed."""
+"""Recipes that build the newest peers from the sources in their crates. The crates are fetched, never committed."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from pathlib import Path
 
 from sheaf.errors import SheafError
 
-# Runs one command in a directory and appends its output to the peer's build log; fails when the command does.
+# Runs a command in a directory and appends its output to the build log. Raises SheafError if the command fails.
 Execute = Callable[[Sequence[str], Path], None]
 
 
 @dataclass(frozen=True)
 class Workplace:
-    """Where one peer is built: `source` is the fetched crate, `build` an empty directory."""
+    """The place to build a peer: `source` is the fetched crate, `build` an empty directory."""
 
     source: Path
     build: Path
@@ -26,22 +26,22 @@ class Workplace:
     jobs: int
 
     def cmake(self, source: Path, target: str, *options: str) -> None:
-        """Configures and builds one target as a release."""
+        """Configure and build one target with CMake in release mode."""
         configure = ["cmake", "-S", str(source), "-B", str(self.build / "out"), "-DCMAKE_BUILD_TYPE=Release", *options]
         self.execute(configure, self.build)
         self.execute(["cmake", "--build", str(self.build / "out"), "--target", target, "-j", str(self.jobs)], self.build)
 
     def made(self, pattern: str) -> Path:
-        """The shared object that the build left."""
+        """The first file in the build directory that matches the pattern. Raises SheafError if there is none."""
         found = sorted(self.build.glob(pattern))
         if not found:
-            raise SheafError(f"the build made no {pattern}")
+            raise SheafError(f"the build produced no {pattern}")
         return found[0].resolve()
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """One peer: its crate, the release of the allocator that the crate carries, and how its shared object is made."""
+    """A peer: its crate, the release of the allocator in the crate, and the function that builds the shared object."""
 
     name: str
     crate: str
@@ -50,23 +50,23 @@ class Recipe:
     tools: tuple[str, ...]
     make: Callable[[Workplace], Path]
     variables: tuple[tuple[str, str], ...] = ()
-    cargo: tuple[int, int] = (1, 63)  # the oldest release that reads the crate
+    cargo: tuple[int, int] = (1, 63)  # the oldest version that can read the crate
 
     @property
     def key(self) -> str:
-        """Names the cached object. A change of the version or of the recipe's revision builds it anew."""
+        """The name of the cached object. It changes with the version and with REVISION, and the peer is then built again."""
         return f"{self.name}-{self.crate_version.partition('+')[0]}-r{REVISION}-{platform.machine()}"
 
     @property
     def version(self) -> str:
-        """As the report shows it."""
+        """The version for reports: release of the allocator and of the crate."""
         crate = f"{self.crate} {self.crate_version.partition('+')[0]}"
         return f"{self.release} ({crate})" if self.release else crate
 
 
-REVISION = 1  # raise it when a recipe changes
+REVISION = 1  # increase it when a recipe changes
 
-# The crate leaves out three files of mimalloc's cmake/: the version, a function that joins paths, and an empty one.
+# The crate lacks three files of mimalloc's cmake/: the version, a function that joins paths, and one that may be empty.
 _JOIN_PATHS = """function(join_paths joined first)
   set(path "${first}")
   foreach(part IN LISTS ARGN)
@@ -78,7 +78,7 @@ endfunction()
 
 
 def _mimalloc(series: str) -> Callable[[Workplace], Path]:
-    """mimalloc's own release build of its shared object."""
+    """Build with mimalloc's own release configuration of the shared object."""
 
     def make(place: Workplace) -> Path:
         source = place.build / "source"
@@ -105,7 +105,7 @@ def _mimalloc(series: str) -> Callable[[Workplace], Path]:
 
 
 def _jemalloc(place: Workplace) -> Path:
-    """configure and make with jemalloc's defaults: no prefix, -O3, statistics, C++ operators."""
+    """Build with configure and make and jemalloc's defaults: no prefix, -O3, statistics, C++ operators."""
     source = place.build / "source"
     shutil.copytree(place.source / "jemalloc", source)
     shutil.copy(place.source / "configure" / "configure", source / "configure")
@@ -117,13 +117,13 @@ def _jemalloc(place: Workplace) -> Path:
 
 
 def _snmalloc(place: Workplace) -> Path:
-    """snmalloc's own shim, without the checked variants."""
+    """Build snmalloc's own shim, without the checked variants."""
     place.cmake(place.source / "upstream", "snmallocshim", "-DSNMALLOC_BUILD_TESTING=OFF")
     return place.made("out/libsnmallocshim.so")
 
 
 def _rpmalloc(place: Workplace) -> Path:
-    """The flags of rpmalloc's own configure.py for its library rpmallocwrap."""
+    """Build with the flags that rpmalloc's own configure.py uses for the library rpmallocwrap."""
     source = place.source / "rpmalloc" / "rpmalloc" / "rpmalloc.c"
     made = place.build / "librpmalloc.so"
     defines = ["RPMALLOC_COMPILE=1", "_GNU_SOURCE=1", "BUILD_RELEASE=1", "BUILD_DYNAMIC_LINK=1", "ENABLE_PRELOAD=1"]
@@ -150,10 +150,10 @@ target_link_options(tcmalloc PRIVATE -Wl,-Bsymbolic-functions)
 
 def _tcmalloc(place: Workplace) -> Path:
     """
-    The files that the crate's build script names and tcmalloc.cc, which overrides malloc and C++'s operators; the crate
-    itself compiles that without the overrides. Flags as of Bazel's optimized build: -O2 -DNDEBUG. tcmalloc is made to be
-    linked statically. The flags for TLS and symbols spare it what a shared object would cost besides, a call of
-    __tls_get_addr in each malloc and free among it; the other peers' own builds have them or their like.
+    Build the files that the crate's build script lists, and tcmalloc.cc, which overrides malloc and the C++ operators (the
+    crate compiles it without the overrides). The flags are those of Bazel's optimized build, -O2 -DNDEBUG. tcmalloc is meant
+    for static linking. The flags for TLS and symbols avoid the additional cost of a shared object, such as a call of
+    __tls_get_addr in each malloc and free; the builds of the other peers have similar flags.
     """
     named = re.findall(r'"(c_src/(?:abseil-cpp|tcmalloc)/[^"]+\.(?:cc|S))"', (place.source / "build.rs").read_text())
     files = [f'"{place.source / file}"' for file in dict.fromkeys([*named, "c_src/tcmalloc/tcmalloc/tcmalloc.cc"])]
@@ -165,7 +165,7 @@ def _tcmalloc(place: Workplace) -> Path:
     return place.made("out/libtcmalloc.so")
 
 
-# Google's tcmalloc registers restartable sequences itself; with glibc's in place it falls back to caches per thread.
+# Google's tcmalloc registers rseq itself. If glibc has registered it, tcmalloc falls back to caches per thread.
 _NO_LIBC_RSEQ = (("GLIBC_TUNABLES", "glibc.pthread.rseq=0"),)
 
 RECIPES = (
@@ -180,5 +180,5 @@ RECIPES = (
 
 
 def jobs() -> int:
-    """As many as this process may use CPUs."""
+    """The number of parallel build jobs: the CPUs that this process may use."""
     return max(1, len(os.sched_getaffinity(0)))

@@ -1,4 +1,4 @@
-"""From outcomes to rows: medians, ratios of Sheaf to each peer, geometric means, and what is worth a remark."""
+"""Derive a report from outcomes: medians, ratios of Sheaf to each peer, geometric means, and notes."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from sheaf.bench.figures import ENOUGH, Ratio, geometric_mean, paired_ratio, spr
 from sheaf.bench.runs import Outcome, Result
 
 SUITES = ("micro", "programs", "seeds", "real", "start", "rest", "command")
-REST = "rest"  # the suite whose lines are about what stays resident
-AT_REST = "1 s"  # the moment, after the last free, that ratios and means are about
-MANY = 12  # what is named one by one
-LITTLE_KIB = 8192  # of memory at rest, the program and its libraries included
+REST = "rest"  # the suite that measures resident memory at rest
+AT_REST = "1 s"  # the moment after the last free at which memory at rest is compared
+MANY = 12  # up to this many tests are listed by name
+LITTLE_KIB = 8192  # memory at rest, program and libraries included, that is never a loss
 TIME, MEMORY = "ns_per_op_median", "peak_rss_kib"
 
 
@@ -28,59 +28,59 @@ class Row:
     ns_per_op: float
     ns_per_op_least: float
     spread: float
-    cpu_us: float  # of the timed part, all threads
+    cpu_us: float  # of all threads, in the timed part
     wall_us: float
     peak_rss_kib: float
     minor_faults: float
-    time_ratio: Ratio | None  # the subject's time to this one's; on the subject's own row to the best peer's
+    time_ratio: Ratio | None  # subject's time to this one's; in the subject's own row to the fastest peer's
     memory_ratio: Ratio | None
-    fastest: str  # peer with the lowest median, empty where none was measured
+    fastest: str  # the peer with the lowest median; empty if none was measured
     leanest: str
-    timed: bool = True  # False: about memory alone, and without a time ratio
-    rest_rss_kib: float | None = None  # what stays resident, in the suite rest
-    rest_live_kib: float | None = None  # what the program has allocated then: the floor
+    timed: bool = True  # False if the test measures only memory; time_ratio is None then
+    rest_rss_kib: float | None = None  # resident memory at rest; only in the suite rest
+    rest_live_kib: float | None = None  # live memory at the same moment, a lower bound
     rest_ratio: Ratio | None = None
-    least_resting: str = ""  # peer
+    least_resting: str = ""  # the peer with the lowest median of memory at rest
 
 
 @dataclass(frozen=True)
 class Mean:
-    """Geometric means of one contestant over the tests of a suite that everybody finished; glibc is 1."""
+    """Geometric means of one contestant over the tests of a suite that all contestants finished, relative to base_of()."""
 
     suite: str
     contestant: str
     tests: int
-    time: float | None  # None where no test counts time
+    time: float | None  # None if no test measures time
     memory: float
     cpu: float | None
-    rest: float | None = None  # what stays resident, in the suite rest
+    rest: float | None = None  # memory at rest; only in the suite rest
 
 
 def series(runs: Sequence[Result], key: str) -> list[float]:
-    """One value for each round, positive so that ratios exist."""
+    """A measure in every round. Zeros become 1e-9, so that ratios exist."""
     return [max(float(run[key]), 1e-9) for run in runs]
 
 
 def cpu_series(runs: Sequence[Result]) -> list[float]:
-    """CPU time of the timed part; the kernel counts it in ticks at the coarsest."""
+    """CPU time of the timed part in microseconds in every round, at least 1, since the kernel may count in ticks."""
     return [max(1.0, float(run["user_us"]) + float(run["system_us"])) for run in runs]
 
 
 @dataclass(frozen=True)
 class Moments:
-    """Resident memory of one contestant at the moments that a test names."""
+    """Resident memory of one contestant at the named moments of a test."""
 
     test: str
     contestant: str
     names: list[str]
     kib: list[float]
-    live_kib: list[float] = field(default_factory=list)  # the floor, where the test tells it
+    live_kib: list[float] = field(default_factory=list)  # empty if the test does not report it
     suite: str = ""
 
 
 @dataclass(frozen=True)
 class Findings:
-    """What a report shows of its runs; everything else in it follows from this."""
+    """The contents of a report."""
 
     rows: list[Row]
     moments: list[Moments]
@@ -89,19 +89,24 @@ class Findings:
 
 
 def subject_of(contestants: Sequence[Contestant]) -> str:
-    """Whom the ratios are about: Sheaf, or whoever comes last where it does not take part."""
+    """The contestant that is compared with the peers: Sheaf, or the last one if Sheaf does not take part."""
     names = [contestant.name for contestant in contestants]
     return SUBJECT if SUBJECT in names else names[-1]
 
 
+def base_of(names: Sequence[str]) -> str:
+    """The contestant to which means are relative: glibc, or the first one if glibc does not take part."""
+    return PLAIN if PLAIN in names else names[0]
+
+
 def peers_of(contestants: Sequence[Contestant]) -> list[str]:
-    """All but the subject and its variants."""
+    """All contestants except the subject and variants of Sheaf."""
     subject = subject_of(contestants)
     return [contestant.name for contestant in contestants if contestant.is_peer and contestant.name != subject]
 
 
 def resting(runs: Sequence[Result], key: str = "rss_kib") -> list[float]:
-    """What stays resident, or is live then: one value for each round; empty where a run does not tell."""
+    """Memory at rest (`key` rss_kib or live_kib) in every round; empty if a run does not report it."""
     found = []
     for run in runs:
         found += [float(p[key]) for p in run.get("memory", []) if p["moment"] == AT_REST and key in p]
@@ -109,7 +114,7 @@ def resting(runs: Sequence[Result], key: str = "rss_kib") -> list[float]:
 
 
 def best(outcome: Outcome, peers: Sequence[str], key: str) -> str:
-    """The peer with the lowest median."""
+    """The peer with the lowest median of a measure; empty if there is none."""
     return _lowest({name: series(outcome.runs[name], key) for name in peers if outcome.runs.get(name)})
 
 
@@ -119,7 +124,7 @@ def _lowest(values: dict[str, list[float]]) -> str:
 
 
 def _rest_ratio(outcome: Outcome, name: str, base: str) -> Ratio | None:
-    own, other = (resting(outcome.runs.get(who, [])) for who in (name, base))
+    own, other = (resting(outcome.runs.get(one, [])) for one in (name, base))
     return paired_ratio(own, other) if name != base and own and len(own) == len(other) else None
 
 
@@ -130,7 +135,7 @@ def _ratio(outcome: Outcome, name: str, base: str, key: str) -> Ratio | None:
 
 
 def rows_of(outcome: Outcome, contestants: Sequence[Contestant]) -> list[Row]:
-    """In the order of the contestants; who failed has none."""
+    """The rows of one test in the order of the contestants, without those that failed."""
     subject, peers = subject_of(contestants), peers_of(contestants)
     fastest, leanest = best(outcome, peers, TIME), best(outcome, peers, MEMORY)
     rest = outcome.suites[:1] == (REST,)
@@ -167,6 +172,7 @@ def rows_of(outcome: Outcome, contestants: Sequence[Contestant]) -> list[Row]:
 
 
 def _complete(outcomes: Sequence[Outcome], names: Sequence[str], suites: Sequence[str]) -> list[Outcome]:
+    """The tests of some suites that count in means and that all contestants finished."""
     return [
         outcome
         for outcome in outcomes
@@ -175,8 +181,8 @@ def _complete(outcomes: Sequence[Outcome], names: Sequence[str], suites: Sequenc
 
 
 def _means_over(label: str, complete: Sequence[Outcome], names: Sequence[str]) -> list[Mean]:
-    """A test that counts no time is only in the means of memory."""
-    base = PLAIN if PLAIN in names else names[0]
+    """The means of all contestants over some tests. Tests that measure only memory do not count in the means of time."""
+    base = base_of(names)
     timed = [outcome for outcome in complete if outcome.timed]
     at_rest = [o for o in complete if o.suites[:1] == (REST,) and all(resting(o.runs[name]) for name in names)]
 
@@ -199,9 +205,14 @@ def _means_over(label: str, complete: Sequence[Outcome], names: Sequence[str]) -
 
 
 def means(outcomes: Sequence[Outcome], contestants: Sequence[Contestant]) -> list[Mean]:
-    """For each suite with more than one test; written and real programs together too."""
+    """
+    The means for each suite with more than one test, and for programs and real together. There are none with a single
+    contestant, which would be compared with itself.
+    """
     names = [contestant.name for contestant in contestants]
     found: list[Mean] = []
+    if len(names) < 2:
+        return found
     for label, suites in [*((suite, (suite,)) for suite in SUITES), ("programs+real", ("programs", "real"))]:
         complete = _complete(outcomes, names, suites)
         present = {suite for outcome in complete for suite in outcome.suites}
@@ -211,7 +222,7 @@ def means(outcomes: Sequence[Outcome], contestants: Sequence[Contestant]) -> lis
 
 
 def verdicts(found: Sequence[Mean], contestants: Sequence[Contestant]) -> list[str]:
-    """The subject against the fastest and the leanest single peer of each suite."""
+    """A line for each suite that compares the subject with the best peer in time and in memory."""
     subject, peers = subject_of(contestants), peers_of(contestants)
     said = []
     for suite in dict.fromkeys(mean.suite for mean in found):
@@ -228,7 +239,7 @@ def verdicts(found: Sequence[Mean], contestants: Sequence[Contestant]) -> list[s
 
 
 def _beside(own: Mean, others: Sequence[Mean], key: str, what: str) -> str:
-    """Against the best of the others in one measure; empty where somebody has none."""
+    """The ratio to the best of the others in one measure, in words; empty if a value is missing."""
     values = {mean.contestant: getattr(mean, key) for mean in others}
     if getattr(own, key) is None or None in values.values():
         return ""
@@ -238,8 +249,8 @@ def _beside(own: Mean, others: Sequence[Mean], key: str, what: str) -> str:
 
 def losses(rows: Sequence[Row], subject: str, time: float = 1.05, memory: float = 1.2) -> list[str]:
     """
-    Lines on which the subject takes more than these factors of the best peer's time or memory, the worst first. At rest
-    only where it is more than a little: 3 MiB beside 2 are no loss.
+    The tests in which the subject exceeds the time or memory of the best peer by these factors, the worst first. Memory at
+    rest counts only above LITTLE_KIB: 3 MiB instead of 2 is no loss.
     """
     found: list[tuple[float, str]] = []
     for row in (row for row in rows if row.contestant == subject):
@@ -255,25 +266,25 @@ def losses(rows: Sequence[Row], subject: str, time: float = 1.05, memory: float 
 
 
 def notes(outcomes: Sequence[Outcome]) -> list[str]:
-    """What a reader has to know before believing a line."""
+    """Warnings about the results: too few rounds, other load, failures."""
     said = []
     rounds = [len(runs) for outcome in outcomes for runs in outcome.runs.values()]
     if rounds and min(rounds) < ENOUGH:
-        said.append(f"fewer than {ENOUGH} rounds: nothing here can be told from noise ('?')")
+        said.append(f"fewer than {ENOUGH} rounds: no ratio can be distinguished from noise ('?')")
     disturbed = [outcome for outcome in outcomes if outcome.disturbed]
     if disturbed:
         most = max(max(outcome.other_cpus) for outcome in disturbed)
         counts = ", ".join(f"{outcome.test} {outcome.disturbed} of {len(outcome.other_cpus)}" for outcome in disturbed[:MANY])
         if len(disturbed) > MANY:
             counts = f"{sum(o.disturbed for o in disturbed)} in {len(disturbed)} of {len(outcomes)} tests"
-        said.append(f"rounds with other load on the machine (up to {most:.2f} CPUs): {counts}")
+        said.append(f"rounds disturbed by other load (up to {most:.2f} CPUs): {counts}")
     for outcome in outcomes:
         said += [f"{outcome.test}: {name} failed: {reason}" for name, reason in outcome.failures.items()]
     return said
 
 
 def moments_of(outcome: Outcome, contestants: Sequence[Contestant]) -> list[Moments]:
-    """Medians over the rounds; empty where the test names no moments."""
+    """Medians over the rounds at the named moments; empty if the test has none."""
     found = []
     for name in (contestant.name for contestant in contestants):
         runs = [run for run in outcome.runs.get(name, []) if run.get("memory")]
@@ -283,13 +294,13 @@ def moments_of(outcome: Outcome, contestants: Sequence[Contestant]) -> list[Mome
         names = [runs[0]["memory"][i]["moment"] for i in marked]
         kib = [median(float(run["memory"][i]["rss_kib"]) for run in runs) for i in marked]
         live = [median(float(run["memory"][i].get("live_kib", 0)) for run in runs) for i in marked]
-        told = all("live_kib" in point for point in runs[0]["memory"])
-        found.append(Moments(outcome.test, name, names, kib, live if told else [], outcome.suites[0] if outcome.suites else ""))
+        live = live if all("live_kib" in point for point in runs[0]["memory"]) else []
+        found.append(Moments(outcome.test, name, names, kib, live, outcome.suites[0] if outcome.suites else ""))
     return found
 
 
 def findings(outcomes: Sequence[Outcome], contestants: Sequence[Contestant]) -> Findings:
-    """Of a finished run."""
+    """The findings of a finished run."""
     return Findings(
         [row for outcome in outcomes for row in rows_of(outcome, contestants)],
         [moments for outcome in outcomes for moments in moments_of(outcome, contestants)],

@@ -1,4 +1,4 @@
-"""Runs tests in rounds: every contestant once in each, in random order, again while the machine does other things."""
+"""Run tests in rounds, each contestant once per round in random order. Rounds disturbed by other load are repeated."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sheaf.bench.figures import shuffled
 from sheaf.bench.load import LoadMeter, wait_for_quiet
 from sheaf.errors import SheafError
 
-# What every run says of itself, whatever kind of test made it; kinds may say more.
+# Keys in the result of every kind of test; some kinds have more.
 KEYS = ("ns_per_op_min", "ns_per_op_median", "peak_rss_kib", "minor_faults", "wall_us", "user_us", "system_us")
 
 Result = dict[str, Any]
@@ -21,7 +21,10 @@ Say = Callable[[int, int, str], None]
 
 @dataclass(frozen=True)
 class Test:
-    """Something that can be run under one contestant; `together` takes all of them at once where rounds are finer still."""
+    """
+    A test that runs with one contestant and a time limit in seconds. `together` runs it with all contestants at once, for
+    tests that interleave them themselves.
+    """
 
     name: str
     suites: tuple[str, ...]
@@ -29,24 +32,24 @@ class Test:
     run: Callable[[Contestant, float], Result]
     together: Callable[[Sequence[Contestant], float], dict[str, Result]] | None = None
     in_means: bool = True
-    warm_up: bool = False  # once plain, before the first round: files come from the page cache in all that count
+    warm_up: bool = False  # run once with glibc before the first round, so that files are in the page cache
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How it is measured."""
+    """The options of the measurement."""
 
     rounds: int
-    retries: int  # repetitions of one round at most, while other load is seen
-    load_limit: float  # in CPUs
-    wait_s: float  # for the load to go, before a repetition
-    timeout_s: float
+    retries: int  # maximum repetitions of one round under other load
+    load_limit: float  # accepted load by other processes, in CPUs
+    wait_s: float  # maximum wait for the load to end before a repetition
+    timeout_s: float  # for one run
     seed: int = 0  # of the order within rounds
 
 
 @dataclass
 class Outcome:
-    """All that is known of one test: runs by contestant, one for each round, and what went wrong."""
+    """The results of one test: by contestant a run for each round, or the reason of its failure."""
 
     test: str
     suites: tuple[str, ...] = ()
@@ -55,22 +58,22 @@ class Outcome:
     runs: dict[str, list[Result]] = field(default_factory=dict)
     failures: dict[str, str] = field(default_factory=dict)
     repeated: int = 0
-    disturbed: int = 0  # rounds that were kept in spite of other load
+    disturbed: int = 0  # rounds that were kept despite other load
     other_cpus: list[float] = field(default_factory=list)
 
     @property
     def timed(self) -> bool:
-        """Whether its times are worth a comparison."""
+        """Whether the test measures time."""
         return all(timed(run) for runs in self.runs.values() for run in runs)
 
 
 def timed(run: Result) -> bool:
-    """False for a test that is about memory alone."""
+    """Whether the run measures time, not only memory."""
     return run.get("timing") != "none"
 
 
 def _one_pass(test: Test, contestants: Sequence[Contestant], plan: Plan, outcome: Outcome) -> tuple[dict[str, Result], float]:
-    """Every contestant that has not failed yet, once; with the other load seen meanwhile."""
+    """Run every contestant that has not failed once. Returns the results and the other load meanwhile, in CPUs."""
     results: dict[str, Result] = {}
     meter = LoadMeter()
     left = [contestant for contestant in contestants if contestant.name not in outcome.failures]
@@ -89,12 +92,12 @@ def _one_pass(test: Test, contestants: Sequence[Contestant], plan: Plan, outcome
 
 
 def _times(results: dict[str, Result]) -> bool:
-    """Whether other load matters: what stays resident does not depend on it."""
+    """Whether other load matters, which does not affect results that measure only memory."""
     return all(timed(result) for result in results.values())
 
 
 def run_round(test: Test, contestants: Sequence[Contestant], plan: Plan, outcome: Outcome) -> None:
-    """The first undisturbed pass, or of the allowed ones that with the least other load."""
+    """Add a round to the outcome: the first undisturbed pass, or after all retries the pass with the least other load."""
     best, least = _one_pass(test, contestants, plan, outcome)
     for _ in range(plan.retries):
         if least <= plan.load_limit or not _times(best):
@@ -111,14 +114,17 @@ def run_round(test: Test, contestants: Sequence[Contestant], plan: Plan, outcome
 
 
 def _warm_up(test: Test, plan: Plan) -> None:
-    """What fails here will fail again where it is told."""
+    """Run the test once with glibc. A failure is ignored here, because the first round reports it."""
     if test.warm_up:
         with contextlib.suppress(SheafError):
             test.run(Contestant(PLAIN), plan.timeout_s)
 
 
 def run_all(tests: Sequence[Test], contestants: Sequence[Contestant], plan: Plan, say: Say) -> list[Outcome]:
-    """Rounds outermost, so that a slow change of the machine meets all tests alike; an interrupt ends it early."""
+    """
+    Run all rounds. Each round runs all tests, so that slow changes of the machine affect all tests alike. An interrupt ends
+    the measurement early. `say` is called before each test with round, index and name.
+    """
     outcomes = [Outcome(test.name, test.suites, test.what, test.in_means) for test in tests]
     with contextlib.suppress(KeyboardInterrupt):
         for number in range(plan.rounds):

@@ -1,4 +1,4 @@
-"""A server under a contestant, measured by its own load generator, which runs without it."""
+"""Measure a server on a contestant with its load generator, which runs on glibc."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ START_S = 60
 
 @dataclass(frozen=True)
 class Server:
-    """The command of the server, and those that ask whether it is up, load it, and end it."""
+    """The command of a server, and the commands that test whether it is ready, generate load, and stop it."""
 
     command: Command
     ready: tuple[str, ...]
     load: tuple[str, ...]
     stop: tuple[str, ...]
-    rate: str  # finds operations per second in what the load generator prints
+    rate: str  # pattern that finds the operations per second in the output of the load generator
 
 
 @dataclass(frozen=True)
@@ -49,32 +49,35 @@ def _peak_kib(pid: int) -> int:
     return int(found[1]) if found else 0
 
 
-def _ask(server: Server, words: Sequence[str], timeout_s: float) -> subprocess.CompletedProcess[str]:
+def _client(server: Server, words: Sequence[str], timeout_s: float) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         words, env=dict(server.command.environment), cwd=server.command.directory, capture_output=True, text=True,
         errors="replace", check=False, timeout=timeout_s, stdin=subprocess.DEVNULL,
     )  # fmt: skip
 
 
-def _wait_until_up(server: Server, process: subprocess.Popen[bytes]) -> None:
+def _wait_until_ready(server: Server, process: subprocess.Popen[bytes]) -> None:
+    """Raises SheafError if the server ends or is not ready after START_S seconds."""
     end = time.monotonic() + START_S
     while time.monotonic() < end:
         if process.poll() is not None:
-            raise SheafError(f"the server ended at its start with status {process.returncode}")
-        if _ask(server, server.ready, START_S).returncode == 0:
+            raise SheafError(f"the server ended at startup with status {process.returncode}")
+        if _client(server, server.ready, START_S).returncode == 0:
             return
         time.sleep(0.05)
-    raise SheafError(f"the server was not up after {START_S} s")
+    raise SheafError(f"the server was not ready after {START_S} s")
 
 
 def _prove(process: subprocess.Popen[bytes], contestant: Contestant) -> None:
+    """Raise SheafError unless the server has the contestant's object mapped."""
     if contestant.path and str(contestant.path.resolve()) not in Path(f"/proc/{process.pid}/maps").read_text():
-        raise SheafError(f"{contestant.path} is not in the server's memory; it may be static or clear its environment")
+        raise SheafError(f"{contestant.path} was not loaded into the server; it may be static or clear its environment")
 
 
 def _measure(server: Server, process: subprocess.Popen[bytes], timeout_s: float) -> Result:
+    """Run the load generator once; CPU time, memory and faults are those of the server."""
     before, begun = _used(process.pid), time.monotonic()
-    done = _ask(server, server.load, timeout_s)
+    done = _client(server, server.load, timeout_s)
     wall_us = (time.monotonic() - begun) * 1e6
     after = _used(process.pid)
     rate = re.search(server.rate, done.stdout)
@@ -95,17 +98,17 @@ def _measure(server: Server, process: subprocess.Popen[bytes], timeout_s: float)
 
 
 def run_server(server: Server, contestant: Contestant, timeout_s: float) -> Result:
-    """Started, loaded, looked at, ended."""
+    """Start the server, measure it under load, and stop it. Raises SheafError."""
     environment = {**server.command.environment, **server.command.variables(contestant)}
     process = subprocess.Popen(
         server.command.words, env=environment, cwd=server.command.directory, stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
     )  # fmt: skip
     try:
-        _wait_until_up(server, process)
+        _wait_until_ready(server, process)
         _prove(process, contestant)
         result = _measure(server, process, timeout_s)
-        _ask(server, server.stop, START_S)
+        _client(server, server.stop, START_S)
         process.wait(START_S)
         return result
     except subprocess.TimeoutExpired as error:

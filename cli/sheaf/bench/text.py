@@ -1,4 +1,4 @@
-"""The report as text for a terminal and as Markdown."""
+"""Write a report as text for a terminal or as Markdown."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Callable, Sequence
 
 from sheaf.bench.contestants import Contestant
 from sheaf.bench.figures import ENOUGH, Ratio
-from sheaf.bench.report import AT_REST, REST, Findings, Mean, Moments, Row, losses, subject_of, verdicts
+from sheaf.bench.report import AT_REST, REST, Findings, Mean, Moments, Row, base_of, losses, subject_of, verdicts
 
-LOSSES = "More than 1.05 of the best peer's time, or 1.2 of its memory"
+LOSSES = "More than 1.05 times the time, or 1.2 times the memory, of the best peer"
 Table = Callable[[Sequence[str], Sequence[Sequence[str]], int], str]
 
 
 def format_ns(ns: float) -> str:
-    """Three significant digits or so, in the unit that suits."""
+    """A time with about three significant digits and a suitable unit."""
     for limit, divisor, unit in ((1e3, 1, "ns"), (1e6, 1e3, "us"), (1e9, 1e6, "ms")):
         if ns < limit:
             return f"{ns / divisor:.{1 if ns / divisor < 100 else 0}f} {unit}"
@@ -21,13 +21,13 @@ def format_ns(ns: float) -> str:
 
 
 def format_kib(kib: float) -> str:
-    """In MiB."""
+    """Memory in MiB."""
     mib = kib / 1024
     return f"{mib:.{2 if mib < 10 else 1 if mib < 100 else 0}f}"
 
 
 def format_ratio(ratio: Ratio | None) -> str:
-    """With its interval, or as what it is where it has none worth the name."""
+    """A ratio with its interval: "0.90 0.85..0.95"; "tie 0.90..1.10" for a tie; "0.90 ?" with too few rounds."""
     if ratio is None:
         return "-"
     if ratio.count < ENOUGH:
@@ -37,7 +37,7 @@ def format_ratio(ratio: Ratio | None) -> str:
 
 
 def text_table(headings: Sequence[str], lines: Sequence[Sequence[str]], left: int) -> str:
-    """The first `left` columns flush left, numbers flush right; a repeated first cell is left blank."""
+    """A plain table. The first `left` columns are left-aligned, the others right-aligned; a repeated first cell is blank."""
     widths = [max(len(line[i]) for line in [headings, *lines]) for i in range(len(headings))]
     shown, previous = [], ""
     for line in [headings, *lines]:
@@ -51,14 +51,17 @@ def text_table(headings: Sequence[str], lines: Sequence[Sequence[str]], left: in
 
 
 def markdown_table(headings: Sequence[str], lines: Sequence[Sequence[str]], left: int) -> str:
-    """GitHub's kind."""
+    """A table in GitHub's Markdown, aligned like text_table()."""
     rules = ["---" if i < left else "--:" for i in range(len(headings))]
     return "\n".join(f"| {' | '.join(line)} |" for line in [headings, rules, *lines])
 
 
 def headings(subject: str) -> tuple[str, ...]:
-    """`subject/it`: below 1 the subject needs less; on its own row the comparison is with the best peer."""
-    ratio = f"{subject}/it"
+    """
+    The headings of the main table. A ratio below 1 means that the subject needs less than the allocator of the row; in its
+    own row the subject is compared with the best peer.
+    """
+    ratio = f"{subject}/this"
     return ("test", "allocator", "time/op", "spread", ratio, "CPU ms", "peak MiB", f"{ratio} memory", "faults")
 
 
@@ -77,7 +80,7 @@ def _cells(row: Row) -> list[str]:
 
 
 def memory_tables(found: Sequence[Moments]) -> dict[str, tuple[list[str], list[list[str]]]]:
-    """By test: headings and cells, in MiB."""
+    """Headings and cells of the tables of resident memory, in MiB, by test."""
     tables: dict[str, tuple[list[str], list[list[str]]]] = {}
     for moments in found:
         _, lines = tables.setdefault(moments.test, (["allocator", *moments.names], []))
@@ -95,7 +98,10 @@ def _ratio_cells(row: Row) -> list[str]:
 
 
 def rest_tables(found: Findings, subject: str) -> dict[str, tuple[list[str], list[list[str]]]]:
-    """What stays resident: a table for each kind of test, a line for each allocator, and what is live as the floor."""
+    """
+    The tables of memory at rest by kind of test: a line for each test and allocator, and one with the live memory, which is
+    the lower bound.
+    """
     rows = {(row.test, row.contestant): row for row in found.rows if row.suite == REST}
     kinds: dict[str, list[Moments]] = {}
     for moments in found.moments:
@@ -110,7 +116,7 @@ def rest_tables(found: Findings, subject: str) -> dict[str, tuple[list[str], lis
             lines.append([row.test, row.contestant, *_kib_cells(moments, moments.kib, names), *_ratio_cells(row)])
             if moments.live_kib and (place + 1 == len(members) or members[place + 1].test != moments.test):
                 lines.append([row.test, "(live)", *_kib_cells(moments, moments.live_kib, names), "", ""])
-        heads = ["test", "allocator", *names, f"{subject}/it peak", f"{subject}/it {AT_REST}"]
+        heads = ["test", "allocator", *names, f"{subject}/this peak", f"{subject}/this {AT_REST}"]
         if not any(rows[moments.test, moments.contestant].rest_ratio for moments in members):
             heads, lines = heads[:-1], [line[:-1] for line in lines]
         tables[kind] = (heads, lines)
@@ -118,7 +124,7 @@ def rest_tables(found: Findings, subject: str) -> dict[str, tuple[list[str], lis
 
 
 def means_table(found: Sequence[Mean], table: Table) -> str:
-    """Time, peak memory and CPU time of each suite and allocator; memory at rest where a suite has it."""
+    """The geometric means of each suite and allocator; the column for memory at rest exists only if a suite has it."""
 
     def cell(value: float | None) -> str:
         return "-" if value is None else f"{value:.3f}"
@@ -133,13 +139,13 @@ def means_table(found: Sequence[Mean], table: Table) -> str:
 
 
 def render_contestants(contestants: Sequence[Contestant]) -> str:
-    """Name, version, mode and file of each."""
+    """A table with name, version, mode and file of each contestant."""
     cells = [[c.name, c.version or "as built", c.mode or "-", str(c.path or "-")] for c in contestants]
     return text_table(("allocator", "version", "mode", "file"), cells, 4)
 
 
 def render(found: Findings, contestants: Sequence[Contestant], markdown: bool) -> str:
-    """All tables and lists of a report."""
+    """A whole report."""
     table: Table = markdown_table if markdown else text_table
     bullet, title = ("- ", "## ") if markdown else ("  ", "")
     subject = subject_of(contestants)
@@ -151,9 +157,10 @@ def render(found: Findings, contestants: Sequence[Contestant], markdown: bool) -
     for test, (heads, lines) in memory_tables(others).items():
         parts.append(f"{title}Resident MiB, {test}\n\n" + table(heads, lines, 1))
     if found.means:
-        parts.append(f"{title}Geometric means, glibc is 1\n\n" + means_table(found.means, table))
+        base = base_of([contestant.name for contestant in contestants])
+        parts.append(f"{title}Geometric means relative to {base}\n\n" + means_table(found.means, table))
     lists = (
-        ("In short", verdicts(found.means, contestants)),
+        ("Summary", verdicts(found.means, contestants)),
         (LOSSES, losses(found.rows, subject)),
         ("Notes", found.notes),
     )

@@ -1,4 +1,4 @@
-"""Whole commands: hyperfine takes the time, GNU time the peak memory and the page faults of the process tree."""
+"""Measure whole commands: hyperfine measures time, GNU time peak memory and page faults of the process tree."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _MALLOCS = ("libjemalloc", "libtcmalloc", "libmimalloc", "libsnmalloc", "libscud
 
 @dataclass(frozen=True)
 class Command:
-    """What is run, where, and with what around it."""
+    """A command with its environment and directory."""
 
     words: tuple[str, ...]
     environment: Mapping[str, str]
@@ -33,7 +33,10 @@ class Command:
     brings_malloc: bool = field(default=False)
 
     def variables(self, contestant: Contestant) -> dict[str, str]:
-        """A program that is linked with an allocator of its own has libc's malloc put before it for glibc's runs."""
+        """
+    The variables for runs with a contestant. For glibc, libc is preloaded into programs that are linked with another
+    allocator.
+    """
         chosen = contestant.environment()
         if contestant.path is None and self.brings_malloc:
             chosen["LD_PRELOAD"] = "libc.so.6"
@@ -41,21 +44,24 @@ class Command:
 
 
 def require_tools() -> None:
-    """Named with what brings them."""
+    """Raise SheafError if hyperfine or GNU time is missing."""
     if shutil.which("hyperfine") is None:
-        raise SheafError("hyperfine: not found, it times whole commands: apt install hyperfine")
+        raise SheafError("hyperfine: not found; run apt install hyperfine, which measures the time of commands")
     if not os.access(TIME, os.X_OK):
-        raise SheafError(f"{TIME}: not found, it measures memory: apt install time")
+        raise SheafError(f"{TIME}: not found; run apt install time, which measures the memory of commands")
 
 
 def brings_malloc(program: Path) -> bool:
-    """Whether one of the libraries that a program is linked with is an allocator."""
+    """Whether a program is linked with an allocator."""
     done = subprocess.run(["ldd", str(program)], capture_output=True, text=True, check=False)
     return any(name in done.stdout for name in _MALLOCS)
 
 
 def run_group(words: Sequence[str], environment: Mapping[str, str], directory: Path, timeout_s: float) -> tuple[int, str]:
-    """Status and what was said on standard error; nothing of the group survives the timeout."""
+    """
+    Run a command; returns its status and standard error. After a timeout its process group is killed and SheafError is
+    raised.
+    """
     with subprocess.Popen(
         words, env=dict(environment), cwd=directory, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE, text=True, errors="replace", start_new_session=True,
@@ -72,16 +78,17 @@ def run_group(words: Sequence[str], environment: Mapping[str, str], directory: P
 
 
 def _failure(said: str) -> str:
+    """The reason for the failure of a run, from the standard error of hyperfine."""
     lines = [line.strip() for line in said.splitlines() if line.strip()]
-    told = next((line for line in lines if line.startswith("Error:")), lines[-1] if lines else "hyperfine failed")
-    status = re.search(r"non-zero exit code:? (\d+)", told)
+    reason = next((line for line in lines if line.startswith("Error:")), lines[-1] if lines else "hyperfine failed")
+    status = re.search(r"non-zero exit code:? (\d+)", reason)
     if status:
         return f"the command ended with status {status[1]}; run it by hand to see why"
-    return told.removeprefix("Error: ")
+    return reason.removeprefix("Error: ")
 
 
 def run_whole(command: Command, contestant: Contestant, timeout_s: float) -> Result:
-    """One run. The contestant's variables reach the command alone, not hyperfine or time."""
+    """Run a command once with a contestant, whose variables are set for the command but not for hyperfine and time."""
     with tempfile.TemporaryDirectory(prefix="sheaf-bench-") as scratch:
         times, used = Path(scratch) / "hyperfine.json", Path(scratch) / "time"
         settings = [f"{name}={value}" for name, value in command.variables(contestant).items()]

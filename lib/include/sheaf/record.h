@@ -2,21 +2,40 @@
  * The record: a file in which a process with Sheaf keeps its counters.
  *
  * With SHEAF_RECORD=DIR each process maps DIR/<program>.<pid>.sheaf and counts in it. The file may be read at any
- * time, even after the process was killed. It describes itself: it contains the names of all counters, so that a
- * reader finds values by name and skips what it does not know.
+ * time, even after the process was killed. It describes itself: it contains a text that names all fields, counters
+ * and sums, so that a reader finds values by name and skips what it does not know.
  *
  * Layout (native byte order; all offsets are from the start of the file):
  *
- *   struct sheaf_record_header                          at 0, header_size bytes
- *   names: NUL-terminated strings, one after another    at names_offset:
- *          first the counter_count counters, then the gauge_count gauges, then the process_count process values
- *   u64 process[process_count]                          at process_offset
+ *   struct sheaf_record_header                          at 0
+ *   text                                                at text_offset, up to checked_size
+ *   u64 value[]                                         at values_offset
  *   struct sheaf_record_cache caches[cache_max]         at caches_offset, cache_stride bytes apart
  *   slot s, cache c, counter k: u64                     at slots_offset + s*slot_stride + c*counter_stride + k*8
  *
+ * The positions of the first five fields of the header are the same in every version. The header and the text are
+ * constant once `magic` is there. The checksum of the header is that of the bytes from SHEAF_RECORD_CHECKED_FROM to
+ * checked_size. The checksum of an entry of `caches` is that of the bytes of the entry before it, which are constant
+ * while the cache exists. Both are CRC-32 as zlib computes it. Values, gauges and counters have no checksum, because
+ * they change all the time.
+ *
+ * Each line of the text ends with a newline and describes one thing. A NAME consists of letters, digits and `_`. TYPE
+ * is char, uint32_t or uint64_t. Only arrays have [N].
+ *
+ *   header TYPE NAME[N]     a field of the header; the fields follow each other without gaps
+ *   entry TYPE NAME[N]      the same for an entry of `caches`
+ *   counter NAME            a counter of each cache and slot; the first is k = 0
+ *   gauge NAME              a gauge of each cache; the first is gauges[0]
+ *   value NAME              a value of the process; the first is value[0]
+ *   cache NAME = SUM        a value that follows from these for each cache
+ *   process NAME = SUM      a value that follows from these for the process
+ *
+ * SUM adds and subtracts products of names, as in `a * b - c`. In it a counter stands for its sum over all slots, an
+ * unknown name for 0, and a negative result counts as 0. lib/slot/counters.def explains all counters and sums.
+ *
  * The file is sparse: slots and caches that were never used are holes and read as zero. The entry of a cache is
  * not in use if its name is empty. All values are written with single 8-byte stores, and only by the process
- * itself.
+ * itself. end_time_ns is 0 while the process runs; it stays 0 if the process was killed or replaced by exec.
  *
  * Accuracy: events of slow paths are counted at once. Fast allocations and frees follow exactly from the word that
  * the fast path commits; slow paths of the same cache and slot add them to the file, at the latest after
@@ -29,34 +48,24 @@
  * With several memory nodes a cache has an entry for each node, all with the same name. The values of the cache
  * are the sums over these entries.
  *
- * For each cache these values give:
- *   in use     = inherited + sum over slots of (alloc_fastpath + alloc_slowpath + alloc_prefilled
- *                                               - free_fastpath - free_slowpath - free_rcu_done)
- *   in sheaves = objects - free_in_slabs - barn_objects - in use; of these
- *                reserve_objects are in the standing reserve, and
- *                sum over slots of (prefill_objects - prefill_returned - alloc_prefilled) in prefilled sheaves,
- *                unless the process inherited some of them from fork
- *
- * For each process, in bytes, with sums over all caches of objects times `size`:
- *   live   = in use + large_bytes + outside_bytes
- *   slabs  = slabs * slab_size - (objects - free_in_slabs) * size: free in slabs, and unused at the ends of slabs
- *   region = warm_bytes - stash_bytes: free runs that may be resident
- *   in use + in sheaves + in barns + slabs = slab_bytes
- * The last line holds exactly after the end, and while no thread of the process is in a slow path, except that no
- * cache counts typesafe slabs which wait for a grace period. While slow paths run, a reader sees values of
- * slightly different moments. Values that lag behind, as described above, shift objects between `in use` and `in
- * sheaves` of one cache and keep their sum. Blocks that come from a stash and return to it publish nothing:
- * large_bytes and stash_bytes, which change together, may lag behind until the next slow path. In a forked child
- * purged_bytes starts with the value of its parent.
+ * The sums in bytes account for all memory of slabs:
+ *   in_use_bytes + in_sheaves_bytes + in_barns_bytes + in_slabs_bytes, over all caches, = slab_bytes
+ * This holds exactly after the end, and while no thread of the process is in a slow path, except that no cache
+ * counts typesafe slabs which wait for a grace period. While slow paths run, a reader sees values of slightly
+ * different moments. Values that lag behind, as described above, shift objects between in_use and in_sheaves of one
+ * cache and keep their sum. Blocks that come from a stash and return to it publish nothing: large_bytes and
+ * stash_bytes, which change together, may lag behind until the next slow path. In a forked child purged_bytes
+ * starts with the value of its parent.
  */
 #ifndef SHEAF_RECORD_H
 #define SHEAF_RECORD_H
 
 #include <stdint.h>
 
-#define SHEAF_RECORD_MAGIC      "SHEAFREC"
-#define SHEAF_RECORD_VERSION    1
-#define SHEAF_RECORD_NODE_SHIFT 16
+#define SHEAF_RECORD_MAGIC        "SHEAFREC"
+#define SHEAF_RECORD_VERSION      2
+#define SHEAF_RECORD_CHECKED_FROM 16
+#define SHEAF_RECORD_NODE_SHIFT   16
 
 /* How a process reaches its slots; the `mode` of the header. */
 enum sheaf_mode {
@@ -66,54 +75,52 @@ enum sheaf_mode {
     SHEAF_MODE_RSEQ_OWN = 3,    /* rseq registered by Sheaf, slots are CPU numbers */
 };
 
-enum sheaf_record_state {
-    SHEAF_RECORD_RUNNING = 1,
-    SHEAF_RECORD_ENDED = 2, /* exit() was called; a process that was killed or replaced by exec stays RUNNING */
-};
+/* X(type, name, array). The structures, and the lines of the text that describe them, are made from these lists. */
+#define SHEAF_RECORD_HEADER(X)                                                                                       \
+    X(char, magic, [8])                                                                                              \
+    X(uint32_t, version, )                                                                                           \
+    X(uint32_t, checksum, )                                                                                          \
+    X(uint32_t, checked_size, )                                                                                      \
+    X(uint32_t, text_offset, )                                                                                       \
+    X(uint64_t, file_size, )                                                                                         \
+    X(uint64_t, values_offset, )                                                                                     \
+    X(uint64_t, caches_offset, )                                                                                     \
+    X(uint64_t, slots_offset, )                                                                                      \
+    X(uint32_t, cache_max, )                                                                                         \
+    X(uint32_t, cache_stride, )                                                                                      \
+    X(uint32_t, slot_max, )                                                                                          \
+    X(uint32_t, slot_stride, )                                                                                       \
+    X(uint32_t, counter_stride, )                                                                                    \
+    X(uint32_t, fold_interval, ) /* operations; see "Accuracy" */                                                    \
+    X(uint32_t, mode, )          /* enum sheaf_mode */                                                               \
+    X(uint32_t, page_size, )                                                                                         \
+    X(uint32_t, pid, )                                                                                               \
+    X(uint32_t, parent_pid, )                                                                                        \
+    X(uint64_t, start_time_ns, ) /* CLOCK_REALTIME */                                                                \
+    X(char, mode_name, [16])     /* "rseq mm_cid", "rseq cpu_id", "rseq own", "lock" */                              \
+    X(char, sheaf_version, [32])                                                                                     \
+    X(char, program, [128]) /* base name of the executed file, truncated */                                          \
+    X(char, kernel, [128])  /* uname: release and machine */
 
+#define SHEAF_RECORD_CACHE(X)                                                                                        \
+    X(char, name, [32])                                                                                              \
+    X(uint32_t, object_size, )  /* bytes, as requested at creation */                                                \
+    X(uint32_t, size, )         /* bytes from one object to the next */                                              \
+    X(uint32_t, align, )        /* bytes */                                                                          \
+    X(uint32_t, slab_size, )    /* bytes */                                                                          \
+    X(uint32_t, slab_objects, ) /* objects in one slab */                                                            \
+    X(uint32_t, capacity, )     /* the largest sheaf, in objects */                                                  \
+    X(uint32_t, flags, )        /* bit 0: a size class of malloc; from bit 16: its memory node + 1, or 0 */          \
+    X(uint32_t, checksum, )                                                                                          \
+    X(uint64_t, gauges, [24])
+
+#define SHEAF_RECORD_FIELD(type, name, array) type name array;
 struct sheaf_record_header {
-    char magic[8];
-    uint32_t version;
-    uint32_t header_size;
-    uint64_t file_size;
-    uint32_t counter_count;  /* counters for each slot and cache */
-    uint32_t counter_stride; /* bytes */
-    uint32_t gauge_count;    /* gauges for each cache */
-    uint32_t process_count;
-    uint32_t cache_max;
-    uint32_t cache_stride; /* bytes */
-    uint32_t slot_max;
-    uint32_t slot_stride; /* bytes */
-    uint64_t names_offset;
-    uint64_t process_offset;
-    uint64_t caches_offset;
-    uint64_t slots_offset;
-    uint32_t pid;
-    uint32_t parent_pid;
-    uint64_t start_time_ns; /* CLOCK_REALTIME */
-    uint64_t end_time_ns;   /* 0 until ENDED */
-    uint32_t mode;          /* enum sheaf_mode */
-    uint32_t state;         /* enum sheaf_record_state */
-    uint32_t fold_interval; /* operations; see "Accuracy" above */
-    uint32_t page_size;     /* bytes */
-    uint64_t peak_rss;      /* bytes, of this program alone, written at the end */
-    char mode_name[16];     /* "rseq mm_cid", "rseq cpu_id", "rseq own", "lock" */
-    char sheaf_version[32];
-    char program[128]; /* base name of the executed file, truncated */
-    char kernel[128];  /* uname: release and machine */
+    SHEAF_RECORD_HEADER(SHEAF_RECORD_FIELD)
 };
-
 struct sheaf_record_cache {
-    char name[32];
-    uint32_t id;
-    uint32_t object_size;  /* bytes, as requested at creation */
-    uint32_t size;         /* bytes from one object to the next */
-    uint32_t align;        /* bytes */
-    uint32_t slab_size;    /* bytes */
-    uint32_t slab_objects; /* objects in one slab */
-    uint32_t capacity;     /* the largest sheaf, in objects */
-    uint32_t flags;        /* bit 0: a size class of malloc; from bit 16: one more than its memory node, or 0 */
-    uint64_t gauges[24];   /* the first gauge_count are in use */
+    SHEAF_RECORD_CACHE(SHEAF_RECORD_FIELD)
 };
+#undef SHEAF_RECORD_FIELD
 
 #endif

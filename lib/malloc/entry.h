@@ -1,0 +1,120 @@
+/*
+ * The allocation functions of the C library, each once, for the files that export them under a name: preload/malloc.c
+ * and lib/api/malloc.c. Where releases of glibc differ, the contract is that of the newest one. All may be called
+ * from any thread and from signal handlers. A failure returns NULL with errno ENOMEM or EINVAL.
+ */
+#ifndef SHEAF_MALLOC_ENTRY_H
+#define SHEAF_MALLOC_ENTRY_H
+
+#include "malloc/fast.h"
+#include "process/decay.h"
+
+#include <errno.h>
+#include <string.h>
+
+static always_inline void *entry_error(int error)
+{
+    errno = error;
+    return NULL;
+}
+
+static always_inline void *entry_malloc(size_t size)
+{
+    return malloc_fast(size);
+}
+
+static always_inline void entry_free(void *p)
+{
+    free_fast(p);
+}
+
+static always_inline void *entry_calloc(size_t count, size_t size)
+{
+    size_t bytes;
+    if (unlikely(__builtin_mul_overflow(count, size, &bytes)))
+        return entry_error(ENOMEM);
+    void *p = malloc_try(bytes);
+    return likely(p != NULL) ? memset(p, 0, bytes) : malloc_zeroed(bytes);
+}
+
+static always_inline void *entry_realloc(void *p, size_t size)
+{
+    return likely(p && size) ? malloc_resize(p, size) : malloc_or_free(p, size);
+}
+
+static always_inline void *entry_reallocarray(void *p, size_t count, size_t size)
+{
+    size_t bytes;
+    if (unlikely(__builtin_mul_overflow(count, size, &bytes)))
+        return entry_error(ENOMEM);
+    return entry_realloc(p, bytes);
+}
+
+static always_inline void *entry_aligned_alloc(size_t align, size_t size)
+{
+    if (unlikely(!is_power_of_two(align)))
+        return entry_error(EINVAL);
+    return malloc_aligned_fast(align, size);
+}
+
+/* Like glibc, rounds an alignment that is no power of two up to the next one. EINVAL if there is none. */
+static always_inline void *entry_memalign(size_t align, size_t size)
+{
+    if (unlikely(align > SIZE_MAX / 2 + 1))
+        return entry_error(EINVAL);
+    size_t power = 8;
+    while (power < align)
+        power *= 2;
+    return malloc_aligned_fast(power, size);
+}
+
+/* posix_memalign() returns the error and leaves errno alone. */
+static __attribute__((noinline, unused)) int entry_posix_memalign_slow(void **out, size_t align, size_t size)
+{
+    void *p = malloc_retry(size_for_aligned(align, size));
+    if (unlikely(!p)) {
+        int saved = errno;
+        p = malloc_aligned(align, size);
+        errno = saved;
+        if (!p)
+            return ENOMEM;
+    }
+    *out = p;
+    return 0;
+}
+
+static always_inline int entry_posix_memalign(void **out, size_t align, size_t size)
+{
+    if (unlikely(align % sizeof(void *) || !is_power_of_two(align)))
+        return EINVAL;
+    void *p = malloc_try(size_for_aligned(align, size));
+    if (unlikely(!p))
+        return entry_posix_memalign_slow(out, align, size);
+    *out = p;
+    return 0;
+}
+
+static always_inline void *entry_valloc(size_t size)
+{
+    return malloc_init() ? malloc_aligned(space.page_size, size) : entry_error(ENOMEM);
+}
+
+static always_inline void *entry_pvalloc(size_t size)
+{
+    if (!malloc_init() || size > PTRDIFF_MAX)
+        return entry_error(ENOMEM);
+    return malloc_aligned(space.page_size, size ? round_up(size, space.page_size) : space.page_size);
+}
+
+static always_inline size_t entry_usable_size(const void *p)
+{
+    return p ? malloc_size(p, "malloc_usable_size of") : 0;
+}
+
+/* Returns 1 if memory was returned to the system, otherwise 0. Not for signal handlers. */
+static always_inline int entry_trim(void)
+{
+    return malloc_init() && cache_trim_all() != 0;
+}
+
+#endif
