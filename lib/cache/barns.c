@@ -77,20 +77,13 @@ static void give_excess(uint64_t excess)
     }
 }
 
-/*
- * Whether a burst ends: slabs have fallen to half of their most units, and then each time by another eighth.
- * The last frees of a burst may be the program's last calls. Racy: two threads may both find it, or one fall of two
- * be missed.
- */
-static bool burst_ends(void)
+_Atomic uint32_t burst_mark;
+
+void burst_fell(void)
 {
-    static _Atomic uint32_t mark;
     uint32_t units = (uint32_t)read_once(region_stats.slab_units);
-    uint32_t below = atomic_load_explicit(&mark, memory_order_relaxed);
-    bool falls = units < below && units >= SMALL_HEAP;
-    if (falls || units / 2 > below)
-        atomic_store_explicit(&mark, falls ? units - units / 8 : units / 2, memory_order_relaxed);
-    return falls;
+    atomic_store_explicit(&burst_mark, units >= SMALL_HEAP ? units - units / 8 : 0, memory_order_relaxed);
+    hooks.burst_ended();
 }
 
 void barns_look(void)
@@ -104,6 +97,7 @@ void barns_look(void)
         give_excess(held - most);
         lock_release(lock_of(LOCK_TAKEOVER));
     }
-    if (burst_ends())
-        hooks.burst_ended();
+    uint32_t half = (uint32_t)read_once(region_stats.slab_units) / 2;
+    if (half > atomic_load_explicit(&burst_mark, memory_order_relaxed))
+        atomic_store_explicit(&burst_mark, half, memory_order_relaxed);
 }

@@ -9,7 +9,7 @@
 /* Flush a few sheaves of the barn to the slabs. */
 void barn_drain_some(struct kmem_cache *cache, unsigned slot, struct barn *barn);
 
-/* Flush what all barns hold beyond their bound, and look whether a burst of allocations has ended. */
+/* Flush what all barns hold beyond their bound, and raise the mark below. */
 void barns_look(void);
 
 /*
@@ -24,6 +24,20 @@ static inline void barns_traffic(unsigned slot, uint64_t bytes)
     write_once(*traffic, now);
     if (unlikely(before >> BARNS_LOOK_SHIFT != now >> BARNS_LOOK_SHIFT))
         barns_look();
+}
+
+/*
+ * The end of a burst: slabs have fallen to half of their most units, and then each time by another eighth. The last
+ * frees of a burst may be the program's last calls, so the thread that frees looks, after each flush. Racy: two
+ * threads may both find a fall, or one of two falls may be missed.
+ */
+extern hidden _Atomic uint32_t burst_mark; /* units in slabs below which a burst ends */
+void burst_fell(void);
+static inline void burst_look(void)
+{
+    if (unlikely((uint32_t)read_once(region_stats.slab_units) <
+                 atomic_load_explicit(&burst_mark, memory_order_relaxed)))
+        burst_fell();
 }
 
 #endif

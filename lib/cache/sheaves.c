@@ -99,6 +99,7 @@ bool cache_flush_sheaf(struct kmem_cache *cache, unsigned slot, struct sheaf *sh
         misuse_slab(cache, &report);
     count(slot, cache->number, COUNT_sheaf_flush, sheaf->count);
     sheaf->count = 0;
+    burst_look();
     return true;
 }
 
