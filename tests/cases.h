@@ -1,4 +1,4 @@
-/* Named cases, each in a child of its own; TAP on standard output. With an argument, only the case of that name. */
+/* Runs named cases, each in its own child process, and prints TAP. An argument selects the case of that name. */
 #ifndef SHEAF_TESTS_CASES_H
 #define SHEAF_TESTS_CASES_H
 
@@ -8,7 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* Works when nothing can be allocated any more, and in every thread. */
+/* Fails the case. Allocates nothing, so it works when memory is exhausted; any thread may use it. */
 #define must(x)                                                                                                      \
     do {                                                                                                             \
         if (!(x)) {                                                                                                  \
@@ -17,13 +17,23 @@
         }                                                                                                            \
     } while (0)
 
+/* Waits for a child, which must have exited with 0. */
+__attribute__((unused)) static void must_succeed(pid_t child)
+{
+    int status = -1;
+    pid_t got;
+    while ((got = waitpid(child, &status, 0)) < 0 && errno == EINTR) {
+    }
+    must(got == child && status == 0);
+}
+
 struct test_case {
     const char *name;
     void (*run)(void);
 };
 
 /* Most cases take less than one second. A busy machine may need thirty times as long. */
-enum { CASE_SECONDS = 300, CASE_SKIPPED = 77 }; /* a case that cannot be run here leaves with _exit(CASE_SKIPPED) */
+enum { CASE_SECONDS = 300, CASE_SKIPPED = 77 }; /* a case that cannot run here calls _exit(CASE_SKIPPED) */
 
 __attribute__((unused)) static int run_cases(int argc, char **argv, const struct test_case *cases, size_t count)
 {

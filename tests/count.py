@@ -1,6 +1,7 @@
 """Print "pass|fail|skip NAME" for every case in meson's testlog.json (JSON lines) or a JUnit file.
 
-A meson test that speaks TAP counts as its cases; if it failed and no case did (it crashed, or stopped early), as one failure too.
+Each case of a meson test with TAP output counts. A test that failed although none of its cases did (it crashed or stopped
+early) counts as one more failure.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ VERDICTS = {"OK": "pass", "EXPECTEDFAIL": "pass", "SKIP": "skip"}
 
 
 def tap(text: str) -> list[tuple[str, str]]:
-    """Name and verdict of every case in TAP output; none if it is not TAP."""
+    """Return the name and verdict of every case in TAP output, or an empty list if the text is not TAP."""
     if not re.search(r"^1\.\.\d+", text, re.M):
         return []
     cases = []
@@ -25,7 +26,7 @@ def tap(text: str) -> list[tuple[str, str]]:
 
 
 def meson(path: Path) -> list[tuple[str, str]]:
-    """Name and verdict of every meson test, or of its cases."""
+    """Return the name and verdict of every meson test, or of each of its cases if it printed TAP."""
     out = []
     for test in map(json.loads, filter(None, path.read_text().splitlines())):
         name = re.sub(r"^.* - [^:]*:", "", test["name"])
@@ -38,7 +39,7 @@ def meson(path: Path) -> list[tuple[str, str]]:
 
 
 def junit(path: Path) -> list[tuple[str, str]]:
-    """Name and verdict of every case."""
+    """Return the name and verdict of every case."""
     cases = []
     for case in ElementTree.parse(path).iter("testcase"):
         kinds = {child.tag for child in case}

@@ -1,6 +1,6 @@
 #!/bin/sh
-# What both README commands need, on Debian 12 and Ubuntu 24.04: packages from the distribution, Python ones in .venv.
-# Sourced from the top of the tree; `packages A B ...` installs what is missing, `environment` makes .venv.
+# Installs what both README commands need on Debian 12 and Ubuntu 24.04. Source it from the top of the tree:
+# `packages A B ...` installs missing packages of the distribution, `environment A B ...` installs Python packages into .venv.
 set -eu
 
 say() { printf '== %s\n' "$*" >&2; }
@@ -12,7 +12,7 @@ packages() {
     done
     [ -n "$missing" ] || return 0
     if ! command -v apt-get >/dev/null || [ "$(id -u)" != 0 ]; then
-        echo "$0: packages are missing that only root can install, with apt:$missing" >&2
+        echo "$0: packages are missing:$missing; install them with apt, as root" >&2
         exit 1
     fi
     say "installing$missing"
@@ -22,13 +22,13 @@ packages() {
     apt-get -q -y -o DPkg::Lock::Timeout=300 install --no-install-recommends $missing >/dev/null
 }
 
-# Debian's own python3: another one in PATH may lack venv or be too old.
+# Uses Debian's own python3, because another python3 in PATH may lack venv or be too old.
 environment() {
     python=/usr/bin/python3
     .venv/bin/pip --version >/dev/null 2>&1 || "$python" -m venv --clear .venv
     say "installing Python packages into .venv"
     .venv/bin/pip install -q --disable-pip-version-check "$@"
-    # Builds without isolation look for meson and ninja there.
+    # pip builds without isolation look for meson and ninja in PATH.
     PATH=$PWD/.venv/bin:$PATH
     export PATH
 }

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Checks the calls between the files of lib/, as the linker sees them.
 
-Includes alone do not show a circle: a file may declare what it calls. This check reads the symbols that each object
-file of libsheaf-core defines and needs (nm), and so knows which file uses which. Calls and variables may lead to
-the same folder or to a lower one, in the order of tree.LAYERS, and at most MOST files may use each other in a circle.
-What must go up goes through lib/os/hooks.h. Speaks TAP.
+Includes alone do not show circles, because a file may declare the functions that it calls. This check reads the symbols
+that each object file of libsheaf-core defines and needs (nm). A file may use functions and variables of its own folder
+and of lower ones, in the order of tree.LAYERS, and at most MOST files may use each other in a circle. Uses of higher
+folders go through lib/os/hooks.h. Prints TAP.
 """
 
 import subprocess
@@ -18,12 +18,12 @@ MOST = 3
 
 
 def name_of(file: Path) -> str:
-    """`slot_barn.c.o` is lib/slot/barn.c: meson replaces the slash."""
+    """Return slot/barn.c for slot_barn.c.o: meson replaces the slash in the name of an object file."""
     return file.name.removesuffix(".o").replace("_", "/", 1)
 
 
 def uses(objects: list[Path]) -> dict[str, dict[str, list[str]]]:
-    """For each file the files whose symbols it needs, with these symbols."""
+    """Return, for each file, the files whose symbols it needs, with these symbols."""
     defined: dict[str, str] = {}
     needed: dict[str, list[str]] = {}
     for file in objects:
@@ -55,7 +55,7 @@ def upward(graph: dict[str, dict[str, list[str]]]) -> list[str]:
 
 
 def circles(graph: dict[str, dict[str, list[str]]]) -> list[list[str]]:
-    """Strongly connected components of more than one file (Tarjan)."""
+    """Return the strongly connected components of more than one file (Tarjan's algorithm)."""
     index: dict[str, int] = {}
     low: dict[str, int] = {}
     stack: list[str] = []

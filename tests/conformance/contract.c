@@ -1,9 +1,10 @@
 /*
- * The C library's contract for malloc, corner by corner, with the newest glibc's behaviour where releases differ.
- * contract [CASE]; prints TAP, each case in a child of its own.
+ * The C library's contract for malloc and its relatives, corner cases included. Where releases of glibc differ,
+ * the newest one's behaviour is expected. Usage: contract [CASE]
  */
 #define _GNU_SOURCE
 #include "../cases.h"
+#include "../statm.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -18,7 +19,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static volatile size_t huge = (size_t)PTRDIFF_MAX + 1; /* volatile: the compiler knows better than to ask */
+static volatile size_t huge = (size_t)PTRDIFF_MAX + 1; /* volatile, or the compiler folds the calls */
 
 static void too_large(void)
 {
@@ -100,7 +101,7 @@ static void realloc_keeps(void)
     for (size_t n = 1; n < (20u << 20); old = n, n = n * 9 / 8 + 1) {
         p = realloc(p, n);
         must(p);
-        free(malloc(n)); /* so that it must move at times */
+        free(malloc(n)); /* takes part in making realloc() move the block */
         for (size_t i = 0; i<old; i += old> 65536 ? 4093 : 7)
             must(p[i] == (unsigned char)(i * 3));
         for (size_t i = 0; i < n; i++)
@@ -161,13 +162,13 @@ static void aligned(void)
             must(p && q && (uintptr_t)p % align == 0 && (uintptr_t)q % align == 0);
             p[0] = q[0] = p[n - 1] = q[n - 1] = 1;
             free(p), free(q);
-            p = memalign(align, 0); /* a block of no bytes is nobody else's either */
+            p = memalign(align, 0); /* a block of zero bytes must not overlap another one */
             must(p && (uintptr_t)p % align == 0);
             memset(p, 1, malloc_usable_size(p));
             free(p);
         }
     volatile size_t tebibyte = 1ul << 40;
-    char *t = memalign(tebibyte, 100); /* served or refused, not a crash */
+    char *t = memalign(tebibyte, 100); /* may succeed or fail, but must not crash */
     if (t) {
         must((uintptr_t)t % tebibyte == 0);
         t[99] = 1;
@@ -257,7 +258,7 @@ static void info_is_xml(void)
     FILE *f = open_memstream(&text, &size);
     must(f && malloc_info(0, f) == 0 && fclose(f) == 0);
     must(!strncmp(text, "<malloc version=\"1\"", 18) && strstr(text, "</malloc>\n"));
-    int depth = 0; /* every element closed, in a crude count */
+    int depth = 0; /* a crude count that every element is closed */
     for (char *c = text; *c; c++)
         depth += *c == '<' ? (c[1] == '/' ? -1 : 1) : *c == '/' && c[1] == '>' ? -1 : 0;
     must(depth == 0);
@@ -266,27 +267,18 @@ static void info_is_xml(void)
     must(mallopt(M_TRIM_THRESHOLD, 1 << 20) == 1 && mallopt(12345, 0) == 0);
 }
 
-static long resident(void)
-{
-    long pages = 0;
-    FILE *f = fopen("/proc/self/statm", "r");
-    must(f && fscanf(f, "%*d %ld", &pages) == 1);
-    fclose(f);
-    return pages * sysconf(_SC_PAGESIZE);
-}
-
-static void trim_gives_back(void)
+static void trim_returns_memory(void)
 {
     enum { N = 20000 };
     static void *p[N];
-    long before = resident();
+    size_t before = resident_bytes();
     for (int i = 0; i < N; i++)
         p[i] = memset(malloc(3000), 1, 3000);
-    long full = resident();
+    size_t full = resident_bytes();
     for (int i = 0; i < N; i++)
         free(p[i]);
     must(malloc_trim(0) == 1);
-    must(full > before + (50 << 20) && resident() < before + (4 << 20));
+    must(full > before + (50 << 20) && resident_bytes() < before + (4 << 20));
 }
 
 static void *burst(void *unused)
@@ -301,18 +293,18 @@ static void *burst(void *unused)
 
 static void many_threads(void)
 {
-    long after_first = 0;
+    size_t settled = 0;
     for (int round = 0; round < 480; round++) {
         pthread_t t[50];
         for (int i = 0; i < 50; i++)
             must(!pthread_create(&t[i], NULL, burst, NULL));
         for (int i = 0; i < 50; i++)
             pthread_join(t[i], NULL);
-        if (round == 80) /* sheaves have grown to what the traffic wants */
-            after_first = resident();
+        if (round == 80) /* by now the capacity of the sheaves fits the traffic */
+            settled = resident_bytes();
     }
-    /* sheaves may still grow, within the slots' budgets; a KiB for each thread would be 20 MiB */
-    must(resident() < after_first + (12 << 20));
+    /* Sheaves may still grow within the slots' budgets. A leak of 1 KiB for each thread would be 20 MiB. */
+    must(resident_bytes() < settled + (12 << 20));
 }
 
 static pthread_key_t key;
@@ -345,7 +337,7 @@ static void out_of_memory(void)
     struct rlimit limit;
     getrlimit(RLIMIT_DATA, &limit);
     limit.rlim_cur = 200 << 20;
-    must(!setrlimit(RLIMIT_DATA, &limit)); /* counts what is mapped from now on */
+    must(!setrlimit(RLIMIT_DATA, &limit));
     errno = 0;
     void *volatile p = malloc(1ul << 45);
     must(!p && errno == ENOMEM);
@@ -364,32 +356,31 @@ static void fork_children(void)
             free(mine);
             _exit(0);
         }
-        int status;
-        must(waitpid(pid, &status, 0) == pid && status == 0);
+        must_succeed(pid);
         must(((char *)mine)[4999] == (char)i);
         free(mine);
     }
 }
 
 static const struct test_case cases[] = {
-    {"too-large-is-ENOMEM", too_large},
+    {"too-large-sizes-fail-with-ENOMEM", too_large},
     {"zero-sizes", zero_sizes},
-    {"every-size-to-40000", all_sizes},
-    {"calloc-zeroes-reused", calloc_is_zero},
+    {"every-size-up-to-40000", all_sizes},
+    {"calloc-zeroes-reused-memory", calloc_is_zero},
     {"realloc-keeps-contents", realloc_keeps},
-    {"calloc-block-grows", calloc_grows},
-    {"realloc-by-ones", one_by_one},
+    {"realloc-grows-calloc-blocks", calloc_grows},
+    {"realloc-byte-by-byte", one_by_one},
     {"alignments", aligned},
     {"free-keeps-errno", free_keeps_errno},
     {"sized-frees", sized_free},
-    {"all-names-are-ours", libc_names},
+    {"all-libc-names-are-replaced", libc_names},
     {"mallinfo-counts", mallinfo_moves},
     {"malloc-info-is-xml", info_is_xml},
-    {"trim-gives-back", trim_gives_back},
-    {"threads-leave-nothing", many_threads},
+    {"trim-returns-memory-to-the-system", trim_returns_memory},
+    {"ended-threads-leave-no-memory-behind", many_threads},
     {"thread-destructors", thread_destructors},
-    {"no-memory", out_of_memory},
-    {"fork", fork_children},
+    {"malloc-beyond-the-limit-fails-with-ENOMEM", out_of_memory},
+    {"forked-children-allocate-and-free", fork_children},
 };
 
 int main(int argc, char **argv)

@@ -1,5 +1,6 @@
-/* SHEAF_HELPER=1: memory goes back while the program does nothing, also in a forked child. */
+/* With SHEAF_HELPER=1, memory is returned to the system while the program sleeps, also in a forked child. */
 #include "../cases.h"
+#include "../statm.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -9,25 +10,15 @@
 enum { THREADS = 4, OBJECTS = 150000, MIB = 1 << 20, WAIT_SECONDS = CASE_SECONDS / 2 };
 
 #ifdef MUCH_THREAD_LOCAL_DATA
-/* A program may have more of it than the helper's thread needs for its stack. */
+/* The static TLS block lies on the helper thread's stack, which must be large enough for it. */
 static _Thread_local volatile char thread_local_data[MIB];
 #endif
-
-static size_t resident(void)
-{
-    char text[64] = "";
-    FILE *f = fopen("/proc/self/statm", "r");
-    must(f && fgets(text, sizeof(text), f));
-    fclose(f);
-    size_t pages = strtoul(strchr(text, ' '), NULL, 10);
-    return pages * (size_t)sysconf(_SC_PAGESIZE);
-}
 
 static _Atomic size_t peak;
 
 static void note_peak(void)
 {
-    size_t now = resident(), before = peak;
+    size_t now = resident_bytes(), before = peak;
     while (now > before && !atomic_compare_exchange_weak(&peak, &before, now)) {
     }
 }
@@ -40,7 +31,7 @@ static void *burst(void *number)
     void **mine = objects[(size_t)number];
     for (size_t i = 0; i < OBJECTS; i++)
         must(mine[i] = malloc(16 + (i * 7919) % 240));
-    pthread_barrier_wait(&all_have); /* or threads after one another would use the same memory */
+    pthread_barrier_wait(&all_have); /* otherwise threads that run in turn would reuse the same memory */
     note_peak();
     pthread_barrier_wait(&all_have);
     for (size_t i = 0; i < OBJECTS; i++)
@@ -56,13 +47,13 @@ static void idle_after_burst(void)
         must(pthread_create(&threads[i], NULL, burst, (void *)i) == 0);
     for (size_t i = 0; i < THREADS; i++)
         pthread_join(threads[i], NULL);
-    size_t now = resident();
+    size_t now = resident_bytes();
     for (int tenths = 0; tenths < WAIT_SECONDS * 10 && now > peak / 2; tenths++) {
         nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);
-        now = resident();
+        now = resident_bytes();
     }
     dprintf(2, "# %zu MiB became %zu MiB\n", peak / MIB, now / MIB);
-    must(now <= peak / 2); /* what `objects` takes stays */
+    must(now <= peak / 2); /* the array `objects` stays resident */
 }
 
 static void idle_child(void)
@@ -74,8 +65,7 @@ static void idle_child(void)
         idle_after_burst();
         _exit(0);
     }
-    int status;
-    must(waitpid(pid, &status, 0) == pid && status == 0);
+    must_succeed(pid);
 }
 
 int main(int argc, char **argv)
@@ -84,8 +74,8 @@ int main(int argc, char **argv)
     thread_local_data[MIB - 1] = 1;
 #endif
     static const struct test_case cases[] = {
-        {"memory goes back after a burst", idle_after_burst},
-        {"memory goes back in a child too", idle_child},
+        {"memory is returned to the system after a burst", idle_after_burst},
+        {"memory is returned to the system in a forked child", idle_child},
     };
     return run_cases(argc, argv, cases, sizeof(cases) / sizeof(cases[0]));
 }

@@ -1,4 +1,7 @@
-/* What libc itself allocates and we free, and the other way round; loaded modules; our answers in odd moments. */
+/*
+ * Blocks that libc allocates and the program frees, and the reverse; loaded modules; calls during abort,
+ * cancellation and with closed streams.
+ */
 #define _GNU_SOURCE
 #include "../cases.h"
 
@@ -102,7 +105,7 @@ static void names_and_places(void)
     must(!clearenv());
 }
 
-/* The module allocates in its constructor and frees in its destructor, and has thread-local storage. */
+/* The module (module.c) allocates in its constructor, frees in its destructor and has thread-local storage. */
 static void *load_and_unload(void *path)
 {
     for (int i = 0; i < 50; i++) {
@@ -128,7 +131,7 @@ static void modules(void)
         must(!pthread_join(t[i], NULL));
 }
 
-/* A handler of SIGABRT that prints a backtrace, which allocates: called by the line that reports misuse. */
+/* A handler for the SIGABRT that ends a report of misuse. backtrace() and backtrace_symbols() allocate in it. */
 static void print_backtrace(int signal)
 {
     void *at[50];
@@ -167,7 +170,7 @@ static void *uncancelled(void *unused)
     must(!pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state) && state == PTHREAD_CANCEL_DISABLE);
     must(!pthread_setcanceltype(PTHREAD_CANCEL_DEFERRED, &type) && type == PTHREAD_CANCEL_DEFERRED);
     must(!pthread_cancel(pthread_self()));
-    malloc_stats(); /* no place to be cancelled at, while it is disabled */
+    malloc_stats(); /* not a cancellation point while cancellation is disabled */
     malloc_info(0, stderr);
     malloc_trim(0);
     reached = true;
@@ -177,7 +180,7 @@ static void *uncancelled(void *unused)
 static void *cancelled_behind(void *unused)
 {
     must(!pthread_cancel(pthread_self()));
-    malloc_stats(); /* no place to be cancelled at, as glibc's */
+    malloc_stats(); /* not a cancellation point, like glibc's */
     reached = true;
     pthread_testcancel();
     return unused;
@@ -207,7 +210,7 @@ static void nowhere_to_print(void)
     free(malloc(10));
 }
 
-/* Handed from thread to thread, and freed in any order. */
+/* Threads exchange blocks through the boxes and free them in random order. */
 enum { BOXES = 200 };
 static _Atomic(unsigned char *) box[BOXES];
 
@@ -264,12 +267,12 @@ static void from_constructors(void)
 static const struct test_case cases[] = {
     {"strings-and-streams", strings_and_streams}, {"tables-and-patterns", tables_and_patterns},
     {"names-and-places", names_and_places},       {"modules-in-threads", modules},
-    {"backtrace-in-abort", backtrace_in_abort},   {"cancellation-state-stays", cancellation},
+    {"backtrace-in-abort", backtrace_in_abort},   {"cancellation-state-is-kept", cancellation},
     {"nowhere-to-print", nowhere_to_print},       {"aligned-across-threads", aligned_across_threads},
     {"mallopt-parameters", known_parameters},     {"constructors-before-main", from_constructors},
 };
 
-/* The path of the module comes in the environment: TAP wants the argument for the case. */
+/* The environment variable MODULE holds the path of the module, because the argument is the name of a case. */
 int main(int argc, char **argv)
 {
     module_path = getenv("MODULE") ? strdup(getenv("MODULE")) : NULL;

@@ -1,4 +1,4 @@
-/* For the case of libc.c that loads and unloads: memory from constructor to destructor, and thread-local storage. */
+/* Loaded by libc.c. A block lives from the constructor to the destructor, and there is thread-local storage. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,8 +1,9 @@
 /*
- * The 20 operators of C++ as the standard and libstdc++ have them: pairing, new-handlers, exceptions. operators
- * [CASE]; prints TAP, each case in a child of its own. All but the first also hold without the object under test.
+ * The 20 new and delete operators of C++ behave as in the standard and libstdc++: pairs, new-handlers, exceptions.
+ * All cases but the first also pass on libstdc++'s own operators. Usage: operators [CASE]
  */
 #include "../cases.h"
+#include "../statm.h"
 
 #include <dlfcn.h>
 #include <malloc.h>
@@ -19,7 +20,7 @@
 #include <string>
 #include <vector>
 
-static volatile size_t huge = (size_t)PTRDIFF_MAX + 1; /* volatile: the compiler knows better than to ask */
+static volatile size_t huge = (size_t)PTRDIFF_MAX + 1; /* volatile, or the compiler folds the calls */
 static const std::align_val_t wide{256};
 
 static bool is_aligned(void *p, size_t align)
@@ -93,7 +94,7 @@ static void aligned_pairs(size_t n, size_t align)
     ::operator delete(p, n, a), ::operator delete[](q, n, a);
 }
 
-/* What is handed out again and again shows that each form of delete really frees. */
+/* The last loop shows that each form of delete frees: otherwise the bytes in use would grow. */
 static void pairs()
 {
     for (size_t n = 0; n < 300000; n = n * 5 / 4 + 1) {
@@ -135,7 +136,7 @@ static void bad_alloc_is_thrown()
     must(throws([]() -> void * { return new char[huge]; }));
     must(throws([]() -> void * { return new std::string[huge]; }));
     must(throws([] { return ::operator new(huge * 2 - 8); }));
-    std::string after(1000, 'x'); /* and goes on */
+    std::string after(1000, 'x'); /* ordinary allocations still work */
     must(after.size() == 1000);
 }
 
@@ -147,7 +148,7 @@ static void nothrow_is_null()
 
 static int calls;
 
-/* Called a few times, then steps down. */
+/* A new-handler that removes itself at its third call. */
 static void counting()
 {
     if (++calls % 3 == 0)
@@ -199,7 +200,7 @@ static void handler_throws()
     }
 }
 
-/* The handler's exception ends in the nothrow forms, whatever its type. */
+/* The nothrow forms catch the handler's exception, whatever its type. */
 static void handler_throws_in_nothrow()
 {
     std::set_new_handler(throwing);
@@ -209,20 +210,20 @@ static void handler_throws_in_nothrow()
     must(!::operator new[](huge, wide, std::nothrow) && calls == 4);
 }
 
-static void *chain; /* blocks linked through their first word: nothing else could be allocated */
+static void *chain; /* blocks linked through their first word, since no memory is left for a list */
 static size_t in_chain;
 
 static void exhaust(size_t size)
 {
     for (size_t sum = 0; void *p = ::operator new(size, std::nothrow); sum += size) {
-        must(sum < size_t(1) << 30); /* the limit binds: or the machine would be filled */
+        must(sum < size_t(1) << 30); /* without an effective limit this would use up the machine's memory */
         *static_cast<void **>(p) = chain;
         chain = p;
         in_chain++;
     }
 }
 
-/* Some thousand blocks together, so that what waits for them finds room. */
+/* A new-handler that frees 2000 blocks at once, so that whole slabs become free. */
 static void release()
 {
     calls++;
@@ -236,22 +237,18 @@ static void release()
 static void limit_memory()
 {
     rlimit limit;
-    unsigned long pages = 0;
-    FILE *f = fopen("/proc/self/statm", "r");
-    must(f && fscanf(f, "%lu", &pages) == 1);
-    fclose(f);
     getrlimit(RLIMIT_AS, &limit);
-    limit.rlim_cur = pages * static_cast<size_t>(sysconf(_SC_PAGESIZE)) + (16u << 20);
+    limit.rlim_cur = mapped_bytes() + (16u << 20);
     must(!setrlimit(RLIMIT_AS, &limit));
 }
 
-/* What is reserved already no limit takes away: so little of it, from the start. */
-static void handler_finds_memory()
+/* RLIMIT_AS does not limit address space that is reserved already, so the program restarts with a small region. */
+static void handler_frees_memory()
 {
     if (!getenv("SHEAF_REGION")) {
         setenv("SHEAF_REGION", "32M", 1);
         must(freopen("/dev/null", "w", stdout));
-        execl("/proc/self/exe", "operators", "handler-finds-memory", nullptr);
+        execl("/proc/self/exe", "operators", "handler-frees-memory", nullptr);
     }
     limit_memory();
     for (size_t size : {4 << 20, 256 << 10, 16 << 10, 2 << 10, 64})
@@ -262,7 +259,7 @@ static void handler_finds_memory()
     must(calls > 0);
     fill(p, 64);
     for (int i = 0; i < 1000; i++) {
-        void *q = ::operator new(300, std::nothrow); /* which calls the handler too */
+        void *q = ::operator new(300, std::nothrow); /* the nothrow form calls the handler, too */
         fill(q, 300);
     }
 }
@@ -276,7 +273,7 @@ struct alignas(128) Wide {
     }
 };
 
-/* A constructor that throws: the matching delete is called by the compiler. */
+/* When a constructor throws, the compiler calls the matching delete. */
 static void constructor_throws()
 {
     size_t before = mallinfo2().uordblks;
@@ -296,16 +293,16 @@ static void constructor_throws()
 }
 
 static const struct test_case cases[] = {
-    {"all-20-are-ours", all_ours},
+    {"all-20-operators-are-replaced", all_ours},
     {"all-forms-pair-up", pairs},
     {"zero-and-null", zero_and_null},
     {"bad-alloc-is-thrown", bad_alloc_is_thrown},
-    {"nothrow-is-null", nothrow_is_null},
+    {"nothrow-returns-null", nothrow_is_null},
     {"handler-called-until-removed", handler_then_removed},
-    {"handler-throws", handler_throws},
-    {"handler-throws-in-nothrow", handler_throws_in_nothrow},
-    {"handler-finds-memory", handler_finds_memory},
-    {"constructor-throws", constructor_throws},
+    {"handler-exception-is-passed-on", handler_throws},
+    {"nothrow-catches-handler-exception", handler_throws_in_nothrow},
+    {"handler-frees-memory", handler_frees_memory},
+    {"throwing-constructor-leaks-nothing", constructor_throws},
 };
 
 int main(int argc, char **argv)

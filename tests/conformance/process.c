@@ -1,6 +1,7 @@
-/* New processes and ending ones: fork in every form, from handlers and among threads; exit while others allocate. */
+/* Processes start and end: fork in every form, in signal handlers and with threads; exit among threads. */
 #define _GNU_SOURCE
 #include "../cases.h"
+#include "../statm.h"
 
 #include <dlfcn.h>
 #include <malloc.h>
@@ -18,9 +19,9 @@ extern char **environ;
 
 static _Atomic bool stop;
 static _Atomic int done;
-static _Atomic int *handled; /* counted by the handler, looked at by the process that sends the signals */
+static _Atomic int *handled; /* incremented by the handler, read by the process that sends the signals */
 
-/* Allocates, checks and frees blocks of all kinds; true if the contents were right. */
+/* Allocates, checks and frees blocks of many sizes. Returns whether their contents were intact. */
 static bool works(unsigned seed)
 {
     unsigned char *p[50];
@@ -37,14 +38,6 @@ static bool works(unsigned seed)
     return right;
 }
 
-static void reap(pid_t pid)
-{
-    int status;
-    while (waitpid(pid, &status, 0) < 0)
-        must(errno == EINTR);
-    must(status == 0);
-}
-
 static pid_t (*fork_form)(void);
 
 static void fork_and_reap(bool child_works)
@@ -54,11 +47,11 @@ static void fork_and_reap(bool child_works)
     must(pid >= 0);
     if (pid == 0)
         _exit(!child_works || works(7) ? 0 : 1);
-    reap(pid);
+    must_succeed(pid);
     errno = kept;
 }
 
-/* What a handler forked in the middle of malloc can do all the same. */
+/* A child that is forked in a handler can allocate, even if the signal interrupted malloc. */
 static void fork_in_handler(int signal)
 {
     (void)signal;
@@ -74,7 +67,7 @@ static void handler_forks(pid_t (*form)(void))
     must(handled != MAP_FAILED);
     sigaction(SIGUSR1, &action, NULL);
     pid_t parent = getpid(), sender = fork();
-    if (sender == 0) /* at any moment; one after the other, or where forks take long only handlers would run */
+    if (sender == 0) /* waits for each signal's handler: if forks are slow, the parent would only run handlers */
         for (int sent = 0;; sent++) {
             usleep(200 + (unsigned)sent * 277 % 2000);
             if (kill(parent, SIGUSR1))
@@ -109,7 +102,9 @@ static void *worker(void *seed)
     return NULL;
 }
 
-/* The locks of stdio and ours, taken in both orders. */
+/*
+ * Streams allocate, and fflush(NULL) locks them all. fork() must lock stdio and the allocator in the right order.
+ */
 static void *writer(void *unused)
 {
     while (!stop) {
@@ -144,7 +139,7 @@ static void fork_among_threads(pid_t (*form)(void))
         must(pid >= 0);
         if (pid == 0)
             _exit(works(i) ? 0 : 1);
-        reap(pid);
+        must_succeed(pid);
     }
 }
 
@@ -176,12 +171,12 @@ static void fork_against_stdio(void)
             fclose(f);
             _exit(works(i) ? 0 : 1);
         }
-        reap(pid);
+        must_succeed(pid);
     }
     finish();
 }
 
-/* Each generation frees what it inherited, and goes on. */
+/* Each generation frees the blocks that it inherited and forks the next one. */
 static void generations(void)
 {
     void *inherited[100];
@@ -196,29 +191,29 @@ static void generations(void)
         }
         if (pid) {
             must(works((unsigned)depth));
-            reap(pid);
-            _exit(0); /* so that failure is passed up */
+            must_succeed(pid);
+            _exit(0); /* must_succeed() passes a failure on to the parent */
         }
     }
     must(works(1));
 }
 
-/* A thread of its own forks, and only it lives on in the child. */
+/* Forks in a thread other than the main thread; in the child only this thread exists. */
 static void *fork_here(void *unused)
 {
     pid_t pid = fork();
     if (pid == 0) {
-        stop = false; /* more threads in the child */
+        stop = false; /* starts more threads in the child */
         start(worker);
         usleep(5000);
         finish();
         exit(0);
     }
-    reap(pid);
+    must_succeed(pid);
     return unused;
 }
 
-/* Nothing but the fork: what other threads were changing may be half changed in this child. */
+/* The child of _Fork only exits: without fork's handlers the state of other threads may be inconsistent in it. */
 static void only_fork(int signal)
 {
     (void)signal;
@@ -233,7 +228,7 @@ static void *forker(void *seed)
         must(pid >= 0);
         if (pid == 0)
             _exit(works(i) ? 0 : 1);
-        reap(pid);
+        must_succeed(pid);
     }
     return NULL;
 }
@@ -243,7 +238,7 @@ static void *forks_or_works(void *seed)
     return (size_t)seed / 1000 % 2 ? worker(seed) : forker(seed);
 }
 
-/* One waits for a lock in fork() whose holder a handler interrupted that forks; or is itself interrupted so. */
+/* A handler that forks interrupts threads which hold locks, while other threads wait for these locks in fork(). */
 static void forks_in_forks(void)
 {
     struct sigaction action = {.sa_handler = only_fork};
@@ -257,7 +252,7 @@ static void forks_in_forks(void)
         usleep(200 + i * 77 % 400);
     }
     finish();
-    malloc_trim(0); /* no lock may have stayed behind */
+    malloc_trim(0); /* would hang if a lock had stayed held */
     fork_form = fork;
     only_fork(0);
     must(works(1));
@@ -270,7 +265,7 @@ static void check_mask(void)
     must(sigismember(&mask, SIGUSR2) == 1 && sigismember(&mask, SIGUSR1) == 0 && sigismember(&mask, SIGTERM) == 0);
 }
 
-/* The signals that are blocked stay so, and no others, on both sides. */
+/* In the parent and in the child, the same signals are blocked as before. */
 static void masks(void)
 {
     pid_t (*forms[])(void) = {fork, (pid_t(*)(void))dlsym(RTLD_DEFAULT, "_Fork")};
@@ -284,7 +279,7 @@ static void masks(void)
         check_mask();
         if (pid == 0)
             _exit(0);
-        reap(pid);
+        must_succeed(pid);
     }
 }
 
@@ -304,14 +299,14 @@ static void spawning(void)
     for (int i = 0; i < 30; i++) {
         pid_t pid;
         must(!posix_spawnp(&pid, "true", NULL, NULL, argv, environ));
-        reap(pid);
+        must_succeed(pid);
         pid = vfork();
         if (pid == 0) {
             execvp("true", argv);
             _exit(127);
         }
         must(pid > 0);
-        reap(pid);
+        must_succeed(pid);
     }
     must(system("exit 3") == 3 << 8);
     FILE *f = popen("echo from a child", "r");
@@ -320,7 +315,7 @@ static void spawning(void)
     finish();
 }
 
-/* exit() runs handlers and flushes while the threads go on. */
+/* exit() runs handlers and flushes streams while the other threads keep allocating. */
 static void at_end(void)
 {
     must(works(3));
@@ -336,7 +331,7 @@ static void exit_among_threads(void)
             usleep((unsigned)i * 100);
             exit(0);
         }
-        reap(pid);
+        must_succeed(pid);
     }
 }
 
@@ -355,9 +350,9 @@ static void threads_end_together(void)
     }
 }
 
-static pthread_barrier_t all_there; /* what a thread needs itself is no matter of this case */
+static pthread_barrier_t all_there; /* all threads have started, so no pthread_create() can lack memory */
 
-/* No memory in many threads at once: NULL and ENOMEM for each, and it comes back. */
+/* Memory runs out in several threads at once: each gets NULL and ENOMEM, and can free and allocate afterwards. */
 static void *until_refused(void *unused)
 {
     void *chain = NULL, *p;
@@ -380,18 +375,14 @@ static void *until_refused(void *unused)
 
 static void refused_in_threads(void)
 {
-    if (!getenv("SHEAF_REGION")) { /* what is reserved already no limit takes away */
+    if (!getenv("SHEAF_REGION")) { /* RLIMIT_AS does not affect address space that is already reserved */
         setenv("SHEAF_REGION", "64M", 1);
         must(freopen("/dev/null", "w", stdout));
         execl("/proc/self/exe", "process", "refused-in-threads", NULL);
     }
-    unsigned long pages = 0;
     struct rlimit limit;
-    FILE *f = fopen("/proc/self/statm", "r");
-    must(f && fscanf(f, "%lu", &pages) == 1);
-    fclose(f);
     getrlimit(RLIMIT_AS, &limit);
-    limit.rlim_cur = pages * (size_t)sysconf(_SC_PAGESIZE) + (100u << 20);
+    limit.rlim_cur = mapped_bytes() + (100u << 20);
     must(!setrlimit(RLIMIT_AS, &limit));
     must(!pthread_barrier_init(&all_there, NULL, THREADS));
     for (int round = 0; round < 5; round++) {

@@ -1,7 +1,6 @@
 /*
- * A program that replaces new and delete in their plain forms only. By the standard the other forms then lead to its
- * own two: a block with a header in front of it may reach nobody else. replaced [CASE]; prints TAP, each case in a
- * child of its own.
+ * A program that replaces only the plain forms of new and delete. By the standard the other forms then call these
+ * two. Its blocks have a header in front, so no other delete or free may get them. Usage: replaced [CASE]
  */
 #include "../cases.h"
 
@@ -17,7 +16,7 @@
 
 static const unsigned long mark = 0x5ea0f5ea0f5ea0f1;
 static long made, gone;
-static void *volatile seen; /* or the compiler leaves pairs out */
+static void *volatile seen; /* keeps the compiler from removing pairs of new and delete */
 
 struct header {
     unsigned long mark, size;
@@ -44,7 +43,7 @@ void operator delete(void *p) noexcept
     free(h);
 }
 
-/* Allocated once and freed once since then, by the two above. */
+/* Since `before`, the two operators above have allocated one block and freed it. */
 static bool once(long before)
 {
     return made == before + 1 && gone == made;
@@ -89,7 +88,7 @@ static void nothrow()
     must(once(2));
 }
 
-static void aligned_apart() /* aligned forms have a pair of their own */
+static void aligned_apart() /* the aligned forms do not call the plain ones */
 {
     const std::align_val_t wide{128};
     ::operator delete(::operator new(100, wide), wide);
@@ -98,7 +97,7 @@ static void aligned_apart() /* aligned forms have a pair of their own */
     must(made == 0 && gone == 0);
 }
 
-/* What libstdc++ allocates for us, and we free, and the other way round. */
+/* Blocks that libstdc++ allocates and the program frees, and the reverse. */
 static void across_the_library()
 {
     for (int i = 0; i < 1000; i++) {
@@ -112,11 +111,11 @@ static void across_the_library()
 
 static const struct test_case cases[] = {
     {"plain-forms", plain},
-    {"sized-delete-leads-there", sized},
-    {"arrays-lead-there", arrays},
-    {"nothrow-leads-there", nothrow},
-    {"aligned-forms-stay-apart", aligned_apart},
-    {"across-the-library", across_the_library},
+    {"sized-delete-calls-plain-delete", sized},
+    {"array-forms-call-plain-forms", arrays},
+    {"nothrow-forms-call-plain-forms", nothrow},
+    {"aligned-forms-do-not-call-plain-forms", aligned_apart},
+    {"libstdc++-calls-plain-forms", across_the_library},
 };
 
 int main(int argc, char **argv)

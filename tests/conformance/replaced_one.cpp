@@ -1,7 +1,7 @@
 /*
- * A program that replaces a single operator, named by REPLACE: every form that by the standard leads to it must call
- * the program's, before and after malloc's fast paths are on, and no other form may. replaced-NAME [CASE]; prints
- * TAP, each case in a child of its own.
+ * A program that replaces the one operator that REPLACE selects. Every form that by the standard calls this
+ * operator must call the program's, on the fast path and on the slow path, and no other form may. Usage:
+ * replaced-NAME [CASE]
  */
 #include "../cases.h"
 
@@ -47,9 +47,9 @@ void operator delete(void *p, std::align_val_t) noexcept
 #endif
 
 static const std::align_val_t wide{64};
-static const int rounds = 300; // enough for misses of the fast paths
+static const int rounds = 300; // enough for the fast paths to miss
 
-/* The form, `rounds` times, called the program's operator each time if it leads to `one` or `other`, else never. */
+/* Runs the form `rounds` times: all must call the program's operator if it is `one` or `other`, otherwise none. */
 #define LEADS(form, one, other)                                                                                      \
     do {                                                                                                             \
         int before = calls;                                                                                          \
@@ -111,9 +111,9 @@ static void freeing_aligned()
 }
 
 static const struct test_case cases[] = {
-    {"allocating-forms-lead-there", allocating},
-    {"freeing-forms-lead-there", freeing},
-    {"aligned-freeing-forms-lead-there", freeing_aligned},
+    {"allocating-forms", allocating},
+    {"freeing-forms", freeing},
+    {"aligned-freeing-forms", freeing_aligned},
 };
 
 int main(int argc, char **argv)

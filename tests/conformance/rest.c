@@ -1,6 +1,7 @@
-/* Memory at rest: what is left after a burst, and what the thread that gives it back does to the program. */
+/* Memory at rest: how much remains after a burst, and what the program can notice of the helper thread. */
 #define _GNU_SOURCE
 #include "../cases.h"
+#include "../statm.h"
 
 #include <dirent.h>
 #include <dlfcn.h>
@@ -15,16 +16,7 @@
 
 enum { THREADS = 4, OBJECTS = 40000, SIZE = 1000, MIB = 1 << 20 };
 
-static size_t resident(void)
-{
-    char text[64] = "";
-    int fd = open("/proc/self/statm", O_RDONLY);
-    must(fd >= 0 && read(fd, text, sizeof(text) - 1) > 0);
-    close(fd);
-    return strtoul(strchr(text, ' '), NULL, 10) * (size_t)sysconf(_SC_PAGESIZE);
-}
-
-/* The thread of the process that is not the calling one, if there are two; 0: there is one. */
+/* Returns the id of the process's second thread, or 0 if the calling thread is the only one. */
 static int other_thread(void)
 {
     DIR *dir = opendir("/proc/self/task");
@@ -74,12 +66,12 @@ static void *burst(void *stay)
     allocate_and_free();
     if (stay) {
         pthread_barrier_wait(&empty);
-        pthread_mutex_lock(&stays); /* for ever */
+        pthread_mutex_lock(&stays); /* sleeps until the case ends */
     }
     return NULL;
 }
 
-/* After this the process counts as one that has several threads. */
+/* Afterwards Sheaf treats the process as multithreaded. With `stay` the threads sleep instead of ending. */
 static void bursts(void *stay)
 {
     pthread_t threads[THREADS];
@@ -95,17 +87,17 @@ static void bursts(void *stay)
         must(pthread_join(threads[i], NULL) == 0);
 }
 
-/* Waits as long as the case may take; that all of it goes is what is tested, not when. */
+/* The test is that all memory is returned, however long that takes; the time limit of the case ends the wait. */
 static void wait_for_rest(void)
 {
-    while (resident() > 16 * MIB)
+    while (resident_bytes() > 16 * MIB)
         nap();
 }
 
 static void one_thread(void)
 {
     allocate_and_free();
-    must(resident() <= 16 * MIB); /* without a later call */
+    must(resident_bytes() <= 16 * MIB); /* the last free returned it */
     for (int i = 0; i < 3; i++) {
         allocate_and_free();
         must(!other_thread());
@@ -134,7 +126,7 @@ static void again(void)
 
 static void in_child(void)
 {
-    bursts(NULL); /* the thread runs, most likely */
+    bursts(NULL); /* starts the helper thread, most likely */
     pid_t pid = fork();
     must(pid >= 0);
     if (pid == 0) {
@@ -142,11 +134,10 @@ static void in_child(void)
         ended();
         _exit(0);
     }
-    int status;
-    must(waitpid(pid, &status, 0) == pid && status == 0);
+    must_succeed(pid);
 }
 
-/* One burst more until the helper thread is seen. */
+/* Repeats the burst until the helper thread is running, and returns its id. */
 static int helper_thread(void)
 {
     for (;;) {
@@ -166,7 +157,7 @@ static int status_line(int thread, const char *name, char *line)
     if (fd >= 0)
         close(fd);
     if (n <= 0)
-        return 0; /* it has ended */
+        return 0; /* the thread has ended */
     text[n] = 0;
     const char *at = strstr(text, name);
     must(at);
@@ -197,7 +188,7 @@ static void set_user(void)
 
 static void name_spaces(void)
 {
-    pid_t pid = fork(); /* what one thread may */
+    pid_t pid = fork(); /* may a process with one thread do this here? */
     if (pid == 0)
         _exit(unshare(CLONE_NEWUSER) == 0 ? 0 : 1);
     int status;
@@ -205,7 +196,7 @@ static void name_spaces(void)
     if (status)
         _exit(CASE_SKIPPED);
     helper_thread();
-    while (unshare(CLONE_NEWUSER) != 0) { /* until the thread has ended */
+    while (unshare(CLONE_NEWUSER) != 0) { /* fails until the helper thread has ended */
         must(errno == EINVAL);
         nap();
     }
@@ -221,7 +212,7 @@ static void exits(void)
             if (i == 0)
                 exit(7);
             if (i == 1)
-                pthread_exit(NULL); /* the process ends when the last thread does, with 0 */
+                pthread_exit(NULL); /* the process ends with 0 when its last thread ends */
             execl("/bin/true", "true", (char *)NULL);
         }
         int status;
@@ -240,7 +231,7 @@ static void handler(int signal)
     started_in_handler = other_thread() != 0;
 }
 
-/* pthread_create() is not for handlers: they may have interrupted one. */
+/* pthread_create() is not async-signal-safe: the handler may have interrupted another call of it. */
 static void in_handler(void)
 {
     pthread_t thread;
@@ -249,10 +240,10 @@ static void in_handler(void)
     must(pthread_create(&thread, NULL, (void *(*)(void *))nap, NULL) == 0 && pthread_join(thread, NULL) == 0);
     raise(SIGUSR1);
     must(!started_in_handler);
-    helper_thread(); /* outside of it one starts */
+    helper_thread(); /* outside the handler the thread starts */
 }
 
-/* In front of libc's, for the allocator too. */
+/* This definition precedes libc's, so the allocator calls it, too. */
 static _Atomic int refuse, refused;
 
 int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *), void *argument)
@@ -279,14 +270,16 @@ static void use_memory_a_while(void)
     must(!other_thread());
 }
 
-/* Few tries, each of them once more with another stack. */
+/* Sheaf gives up after a few attempts, each of which tries two stack sizes. */
 static void no_thread(void)
 {
     use_memory_a_while();
     must(refused > 0 && refused <= 8 * 2);
 }
 
-/* Who handles SIGSYS has a sandbox that forbids system calls, and libc has that signal blocked as it makes threads.
+/*
+ * A handler for SIGSYS indicates a sandbox that forbids system calls. libc blocks all signals while it creates a
+ * thread, so a forbidden call would then kill the process: no thread may be started.
  */
 static void sandbox(void)
 {
@@ -303,8 +296,8 @@ static void *little(void *unused)
 }
 
 /*
- * libc frees what threads with large stacks leave under a lock that pthread_create() takes. Each round wants a
- * helper thread while threads end.
+ * libc unmaps the stacks of ended threads under a lock that pthread_create() takes. Each round requests a helper
+ * thread while threads with large stacks end.
  */
 static void large_stacks(void)
 {
@@ -324,19 +317,19 @@ static void large_stacks(void)
 int main(int argc, char **argv)
 {
     static const struct test_case cases[] = {
-        {"a program with one thread gets no second", one_thread},
-        {"memory goes back where threads ended, and the thread ends", ended},
-        {"memory goes back where threads sleep", asleep},
-        {"it starts again for each burst", again},
-        {"fork while it runs", in_child},
-        {"no signal is for it", signals},
-        {"setresuid concerns it too", set_user},
-        {"a name space for one thread is refused while it runs, not for ever", name_spaces},
-        {"exit, pthread_exit of main and exec while it runs", exits},
-        {"a signal handler starts none", in_handler},
-        {"where no thread can be had", no_thread},
-        {"where system calls are forbidden, by signal", sandbox},
-        {"threads with large stacks end", large_stacks},
+        {"no helper thread starts in a program with one thread", one_thread},
+        {"memory of ended threads is returned and the helper thread ends", ended},
+        {"memory of sleeping threads is returned", asleep},
+        {"the helper thread starts again for each burst", again},
+        {"fork while the helper thread runs", in_child},
+        {"the helper thread blocks all signals", signals},
+        {"setresuid applies to the helper thread", set_user},
+        {"unshare of a user namespace fails only while the helper thread runs", name_spaces},
+        {"exit, pthread_exit of main and exec while the helper thread runs", exits},
+        {"no helper thread starts in a signal handler", in_handler},
+        {"pthread_create fails", no_thread},
+        {"no helper thread starts when SIGSYS has a handler", sandbox},
+        {"helper threads start while threads with large stacks end", large_stacks},
     };
     return run_cases(argc, argv, cases, sizeof(cases) / sizeof(cases[0]));
 }

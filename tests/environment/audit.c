@@ -1,12 +1,11 @@
-/* An auditing library that only says which objects are there: with it, a program has two namespaces and two mallocs.
- */
+/* An auditing library for LD_AUDIT. With it a program has two namespaces of objects, and so two mallocs. */
 #define _GNU_SOURCE
 #include <link.h>
 #include <stdlib.h>
 
 unsigned int la_version(unsigned int version)
 {
-    free(malloc(100)); /* libc's own, in this namespace */
+    free(malloc(100)); /* libc's own malloc: nothing is preloaded into this namespace */
     return version;
 }
 

@@ -1,4 +1,4 @@
-/* Runs a program with system calls withheld: deny RULE... -- PROGRAM ARGS...; filter.h tells what a rule is. */
+/* Runs a program that is denied some system calls: deny RULE... -- PROGRAM ARGS...; filter.h describes rules. */
 #include "filter.h"
 
 #include <stdio.h>
@@ -11,7 +11,7 @@ int main(int argc, char **argv)
     for (; i < argc && strcmp(argv[i], "--"); i++)
         filter_add(argv[i]);
     if (i + 1 >= argc) {
-        fprintf(stderr, "deny: no program given; usage: deny CALL[>BYTES][=ERRNO]... -- PROGRAM ARGS...\n");
+        fprintf(stderr, "deny: the program is missing; usage: deny CALL[>BYTES][=ERRNO]... -- PROGRAM ARGS...\n");
         return 2;
     }
     if (filter_install()) {

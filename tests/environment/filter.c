@@ -1,4 +1,4 @@
-/* See filter.h: BPF by hand. */
+/* See filter.h. The filter is a BPF program that is assembled by hand. */
 #define _GNU_SOURCE
 #include "filter.h"
 
@@ -63,7 +63,7 @@ static void add(unsigned short what, uint32_t k, unsigned yes, unsigned no)
 
 static _Noreturn void unknown(const char *what, const char *word)
 {
-    fprintf(stderr, "%s: no such %s in the table of tests/environment/filter.c\n", word, what);
+    fprintf(stderr, "%s: unknown %s; add it to the table in tests/environment/filter.c\n", word, what);
     exit(2);
 }
 
@@ -90,7 +90,7 @@ static void begin(void)
     add(BPF_RET | BPF_K, SECCOMP_RET_ALLOW, 0, 0);
 }
 
-/* A word of 64 bits is compared in two halves. */
+/* BPF compares 32 bits at a time, so the length is compared in two halves. */
 void filter_add(const char *rule)
 {
     char text[64];
@@ -98,8 +98,10 @@ void filter_add(const char *rule)
     unsigned long above = 0;
     if (!length)
         begin();
-    if (length + 16 > sizeof(code) / sizeof(*code))
-        unknown("room for one more rule", rule);
+    if (length + 16 > sizeof(code) / sizeof(*code)) {
+        fprintf(stderr, "%s: too many rules; raise MOST in tests/environment/filter.c\n", rule);
+        exit(2);
+    }
     snprintf(text, sizeof(text), "%s", rule);
     char *equals = strchr(text, '='), *greater = strchr(text, '>');
     if (equals) {

@@ -1,6 +1,6 @@
 /*
- * The system refuses everything from the middle of a run on: what is there is served, what is not fails with ENOMEM,
- * and nothing is lost. starve [CASE]; prints TAP, each case in a child of its own.
+ * From the middle of a run on the system refuses all requests: allocations are served from the memory that is
+ * mapped, others fail with ENOMEM, and no block is lost. Usage: starve [CASE]
  */
 #define _GNU_SOURCE
 #include "../cases.h"
@@ -64,7 +64,7 @@ static void nothing_more(void)
     withhold(rules);
 }
 
-/* Memory that went through our hands once serves again and again without any call. */
+/* Memory that has been freed is reused without any system call. */
 static void goes_on(void)
 {
     fill_all();
@@ -78,7 +78,7 @@ static void goes_on(void)
     check_all();
     must(mallinfo2().uordblks == used);
     free_all();
-    malloc_trim(0); /* gives nothing back, and says so by doing no harm */
+    malloc_trim(0); /* cannot return memory, but must do no harm */
     fill_all();
     check_all();
 }
@@ -99,7 +99,7 @@ static void trim_refused(void)
         free_all();
         malloc_trim(0);
     }
-    for (int i = 0; i < 1000; i++) { /* what could not be discarded is not taken for zero */
+    for (int i = 0; i < 1000; i++) { /* calloc() must clear pages that could not be returned to the system */
         unsigned char *p = calloc(1, size_of((size_t)i));
         for (size_t k = 0; k < size_of((size_t)i); k++)
             must(p[k] == 0);
@@ -122,12 +122,12 @@ static void moves_refused(void)
             must(p[i] == (unsigned char)(i >> 10));
         for (size_t i = 0; i < n; i += 1021)
             p[i] = (unsigned char)(i >> 10);
-        must(malloc(2 << 20)); /* in its way */
+        must(malloc(2 << 20)); /* keeps the block from growing in place */
     }
     free(p);
 }
 
-/* For more than there is mapped the system is asked, and its answer is ours. */
+/* A request for more than is mapped fails when the system refuses memory. */
 static void more_than_mapped(void)
 {
     fill_all();
@@ -162,7 +162,7 @@ static void *busy(void *seed)
     return NULL;
 }
 
-/* Taking over other slots' sheaves needs membarrier: without it trimming leaves them alone, while they work. */
+/* A takeover needs membarrier. Without it, trimming leaves the sheaves of slots that are in use alone. */
 static void threads_without_membarrier(void)
 {
     static const char *const rules[] = {"membarrier=EPERM", NULL};

@@ -1,4 +1,4 @@
-/* A small program on libsheaf: a cache of list nodes, filled and emptied. */
+/* A small program that uses libsheaf: it fills a list whose nodes come from a cache, and empties it. */
 #include <sheaf/kmem_cache.h>
 #include <stdio.h>
 

@@ -1,9 +1,10 @@
 /*
- * What a program gets where the whole system is short of something: tests/guest/script runs these cases under such
+ * Cases for systems that are short of memory, mappings or disk space. tests/guest/script runs them under such
  * settings, on libc's malloc and on the preloaded object.
  */
 #define _GNU_SOURCE
 #include "../cases.h"
+#include "../pin.h"
 
 #include <fcntl.h>
 #include <malloc.h>
@@ -26,7 +27,7 @@ static uint32_t random_next(uint32_t *state)
     return *state >> 8;
 }
 
-/* What /proc/meminfo has under a name, in KiB. */
+/* Returns the value of a line of /proc/meminfo, in KiB. */
 static unsigned long memory_info(const char *name)
 {
     static char text[8192];
@@ -41,7 +42,7 @@ static unsigned long memory_info(const char *name)
     return strtoul(at + strlen(name), NULL, 10);
 }
 
-/* Blocks in a list, each with its size and a pattern at its end. */
+/* Blocks form a list. Each holds its size, and a pattern in its last byte. */
 struct block {
     struct block *next;
     size_t size;
@@ -68,7 +69,7 @@ static bool add_block(struct block **list, size_t size)
     return true;
 }
 
-/* Until there is no more, or so many bytes. */
+/* Allocates blocks until malloc fails or `most` bytes are reached. Returns the number of bytes. */
 static size_t fill(struct block **list, size_t size, size_t most)
 {
     size_t bytes = 0;
@@ -89,11 +90,11 @@ static void free_all(struct block **list)
     }
 }
 
-/* ---- memory that is promised in full ---- */
+/* ---- memory that may not be overcommitted ---- */
 
 enum { PROCESSES = 50 };
 
-/* One of the many: it allocates a little, says that it runs, and ends when its standard input does. */
+/* One of many processes. It allocates a little, prints a letter to show that it runs, and ends with its input. */
 static int one_of_many(void)
 {
     void *blocks[100];
@@ -105,7 +106,7 @@ static int one_of_many(void)
     return write(1, "r", 1) == 1 && read(0, &end, 1) == 0 ? 0 : 1;
 }
 
-/* One more process, which waits for the end of `until`. Whether it runs. */
+/* Starts one more process, which runs until the pipe `until` is closed. Returns whether it runs. */
 static bool start_one(int until)
 {
     char *argv[] = {"limits", "--one-of-many", NULL}, said;
@@ -131,7 +132,8 @@ static void many_processes(void)
     while (running < PROCESSES && start_one(until[0]))
         running++;
     unsigned long after = memory_info("Committed_AS:");
-    printf("# %d processes run and are charged %lu KiB each\n", running, (after - before) / (running ? running : 1));
+    printf("# %d processes are running; %lu KiB are committed for each\n", running,
+           (after - before) / (running ? running : 1));
     fflush(stdout);
     must(running == PROCESSES);
     close(until[0]);
@@ -140,7 +142,7 @@ static void many_processes(void)
         must(status == 0);
 }
 
-/* Every size up to the limit, twice: what was freed can be had again, at most a tenth less. */
+/* Fills the memory with blocks of each size, twice. The second time may yield at most a tenth less. */
 static void fill_and_free(void)
 {
     static const size_t sizes[] = {100, 1000, 30000, 130000, 3 * MIB};
@@ -151,13 +153,13 @@ static void fill_and_free(void)
         size_t second = fill(&list, sizes[i], SIZE_MAX);
         must(!malloc(1024 * MIB) && errno == ENOMEM);
         free_all(&list);
-        printf("# blocks of %zu: %zu MiB, and again %zu\n", sizes[i], first / MIB, second / MIB);
+        printf("# blocks of %zu: %zu MiB, the second time %zu\n", sizes[i], first / MIB, second / MIB);
         fflush(stdout);
         must(first > 0 && second >= first - first / 10);
     }
 }
 
-/* Nothing of what is free, large or small, is withheld from the rest of the program for good. */
+/* Freed memory, of large and of small blocks, is returned: the rest of the program can map it. */
 static void given_back(void)
 {
     struct block *list = NULL;
@@ -198,10 +200,10 @@ static void threads_fill(void)
         must(!pthread_create(&threads[i], &attr, filler, (void *)(i + 1)));
     for (int i = 0; i < THREADS; i++)
         must(!pthread_join(threads[i], NULL));
-    must(!pthread_create(&one, NULL, nothing, NULL) && !pthread_join(one, NULL)); /* 8 MiB of stack */
+    must(!pthread_create(&one, NULL, nothing, NULL) && !pthread_join(one, NULL)); /* takes 8 MiB for its stack */
 }
 
-/* A child would be promised as much again. Whether there is one or not, the parent goes on. */
+/* fork() needs as much commitment again for the child. Whether it succeeds or not, the parent must still work. */
 static void forks(void)
 {
     size_t most = memory_info("CommitLimit:") * KIB - memory_info("Committed_AS:") * KIB;
@@ -243,7 +245,7 @@ static void huge_realloc(void)
         memset(more + size, 5, 3 * MIB);
         size += 3 * MIB;
     }
-    printf("# a block grows to %zu of %zu MiB\n", size / MIB, most / MIB);
+    printf("# a block grew to %zu of %zu MiB\n", size / MIB, most / MIB);
     fflush(stdout);
     must(errno == ENOMEM && size >= most / 2);
     for (size_t i = 0; i < size; i += 4096)
@@ -288,12 +290,12 @@ static void many_threads(void)
     for (int i = 0; i < n; i++)
         must(!pthread_join(threads[i], NULL));
     free_all(&list);
-    must(n >= 400); /* two mappings each */
+    must(n >= 400); /* each thread takes two mappings */
     must(fill(&list, 1000, 8 * MIB) >= 8 * MIB);
     free_all(&list);
 }
 
-/* Mappings that cannot be joined, until the system refuses one; `spare` of them go again. */
+/* Makes mappings that the kernel cannot merge until it refuses one, and then removes `spare` of them. */
 static void use_up_mappings(int spare)
 {
     enum { MOST = 100000 };
@@ -307,7 +309,7 @@ static void use_up_mappings(int spare)
         munmap(maps[--n], 4096);
 }
 
-/* Blocks of all sizes come and go in random order. Returns how many were refused. */
+/* Allocates and frees blocks of all sizes in random order. Returns how many allocations failed. */
 static unsigned long turnover(uint32_t seed, unsigned rounds, size_t blocks, size_t large)
 {
     struct block **list = calloc(blocks, sizeof(*list));
@@ -352,7 +354,7 @@ static void turn_in_threads(const char *where)
     refused += turnover(77, 4, 4000, 500000);
     malloc_trim(0);
     refused += turnover(78, 4, 4000, 500000);
-    printf("# %s: %lu of 96000 refused\n", where, refused);
+    printf("# %s: %lu of 96000 allocations failed\n", where, refused);
     fflush(stdout);
 }
 
@@ -368,10 +370,10 @@ static void no_mapping_left(void)
     fill(&list, 1000, 8 * MIB);
     free_all(&list);
     use_up_mappings(0);
-    turn_in_threads("none left");
+    turn_in_threads("no mapping left");
 }
 
-/* Mapped blocks in thousands. Those that touch are one mapping, so that each second one freed makes more of them. */
+/* Thousands of mapped blocks. The kernel merges adjacent mappings, so freeing every second block splits them. */
 static void mapped_blocks(void)
 {
     enum { COUNT = 3000, SIZE = 100 * KIB };
@@ -395,7 +397,7 @@ static void mapped_blocks(void)
                     blocks[i + 1] = NULL;
                 }
             }
-        printf("# round %d: %u of %d refused\n", round, refused, COUNT / 2);
+        printf("# round %d: %u of %d allocations failed\n", round, refused, COUNT / 2);
         fflush(stdout);
         must(refused == 0);
     }
@@ -429,14 +431,14 @@ static void large_blocks(void)
 }
 
 /*
- * The system refuses to move a block that is two mappings (Linux before 6.17), and by then has unmapped the target;
- * what the program advises for a part of the block makes two of it.
+ * Linux before 6.17 refuses to move a range of two mappings, and has already unmapped the target by then. The
+ * program's madvise() for a part of the block splits its mapping in two.
  */
 static void moved_block(void)
 {
     enum { SIZE = 8 * MIB };
     char *p = malloc(SIZE), *middle = (char *)((uintptr_t)(p + SIZE / 2) & ~4095ul);
-    must(p && malloc(SIZE)); /* no room to grow in place */
+    must(p && malloc(SIZE)); /* leaves no room to grow in place */
     memset(p, 5, SIZE);
     must(!madvise(middle, MIB, MADV_DONTFORK));
     must((p = realloc(p, 3ul * SIZE)));
@@ -445,11 +447,11 @@ static void moved_block(void)
     memset(p, 6, 3ul * SIZE);
 }
 
-/* ---- a group with little memory ---- */
+/* ---- a control group with little memory ---- */
 
 enum { LIVE = 10 * MIB };
 
-/* 10 MiB stay live; three times as much goes through. All is written. */
+/* Keeps up to 10 MiB live and allocates four times as much in all; every byte is written. */
 static void *live_in_turnover(void *seed)
 {
     enum { MOST = 16000 };
@@ -517,7 +519,7 @@ static void bursts(void)
             burst(&(struct burst){burst_sizes[i], 48 * MIB});
 }
 
-/* The same, by four threads at a time that end. */
+/* The same bursts, each by four threads that end afterwards. */
 static void bursts_of_threads(void)
 {
     for (int round = 0; round < 2; round++)
@@ -531,7 +533,7 @@ static void bursts_of_threads(void)
         }
 }
 
-/* ---- nowhere to write records ---- */
+/* ---- no room for records ---- */
 
 static void some_work(void)
 {
@@ -541,15 +543,7 @@ static void some_work(void)
     free_all(&list);
 }
 
-static bool pin(int cpu)
-{
-    cpu_set_t set;
-    CPU_ZERO(&set);
-    CPU_SET(cpu, &set);
-    return sched_setaffinity(0, sizeof(set), &set) == 0;
-}
-
-/* The file system fills up behind the record's back; then every CPU counts for the first time, and a child starts. */
+/* The file system fills up after the record was made; then each CPU counts in its slot for the first time. */
 static void fills_up(void)
 {
     static char zero[65536];
@@ -561,7 +555,7 @@ static void fills_up(void)
     while (write(fd, zero, 1024) > 0) {
     }
     must(errno == ENOSPC);
-    for (int cpu = 0; cpu < sysconf(_SC_NPROCESSORS_ONLN); cpu++) {
+    for (unsigned cpu = 0; cpu < sysconf(_SC_NPROCESSORS_ONLN); cpu++) {
         must(pin(cpu));
         some_work();
     }
@@ -571,7 +565,7 @@ static void fills_up(void)
 static const struct test_case cases[] = {
     {"many-processes", many_processes},
     {"fill-and-free", fill_and_free},
-    {"given-back", given_back},
+    {"memory-is-returned", given_back},
     {"threads-fill", threads_fill},
     {"forks", forks},
     {"huge-realloc", huge_realloc},
@@ -581,11 +575,11 @@ static const struct test_case cases[] = {
     {"mapped-blocks", mapped_blocks},
     {"large-blocks", large_blocks},
     {"moved-block", moved_block},
-    {"live-40", live_40},
+    {"40-MiB-in-turnover", live_40},
     {"bursts", bursts},
     {"bursts-of-threads", bursts_of_threads},
     {"some-work", some_work},
-    {"fills-up", fills_up},
+    {"file-system-fills-up", fills_up},
 };
 
 int main(int argc, char **argv)

@@ -1,4 +1,4 @@
-/* What programs do wrong with caches of their own: libsheaf, debugging by create flags. See faults.h. */
+/* Faults in the use of libsheaf's caches, with debugging by create flags and without. See faults.h. */
 #include "faults.h"
 
 #include <sheaf/kmem_cache.h>
@@ -11,7 +11,7 @@ void take(struct kmem_cache *cache, void *p);
 __attribute__((noinline)) void *give(struct kmem_cache *cache)
 {
     void *p = kmem_cache_alloc(cache, GFP_KERNEL);
-    __asm__ volatile("" : "+r"(p)); /* no tail call: the frame is to be seen */
+    __asm__ volatile("" : "+r"(p)); /* prevents a tail call, so that backtraces show this function */
     return p;
 }
 
@@ -127,7 +127,10 @@ static void at_free(void *object)
         exit(6);
 }
 
-/* Legal: what was constructed stays so; zeroed ones are zero; bulk, prefilled sheaves and the reserve work. */
+/*
+ * Legal use: objects keep their constructed state, zeroed objects are zero; bulk calls, prefilled sheaves and the
+ * reserve work.
+ */
 static void legal(void)
 {
     void *many[100];
@@ -158,7 +161,7 @@ static void legal(void)
         exit(11);
 }
 
-/* Each is found, each once, and the process goes on. */
+/* kmem_cache_validate() reports each of the two faults once, and the process continues. */
 static void validated(void)
 {
     struct kmem_cache *cache = make("things", 40, NULL);
@@ -176,19 +179,22 @@ static void validated(void)
 
 static const struct fault faults[] = {
     {"double", "free twice", double_free, "double free of", "double free of", "things", 1},
-    {"overflow", "write 1 byte behind", overflow, OVER, NULL, "things", 1},
-    {"underflow", "write 1 byte before", underflow, "underflow: bytes were written before", NULL, "things", 1},
+    {"overflow", "write 1 byte past the end", overflow, OVER, NULL, "things", 1},
+    {"underflow", "write 1 byte before the start", underflow, "underflow: bytes were written before", NULL, "things",
+     1},
     {"write-after-free", "write after free", write_after_free, "write after free into", NULL, "things", 1},
-    {"wrong-cache", "free to the wrong cache", wrong_cache, "free to the wrong cache of",
-     "free to the wrong cache of", "things", 0},
+    {"wrong-cache", "free to another cache", wrong_cache, "free to the wrong cache of", "free to the wrong cache of",
+     "things", 0},
     {"foreign", "free of a static object", foreign, FOREIGN, FOREIGN, "things", 0},
     {"interior", "free of p + 8", interior, "free of interior pointer", NULL, "things", 1},
-    {"overflow-prefilled", "write behind an object of a prefilled sheaf", overflow_prefilled, OVER, NULL, "things",
-     0},
+    {"overflow-prefilled", "write past the end of an object of a prefilled sheaf", overflow_prefilled, OVER, NULL,
+     "things", 0},
     {"sheaf-twice", "return a prefilled sheaf twice", sheaf_twice, "no prefilled sheaf of this cache at",
      "no prefilled sheaf of this cache at", "things", 0},
-    {"overflow-constructed", "write behind a constructed object", overflow_constructed, OVER, NULL, "made", 1},
-    {"validated", "write behind and after free, found by kmem_cache_validate", validated, OVER, NULL, "things", 1},
+    {"overflow-constructed", "write past the end of a constructed object", overflow_constructed, OVER, NULL, "made",
+     1},
+    {"validated", "write past the end and after free, found by kmem_cache_validate", validated, OVER, NULL, "things",
+     1},
     {"legal", "nothing wrong", legal, NULL, NULL, "", 0},
 };
 

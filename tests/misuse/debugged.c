@@ -1,4 +1,4 @@
-/* What programs do wrong with malloc, one fault each: see faults.h. */
+/* Faults in the use of malloc, one for each case. See faults.h. */
 #define _GNU_SOURCE
 #include "faults.h"
 
@@ -10,12 +10,12 @@
 
 void *give(size_t n);
 void take(void *p);
-void free_sized(void *p, size_t size) __attribute__((weak)); /* C23: not in every libc yet */
+void free_sized(void *p, size_t size) __attribute__((weak)); /* C23; older releases of libc lack it */
 
 __attribute__((noinline)) void *give(size_t n)
 {
     void *p = malloc(n);
-    __asm__ volatile("" : "+r"(p)); /* no tail call: the frame is to be seen */
+    __asm__ volatile("" : "+r"(p)); /* prevents a tail call, so that backtraces show this function */
     return p;
 }
 
@@ -25,7 +25,7 @@ __attribute__((noinline)) void take(void *p)
     __asm__ volatile("" ::: "memory");
 }
 
-static void *keep[4096]; /* what must not be thought unused */
+static void *keep[4096]; /* keeps the compiler from removing allocations */
 
 static char *byte(void *p)
 {
@@ -133,7 +133,7 @@ static void usable_freed(void)
 
 /* ---- overflows ---- */
 
-/* `n` bytes behind an object of `size`. */
+/* Writes `n` bytes past the end of an object of `size` bytes. */
 #define BEYOND(name, size, n)                                                                                        \
     static void name(void)                                                                                           \
     {                                                                                                                \
@@ -189,7 +189,7 @@ static void overflow_usable(void)
     take(p);
 }
 
-/* Over the red zone, into what lies behind: never handed out, so found at exit. */
+/* Skips the red zone and writes into memory that was never allocated, where the damage is found at exit. */
 static void overflow_far(void)
 {
     char *p = give(64);
@@ -329,7 +329,7 @@ static void read_uninitialized_realloc(void)
     see(p + 100, 0x5a);
 }
 
-/* ---- pointers that are none ---- */
+/* ---- invalid pointers ---- */
 
 static char global[64];
 static __thread char of_thread[64];
@@ -464,58 +464,65 @@ static void legal(void)
 
 static const struct fault faults[] = {
     {"double", "free twice", double_small, DOUBLE, DOUBLE, "malloc-64", 1},
-    {"double-delayed", "free twice, others freed between", double_small_delayed, DOUBLE, NULL, "malloc-64", 1},
+    {"double-delayed", "free twice, other objects freed in between", double_small_delayed, DOUBLE, NULL, "malloc-64",
+     1},
     {"double-interleaved", "free a, b, a", double_interleaved, DOUBLE, DOUBLE, "malloc-64", 1},
     {"double-in-thread", "free twice, in two threads", double_in_thread, DOUBLE, NULL, "malloc-64", 1},
-    {"double-after-slab", "free twice, its slab given back between", double_after_slab, DOUBLE, DOUBLE, "slab", 0},
+    {"double-after-slab", "free twice, its slab returned to the system in between", double_after_slab, DOUBLE, DOUBLE,
+     "slab", 0},
     {"double-large", "free a large block twice", double_large, DOUBLE, DOUBLE, "large", 1},
-    {"double-large-delayed", "free a large block twice, others between", double_large_delayed, DOUBLE, DOUBLE,
+    {"double-large-delayed", "free a large block twice, another one in between", double_large_delayed, DOUBLE, DOUBLE,
      "large", 1},
     {"double-by-realloc", "free after realloc(p, 0)", double_by_realloc, DOUBLE, DOUBLE, "malloc-64", 1},
     {"realloc-freed", "realloc of a freed object", realloc_freed, "use after free of", DOUBLE, "malloc-64", 1},
     {"realloc-freed-large", "realloc of a freed large block", realloc_freed_large, DOUBLE, DOUBLE, "large", 0},
     {"usable-freed", "malloc_usable_size of a freed object", usable_freed, "use after free of", NULL, "malloc-64", 1},
-    {"overflow-1", "write 1 byte behind", overflow_1, OVER, NULL, "malloc-64", 1},
-    {"overflow-8", "write 8 bytes behind", overflow_8, OVER, NULL, "malloc-64", 1},
-    {"overflow-32", "write 32 bytes behind", overflow_32, OVER, NULL, "malloc-64", 1},
-    {"overflow-mib", "write 1 MiB behind", overflow_mib, OVER, NULL, "malloc-64", 1},
-    {"overflow-tail", "write behind what was asked for, within the size class", overflow_tail, OVER, NULL,
-     "malloc-112", 1},
-    {"overflow-string", "strcpy without room for the final zero", overflow_string, OVER, NULL, "malloc-16", 1},
+    {"overflow-1", "write 1 byte past the end", overflow_1, OVER, NULL, "malloc-64", 1},
+    {"overflow-8", "write 8 bytes past the end", overflow_8, OVER, NULL, "malloc-64", 1},
+    {"overflow-32", "write 32 bytes past the end", overflow_32, OVER, NULL, "malloc-64", 1},
+    {"overflow-mib", "write 1 MiB past the end", overflow_mib, OVER, NULL, "malloc-64", 1},
+    {"overflow-tail", "write past the requested size, within the size class", overflow_tail, OVER, NULL, "malloc-112",
+     1},
+    {"overflow-string", "strcpy without room for the terminating zero", overflow_string, OVER, NULL, "malloc-16", 1},
     {"overflow-zero-size", "write into malloc(0)", overflow_zero_size, OVER, NULL, "malloc-8", 1},
-    {"overflow-calloc", "write behind calloc's", overflow_calloc, OVER, NULL, "malloc-112", 0},
-    {"overflow-realloc", "write behind realloc's", overflow_realloc, OVER, NULL, "malloc-112", 0},
-    {"overflow-aligned", "write behind memalign's", overflow_aligned, OVER, NULL, "malloc-", 0},
-    {"overflow-usable", "write behind malloc_usable_size", overflow_usable, OVER, NULL, "malloc-112", 1},
-    {"overflow-far", "write far behind, into what was never handed out", overflow_far, AFTER, NULL, "malloc-64", 0},
-    {"overflow-never-freed", "write behind an object that is never freed", overflow_never_freed, OVER, NULL,
+    {"overflow-calloc", "write past the end of a calloc block", overflow_calloc, OVER, NULL, "malloc-112", 0},
+    {"overflow-realloc", "write past the end of a realloc block", overflow_realloc, OVER, NULL, "malloc-112", 0},
+    {"overflow-aligned", "write past the end of a memalign block", overflow_aligned, OVER, NULL, "malloc-", 0},
+    {"overflow-usable", "write past malloc_usable_size", overflow_usable, OVER, NULL, "malloc-112", 1},
+    {"overflow-far", "write far past the end, into memory that was never allocated", overflow_far, AFTER, NULL,
+     "malloc-64", 0},
+    {"overflow-never-freed", "write past the end of an object that is never freed", overflow_never_freed, OVER, NULL,
      "malloc-64", 1},
-    {"overflow-neighbour", "write behind; the object beside it is freed (F)", overflow_neighbour, OVER, NULL,
+    {"overflow-neighbour", "write past the end; the neighbouring object is freed (F)", overflow_neighbour, OVER, NULL,
      "malloc-64", 1},
-    {"overflow-large-1", "write 1 byte behind a large block", overflow_large_1, OVER, NULL, "malloc-large", 1},
-    {"overflow-large-8", "write 8 bytes behind a large block", overflow_large_8, OVER, NULL, "malloc-large", 1},
-    {"overflow-large-page", "write a page behind a large block", overflow_large_page, OVER, NULL, "malloc-large", 1},
-    {"overflow-large-exact", "write 1 byte behind a large block of whole pages", overflow_large_exact, OVER, NULL,
+    {"overflow-large-1", "write 1 byte past the end of a large block", overflow_large_1, OVER, NULL, "malloc-large",
+     1},
+    {"overflow-large-8", "write 8 bytes past the end of a large block", overflow_large_8, OVER, NULL, "malloc-large",
+     1},
+    {"overflow-large-page", "write a page past the end of a large block", overflow_large_page, OVER, NULL,
      "malloc-large", 1},
-    {"underflow-1", "write 1 byte before", underflow_1, UNDER, NULL, "malloc-64", 1},
-    {"underflow-8", "write 8 bytes before", underflow_8, UNDER, NULL, "malloc-64", 1},
-    {"underflow-16", "write 16 bytes before", underflow_16, UNDER, NULL, "malloc-64", 1},
-    {"underflow-large", "write 1 byte before a large block", underflow_large, NULL, NULL, "", 0},
-    {"write-after-free", "write after free, the object used again later", write_after_free, AFTER, NULL, "malloc-64",
-     1},
-    {"write-after-free-exit", "write after free, never used again", write_after_free_exit, AFTER, NULL, "malloc-64",
-     1},
-    {"write-after-free-slab", "write after free, its slab given back later", write_after_free_slab, AFTER, NULL,
-     "malloc-1024", 1},
-    {"write-after-reuse", "write after free, when it has another owner", write_after_reuse, NULL, NULL, "", 0},
-    {"write-after-realloc", "write through the pointer before realloc", write_after_realloc, AFTER, NULL, "malloc-64",
-     0},
+    {"overflow-large-exact", "write 1 byte past the end of a large block of whole pages", overflow_large_exact, OVER,
+     NULL, "malloc-large", 1},
+    {"underflow-1", "write 1 byte before the start", underflow_1, UNDER, NULL, "malloc-64", 1},
+    {"underflow-8", "write 8 bytes before the start", underflow_8, UNDER, NULL, "malloc-64", 1},
+    {"underflow-16", "write 16 bytes before the start", underflow_16, UNDER, NULL, "malloc-64", 1},
+    {"underflow-large", "write 1 byte before the start of a large block", underflow_large, NULL, NULL, "", 0},
+    {"write-after-free", "write after free, the object reused later", write_after_free, AFTER, NULL, "malloc-64", 1},
+    {"write-after-free-exit", "write after free, the object never reused", write_after_free_exit, AFTER, NULL,
+     "malloc-64", 1},
+    {"write-after-free-slab", "write after free, its slab returned to the system later", write_after_free_slab, AFTER,
+     NULL, "malloc-1024", 1},
+    {"write-after-reuse", "write after free, the object reused before", write_after_reuse, NULL, NULL, "", 0},
+    {"write-after-realloc", "write through the old pointer after realloc", write_after_realloc, AFTER, NULL,
+     "malloc-64", 0},
     {"write-after-free-large", "write after free of a large block", write_after_free_large, NULL, NULL, "", 0},
     {"read-after-free", "read after free", read_after_free, SHOWS, NULL, "", 0},
     {"read-after-free-large", "read after free of a large block", read_after_free_large, SHOWS, NULL, "", 0},
-    {"read-uninitialized", "read what was never written", read_uninitialized, SHOWS, NULL, "", 0},
-    {"read-uninitialized-large", "read what was never written, large", read_uninitialized_large, SHOWS, NULL, "", 0},
-    {"read-uninitialized-realloc", "read what realloc added", read_uninitialized_realloc, SHOWS, NULL, "", 0},
+    {"read-uninitialized", "read uninitialized memory", read_uninitialized, SHOWS, NULL, "", 0},
+    {"read-uninitialized-large", "read uninitialized memory of a large block", read_uninitialized_large, SHOWS, NULL,
+     "", 0},
+    {"read-uninitialized-realloc", "read uninitialized memory that realloc added", read_uninitialized_realloc, SHOWS,
+     NULL, "", 0},
     {"interior-1", "free of p + 1", interior_1, INTERIOR, NULL, "malloc-64", 1},
     {"interior-16", "free of p + 16", interior_16, INTERIOR, NULL, "malloc-64", 1},
     {"interior-class-step", "free of p + 64", interior_class_step, INTERIOR, NULL, "malloc-208", 1},
@@ -528,10 +535,10 @@ static const struct fault faults[] = {
     {"free-stack", "free of a local object", free_stack, FOREIGN, FOREIGN, "not from", 0},
     {"free-code", "free of a function", free_code, FOREIGN, FOREIGN, "not from", 0},
     {"free-string", "free of a string literal", free_string, FOREIGN, FOREIGN, "not from", 0},
-    {"free-mapped", "free of what mmap gave", free_mapped, FOREIGN, FOREIGN, "not from", 0},
+    {"free-mapped", "free of memory from mmap", free_mapped, FOREIGN, FOREIGN, "not from", 0},
     {"free-uninitialized", "free of an uninitialized pointer", free_uninitialized, FOREIGN, FOREIGN, "not from", 0},
     {"free-small-number", "free of a small number", free_small_number, FOREIGN, FOREIGN, "not from", 0},
-    {"free-never-given", "free of an address never handed out", free_never_given, FOREIGN, FOREIGN, "", 0},
+    {"free-never-given", "free of an address that was never allocated", free_never_given, FOREIGN, FOREIGN, "", 0},
     {"realloc-static", "realloc of a static object", realloc_static, "realloc of foreign pointer",
      "realloc of foreign pointer", "not from", 0},
     {"realloc-interior", "realloc of p + 16", realloc_interior, "use of interior pointer", NULL, "malloc-64", 1},

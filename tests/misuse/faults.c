@@ -73,27 +73,29 @@ static int saw(const struct outcome *outcome)
     return WIFEXITED(outcome->status) && WEXITSTATUS(outcome->status) == SAW;
 }
 
-/* What is wrong with a report of `kind`; NULL: nothing. */
+/* Returns what is wrong with a report of `kind`, or NULL if it is right. */
 static const char *judge_report(const struct fault *fault, const char *kind, const struct outcome *outcome, int owned)
 {
     char pointer[32];
     const char *text = outcome->text;
     snprintf(pointer, sizeof(pointer), "%p", outcome->pointer);
     if (strncmp(text, "sheaf: ", 7) || strncmp(text + 7, kind, strlen(kind)))
-        return "said something else";
+        return "the report begins differently";
     size_t first = strcspn(text, "\n");
     char line[512] = "";
     memcpy(line, text, first < sizeof(line) - 1 ? first : sizeof(line) - 1);
     if (!strstr(line, fault->cache))
-        return "named another cache";
+        return "the report names another cache";
     if (outcome->pointer && !strstr(line, pointer))
-        return "named another pointer";
+        return "the report names another pointer";
     const char *by = strstr(text, "allocated by");
     if (owned && (!by || !strstr(by, "give+")))
-        return "did not say who allocated";
+        return "the report lacks the allocation's backtrace";
     if (owned && strstr(kind, "free") && !strstr(kind, "interior") && !strstr(text, "take+"))
-        return "did not say who freed";
-    return WIFSIGNALED(outcome->status) && WTERMSIG(outcome->status) == SIGABRT ? NULL : "did not end by SIGABRT";
+        return "the report lacks the free's backtrace";
+    return WIFSIGNALED(outcome->status) && WTERMSIG(outcome->status) == SIGABRT
+               ? NULL
+               : "the process did not end by SIGABRT";
 }
 
 static const char *judge(const struct fault *fault, const char *kind, const struct outcome *outcome, int debugged)
@@ -103,8 +105,8 @@ static const char *judge(const struct fault *fault, const char *kind, const stru
     if (kind)
         return judge_report(fault, kind, outcome, debugged && fault->owned);
     if (strstr(outcome->text, "sheaf: "))
-        return "something was said that is not in the table";
-    return debugged && outcome->status ? "a fault that is not caught ended the process" : NULL;
+        return "a report was printed although none is expected";
+    return debugged && outcome->status ? "the process ended without a report" : NULL;
 }
 
 static int report(int number, const char *mode, const struct fault *fault, const struct outcome *outcome,
@@ -112,7 +114,7 @@ static int report(int number, const char *mode, const struct fault *fault, const
 {
     printf("%s %d %s-%s%s%s\n", why ? "not ok" : "ok", number, fault->name, mode, why ? " - " : "", why ? why : "");
     if (why)
-        printf("# status %x, pointer %p, said: %.1500s\n", (unsigned)outcome->status, outcome->pointer,
+        printf("# status %x, pointer %p, output: %.1500s\n", (unsigned)outcome->status, outcome->pointer,
                outcome->text);
     return why != NULL;
 }
@@ -122,7 +124,7 @@ static const char *cell(const char *kind)
     return !kind ? "no" : !strcmp(kind, SHOWS) ? "reads the fill pattern" : "yes";
 }
 
-/* One row for each fault, of what was found, not of what is expected. */
+/* Prints a fault's row of the table. It shows what was found, which is not compared with what is expected. */
 static void print_row(const char *program, const struct fault *fault, const char *const *debug_env)
 {
     static struct outcome plain, debugged;

@@ -1,8 +1,8 @@
 /*
- * One fault a process: the program runs itself again for each case, with debugging on and as it is by default, and
- * looks at what is said. `--table` prints what it finds as rows of docs/debug.md.
+ * One fault for each process: the program executes itself again for each case, without and with debugging, and
+ * checks the report. `--table` prints the results as rows of the tables in docs/debug.md.
  *
- * Allocations to be named in reports are made by give(), frees by take().
+ * Cases allocate by give() and free by take() where a report must name the callers.
  */
 #ifndef FAULTS_H
 #define FAULTS_H
@@ -11,20 +11,20 @@
 
 struct fault {
     const char *name;
-    const char *what; /* for the table */
+    const char *what; /* the description of the fault in the table */
     void (*run)(void);
-    const char *debugged; /* how the report begins; NULL: nothing is said; SHOWS: the program itself sees poison */
-    const char *plain;    /* the same without debugging; what else happens then is undefined */
-    const char *cache;    /* that the report names */
-    int owned;            /* the report must name give() */
+    const char *debugged; /* the report's beginning; NULL: no report; SHOWS: the program reads the fill pattern */
+    const char *plain;    /* the same without debugging; if NULL, the process may also crash */
+    const char *cache;    /* the cache that the report must name */
+    int owned;            /* with debugging the report must name give() and, after a free, take() */
 };
 
 #define SHOWS "shows"
 
-/* In the child: which pointer is about to be misused. */
+/* Passes the pointer that is about to be misused to the parent, which looks for it in the report. Returns it. */
 void *tell(void *p);
 
-/* The program saw the fill of debugging where there should be none of its data. */
+/* Ends the process after it has read debugging's fill pattern from freed or uninitialized memory. */
 void shows_poison(void);
 
 int faults_main(int argc, char **argv, const struct fault *faults, int count, const char *const *debug_env);

@@ -1,6 +1,6 @@
 /*
- * One fault for each case, in a child: one line on standard error that names the pointer, what it belongs to and the
- * kind, then SIGABRT. misuse [CASE]; prints TAP.
+ * One fault for each case, in a child of its own, without debugging. It must print one line with the kind of
+ * fault, the pointer and its cache, and end by SIGABRT. Prints TAP. Usage: misuse [CASE]
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 static char global[64];
-static int telling; /* the child tells the parent which pointer it misuses */
+static int telling; /* a pipe on which the child passes the misused pointer to the parent */
 
 static void *tell(void *p)
 {
@@ -39,7 +39,7 @@ static void double_second(void)
     free(tell(a));
 }
 
-/* Others were freed between: seen when the sheaf is flushed. */
+/* Other objects are freed in between, so the fault is found only when the sheaf is flushed. */
 static void double_late(void)
 {
     void *many[8];
@@ -104,7 +104,7 @@ static void small_number(void)
     free(tell((void *)(size_t)0x1234));
 }
 
-static void never_given_out(void)
+static void never_allocated(void)
 {
     char *p = malloc(1 << 20);
     free(tell(p + (1l << 32)));
@@ -145,7 +145,7 @@ static void *free_it(void *p)
     return NULL;
 }
 
-/* The two latest frees are a slot's, not a thread's; on another slot it is seen at the flush. */
+/* free() compares with the slot's two latest frees. If the thread uses another slot, the flush finds the fault. */
 static void double_in_other_thread(void)
 {
     pthread_t t;
@@ -156,7 +156,7 @@ static void double_in_other_thread(void)
     malloc_trim(0);
 }
 
-/* The memory of its slab is given back already. */
+/* The memory of the object's slab has already been returned to the system. */
 static void double_after_trim(void)
 {
     void *p[5000];
@@ -212,7 +212,7 @@ static void outside_twice(void)
     free(tell(p));
 }
 
-/* Legal, however odd: must print nothing and go on. */
+/* Legal use must print nothing. */
 static void legal(void)
 {
     void *p[300];
@@ -229,8 +229,8 @@ static void legal(void)
 static const struct misuse {
     const char *name;
     void (*run)(void);
-    const char *kind; /* NULL: legal */
-    const char *of;
+    const char *kind; /* the kind of fault in the report; NULL: there is no fault */
+    const char *of;   /* the cache in the report */
 } cases[] = {
     {"double-free-at-once", double_now, "double free", "malloc-64"},
     {"double-free-of-second-latest", double_second, "double free", "malloc-64"},
@@ -244,7 +244,7 @@ static const struct misuse {
     {"code", code_address, "foreign pointer", ""},
     {"mapped", mapped, "foreign pointer", ""},
     {"small-number", small_number, "foreign pointer", ""},
-    {"never-given-out", never_given_out, "foreign pointer", ""},
+    {"never-allocated", never_allocated, "foreign pointer", ""},
     {"realloc-foreign", realloc_foreign, "foreign pointer", ""},
     {"usable-size-foreign", usable_foreign, "foreign pointer", ""},
     {"outside-the-address-space", outside_the_address_space, "foreign pointer", ""},
@@ -265,16 +265,16 @@ static const char *judge(const struct misuse *c, int status, const char *text, v
 {
     static char wanted[32];
     if (!c->kind)
-        return status ? "a legal program died" : *text ? "a legal program was complained of" : NULL;
+        return status ? "a legal program failed" : *text ? "a report was printed for a legal program" : NULL;
     if (!WIFSIGNALED(status) || WTERMSIG(status) != SIGABRT)
-        return "did not end by SIGABRT";
+        return "the process did not end by SIGABRT";
     snprintf(wanted, sizeof(wanted), "%p", pointer);
     const char *newline = strchr(text, '\n');
     if (strncmp(text, "sheaf: ", 7) || !newline || newline[1])
-        return "not one line of ours";
-    return !strstr(text, c->kind)  ? "wrong kind"
-           : !strstr(text, wanted) ? "no pointer"
-           : !strstr(text, c->of)  ? "no cache"
+        return "the report is not one line that begins with sheaf:";
+    return !strstr(text, c->kind)  ? "the report has another kind"
+           : !strstr(text, wanted) ? "the report lacks the pointer"
+           : !strstr(text, c->of)  ? "the report lacks the cache"
                                    : NULL;
 }
 
@@ -308,7 +308,7 @@ static int run(int number, const struct misuse *c)
     const char *why = judge(c, status, text, pointer);
     printf("%s %d %s%s%s%s\n", why ? "not ok" : "ok", number, c->name, why ? " - " : "", why ? why : "", "");
     if (why)
-        printf("# status %x, said: %s\n", status, text);
+        printf("# status %x, output: %s\n", status, text);
     fflush(stdout);
     return why != NULL;
 }

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The tables of docs/debug.md, from what the programs here find: table.py --check|--write DEBUGGED CACHED."""
+"""Check or write the tables of docs/debug.md from the output of the programs: table.py --check|--write DEBUGGED CACHED."""
 
 import re
 import subprocess
@@ -22,14 +22,14 @@ def main() -> int:
         start, end = f"<!-- table of {name} -->\n", f"<!-- end of {name} -->\n"
         pattern = re.compile(re.escape(start) + ".*?" + re.escape(end), re.DOTALL)
         if not pattern.search(text):
-            print(f"docs/debug.md: has no line {start}", file=sys.stderr)
+            print(f"docs/debug.md: the line {start.strip()} is missing; add it at the table of {name}", file=sys.stderr)
             return 1
         made = start + "\n" + HEAD + rows(program) + "\n" + end
         text = pattern.sub(lambda _, made=made: made, text)  # type: ignore[misc]
     if mode == "--write":
         PAGE.write_text(text)
     elif text != page:
-        print("docs/debug.md: its tables are not what the programs find; run tests/misuse/table.py --write", file=sys.stderr)
+        print("docs/debug.md: the tables are out of date; run tests/misuse/table.py --write DEBUGGED CACHED", file=sys.stderr)
         return 1
     return 0
 

@@ -1,6 +1,6 @@
-/* SHEAF_DEBUG's options, and debugging where it is hard: threads, fork, signal handlers. */
+/* SHEAF_DEBUG and related options, and debugging with threads, fork and signal handlers. */
 #define _GNU_SOURCE
-#include "told.h"
+#include "option.h"
 
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -34,8 +34,8 @@ static void overflow(void)
     free(p);
 }
 
-/* Each kind of damage once; the process must be able to go on, and say nothing more. */
-static void goes_on(void)
+/* Each kind of fault once. With SHEAF_DEBUG_ACTION=continue the process must survive all of them. */
+static void each_fault(void)
 {
     char *p = malloc(60), *q = malloc(60);
     hidden_from_the_compiler(p)[60] = 1;
@@ -63,7 +63,7 @@ static void sound(void)
         free(keep[i]);
 }
 
-/* Red zones would be seen by malloc_usable_size. */
+/* malloc_usable_size() returns the requested size for a debugged object, and the size of its class for others. */
 static bool debugged(size_t n)
 {
     void *p = malloc(n);
@@ -105,7 +105,7 @@ static void traced(void)
     free(hidden_from_the_compiler(malloc(1234)));
 }
 
-/* Whatever is debugged, and though nothing was before. */
+/* Alignment holds whichever caches are debugged, and in a process that has not allocated before. */
 static void aligned(void)
 {
     for (size_t align = 64; align <= 8192; align *= 2)
@@ -113,13 +113,13 @@ static void aligned(void)
             void *p = NULL;
             must(!posix_memalign(&p, align, n) && !((uintptr_t)p & (align - 1)));
             size_t usable = malloc_usable_size(p);
-            must(usable >= n && (align > 2048 || usable <= 32768)); /* no large block for a small request */
+            must(usable >= n && (align > 2048 || usable <= 32768)); /* small requests must not get large blocks */
             memset(p, 1, usable);
             free(p);
         }
 }
 
-/* Memory for the records is not granted. */
+/* The limit leaves no room for debugging's records of objects, so this process runs without debugging. */
 static void without_room(void)
 {
     const struct rlimit small = {300u << 20, 300u << 20};
@@ -128,7 +128,7 @@ static void without_room(void)
         return;
     }
     must(!setrlimit(RLIMIT_AS, &small) && !setenv("DEBUG_LIMITED", "1", 1));
-    execl("/proc/self/exe", "told", "--inside", "limited", (char *)NULL);
+    execl("/proc/self/exe", "modes", "--inside", "limited", (char *)NULL);
 }
 
 /* ---- threads, fork, handlers ---- */
@@ -159,7 +159,7 @@ static void threads(void)
         pthread_join(t[i], NULL);
 }
 
-/* What one thread's realloc leaves is at once another's block. */
+/* The memory that a realloc() leaves may become another thread's block immediately. */
 static void *move_large(void *unused)
 {
     for (int i = 0; i < 20000; i++) {
@@ -183,8 +183,8 @@ static void large_moves(void)
 }
 
 /*
- * A report from where slabs go back, while another thread loads a module that waits for that: it must not wait for
- * the dynamic linker.
+ * A fault is reported while a slab is returned to the region. Meanwhile another thread, which holds the dynamic
+ * linker's lock, waits for that in the constructor of a module. The report must not wait for the dynamic linker.
  */
 _Atomic int module_stage;
 
@@ -213,19 +213,18 @@ static void forks(void)
     for (size_t i = 0; i < 2; i++)
         must(!pthread_create(&t[i], NULL, churn, (void *)i));
     for (int i = 0; i < 50; i++) {
-        int status;
         pid_t pid = fork();
         if (pid == 0) {
             churn((void *)7);
             _exit(0);
         }
-        must(waitpid(pid, &status, 0) == pid && !status);
+        must_succeed(pid);
     }
     for (int i = 0; i < 2; i++)
         pthread_join(t[i], NULL);
 }
 
-/* One alarm after the other: where a handler takes long, what it interrupts comes on all the same. */
+/* Each handler sets the next alarm. With a periodic timer, slow handlers would leave no time for the program. */
 static void alarm_in(suseconds_t microseconds)
 {
     const struct itimerval once = {.it_value = {0, microseconds}};
@@ -251,7 +250,7 @@ static void handlers(void)
     signal(SIGALRM, SIG_IGN);
 }
 
-/* A report from a handler that interrupted malloc or a report. */
+/* The fault is reported in a signal handler that interrupted malloc or another report. */
 static void harm_in_handler(int signal)
 {
     char *p = malloc(60);
@@ -272,7 +271,7 @@ static void reports_from_handlers(void)
         harm_in_handler(0);
 }
 
-/* In quarantine a freed object has no other owner for long, and a write to it is seen when it leaves. */
+/* A freed object is not reused while it is in quarantine, and a write to it is found when it leaves. */
 static void write_while_waiting(void)
 {
     char *p = malloc(60);
@@ -302,13 +301,13 @@ static void read_log(char *into, size_t most)
     unlink(log_name);
 }
 
-/* The program closes all files, and others get their numbers. */
+/* The program closes all files, the log included, and opens others under the same numbers. */
 static void logged(void)
 {
     static char text[8192];
     static const char innocent[] = "/proc/self/exe";
     char *p = malloc(60), *q = malloc(60);
-    must(truncate(log_name, 0) == 0); /* what a run before left */
+    must(truncate(log_name, 0) == 0); /* removes the reports of an earlier run */
     hidden_from_the_compiler(p)[60] = 1;
     free(p);
     for (int i = 3; i < 1000; i++)
@@ -322,33 +321,33 @@ static void logged(void)
     must(first && strstr(first + 8, "overflow"));
 }
 
-static const struct told_case cases[] = {
-    {"ends",
+static const struct option_case cases[] = {
+    {"report-ends-the-process",
      "SHEAF_DEBUG=FZPU",
      overflow,
      SIGABRT,
      {"sheaf: overflow", "allocated by thread", "the process ends here"}},
     {"lower-case", "SHEAF_DEBUG=z", overflow, SIGABRT, {"sheaf: overflow", "found by thread", "ends here"}},
-    {"sound", "SHEAF_DEBUG=FZPU", sound, 0, {NULL}},
-    {"one-cache", "SHEAF_DEBUG=Z,malloc-64", only_one_cache, 0, {NULL}},
-    {"one-cache-by-glob", "SHEAF_DEBUG=Z,malloc-?4", only_one_cache, 0, {NULL}},
-    {"all-but-one", "SHEAF_DEBUG=Z;-,malloc-64", all_but_one_cache, 0, {NULL}},
+    {"no-fault-no-report", "SHEAF_DEBUG=FZPU", sound, 0, {NULL}},
+    {"only-the-named-cache-is-debugged", "SHEAF_DEBUG=Z,malloc-64", only_one_cache, 0, {NULL}},
+    {"only-caches-that-match-a-pattern-are-debugged", "SHEAF_DEBUG=Z,malloc-?4", only_one_cache, 0, {NULL}},
+    {"all-but-one-cache-are-debugged", "SHEAF_DEBUG=Z;-,malloc-64", all_but_one_cache, 0, {NULL}},
     {"several-parts", "SHEAF_DEBUG=-,malloc-64;F,malloc-4?,malloc-80;Z,malloc-*", all_but_one_cache, 0, {NULL}},
-    {"none", "SHEAF_DEBUG=-", none_at_all, 0, {NULL}},
-    {"none-for-faults-alone", "SHEAF_DEBUG=A", none_at_all, 0, {NULL}},
-    {"default-letters", "SHEAF_DEBUG=,malloc-*", all_caches, 0, {NULL}},
-    {"aligned", "SHEAF_DEBUG=FZPU", aligned, 0, {NULL}},
-    {"aligned-one-cache", "SHEAF_DEBUG=Z,malloc-64", aligned, 0, {NULL}},
-    {"aligned-some-caches", "SHEAF_DEBUG=FP,malloc-64,malloc-1*,malloc-2304", aligned, 0, {NULL}},
-    {"trace",
+    {"nothing-is-debugged", "SHEAF_DEBUG=-", none_at_all, 0, {NULL}},
+    {"A-alone-debugs-nothing", "SHEAF_DEBUG=A", none_at_all, 0, {NULL}},
+    {"default-letters-debug-all-caches", "SHEAF_DEBUG=,malloc-*", all_caches, 0, {NULL}},
+    {"alignments", "SHEAF_DEBUG=FZPU", aligned, 0, {NULL}},
+    {"alignments-with-one-debugged-cache", "SHEAF_DEBUG=Z,malloc-64", aligned, 0, {NULL}},
+    {"alignments-with-some-debugged-caches", "SHEAF_DEBUG=FP,malloc-64,malloc-1*,malloc-2304", aligned, 0, {NULL}},
+    {"trace-prints-allocations-and-frees",
      "SHEAF_DEBUG=T,malloc-1280",
      traced,
      0,
      {"sheaf: trace malloc-1280 alloc 0x", "of 1234 bytes, allocation 1", "sheaf: trace malloc-1280 free 0x"}},
     {"threads", "SHEAF_DEBUG=FZPU", threads, 0, {NULL}},
-    {"large-moves", "SHEAF_DEBUG=U,malloc-large", large_moves, 0, {NULL}},
+    {"threads-move-large-blocks", "SHEAF_DEBUG=U,malloc-large", large_moves, 0, {NULL}},
     {"fork", "SHEAF_DEBUG=FZPU", forks, 0, {NULL}},
-    {"handlers", "SHEAF_DEBUG=FZPU", handlers, 0, {NULL}},
+    {"signal-handlers-allocate", "SHEAF_DEBUG=FZPU", handlers, 0, {NULL}},
     {"bad-letter",
      "SHEAF_DEBUG=FZX",
      none_at_all,
@@ -360,31 +359,31 @@ static const struct told_case cases[] = {
     {"limited", "SHEAF_DEBUG=FZPU", without_room, 0, {NULL}},
 };
 
-/* These run with more in the environment: see meson.build. */
-static const struct told_case going_on[] = {
-    {"goes-on", "SHEAF_DEBUG=FZPU", goes_on, 0, {"overflow", "double free", "ignored"}},
+/* These run with SHEAF_DEBUG_ACTION=continue and other settings in the environment: see meson.build. */
+static const struct option_case continuing[] = {
+    {"continues-after-each-fault", "SHEAF_DEBUG=FZPU", each_fault, 0, {"overflow", "double free", "ignored"}},
     {"reports-from-handlers",
      "SHEAF_DEBUG=FZP,malloc-64",
      reports_from_handlers,
      0,
      {"overflow", "overflow", "overflow"}},
-    {"quarantined",
+    {"write-in-quarantine",
      "SHEAF_HARDEN=quarantine=1M",
      write_while_waiting,
      0,
      {"sheaf: write after free", "allocated by thread", "freed by thread"}},
-    {"below-the-loader",
+    {"report-while-a-module-is-loaded",
      "SHEAF_DEBUG=FZPU,malloc-4096",
      report_below_loader,
      0,
      {"sheaf: write after free", "freed by thread", "its slab goes back"}},
-    {"logged", "SHEAF_DEBUG_LOG=sheaf-debug-test.log", logged, 0, {NULL}},
-    {"log-refused",
+    {"log-file", "SHEAF_DEBUG_LOG=sheaf-debug-test.log", logged, 0, {NULL}},
+    {"log-file-cannot-be-opened",
      "SHEAF_DEBUG_LOG=/no/such/directory/log",
      overflow,
      0,
      {"sheaf: SHEAF_DEBUG_LOG=/no/such/directory/log: cannot be opened", "sheaf: overflow"}},
-    {"leaks",
+    {"leaks-are-listed-at-exit",
      "SHEAF_LEAKS=1",
      leaves,
      0,
@@ -394,9 +393,9 @@ static const struct told_case going_on[] = {
 
 static int run_table(int argc, char **argv)
 {
-    if (getenv("DEBUG_GOING_ON"))
-        return told_cases(argc, argv, going_on, sizeof(going_on) / sizeof(*going_on));
-    return told_cases(argc, argv, cases, sizeof(cases) / sizeof(*cases));
+    if (getenv("DEBUG_CONTINUING"))
+        return run_option_cases(argc, argv, continuing, sizeof(continuing) / sizeof(*continuing));
+    return run_option_cases(argc, argv, cases, sizeof(cases) / sizeof(*cases));
 }
 
 int main(int argc, char **argv)

@@ -1,6 +1,6 @@
-/* SHEAF_FAIL: which allocations fail, with which errno, and what is said of it. The preloaded object is there. */
+/* SHEAF_FAIL: which allocations fail, with which errno, and what is printed. Runs on the preloaded object. */
 #define _GNU_SOURCE
-#include "told.h"
+#include "option.h"
 
 #include <malloc.h>
 #include <pthread.h>
@@ -8,8 +8,8 @@
 #include <stdint.h>
 #include <sys/wait.h>
 
-#define ODD 1234                          /* a size that libc does not ask for by itself; the cases filter by it */
-static _Thread_local void *volatile kept; /* so that no allocation is optimised away */
+#define ODD 1234 /* a size that libc itself does not allocate, so that cases can select by it */
+static _Thread_local void *volatile kept; /* keeps the compiler from removing allocations */
 
 static int fails(size_t n)
 {
@@ -46,10 +46,10 @@ static void every_entry(void)
     memset(old, 7, 100);
     errno = 0;
     must(!realloc(old, ODD) && errno == ENOMEM);
-    must(((char *)old)[99] == 7); /* the block stands */
+    must(((char *)old)[99] == 7); /* the old block is unchanged */
     errno = 0;
     must(!reallocarray(old, 1, ODD) && errno == ENOMEM);
-    must(realloc(old, 50)); /* shrinking is no allocation of that size */
+    must(realloc(old, 50)); /* another size */
     must(malloc(ODD + 1) && malloc(ODD - 1));
 }
 
@@ -76,7 +76,7 @@ static void probability(void)
         if (i < 64)
             pattern |= (uint64_t)f << i;
     }
-    /* by this seed these and no others, on every machine */
+    /* With this seed the same allocations fail on every machine; the expected output has the pattern. */
     dprintf(2, "failed %u, pattern %016llx\n", failed, (unsigned long long)pattern);
     must(failed > 2300 && failed < 2700);
 }
@@ -129,15 +129,14 @@ static void threads(void)
     must(failed == 20000 / 100);
 }
 
-/* The child goes on counting where its parent stood. */
+/* The child continues with its parent's count. */
 static void forks(void)
 {
-    int status;
     must(!fails(ODD) && !fails(ODD));
     pid_t pid = fork();
     if (pid == 0)
         _exit(fails(ODD) && !fails(ODD) ? 0 : 1);
-    must(waitpid(pid, &status, 0) == pid && status == 0);
+    must_succeed(pid);
     must(fails(ODD));
 }
 
@@ -165,51 +164,57 @@ static void nothing_fails(void)
         must(!fails(ODD));
 }
 
-#define FAIL(list) "SHEAF_FAIL=" list
-#define WRONG(name, list, why)                                                                                       \
-    {                                                                                                                \
-        name, FAIL(list), nothing_fails, 0,                                                                          \
-        {                                                                                                            \
-            "sheaf: SHEAF_FAIL=" list ": ", why, "the default is used\n"                                             \
-        }                                                                                                            \
-    }
+#define FAIL(list)           "SHEAF_FAIL=" list
+#define BAD(name, list, why) BAD_VALUE("bad-list-" name, "SHEAF_FAIL", list, nothing_fails, why)
 
-static const struct told_case cases[] = {
-    {"nth",
+static const struct option_case cases[] = {
+    {"nth-allocation-fails",
      FAIL("size=1234,nth=5"),
      nth,
      0,
      {"allocation 5 fails (1234 bytes of malloc-1280); nth=5 repeats it\n", ": 1 of 20 allocations"}},
-    {"every-entry", FAIL("size=1234"), every_entry, 0, {": 8 of 8 allocations"}},
-    {"large", FAIL("cache=malloc-large,size=1M-"), large, 0, {"3145728 bytes of malloc-large", ": 5 of 5"}},
-    {"probability",
+    {"every-entry-point-fails", FAIL("size=1234"), every_entry, 0, {": 8 of 8 allocations"}},
+    {"large-blocks-fail",
+     FAIL("cache=malloc-large,size=1M-"),
+     large,
+     0,
+     {"3145728 bytes of malloc-large", ": 5 of 5"}},
+    {"probability-with-a-seed",
      FAIL("size=1234,probability=25,seed=7,verbose=0"),
      probability,
      0,
      {"failed 2594, pattern 811207c046c9480c\n", ": 2594 of 10000 allocations", "; seed=7 repeats them"}},
     {"interval-and-times", FAIL("size=1234,interval=10,times=2"), interval_and_times, 0, {": 2 of 30"}},
-    {"after", FAIL("size=1234,after=10"), after, 0, {": 20 of 30"}},
-    {"space", FAIL("size=1024,space=10K"), space, 0, {": 20 of 30"}},
-    {"one-cache", FAIL("cache=malloc-288,cache=malloc-320,verbose=0"), one_cache, 0, {" of 189 allocations"}},
-    {"by-glob", FAIL("cache=malloc-5*,cache=malloc-l?rge"), by_glob, 0, {": 3 of 3"}},
-    {"threads", FAIL("size=1234,interval=100,verbose=0"), threads, 0, {": 200 of 20000"}},
-    {"fork", FAIL("size=1234,nth=3"), forks, 0, {"allocation 3 fails", "allocation 3 fails", ": 1 of 3"}},
-    {"signal-handler", FAIL("size=1234,interval=2,verbose=0"), in_handler, 0, {": 50 of 100"}},
-    {"another-program", FAIL("program=someone,probability=100"), nothing_fails, 0, {NULL}},
-    {"this-program", FAIL("program=e?e,size=1234,nth=5"), nth, 0, {": 1 of 20"}},
-    {"probability-0", FAIL("probability=0,size=1234"), nothing_fails, 0, {": 0 of 1000"}},
-    WRONG("no-list", "", "an empty list; give NAME=VALUE"),
-    WRONG("no-such-name", "often=1", "no such name; give NAME=VALUE,... of probability"),
-    WRONG("no-number", "nth=x", "not a number; give numbers"),
-    WRONG("a-blank-is-no-unit", "space=1 ", "extra characters after a value"),
-    WRONG("too-probable", "probability=101", "PERCENT"),
-    WRONG("behind", "nth=5x", "after a value"),
-    WRONG("comma", "nth=5,", "after a value"),
-    WRONG("range", "size=9-3", "size=N"),
-    WRONG("interval-0", "interval=0", "an interval of 0; give interval=N"),
+    {"allocations-after-the-tenth-fail", FAIL("size=1234,after=10"), after, 0, {": 20 of 30"}},
+    {"allocations-after-10K-fail", FAIL("size=1024,space=10K"), space, 0, {": 20 of 30"}},
+    {"only-the-listed-caches-fail",
+     FAIL("cache=malloc-288,cache=malloc-320,verbose=0"),
+     one_cache,
+     0,
+     {" of 189 allocations"}},
+    {"caches-that-match-a-pattern-fail", FAIL("cache=malloc-5*,cache=malloc-l?rge"), by_glob, 0, {": 3 of 3"}},
+    {"threads-share-one-count", FAIL("size=1234,interval=100,verbose=0"), threads, 0, {": 200 of 20000"}},
+    {"children-continue-the-count",
+     FAIL("size=1234,nth=3"),
+     forks,
+     0,
+     {"allocation 3 fails", "allocation 3 fails", ": 1 of 3"}},
+    {"allocations-in-signal-handlers-fail", FAIL("size=1234,interval=2,verbose=0"), in_handler, 0, {": 50 of 100"}},
+    {"other-programs-do-not-fail", FAIL("program=someone,probability=100"), nothing_fails, 0, {NULL}},
+    {"the-named-program-fails", FAIL("program=e?e,size=1234,nth=5"), nth, 0, {": 1 of 20"}},
+    {"probability-0-fails-nothing", FAIL("probability=0,size=1234"), nothing_fails, 0, {": 0 of 1000"}},
+    BAD("empty-list", "", "an empty list; give NAME=VALUE"),
+    BAD("unknown-name", "often=1", "no such name; give NAME=VALUE,... of probability"),
+    BAD("no-number", "nth=x", "not a number; give numbers"),
+    BAD("blank-after-a-value", "space=1 ", "extra characters after a value"),
+    BAD("probability-above-100", "probability=101", "PERCENT"),
+    BAD("text-after-a-value", "nth=5x", "after a value"),
+    BAD("final-comma", "nth=5,", "after a value"),
+    BAD("inverted-range", "size=9-3", "size=N"),
+    BAD("interval-0", "interval=0", "an interval of 0; give interval=N"),
 };
 
 int main(int argc, char **argv)
 {
-    return told_cases(argc, argv, cases, sizeof(cases) / sizeof(*cases));
+    return run_option_cases(argc, argv, cases, sizeof(cases) / sizeof(*cases));
 }

@@ -1,6 +1,6 @@
-/* SHEAF_HARDEN: what each word promises, by a fault that shows it. The preloaded object is there. */
+/* SHEAF_HARDEN: each protection is shown by a fault that it must catch. Runs on the preloaded object. */
 #define _GNU_SOURCE
-#include "told.h"
+#include "option.h"
 
 #include <malloc.h>
 #include <pthread.h>
@@ -28,7 +28,7 @@ static void drop_all(void)
 
 /* ---- random ---- */
 
-/* How many of the objects lie just behind the one before. */
+/* Counts the objects that directly follow the previously allocated one in memory. */
 static int in_order(size_t n)
 {
     int count = 0;
@@ -42,7 +42,7 @@ static void random_order(void)
     size_t sizes[] = {16, 64, 208, 1024, 9216};
     for (int i = 0; i < 5; i++) {
         take_all(sizes[i]);
-        must(in_order(sizes[i]) < MANY / 3); /* by chance, a third of 28 objects in a slab */
+        must(in_order(sizes[i]) < MANY / 3); /* generous for random orders, even with few objects in a slab */
         for (int a = 0; a < MANY; a++)
             memset(many[a], a & 255, sizes[i]);
         for (int a = 0; a < MANY; a++)
@@ -69,7 +69,7 @@ static void random_differs(void)
         pid_t pid = fork();
         if (pid == 0) {
             dup2(told[1], 2);
-            execl("/proc/self/exe", "told", "--inside", "offsets", (char *)NULL);
+            execl("/proc/self/exe", "modes", "--inside", "random-offsets", (char *)NULL);
         }
         must(waitpid(pid, &status, 0) == pid && read(told[0], line[run], 63) > 0);
     }
@@ -101,14 +101,14 @@ static void late_double_free(void)
     for (int i = 0; i < MANY; i += 2)
         free(many[i]);
     free(many[1000]);
-    must(!"seen at once");
+    must(!"the free reports it");
 }
 
 static void interior(void)
 {
     char *p = malloc(208);
     free(p + 16);
-    must(!"seen at once");
+    must(!"the free reports it");
 }
 
 /* ---- zero ---- */
@@ -120,7 +120,7 @@ static void zero_free(void)
         must(p);
         memset(p, 0xa5, n);
         free(p);
-        must(all_are(p, n, 0)); /* read after free: in tests only */
+        must(all_are(p, n, 0)); /* a deliberate read after free */
     }
 }
 
@@ -179,7 +179,7 @@ static void grown_and_behind(void)
     p[malloc_usable_size(p)] = 1;
 }
 
-/* Many blocks come and go, and each byte of them can be used. */
+/* Many blocks are allocated and freed; the first and the last byte of each can be written. */
 static void guarded_churn(void)
 {
     for (int round = 0; round < 4; round++) {
@@ -193,7 +193,7 @@ static void guarded_churn(void)
     must(mallinfo2().hblks < 10);
 }
 
-/* A write that runs on through slabs meets a guard within 1 MiB. */
+/* A write that continues through adjacent slabs reaches a guard page within 2 MiB. */
 static void through_slabs(void)
 {
     take_all(1024);
@@ -238,7 +238,7 @@ static void reused_in_the_end(void)
         if (p == q)
             return;
     }
-    must(!"used again");
+    must(!"the object is reused");
 }
 
 static void write_after_free(void)
@@ -250,7 +250,7 @@ static void write_after_free(void)
         take_all(100);
         drop_all();
     }
-    must(!"seen when it left");
+    must(!"the write is reported when the object leaves quarantine");
 }
 
 static void double_free_in_quarantine(void)
@@ -260,7 +260,7 @@ static void double_free_in_quarantine(void)
     free(p);
     drop_all();
     free(p);
-    must(!"seen at once");
+    must(!"the free reports it");
 }
 
 static void read_of_large(void)
@@ -338,7 +338,6 @@ static void *churn(void *seed)
 static void threads_and_fork(void)
 {
     pthread_t t[4];
-    int status;
     for (int i = 0; i < 4; i++)
         must(pthread_create(&t[i], NULL, churn, (void *)(uintptr_t)i) == 0);
     for (int i = 0; i < 10; i++) {
@@ -347,7 +346,7 @@ static void threads_and_fork(void)
             churn((void *)7);
             _exit(0);
         }
-        must(waitpid(pid, &status, 0) == pid && status == 0);
+        must_succeed(pid);
     }
     for (int i = 0; i < 4; i++)
         pthread_join(t[i], NULL);
@@ -358,7 +357,7 @@ static void *idle(void *unused)
     return unused;
 }
 
-/* The system grants a process so many mappings; the program must find some left. */
+/* The number of mappings of a process is limited; guards must leave some to the program. */
 static void mappings_are_left(void)
 {
     pthread_t t;
@@ -377,7 +376,7 @@ static void many_guards(void)
     mappings_are_left();
     for (int i = 0; i < BLOCKS; i++)
         free(blocks[i]);
-    behind_large(); /* and those that come later have theirs */
+    behind_large(); /* blocks that are allocated later have guards again */
 }
 
 static void many_closed(void)
@@ -394,7 +393,7 @@ static void many_closed(void)
     read_of_large();
 }
 
-/* 2^48 bytes more are as many units, modulo 2^32. */
+/* 2^48 bytes are 2^32 units, so a count of units in 32 bits would overflow to a small number. */
 static void guard_resized_by_far(void)
 {
     void *next = malloc(100000);
@@ -408,71 +407,89 @@ static void works(void)
     churn((void *)3);
 }
 
-#define HARDEN(list) "SHEAF_HARDEN=" list
-#define WRONG(name, list, why)                                                                                       \
-    {                                                                                                                \
-        name, HARDEN(list), works, 0,                                                                                \
-        {                                                                                                            \
-            "sheaf: SHEAF_HARDEN=" list ": ", why, "the default is used\n"                                           \
-        }                                                                                                            \
-    }
-#define ALL_ON "random,check,zero-free,zero-alloc,guard,quarantine=1M,sample=10"
+#define HARDEN(list)         "SHEAF_HARDEN=" list
+#define BAD(name, list, why) BAD_VALUE("bad-list-" name, "SHEAF_HARDEN", list, works, why)
+#define ALL_ON               "random,check,zero-free,zero-alloc,guard,quarantine=1M,sample=10"
 
-static const struct told_case cases[] = {
-    {"random-order", HARDEN("random"), random_order, 0, {NULL}},
-    {"random-reuse", HARDEN("random"), random_reuse, 0, {NULL}},
-    {"random-differs", HARDEN("random"), random_differs, 0, {NULL}},
-    {"offsets", HARDEN("random"), offsets, 0, {" "}},
-    {"random-double-free", HARDEN("random"), random_double_free, SIGABRT, {"double free of", "malloc-208"}},
-    {"check-double-free", HARDEN("check"), late_double_free, SIGABRT, {"double free of", "malloc-208"}},
-    {"check-interior", HARDEN("check"), interior, SIGABRT, {"interior pointer", "malloc-208"}},
-    {"zero-free", HARDEN("zero-free"), zero_free, 0, {NULL}},
-    {"zero-free-interior", HARDEN("zero-free"), interior, SIGABRT, {"interior pointer", "malloc-208"}},
-    {"zero-alloc", HARDEN("zero-alloc"), zero_alloc, 0, {NULL}},
-    {"zero-alloc-guarded", HARDEN("zero-alloc,zero-free,guard"), zero_alloc, 0, {NULL}},
-    {"guard-behind", HARDEN("guard"), behind_large, SIGSEGV, {"access behind the end at", "large block at"}},
-    {"guard-before", HARDEN("guard"), before_large, SIGSEGV, {"access before the start at", "large block at"}},
-    {"guard-resized", HARDEN("guard"), grown_and_behind, SIGSEGV, {"access behind the end at"}},
-    {"guard-resized-by-far", HARDEN("guard"), guard_resized_by_far, SIGSEGV, {"access behind the end at"}},
-    {"guard-many", HARDEN("guard"), many_guards, SIGSEGV, {"access behind the end at"}},
-    {"quarantine-many", HARDEN("quarantine=8G"), many_closed, SIGSEGV, {"access after free at"}},
-    {"guard-churn", HARDEN("guard"), guarded_churn, 0, {NULL}},
-    {"guard-between-slabs", HARDEN("guard"), through_slabs, SIGSEGV, {"guard between slabs"}},
-    {"guard-double-free", HARDEN("guard"), guarded_twice, SIGABRT, {"double free of", "large block"}},
-    {"guard-interior", HARDEN("guard"), guarded_interior, SIGABRT, {"interior pointer", "large block"}},
-    {"quarantine-waits", HARDEN("quarantine=1M"), not_reused, 0, {NULL}},
+static const struct option_case cases[] = {
+    {"random-order-at-first-use", HARDEN("random"), random_order, 0, {NULL}},
+    {"random-order-at-reuse", HARDEN("random"), random_reuse, 0, {NULL}},
+    {"random-order-differs-between-runs", HARDEN("random"), random_differs, 0, {NULL}},
+    {"random-offsets", HARDEN("random"), offsets, 0, {" "}},
+    {"random-reports-double-frees", HARDEN("random"), random_double_free, SIGABRT, {"double free of", "malloc-208"}},
+    {"check-reports-double-frees", HARDEN("check"), late_double_free, SIGABRT, {"double free of", "malloc-208"}},
+    {"check-reports-interior-pointers", HARDEN("check"), interior, SIGABRT, {"interior pointer", "malloc-208"}},
+    {"zero-free-clears-freed-objects", HARDEN("zero-free"), zero_free, 0, {NULL}},
+    {"zero-free-reports-interior-pointers",
+     HARDEN("zero-free"),
+     interior,
+     SIGABRT,
+     {"interior pointer", "malloc-208"}},
+    {"zero-alloc-clears-new-objects", HARDEN("zero-alloc"), zero_alloc, 0, {NULL}},
+    {"zero-alloc-clears-guarded-blocks", HARDEN("zero-alloc,zero-free,guard"), zero_alloc, 0, {NULL}},
+    {"guard-catches-writes-past-the-end",
+     HARDEN("guard"),
+     behind_large,
+     SIGSEGV,
+     {"access behind the end at", "large block at"}},
+    {"guard-catches-writes-before-the-start",
+     HARDEN("guard"),
+     before_large,
+     SIGSEGV,
+     {"access before the start at", "large block at"}},
+    {"guard-follows-resized-blocks", HARDEN("guard"), grown_and_behind, SIGSEGV, {"access behind the end at"}},
+    {"guard-stays-after-a-failed-resize",
+     HARDEN("guard"),
+     guard_resized_by_far,
+     SIGSEGV,
+     {"access behind the end at"}},
+    {"guards-leave-mappings-to-the-program", HARDEN("guard"), many_guards, SIGSEGV, {"access behind the end at"}},
+    {"quarantine-leaves-mappings-to-the-program",
+     HARDEN("quarantine=8G"),
+     many_closed,
+     SIGSEGV,
+     {"access after free at"}},
+    {"guarded-blocks-are-usable", HARDEN("guard"), guarded_churn, 0, {NULL}},
+    {"guard-stops-writes-through-slabs", HARDEN("guard"), through_slabs, SIGSEGV, {"guard between slabs"}},
+    {"guard-reports-double-frees", HARDEN("guard"), guarded_twice, SIGABRT, {"double free of", "large block"}},
+    {"guard-reports-interior-pointers",
+     HARDEN("guard"),
+     guarded_interior,
+     SIGABRT,
+     {"interior pointer", "large block"}},
+    {"quarantine-delays-reuse", HARDEN("quarantine=1M"), not_reused, 0, {NULL}},
     {"quarantine-ends", HARDEN("quarantine=1M"), reused_in_the_end, 0, {NULL}},
-    {"quarantine-write",
+    {"quarantine-reports-writes",
      HARDEN("quarantine=64K"),
      write_after_free,
      SIGABRT,
      {"write to freed memory at", "malloc-112"}},
-    {"quarantine-double-free",
+    {"quarantine-reports-double-frees",
      HARDEN("quarantine=1M"),
      double_free_in_quarantine,
      SIGABRT,
      {"double free of", "malloc-112"}},
-    {"quarantine-large-read",
+    {"quarantine-catches-reads-of-large-blocks",
      HARDEN("quarantine=1M"),
      read_of_large,
      SIGSEGV,
      {"access after free at", "large block at"}},
-    {"quarantine-large", HARDEN("quarantine=1M"), large_waits, 0, {NULL}},
-    {"quarantine-large-guarded", HARDEN("quarantine=1M,guard"), large_waits, 0, {NULL}},
-    {"quarantine-trim", HARDEN("quarantine=64M"), trim_empties, 0, {NULL}},
-    {"sample-all", HARDEN("sample=1"), threads_and_fork, 0, {NULL}},
-    {"sent-signal", HARDEN("sample=10"), sent_signal, SIGSEGV, {NULL}},
-    {"null-pointer", HARDEN("sample=10,guard"), null_pointer, SIGSEGV, {NULL}},
-    {"together", HARDEN(ALL_ON), threads_and_fork, 0, {NULL}},
-    WRONG("no-word", "", "an empty list; give words"),
-    WRONG("no-such-word", "random,sure", "no such word; give words of random"),
-    WRONG("behind", "check=1", "after a word"),
-    WRONG("comma", "check,", "after a word"),
-    WRONG("no-size", "quarantine=x", "quarantine=BYTES"),
-    WRONG("no-sample", "sample=0", "sample=N"),
+    {"quarantine-delays-reuse-of-large-blocks", HARDEN("quarantine=1M"), large_waits, 0, {NULL}},
+    {"quarantine-delays-reuse-of-guarded-blocks", HARDEN("quarantine=1M,guard"), large_waits, 0, {NULL}},
+    {"trim-empties-the-quarantine", HARDEN("quarantine=64M"), trim_empties, 0, {NULL}},
+    {"sample-every-allocation", HARDEN("sample=1"), threads_and_fork, 0, {NULL}},
+    {"sent-SIGSEGV-is-not-reported", HARDEN("sample=10"), sent_signal, SIGSEGV, {NULL}},
+    {"null-pointer-access-is-not-reported", HARDEN("sample=10,guard"), null_pointer, SIGSEGV, {NULL}},
+    {"all-words-together", HARDEN(ALL_ON), threads_and_fork, 0, {NULL}},
+    BAD("empty-list", "", "an empty list; give words"),
+    BAD("unknown-word", "random,sure", "no such word; give words of random"),
+    BAD("text-after-a-word", "check=1", "after a word"),
+    BAD("final-comma", "check,", "after a word"),
+    BAD("no-size", "quarantine=x", "quarantine=BYTES"),
+    BAD("sample-0", "sample=0", "sample=N"),
 };
 
 int main(int argc, char **argv)
 {
-    return told_cases(argc, argv, cases, sizeof(cases) / sizeof(*cases));
+    return run_option_cases(argc, argv, cases, sizeof(cases) / sizeof(*cases));
 }

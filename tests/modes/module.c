@@ -1,10 +1,10 @@
-/* For the case of debug.c that loads it: while the dynamic linker holds its lock, it waits for the allocator's. */
+/* Loaded by debug.c. Its constructor runs under the dynamic linker's lock and waits for one of the allocator's. */
 #include <malloc.h>
 #include <poll.h>
 
 extern _Atomic int module_stage;
 
-/* The wait gives the other thread time to begin its report. Without it, the test finds less, and passes. */
+/* The delay lets the other thread begin its report. If it is too short, the test proves less, but passes. */
 __attribute__((constructor)) static void load(void)
 {
     module_stage = 1;

@@ -1,6 +1,6 @@
-/* SHEAF_HARDEN=sample: faults in sampled allocations, each told with who allocated and who freed. */
+/* SHEAF_HARDEN=sample: faults in sampled allocations. Reports name the allocation and the free. */
 #define _GNU_SOURCE
-#include "told.h"
+#include "option.h"
 
 #include <malloc.h>
 #include <pthread.h>
@@ -10,7 +10,7 @@
 static void *volatile kept;
 static volatile char seen;
 
-/* Samples lie outside of what malloc has elsewhere: the slack of an object there is at least a few bytes. */
+/* Allocates until an object is sampled: only then malloc_usable_size() is the requested size, not the class's. */
 static char *sampled(size_t n)
 {
     for (int i = 0; i < 100000; i++) {
@@ -20,7 +20,7 @@ static char *sampled(size_t n)
             return p;
         free(p);
     }
-    must(!"a sample");
+    must(!"an allocation is sampled");
     return NULL;
 }
 
@@ -64,7 +64,7 @@ static void sample_interior(void)
     free(sampled(200) + 8);
 }
 
-/* A byte that the page's end does not catch is found when it is freed. */
+/* The guard page does not catch a write into the slack before it; it is found when the object is freed. */
 static void sample_slack(void)
 {
     char *p = sampled(200);
@@ -87,7 +87,7 @@ static void sample_contract(void)
     }
 }
 
-/* One of 100, give or take what chance gives: of 100000, 1000 +- 5 sigma. */
+/* One in 100 allocations is sampled at random: about 1000 of 100000, with a standard deviation of 32. */
 static void sample_rate(void)
 {
     int taken = 0;
@@ -121,7 +121,7 @@ static void own_handler(int signal)
     _exit(0);
 }
 
-/* The program's own handler has the last word, before and after the first allocation. */
+/* The program's own handler replaces Sheaf's, which was installed before. */
 static void sample_own_handler(void)
 {
     char *p = sampled(200);
@@ -133,38 +133,54 @@ static void sample_own_handler(void)
 
 #define HARDEN(list) "SHEAF_HARDEN=" list
 
-static const struct told_case cases[] = {
-    {"sample-behind",
+static const struct option_case cases[] = {
+    {"sample-catches-writes-past-the-end",
      HARDEN("sample=10"),
      sample_behind,
      SIGSEGV,
      {"access behind the end at", "(sampled: 200 bytes at", "allocated by thread"}},
-    {"sample-before", HARDEN("sample=10"), sample_before, SIGSEGV, {"access before the start at", "allocated by"}},
-    {"sample-after-free",
+    {"sample-catches-writes-before-the-start",
+     HARDEN("sample=10"),
+     sample_before,
+     SIGSEGV,
+     {"access before the start at", "allocated by"}},
+    {"sample-catches-reads-after-free",
      HARDEN("sample=10"),
      sample_after_free,
      SIGSEGV,
-     {"access after free at", "freed by thread", "(told+0x"}},
-    {"sample-double-free",
+     {"access after free at", "freed by thread", "(modes+0x"}},
+    {"sample-reports-double-frees",
      HARDEN("sample=10"),
      sample_double_free,
      SIGABRT,
      {"double free of", "allocated by", "freed by"}},
-    {"sample-realloc-freed", HARDEN("sample=10"), sample_realloc_freed, SIGABRT, {"use after free of", "freed by"}},
-    {"sample-interior", HARDEN("sample=10"), sample_interior, SIGABRT, {"free of interior pointer", "allocated by"}},
-    {"sample-slack", HARDEN("sample=10"), sample_slack, SIGABRT, {"write behind the end at", "allocated by"}},
-    {"sample-contract", HARDEN("sample=10"), sample_contract, 0, {NULL}},
-    {"sample-rate", HARDEN("sample=100"), sample_rate, 0, {NULL}},
-    {"sample-rate-without-sheaves", HARDEN("sample=100,check"), sample_rate, 0, {NULL}},
-    {"sample-other-thread",
+    {"sample-reports-realloc-after-free",
+     HARDEN("sample=10"),
+     sample_realloc_freed,
+     SIGABRT,
+     {"use after free of", "freed by"}},
+    {"sample-reports-interior-pointers",
+     HARDEN("sample=10"),
+     sample_interior,
+     SIGABRT,
+     {"free of interior pointer", "allocated by"}},
+    {"sample-reports-writes-into-the-slack",
+     HARDEN("sample=10"),
+     sample_slack,
+     SIGABRT,
+     {"write behind the end at", "allocated by"}},
+    {"samples-keep-the-contract-of-malloc", HARDEN("sample=10"), sample_contract, 0, {NULL}},
+    {"one-allocation-in-100-is-sampled", HARDEN("sample=100"), sample_rate, 0, {NULL}},
+    {"one-allocation-in-100-is-sampled-without-sheaves", HARDEN("sample=100,check"), sample_rate, 0, {NULL}},
+    {"sample-reports-double-frees-in-two-threads",
      HARDEN("sample=10"),
      sample_other_thread,
      SIGABRT,
      {"double free of", "allocated by", "freed by"}},
-    {"sample-own-handler", HARDEN("sample=10"), sample_own_handler, 0, {NULL}},
+    {"the-program-can-replace-the-handler", HARDEN("sample=10"), sample_own_handler, 0, {NULL}},
 };
 
 int main(int argc, char **argv)
 {
-    return told_cases(argc, argv, cases, sizeof(cases) / sizeof(*cases));
+    return run_option_cases(argc, argv, cases, sizeof(cases) / sizeof(*cases));
 }

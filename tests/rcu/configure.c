@@ -1,4 +1,4 @@
-/* Options that the cases are run with. */
+/* The programs link the core without the preloaded object, so only SHEAF_RSEQ=off is read from the environment. */
 #include "config/config.h"
 
 #include <stdlib.h>

@@ -1,10 +1,10 @@
-/* Deferred frees by themselves: who waits for whom, for how long, and what is counted. */
+/* Deferred frees: what readers, barriers and destruction wait for, for how long, and what is counted. */
 #include "rcu.h"
 #include "process/census.h"
 #include "process/decay.h"
 
-/* That the check which the others rely on sees a free which comes too early. */
-static void early_free_is_seen(void)
+/* The other cases rely on this check: an object that is freed too early is reused and overwritten. */
+static void early_free_is_noticed(void)
 {
     struct kmem_cache *cache = make_cache(64, 13, 0);
     unsigned char *held = kmem_cache_alloc(cache, 0);
@@ -27,7 +27,7 @@ static void reader_keeps_objects(void)
     start_reader(&reader);
     for (int i = 0; i < OBJECTS; i++)
         kmem_cache_free_rcu(cache, held[i]);
-    usleep(200000); /* what comes back too early is back by then */
+    usleep(200000); /* enough for an early free to happen */
     void *others[3 * OBJECTS];
     for (int i = 0; i < 3 * OBJECTS; i++)
         others[i] = take_poisoned(cache);
@@ -40,7 +40,7 @@ static void reader_keeps_objects(void)
     check_empty(cache);
 }
 
-static void barrier_waits(void)
+static void barrier_waits_for_readers(void)
 {
     struct kmem_cache *cache = make_cache(100, 0, 0);
     struct reader reader;
@@ -56,8 +56,8 @@ static void barrier_waits(void)
     check_empty(cache);
 }
 
-/* As if a thread had been preempted with the sheaf in hand: what is in it was freed before. */
-static void barrier_waits_for_hands(void)
+/* The low bits of a slot's word count the threads that hold its sheaf. Here one seems to be preempted. */
+static void barrier_waits_for_holders(void)
 {
     struct kmem_cache *cache = make_cache(100, 0, 0);
     struct barrier barrier;
@@ -75,37 +75,38 @@ static void barrier_waits_for_hands(void)
     check_empty(cache);
 }
 
-/* As threads that add an object of theirs: the sheaf is in hand for a moment, then in its place again. */
-static _Atomic bool hands_rest;
-static void *come_and_go(void *cache)
+/* Behaves like threads that add an object to the sheaf: takes the slot's sheaf and soon puts it back. */
+static _Atomic bool holders_stop;
+static void *take_and_put_back(void *cache)
 {
-    enum { HANDS = 63 };
+    enum { HOLDERS = 63 };
     unsigned number = ((struct kmem_cache *)cache)->number;
-    while (!atomic_load(&hands_rest)) {
+    while (!atomic_load(&holders_stop)) {
         for (unsigned slot = 0; slot < read_once(slot_top) && slot_commit(slot); slot++) {
             _Atomic uint32_t *word = (_Atomic uint32_t *)&slot_rcu(slot)[number];
-            uint32_t seen = atomic_load(word), sheaf = seen & ~(uint32_t)HANDS;
-            if (!sheaf || (seen & HANDS) == HANDS || !atomic_compare_exchange_strong(word, &seen, (seen & HANDS) + 1))
+            uint32_t seen = atomic_load(word), sheaf = seen & ~(uint32_t)HOLDERS;
+            if (!sheaf || (seen & HOLDERS) == HOLDERS ||
+                !atomic_compare_exchange_strong(word, &seen, (seen & HOLDERS) + 1))
                 continue;
             do
-                seen = atomic_load(word) & HANDS; /* a sheaf that came meanwhile the barrier takes away */
+                seen = atomic_load(word) & HOLDERS; /* waits until the barrier has taken a newer sheaf */
             while (!atomic_compare_exchange_weak(word, &seen, (seen - 1) | sheaf));
         }
     }
     return NULL;
 }
 
-static void barrier_sees_hands_that_come_meanwhile(void)
+static void barrier_waits_for_new_holders(void)
 {
     struct kmem_cache *cache = make_cache(100, 0, 0);
     pthread_t thread;
-    must(!pthread_create(&thread, NULL, come_and_go, cache));
+    must(!pthread_create(&thread, NULL, take_and_put_back, cache));
     for (unsigned i = 1; i <= 40000; i++) {
         kmem_cache_free_rcu(cache, kmem_cache_alloc(cache, 0));
         kvfree_rcu_barrier_on_cache(cache);
         must(counter_sum(cache->number, COUNT_free_rcu_done) == i);
     }
-    atomic_store(&hands_rest, true);
+    atomic_store(&holders_stop, true);
     pthread_join(thread, NULL);
     check_empty(cache);
 }
@@ -121,9 +122,8 @@ static void barrier_in_section_returns(void)
     check_empty(cache);
 }
 
-/* A cache of which nothing waits is destroyed though readers of another one stay; one of which something does, waits.
- */
-static void destroy_waits_for_its_own(void)
+/* Destroying a cache waits for readers only if objects of this cache wait for them. */
+static void destroy_waits_only_for_own_objects(void)
 {
     struct kmem_cache *idle = make_cache(64, 0, 0), *busy = make_cache(64, 0, 0);
     struct reader reader;
@@ -137,13 +137,13 @@ static void destroy_waits_for_its_own(void)
     must(kmem_cache_destroy(busy) == 0);
 }
 
-static void old_ones_go(void)
+static void single_objects_are_freed_by_age(void)
 {
     struct kmem_cache *cache = make_cache(64, 253, 0);
     kmem_cache_free_rcu(cache, kmem_cache_alloc(cache, 0));
-    while (rcu_objects(cache)) /* or the alarm */
+    while (rcu_objects(cache))
         usleep(1000);
-    kmem_cache_free_rcu(cache, kmem_cache_alloc(cache, 0)); /* the thread slept without a timeout meanwhile */
+    kmem_cache_free_rcu(cache, kmem_cache_alloc(cache, 0)); /* now the thread sleeps without a timeout */
     while (rcu_objects(cache))
         usleep(1000);
     check_empty(cache);
@@ -163,18 +163,21 @@ static void sheaves_are_reused(void)
 }
 
 /*
- * Little more than the limit waits, and is freed. Who waited in vain, since the thread that frees gets no CPU, goes
- * on: each such wait, counted from `waits`, may add `each` bytes.
+ * Little more than the limit may wait, and it is freed eventually. A caller whose wait times out, because the
+ * freeing thread gets no CPU, continues: each wait that is counted beyond `waits` may add `each` bytes.
  */
 static void bounded(uint64_t most, uint64_t waits, uint64_t each)
 {
     struct sheaf_rcu_stats now = stats_now();
     must(now.bytes < most + (now.waits - waits) * each);
-    while (stats_now().bytes >= most) /* or the alarm */
+    while (stats_now().bytes >= most)
         usleep(1000);
 }
 
-/* Readers never leave: callers are slowed down, not stuck; in sections of their own they are not even slowed. */
+/*
+ * While a reader stays in its section, a caller beyond the limit waits for a limited time only, and not at all if
+ * it is in a section itself.
+ */
 static void memory_is_bounded(void)
 {
     enum { LIMIT = 256 << 10, SIZE = 1024, OBJECTS = LIMIT / SIZE + 13 * 20 };
@@ -202,7 +205,7 @@ static void memory_is_bounded(void)
     must(stats_now().bytes == 0 && stats_now().sheaves == 0);
 }
 
-/* Large blocks count one by one, though they wait together. */
+/* Each large block counts towards the limit immediately, although several of them share a sheaf. */
 static void large_blocks_are_bounded(void)
 {
     enum { LIMIT = 4 << 20, SIZE = 500000 };
@@ -254,7 +257,7 @@ static void malloc_of_all_sizes(void)
     must(stats_now().bytes == 0 && region_stats.large_units < before);
 }
 
-/* Blocks that did not fit into the region. */
+/* Blocks outside the region can be freed, too. */
 static void outside_the_region(void)
 {
     sheaf_free(sheaf_malloc(1));
@@ -265,8 +268,8 @@ static void outside_the_region(void)
     must(outside_bytes() == 0);
 }
 
-/* A slab of such a cache is no other memory as long as a reader may look at it. */
-static void typesafe(void)
+/* A slab of such a cache is not reused for other objects while a reader may access it. */
+static void typesafe_slabs_are_kept(void)
 {
     struct kmem_cache *cache = make_cache(4096, 5, SLAB_TYPESAFE_BY_RCU);
     struct reader reader;
@@ -293,19 +296,10 @@ static void typesafe(void)
 static void without_sheaves(void)
 {
     struct kmem_cache *cache = make_cache(64, 0, 0);
-    cache->capacity = 0; /* as in tiny mode */
+    cache->capacity = 0; /* like in tiny mode */
     for (int i = 0; i < 1000; i++)
         kmem_cache_free_rcu(cache, kmem_cache_alloc(cache, 0));
     check_empty(cache);
-}
-
-/* No sheaf can be had, of whatever size. */
-static void use_up_sheaves(void)
-{
-    space.sheaves.most = 0;
-    for (unsigned order = SHEAF_ORDER_MIN; order <= SHEAF_ORDER_MAX; order++)
-        while (empty_sheaf_alloc(sheaf_capacity_of(order))) {
-        }
 }
 
 static void no_memory(void)
@@ -317,11 +311,11 @@ static void no_memory(void)
     kmem_cache_shrink(cache);
     cache_trim_all();
     use_up_sheaves();
-    kmem_cache_free_rcu(cache, object); /* waits here */
+    kmem_cache_free_rcu(cache, object); /* without a sheaf the call itself waits for a grace period */
     cache_census(cache, &census);
     must(census.in_use == 0 && stats_now().single == 0 && stats_now().lost == 0);
     rcu_read_lock();
-    kfree_rcu(item, rcu); /* by its head */
+    kfree_rcu(item, rcu); /* uses the rcu_head */
     must(stats_now().single == 1 && stats_now().lost == 0);
     kfree_rcu(lost);
     must(stats_now().single == 1 && stats_now().lost == 1);
@@ -333,20 +327,20 @@ static void no_memory(void)
 int main(int argc, char **argv)
 {
     static const struct test_case cases[] = {
-        {"early_free_is_seen", early_free_is_seen},
+        {"early_free_is_noticed", early_free_is_noticed},
         {"reader_keeps_objects", reader_keeps_objects},
-        {"barrier_waits", barrier_waits},
-        {"barrier_waits_for_hands", barrier_waits_for_hands},
-        {"barrier_sees_hands_that_come_meanwhile", barrier_sees_hands_that_come_meanwhile},
+        {"barrier_waits_for_readers", barrier_waits_for_readers},
+        {"barrier_waits_for_holders", barrier_waits_for_holders},
+        {"barrier_waits_for_new_holders", barrier_waits_for_new_holders},
         {"barrier_in_section_returns", barrier_in_section_returns},
-        {"destroy_waits_for_its_own", destroy_waits_for_its_own},
-        {"old_ones_go", old_ones_go},
+        {"destroy_waits_only_for_own_objects", destroy_waits_only_for_own_objects},
+        {"single_objects_are_freed_by_age", single_objects_are_freed_by_age},
         {"sheaves_are_reused", sheaves_are_reused},
         {"memory_is_bounded", memory_is_bounded},
         {"large_blocks_are_bounded", large_blocks_are_bounded},
         {"malloc_of_all_sizes", malloc_of_all_sizes},
         {"outside_the_region", outside_the_region},
-        {"typesafe", typesafe},
+        {"typesafe_slabs_are_kept", typesafe_slabs_are_kept},
         {"without_sheaves", without_sheaves},
         {"no_memory", no_memory},
     };

@@ -1,4 +1,4 @@
-/* Deferred frees where little is as usual: no free before, locks that a fork takes, memory that is short. */
+/* Edge cases of deferred frees: no deferred free before, no thread, cancellation, no memory, forks. */
 #define _GNU_SOURCE
 #include "rcu.h"
 
@@ -7,21 +7,21 @@
 
 #include <dlfcn.h>
 
-/* A program may have more of it than the library's thread needs for its stack. */
+/* The static TLS block lies on the stack of the library's thread, which must be large enough for it. */
 static __thread volatile char thread_local_data[1 << 20];
 
-/* The thread is there though the program's own data leave no room on a small stack. */
+/* The library's thread starts although the program's thread-local data would fill a small stack. */
 static void much_thread_local_data(void)
 {
     struct kmem_cache *cache = make_cache(64, 13, 0);
     thread_local_data[sizeof(thread_local_data) - 1] = 1;
     kmem_cache_free_rcu(cache, kmem_cache_alloc(cache, 0));
-    while (rcu_objects(cache)) /* or the alarm */
+    while (rcu_objects(cache))
         usleep(1000);
     check_empty(cache);
 }
 
-/* Slabs of such a cache go back though nothing else of the library is ever called. */
+/* Slabs of such a cache are returned although the program calls no other function of libsheaf-rcu. */
 static void typesafe_alone(void)
 {
     struct kmem_cache *cache = make_cache(4096, 5, SLAB_TYPESAFE_BY_RCU);
@@ -37,7 +37,7 @@ static void typesafe_alone(void)
     must(kmem_cache_destroy(cache) == 0);
 }
 
-/* A thread that is cancelled in a barrier leaves nothing locked. */
+/* A thread that is cancelled in a barrier leaves no lock held. */
 static void cancelled_barrier(void)
 {
     struct kmem_cache *cache = make_cache(64, 13, 0);
@@ -54,20 +54,20 @@ static void cancelled_barrier(void)
     check_empty(cache);
 }
 
-static _Atomic unsigned refusing, asked;
+static _Atomic unsigned refusing, calls;
 
-/* The library's is this one, too. */
+/* This definition precedes libc's, so the library calls it, too. */
 sheaf_export int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *), void *with)
 {
     union {
         void *symbol;
         int (*call)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
     } real = {.symbol = dlsym(RTLD_NEXT, "pthread_create")};
-    atomic_fetch_add(&asked, 1);
+    atomic_fetch_add(&calls, 1);
     return atomic_load(&refusing) ? EAGAIN : real.call(thread, attributes, run, with);
 }
 
-/* Where no thread can be had, that is not tried at each free; what waits stays bounded, and it is tried again. */
+/* If pthread_create() fails, not every free calls it, waiting memory stays bounded, and later calls succeed. */
 static void no_thread(void)
 {
     enum { LIMIT = 64 << 10 };
@@ -78,11 +78,11 @@ static void no_thread(void)
         kmem_cache_free_rcu(cache, kmem_cache_alloc(cache, 0));
         must(stats_now().bytes < 2 * LIMIT);
     }
-    must(atomic_load(&asked) && atomic_load(&asked) < 200);
+    must(atomic_load(&calls) && atomic_load(&calls) < 200);
     atomic_store(&refusing, 0);
     for (int i = 0; i < 20000; i++)
         kmem_cache_free_rcu(cache, kmem_cache_alloc(cache, 0));
-    while (rcu_objects(cache)) /* or the alarm */
+    while (rcu_objects(cache))
         usleep(1000);
     check_empty(cache);
 }
@@ -103,27 +103,18 @@ static void pointer_is_evaluated_once(void)
     kvfree_rcu_barrier();
 }
 
-/* No sheaf can be had, of whatever size. */
-static void use_up_sheaves(void)
-{
-    space.sheaves.most = 0;
-    for (unsigned order = SHEAF_ORDER_MIN; order <= SHEAF_ORDER_MAX; order++)
-        while (empty_sheaf_alloc(sheaf_capacity_of(order))) {
-        }
-}
-
 static _Atomic int step;
 
 static void *leave_later(void *reader)
 {
     while (atomic_load(&step) != 1)
         usleep(1000);
-    usleep(100000); /* destruction has begun to wait by then */
+    usleep(100000); /* enough for the destruction to begin to wait */
     end_reader(reader);
     return NULL;
 }
 
-/* An object that waits by its head is waited for as well. */
+/* Destroying a cache also waits for objects that wait by their rcu_head. */
 static void destroy_waits_for_single_ones(void)
 {
     struct kmem_cache *cache = make_cache(sizeof(struct item), 13, 0);
@@ -151,7 +142,7 @@ static void *allocating_reader(void *unused)
     atomic_store(&step, 1);
     while (atomic_load(&step) == 1)
         usleep(1000);
-    usleep(100000); /* so that fork() has what it can have */
+    usleep(100000); /* enough for fork() to take all locks that it can get */
     for (int i = 0; i < 5000; i++)
         must(kmem_cache_alloc(shared, 0));
     rcu_read_unlock();
@@ -159,14 +150,14 @@ static void *allocating_reader(void *unused)
 }
 
 /*
- * The handlers come before all else, and fork() has to wait for a grace period in them: not with the allocator's
- * locks, which a reader may want.
+ * In fork(), the handlers of libsheaf-rcu run before the allocator's. They may wait for a grace period, and
+ * readers may need the allocator's locks meanwhile.
  */
-static void handlers_before_all_else(void)
+static void handlers_run_before_the_allocators(void)
 {
     pthread_t thread;
     must(sheaf_rcu_handle_fork() == 0);
-    must(sheaf_rcu_handle_fork() == 0); /* by a library, too */
+    must(sheaf_rcu_handle_fork() == 0); /* a second call, as by another library, has no effect */
     shared = make_cache(64, 13, 0);
     must(!pthread_create(&thread, NULL, allocating_reader, NULL));
     while (!atomic_load(&step))
@@ -174,23 +165,22 @@ static void handlers_before_all_else(void)
     kmem_cache_free_rcu(shared, kmem_cache_alloc(shared, 0));
     while (!stats_now().sheaves)
         usleep(1000);
-    usleep(10000); /* the library's thread waits for the reader */
+    usleep(10000); /* enough for the library's thread to begin to wait for the reader */
     atomic_store(&step, 2);
     pid_t pid = fork();
     if (!pid)
         _exit(0);
-    int status = -1;
-    must(waitpid(pid, &status, 0) == pid && status == 0);
+    must_succeed(pid);
     pthread_join(thread, NULL);
 }
 
-/* fork() in a handler over a decay: what other threads had in hand is not waited for in the child. */
-static void fork_over_a_decay(void)
+/* fork() in a signal handler during a decay step. The child must not wait for its parent's other threads. */
+static void fork_during_a_decay_step(void)
 {
     shared = make_cache(64, 13, 0);
     kmem_cache_free_rcu(shared, kmem_cache_alloc(shared, 0));
     kvfree_rcu_barrier();
-    atomic_fetch_add((_Atomic uint32_t *)&slot_rcu(1)[shared->number], 1); /* another thread's hand */
+    atomic_fetch_add((_Atomic uint32_t *)&slot_rcu(1)[shared->number], 1); /* as if another thread held it */
     slot_raise_top(1);
     kmem_cache_free_rcu(shared, kmem_cache_alloc(shared, 0));
     must(lock_acquire(lock_of(LOCK_TAKEOVER)));
@@ -204,8 +194,7 @@ static void fork_over_a_decay(void)
         must(rcu_objects(shared) == 0);
         _exit(0);
     }
-    int status = -1;
-    must(waitpid(pid, &status, 0) == pid && status == 0);
+    must_succeed(pid);
 }
 
 int main(int argc, char **argv)
@@ -217,8 +206,8 @@ int main(int argc, char **argv)
         {"no_thread", no_thread},
         {"pointer_is_evaluated_once", pointer_is_evaluated_once},
         {"destroy_waits_for_single_ones", destroy_waits_for_single_ones},
-        {"handlers_before_all_else", handlers_before_all_else},
-        {"fork_over_a_decay", fork_over_a_decay},
+        {"handlers_run_before_the_allocators", handlers_run_before_the_allocators},
+        {"fork_during_a_decay_step", fork_during_a_decay_step},
     };
     return run_cases(argc, argv, cases, array_size(cases));
 }

@@ -1,4 +1,4 @@
-/* Other flavours than bp, chosen when the program starts: -DFLAVOR_MEMB, -DFLAVOR_MB, -DFLAVOR_QSBR. */
+/* Other flavours than bp, which the program selects when it starts: -DFLAVOR_MEMB, -DFLAVOR_MB, -DFLAVOR_QSBR. */
 #if defined(FLAVOR_QSBR)
 #include <urcu-qsbr.h>
 #else

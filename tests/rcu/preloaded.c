@@ -1,6 +1,6 @@
 /*
- * A program that uses malloc and libsheaf-rcu, run with Sheaf preloaded and without any Sheaf: what it frees is kept
- * for its readers, and is free after a barrier, all the same.
+ * A program that uses malloc and libsheaf-rcu. It runs with Sheaf preloaded and without: in both cases objects are
+ * kept while readers may use them and are free after a barrier.
  */
 #include <urcu-bp.h>
 
@@ -18,7 +18,7 @@ struct item {
 
 enum { ITEMS = 2000 };
 
-static _Atomic int state; /* 1: the reader is within, 2: it is to leave */
+static _Atomic int state; /* 1: the reader is in its section, 2: it shall leave it */
 
 static void *reader(void *unused)
 {
@@ -30,7 +30,7 @@ static void *reader(void *unused)
     return unused;
 }
 
-/* Callers do not wait before many objects wait, and then each does, but not for ever. */
+/* Until 65536 objects wait, callers do not; from then on each call waits for a limited time. */
 static void foreign_objects_are_bounded(void)
 {
     enum { MOST = 65536, MORE = 5 };

@@ -1,8 +1,8 @@
-/* What the cases of deferred frees share; they see the internal headers. */
+/* Shared by the tests of deferred frees, which include internal headers. */
 #ifndef SHEAF_TESTS_RCU_H
 #define SHEAF_TESTS_RCU_H
 
-#include <urcu-bp.h> /* before our words of the compiler */
+#include <urcu-bp.h> /* before Sheaf's headers, which define macros for compiler attributes */
 
 #include "cases.h"
 #include "deferred/rcu.h"
@@ -26,12 +26,21 @@ static inline struct kmem_cache *make_cache(unsigned size, unsigned capacity, sl
     return cache;
 }
 
-/* What reuses memory writes all over it first, so that a reader who still looks at it sees that. */
+/* Allocates an object and overwrites it, so that a reader that still uses the memory notices its reuse. */
 static inline void *take_poisoned(struct kmem_cache *cache)
 {
     void *object = kmem_cache_alloc(cache, GFP_KERNEL);
     must(object);
     return memset(object, POISON, kmem_cache_size(cache));
+}
+
+/* From here on no sheaf of any size can be allocated. */
+static inline void use_up_sheaves(void)
+{
+    space.sheaves.most = 0;
+    for (unsigned order = SHEAF_ORDER_MIN; order <= SHEAF_ORDER_MAX; order++)
+        while (empty_sheaf_alloc(sheaf_capacity_of(order))) {
+        }
 }
 
 static inline struct sheaf_rcu_stats stats_now(void)
@@ -41,10 +50,10 @@ static inline struct sheaf_rcu_stats stats_now(void)
     return stats;
 }
 
-/* A reader that is in its section from the moment that start_reader() returns until end_reader(). */
+/* A thread that is in a read-side section from the return of start_reader() until end_reader(). */
 struct reader {
     pthread_t thread;
-    _Atomic int state; /* 1: within, 2: is to leave */
+    _Atomic int state; /* 1: in the section, 2: shall leave it */
 };
 
 static void *reader_thread(void *of)
@@ -72,7 +81,7 @@ static inline void end_reader(struct reader *reader)
     must(!pthread_join(reader->thread, NULL));
 }
 
-/* A thread that calls a barrier, for one cache or, if that is NULL, for all. */
+/* A thread that calls the barrier of one cache or, if `cache` is NULL, of all. */
 struct barrier {
     pthread_t thread;
     struct kmem_cache *cache;
@@ -97,7 +106,7 @@ static inline void start_barrier(struct barrier *barrier, struct kmem_cache *cac
     must(!pthread_create(&barrier->thread, NULL, barrier_thread, barrier));
 }
 
-/* The cache holds nothing of ours any more, and all of it is accounted for. */
+/* After a barrier no object of the cache waits or is in use. Destroys the cache. */
 static inline void check_empty(struct kmem_cache *cache)
 {
     struct cache_census census;

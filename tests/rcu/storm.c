@@ -8,7 +8,7 @@
 #include <signal.h>
 #include <time.h>
 
-/* ---- readers of liburcu's hash table, while its nodes are replaced ---- */
+/* ---- readers use liburcu's hash table while its nodes are replaced ---- */
 
 enum { KEYS = 256, REPLACES = 60000, WRITERS = 2, READERS = 2, WORDS = 5 };
 
@@ -28,12 +28,12 @@ static int same_key(struct cds_lfht_node *link, const void *key)
     return caa_container_of(link, struct node, link)->key == *(const uint64_t *)key;
 }
 
-/* Of two kinds: even keys are in a cache, odd ones come from malloc. */
+/* Nodes with even keys come from a cache, nodes with odd keys from malloc. */
 static struct node *make_node(uint64_t key, uint64_t version)
 {
     struct node *node = key % 2 ? sheaf_malloc(sizeof(*node)) : kmem_cache_alloc(nodes, 0);
     must(node);
-    memset(node, POISON, sizeof(*node)); /* a reader who is still here sees it */
+    memset(node, POISON, sizeof(*node)); /* a reader that still uses this memory notices it */
     cds_lfht_node_init(&node->link);
     node->key = key;
     for (int i = 0; i < WORDS; i++)
@@ -77,7 +77,7 @@ static void *looker(void *number)
 {
     uint64_t seed = (uintptr_t)number + 99;
     bool found = false;
-    while (!atomic_load(&stop) || !found) { /* or the alarm */
+    while (!atomic_load(&stop) || !found) {
         seed = seed * 6364136223846793005u + 1442695040888963407u;
         uint64_t key = seed >> 33 & (KEYS - 1);
         struct cds_lfht_iter iter;
@@ -88,7 +88,7 @@ static void *looker(void *number)
             const struct node *node = caa_container_of(link, struct node, link);
             check_node(node, key);
             if (seed >> 56 == 0)
-                usleep(3000); /* long enough to be replaced, freed, and reused if that comes too early */
+                usleep(3000); /* enough for the node to be replaced, and to be reused if it is freed too early */
             check_node(node, key);
             found = true;
         }
@@ -126,9 +126,9 @@ static void hash_table(void)
     check_empty(nodes);
 }
 
-/* ---- a barrier covers what was freed before, whoever has its sheaf in hand ---- */
+/* ---- a barrier covers earlier frees, even if another thread holds their sheaf ---- */
 
-static _Atomic uint32_t *freed; /* how often each unit's block was */
+static _Atomic uint32_t *freed; /* how often the block at each unit was freed */
 static void (*real_free)(void *p);
 
 static void recording_free(void *p)
@@ -173,11 +173,11 @@ static void barriers(void)
     for (int i = 0; i < 2; i++)
         pthread_join(others[i], NULL);
     kvfree_rcu_barrier();
-    cache_trim_all(); /* what slots keep of large memory */
+    cache_trim_all(); /* also empties the slots' stashes of large blocks */
     must(stats_now().bytes == 0 && region_stats.large_units == 0);
 }
 
-/* ---- signal handlers over everything ---- */
+/* ---- signal handlers interrupt any step ---- */
 
 static _Atomic int handled;
 
@@ -225,7 +225,7 @@ static void *churn(void *unused)
     return unused;
 }
 
-/* What the parent's threads left waiting is freed here too, by a thread that this process starts. */
+/* The child starts a thread of its own, which also frees the objects that waited when it was forked. */
 static void in_child(void)
 {
     alarm(CASE_SECONDS / 2);
@@ -251,8 +251,7 @@ static void forks(void)
         pid_t pid = fork();
         if (pid == 0)
             in_child();
-        int status = -1;
-        must(waitpid(pid, &status, 0) == pid && status == 0);
+        must_succeed(pid);
     }
     atomic_store(&stop, true);
     for (int i = 0; i < 2; i++)

@@ -1,4 +1,4 @@
-/* Cases that need limits or options from the start of a process: they run in this program, executed again. */
+/* For cases that need limits or options from the start of a process: their second half runs in a new execution. */
 #ifndef SHEAF_TESTS_AGAIN_H
 #define SHEAF_TESTS_AGAIN_H
 
@@ -8,7 +8,9 @@
 #include <stdlib.h>
 #include <sys/resource.h>
 
-/* The second half of the calling case. `data`: RLIMIT_DATA in bytes, under which the reservation is staged; 0: none.
+/*
+ * Executes the program again for the case's second half, `half`. Does not return. If `data` is not 0, it is the
+ * limit RLIMIT_DATA in bytes; under such a limit the reservation becomes writable in steps.
  */
 static void start_again(const char *half, rlim_t data)
 {
@@ -19,7 +21,7 @@ static void start_again(const char *half, rlim_t data)
     must(!"executed again");
 }
 
-/* For main(): whether that was asked for, and done. */
+/* For main(): runs the half that the arguments name. Returns 0 if they name none. */
 static int ran_half(int argc, char **argv, const struct test_case *halves, size_t count)
 {
     if (argc != 3 || strcmp(argv[1], "--again") != 0)

@@ -1,5 +1,4 @@
-/* Whether a thread of ours waits for something: for tests that let another one wait for their lock, and then go on.
- */
+/* For tests in which a thread holds a lock until another thread waits for it. */
 #ifndef SHEAF_TESTS_ASLEEP_H
 #define SHEAF_TESTS_ASLEEP_H
 
@@ -7,7 +6,7 @@
 
 #include <fcntl.h>
 
-/* Allocates nothing; for signal handlers too. */
+/* Returns whether a thread of this process sleeps. Allocates nothing; may be called in signal handlers. */
 static int asleep(pid_t thread)
 {
     char path[64], text[256];

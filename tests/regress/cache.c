@@ -1,4 +1,4 @@
-/* Caches that come and go while other threads fork and trim. */
+/* Caches are created and destroyed while other threads fork and trim. */
 #define _GNU_SOURCE
 #include "asleep.h"
 
@@ -18,7 +18,7 @@ static struct kmem_cache *create(const char *name)
     return cache;
 }
 
-/* In the child caches can be created, whoever was about to in the parent. */
+/* The child can create caches even if a thread of the parent was creating one. */
 static void child_creates(void)
 {
     alarm(CASE_SECONDS / 2);
@@ -30,14 +30,7 @@ static void child_creates(void)
     _exit(0);
 }
 
-static void ended_well(pid_t pid)
-{
-    int status = -1;
-    must(waitpid(pid, &status, 0) == pid);
-    must(status == 0);
-}
-
-/* ---- fork while another thread is inside of kmem_cache_create(): it stays there, reading the name ---- */
+/* ---- fork while a fault in reading the name holds another thread inside kmem_cache_create() ---- */
 
 static char *name_page;
 static volatile int inside, forked;
@@ -48,7 +41,7 @@ static void stay_inside(int signal, siginfo_t *info, void *context)
     (void)signal, (void)context;
     must(info->si_addr == name_page);
     inside = 1;
-    while (!forked && !asleep(forker)) /* a fork that waits for us must be let in */
+    while (!forked && !asleep(forker)) /* if the fork waits for this thread, this thread must continue */
         sched_yield();
     must(mprotect(name_page, 4096, PROT_READ | PROT_WRITE) == 0);
 }
@@ -75,11 +68,11 @@ static void fork_during_create(void)
     if (pid == 0)
         child_creates();
     forked = 1;
-    ended_well(pid);
+    must_succeed(pid);
     must(pthread_join(thread, NULL) == 0);
 }
 
-/* ---- anywhere in it, and in kmem_cache_destroy() ---- */
+/* ---- fork at any moment of kmem_cache_create() and kmem_cache_destroy() ---- */
 
 static volatile int stop;
 
@@ -104,13 +97,13 @@ static void fork_during_destroy(void)
         pid_t pid = fork();
         if (pid == 0)
             child_creates();
-        ended_well(pid);
+        must_succeed(pid);
     }
     stop = 1;
     must(pthread_join(thread, NULL) == 0);
 }
 
-/* ---- what another thread's trim has in its hands is not in use ---- */
+/* ---- objects that another thread's trim is moving are not in use ---- */
 
 static void *trim(void *unused)
 {
@@ -137,7 +130,7 @@ static void destroy_during_trim(void)
     must(pthread_join(thread, NULL) == 0);
 }
 
-/* ---- what kmem_cache_destroy() has to say waits for a reader, who must not wait for it ---- */
+/* ---- kmem_cache_destroy() prints to a full pipe and must not hold a lock that the pipe's reader needs ---- */
 
 static volatile pid_t destroyer;
 static volatile int refused;
@@ -149,7 +142,7 @@ static void *destroy_in_use(void *cache)
     return NULL;
 }
 
-/* Standard error; what is read from it. */
+/* Makes standard error a pipe that is full, and returns the pipe's read end. */
 static int full_pipe(void)
 {
     int ends[2];
@@ -182,10 +175,10 @@ static void destroy_into_pipe(void)
 }
 
 static const struct test_case cases[] = {
-    {"fork-in-the-middle-of-kmem_cache_create", fork_during_create},
-    {"fork-while-caches-come-and-go", fork_during_destroy},
-    {"kmem_cache_destroy-against-trims", destroy_during_trim},
-    {"kmem_cache_destroy-complains-into-a-full-pipe", destroy_into_pipe},
+    {"fork-inside-kmem_cache_create", fork_during_create},
+    {"fork-while-caches-are-created-and-destroyed", fork_during_destroy},
+    {"kmem_cache_destroy-during-trims", destroy_during_trim},
+    {"kmem_cache_destroy-reports-to-a-full-pipe", destroy_into_pipe},
 };
 
 int main(int argc, char **argv)

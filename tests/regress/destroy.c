@@ -1,7 +1,7 @@
 /*
- * kmem_cache_destroy() while another thread, which empties the cache's barn, has just taken a sheaf from it: those
- * objects are in nobody's use. The thread is stopped at that very instruction: it meets a page that it may not read
- * and goes on step by step until the barn has changed. It sees the internal headers.
+ * kmem_cache_destroy() while another thread, which empties the cache's barn, has just taken a sheaf from it: the
+ * objects in that sheaf are not in use. To stop the thread exactly there, a page that the thread must read is made
+ * unreadable; its fault starts single-stepping until the barn has changed. Includes internal headers.
  */
 #define _GNU_SOURCE
 #include "asleep.h"
@@ -16,7 +16,7 @@
 
 enum { OBJECTS = 5000, CAPACITY = 509, PAGE = 4096 };
 
-/* Nothing is given back on its own. */
+/* Without decay, memory is only returned when the test trims. */
 void sheaf_configure(struct sheaf_config *config)
 {
     config->decay_ms = 0;
@@ -52,7 +52,7 @@ static void at_step(int signal, siginfo_t *info, void *context)
     if (atomic_load(&barn->full) == before)
         return;
     taken = 1;
-    while (!destroyed && !asleep(destroyer)) /* who waits for us must be let go on */
+    while (!destroyed && !asleep(destroyer)) /* if the other thread waits for this one, this one must continue */
         sched_yield();
     single_step(context, false);
 }
@@ -63,7 +63,7 @@ static void *empty_barn(void *unused)
     return unused;
 }
 
-/* A barn with sheaves in it, each of a page of its own. */
+/* Fills the barn with sheaves, each of which starts a page of its own. */
 static void fill_barn(void)
 {
     static void *objects[OBJECTS];

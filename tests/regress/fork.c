@@ -1,4 +1,4 @@
-/* fork() in its worst moments: memory granted in steps, while recorded, from a handler below itself; and vfork(). */
+/* fork() with memory that becomes writable in steps, with a record, and inside another fork; and vfork(). */
 #define _GNU_SOURCE
 #include "again.h"
 
@@ -11,7 +11,7 @@
 
 #define DATA_LIMIT (64ul << 20)
 
-/* A child that allocates ends well. */
+/* A forked child can allocate. */
 static void fork_works(void)
 {
     pid_t pid = fork();
@@ -25,7 +25,7 @@ static void fork_works(void)
     must(status == 7 << 8);
 }
 
-/* ---- staged: only the slots in use are writable, and most are not in use ---- */
+/* ---- staged: only the memory of slots that have been used is writable ---- */
 
 static void half_staged(void)
 {
@@ -42,7 +42,7 @@ static void staged(void)
     start_again("staged", DATA_LIMIT);
 }
 
-/* ---- staged and recorded: the child begins its counters anew, those of slots that nobody used too ---- */
+/* ---- staged and recorded: the child resets its counters, also those of unused slots ---- */
 
 static volatile int allocated;
 
@@ -68,7 +68,7 @@ static void half_recorded(void)
     fork_works();
 }
 
-/* How many records were in it. */
+/* Returns how many records were in it. */
 static int remove_directory(const char *path)
 {
     int n = 0;
@@ -97,7 +97,7 @@ static void recorded(void)
     must(status == 0);
 }
 
-/* ---- _Fork in a signal handler that comes between fork's handlers, when all locks are taken ---- */
+/* ---- _Fork in a signal handler that runs between fork's handlers, when all locks are held ---- */
 
 static volatile sig_atomic_t nested;
 
@@ -126,7 +126,7 @@ static void *allocate_slowly(void *unused)
     return unused;
 }
 
-/* Handlers run in reverse order before a fork: ours comes after the allocator's if it is there first. */
+/* Prepare handlers run in reverse order: one that is registered before the allocator's runs after it. */
 static void half_nest(void)
 {
     must(pthread_atfork(interrupt_once, NULL, NULL) == 0);
@@ -150,7 +150,7 @@ static void nest(void)
 enum { HELD = 64, VFORKS = 300, THREADS = 3 };
 static volatile int stop;
 
-/* All blocks are ours as long as we hold them. */
+/* While a thread holds its blocks, no other thread may get and overwrite them. */
 static void hold_blocks(uintptr_t tag, int rounds)
 {
     uintptr_t *blocks[HELD] = {NULL};
@@ -183,9 +183,7 @@ static void vforked(void)
             hold_blocks(99, 20000);
             _exit(0);
         }
-        int status = -1;
-        must(waitpid(pid, &status, 0) == pid);
-        must(status == 0);
+        must_succeed(pid);
     }
     stop = 1;
     for (int i = 0; i < THREADS; i++)
@@ -195,9 +193,9 @@ static void vforked(void)
 static const struct test_case halves[] = {{"staged", half_staged}, {"recorded", half_recorded}, {"nest", half_nest}};
 
 static const struct test_case cases[] = {
-    {"forks-with-memory-granted-in-steps", staged},
-    {"forks-with-memory-granted-in-steps-recorded", recorded},
-    {"_Fork-in-a-handler-between-the-handlers-of-fork", nest},
+    {"fork-with-a-staged-reservation", staged},
+    {"fork-with-a-staged-reservation-and-a-record", recorded},
+    {"_Fork-in-a-signal-handler-inside-fork", nest},
     {"children-of-vfork-allocate-among-threads", vforked},
 };
 

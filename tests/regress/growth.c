@@ -1,6 +1,6 @@
-/* The address space grows with the heap: its limits, what stands in its way, and what it gives back. */
+/* The address space grows with the heap: limits, mappings in its way, and what is unmapped. */
 #define _GNU_SOURCE
-#include "../cases.h"
+#include "../statm.h"
 #include "cache/kmem_cache.h"
 #include "malloc/large.h"
 #include "os/vm.h"
@@ -18,25 +18,7 @@
 #define MIB (1ul << 20)
 #define GIB (1ul << 30)
 
-static size_t mapped_bytes(void)
-{
-    char text[4096];
-    FILE *file = fopen("/proc/self/statm", "r");
-    must(file && fgets(text, sizeof(text), file));
-    fclose(file);
-    return strtoul(text, NULL, 10) * (size_t)sysconf(_SC_PAGESIZE);
-}
-
-static size_t resident_bytes(void)
-{
-    unsigned long size, resident;
-    FILE *file = fopen("/proc/self/statm", "r");
-    must(file && fscanf(file, "%lu %lu", &size, &resident) == 2);
-    fclose(file);
-    return resident * (size_t)sysconf(_SC_PAGESIZE);
-}
-
-/* From now on the process may map so much more. */
+/* From now on the process may map `more` bytes. */
 static void limit_to(size_t more)
 {
     struct rlimit limit;
@@ -78,7 +60,7 @@ static void let_go(void *list)
     sheaf_malloc_trim();
 }
 
-/* Of what the limit leaves, a program gets nearly all, of any size; and what it frees others can have. */
+/* A program can allocate nearly all memory up to the limit, in blocks of any size, and others can map it again. */
 static void limits_hold(void)
 {
     static const size_t sizes[] = {100, 1000, 30000, 130000, 3 * MIB};
@@ -100,10 +82,10 @@ static void limits_hold(void)
 }
 
 /*
- * mremap() unmaps the target of a move before it refuses one, as it does (EFAULT) for a range of two mappings. The
- * block of a realloc() that moves must not be copied to a hole then.
+ * mremap() refuses to move a range of two mappings (EFAULT), but has unmapped the target by then. realloc() must
+ * then not copy the block into the hole.
  */
-static void a_refused_move(void)
+static void refused_move(void)
 {
     enum { SIZE = 8 * MIB };
     char *from = mmap(NULL, SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -116,14 +98,14 @@ static void a_refused_move(void)
 
     char *p = sheaf_malloc(SIZE);
     memset(p, 5, SIZE);
-    must(sheaf_malloc(SIZE) &&
-         !madvise(p + SIZE / 2, SIZE / 2, MADV_DONTFORK)); /* two mappings, and no room behind */
+    must(sheaf_malloc(SIZE) && /* leaves no room to grow in place */
+         !madvise(p + SIZE / 2, SIZE / 2, MADV_DONTFORK));
     must((p = sheaf_realloc(p, 3 * SIZE)) && p[0] == 5 && p[SIZE - 1] == 5);
     memset(p, 6, 3 * SIZE);
 }
 
-/* What is asked for in vain, by malloc or by realloc, takes no address space away from what follows. */
-static void refused_in_vain(void)
+/* A malloc() or realloc() that fails leaves no address space mapped. */
+static void failed_allocations(void)
 {
     enum { LEFT = 1024 };
     char *p = sheaf_malloc(MIB);
@@ -147,7 +129,7 @@ static void the_end_is_unmapped(void)
     sheaf_free(high);
     sheaf_malloc_trim();
     must(!is_mapped(high + 199 * MIB) && is_mapped(low));
-    char *again = sheaf_calloc(200, MIB); /* mapped anew, and zero */
+    char *again = sheaf_calloc(200, MIB); /* mapped again, and zero */
     must(again && !again[0] && !again[200 * MIB - 1]);
     sheaf_free(again);
     sheaf_free(low);
@@ -155,7 +137,7 @@ static void the_end_is_unmapped(void)
     must(mapped_bytes() < before + 70 * MIB);
 }
 
-/* What other people have mapped where we would grow stays theirs, and we go on behind it. */
+/* Mappings of others in the way of the region are not touched, and the region grows beyond them. */
 static void others_in_the_way(void)
 {
     enum { PIECES = 40, BLOCKS = 400 };
@@ -187,8 +169,8 @@ static void others_in_the_way(void)
         must(pieces[i][8191] == (char)(i + 1));
 }
 
-/* Units past those whose structs lie in the hub: slabs there are found by the fast path, too. */
-static void past_the_first_units(void)
+/* Units beyond UNITS_FIRST have their structs elsewhere; the fast path finds slabs there, too. */
+static void beyond_the_first_units(void)
 {
     enum { N = 20000 };
     static char *block[N];
@@ -216,7 +198,7 @@ static void past_the_first_units(void)
             cache_check(&caches[i]);
 }
 
-/* Address space is not what runs out. */
+/* A program can allocate, but not touch, a hundred times the machine's memory. */
 static void more_than_the_machine_has(void)
 {
     size_t all = 100 * (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE), size = 64 * MIB;
@@ -233,12 +215,11 @@ static void more_than_the_machine_has(void)
     }
     size_t cost = resident_bytes() - before;
     dprintf(1, "# %zu blocks of 64 MiB cost %zu KiB\n", count, cost / 1024);
-    must(cost < count / 100 * 4096 + count * 4096 + 16 * MIB); /* what was touched, and a page of structs each */
+    must(cost < count / 100 * 4096 + count * 4096 + 16 * MIB); /* pages touched, and a page of structs each */
 }
 
-/* Blocks of the size that the user chose for it have mappings of their own: found, moved and given back by address.
- */
-static void mappings_of_their_own(void)
+/* Blocks above M_MMAP_THRESHOLD have mappings of their own, which are found, resized and unmapped by address. */
+static void own_mappings(void)
 {
     enum { N = 20000, EACH = 200000 };
     static char *block[N];
@@ -265,12 +246,12 @@ static void mappings_of_their_own(void)
 
 static const struct test_case cases[] = {
     {"limits-hold", limits_hold},
-    {"a-refused-move", a_refused_move},
-    {"refused-in-vain", refused_in_vain},
-    {"the-end-is-unmapped", the_end_is_unmapped},
-    {"others-in-the-way", others_in_the_way},
-    {"past-the-first-units", past_the_first_units},
-    {"mappings-of-their-own", mappings_of_their_own},
+    {"mremap-refuses-a-move", refused_move},
+    {"failed-allocations-leave-nothing-mapped", failed_allocations},
+    {"the-end-of-the-region-is-unmapped", the_end_is_unmapped},
+    {"mappings-of-others-in-the-way", others_in_the_way},
+    {"slabs-beyond-the-first-units", beyond_the_first_units},
+    {"blocks-with-their-own-mappings", own_mappings},
     {"more-than-the-machine-has", more_than_the_machine_has},
 };
 

@@ -1,4 +1,7 @@
-/* A fork in a signal handler over the holder of a lock: the holder goes on in both, and every other lock is free. */
+/*
+ * fork() in a signal handler that interrupted the holder of a lock: in the parent and in the child this lock stays
+ * held, and every other lock is free.
+ */
 #define _GNU_SOURCE
 #include "../cases.h"
 #include "cache/kmem_cache.h"
@@ -27,14 +30,14 @@ static void only_held(unsigned held)
     }
 }
 
-/* What libc calls around fork(), in this process: of the child too, which has nothing else of its own here. */
+/* Calls the fork handlers in this process, without a fork. `after` is the parent's handler or the child's. */
 static void fork_over(unsigned held, void (*after)(void))
 {
     must(lock_acquire(lock_of(held)));
     cache_fork_prepare();
     for (unsigned i = CACHE_FIRST; i < cache_top; i++)
         must(lock_held_by_self(lock_of(i)));
-    cache_fork_prepare(); /* _Fork in a handler over fork() */
+    cache_fork_prepare(); /* as for _Fork in a signal handler that interrupted fork() */
     after();
     must(lock_held_by_self(lock_of(cache_top - 1)));
     after();
@@ -48,7 +51,7 @@ static void over_each(void (*after)(void))
     void *some = sheaf_malloc(100);
     must(some);
     must(cache_top > CACHE_FIRST + 3);
-    for (int round = 0; round < 2; round++) { /* a lock that was left once is taken the next time */
+    for (int round = 0; round < 2; round++) { /* locks that are skipped once are taken the next time */
         fork_over(LOCK_SETUP, after);
         fork_over(LOCK_TAKEOVER, after);
         fork_over(LOCK_REGION, after);
@@ -79,7 +82,7 @@ static void come(int signal)
     came = 1;
 }
 
-/* No handler of this thread comes between the locks: one that forks would find half of them taken. */
+/* While fork() holds the locks, this thread's signals wait: a handler that forks would find some locks held. */
 static void comes_after(void (*after)(void))
 {
     signal(SIGUSR1, come);
@@ -97,12 +100,12 @@ static void no_handler_between(void)
     comes_after(cache_fork_child);
 }
 
-/* Another thread forks in a handler over the holder of a lock that a fork in this one has to wait for. */
+/* Another thread forks in a handler that interrupted the holder of a lock for which this thread's fork waits. */
 static void *fork_over_first(void *unused)
 {
     must(lock_acquire(lock_of(CACHE_FIRST)));
     atomic_store(&holds, true);
-    while (!atomic_load(&lock_of(LOCK_REGION)->word)) /* the other fork has what comes before */
+    while (!atomic_load(&lock_of(LOCK_REGION)->word)) /* the other fork holds the locks before CACHE_FIRST */
         sched_yield();
     cache_fork_prepare();
     cache_fork_parent();
@@ -127,10 +130,10 @@ static void two_at_once(void)
 }
 
 static const struct test_case cases[] = {
-    {"no-handler-between-the-locks", no_handler_between},
+    {"no-signal-handler-while-locks-are-taken", no_handler_between},
     {"two-forks-at-once", two_at_once},
-    {"the-parent-keeps-what-it-held", in_parent},
-    {"the-child-keeps-what-it-held", in_child},
+    {"the-parent-keeps-its-lock", in_parent},
+    {"the-child-keeps-its-lock", in_child},
 };
 
 int main(int argc, char **argv)

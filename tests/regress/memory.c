@@ -1,12 +1,13 @@
-/* What memory is in use, kept or to be had: at the limit, when the sizes in use change, as mallopt() says. */
+/* Memory that is in use, kept or available: at the limit, when sizes change, and with mallopt(). */
 #define _GNU_SOURCE
+#include "../pin.h"
 #include "again.h"
 
 #include <malloc.h>
 #include <pthread.h>
 #include <stdint.h>
 
-/* ---- slots are CPUs: the first is used from the start, the last by nobody before a thread goes there ---- */
+/* ---- slots are CPUs: the first is used from the start, the last only when a thread moves there ---- */
 
 static int first_cpu, last_cpu;
 
@@ -20,35 +21,27 @@ static void find_cpus(void)
         last_cpu--;
 }
 
-static void pin(int cpu)
-{
-    cpu_set_t set;
-    CPU_ZERO(&set);
-    CPU_SET(cpu, &set);
-    must(sched_setaffinity(0, sizeof(set), &set) == 0);
-}
-
 static void start_on_first_cpu(const char *half, rlim_t data)
 {
     char text[16];
     find_cpus();
     snprintf(text, sizeof(text), "%d", last_cpu);
     must(setenv("LAST_CPU", text, 1) == 0 && setenv("SHEAF_SLOTS", "cpu_id", 1) == 0);
-    pin(first_cpu);
+    must(pin((unsigned)first_cpu));
     start_again(half, data);
 }
 
 static void go_to_last_cpu(void)
 {
-    pin(atoi(getenv("LAST_CPU")));
+    must(pin((unsigned)atoi(getenv("LAST_CPU"))));
 }
 
-/* ---- the limit is reached when a thread comes to a slot that was never used ---- */
+/* ---- the limit is reached before a thread uses a slot for the first time ---- */
 
 enum { BLOCKS = 20000, LEFT = 2000, LATE_THREADS = 16, STACK = 256 << 10 };
 static void *blocks[BLOCKS];
 
-/* There is free memory: what others freed. */
+/* There is free memory, which this thread and others have freed. */
 static void *allocate_late(void *number)
 {
     go_to_last_cpu();
@@ -86,7 +79,7 @@ static void limit(void)
     start_on_first_cpu("limit", 64ul << 20);
 }
 
-/* ---- a program that fills all its memory with one size, then with another ---- */
+/* ---- a program fills all its memory with blocks of one size, then of another ---- */
 
 struct node {
     struct node *next;
@@ -121,7 +114,7 @@ static void half_phases(void)
         struct node *list;
         size_t n = fill(sizes[i], &list);
         if (n * sizes[i] < REGION / 8 * 7)
-            dprintf(2, "size %zu: no more than %zu objects\n", sizes[i], n);
+            dprintf(2, "size %zu: only %zu objects\n", sizes[i], n);
         must(n * sizes[i] >= REGION / 8 * 7);
         empty(list);
         malloc_trim(0);
@@ -138,7 +131,7 @@ static void phases(void)
 
 enum { LARGE = 300, LARGE_BYTES = 200000 };
 
-/* 60 MB written and freed; what is kept of it. */
+/* Writes and frees 60 MB, and returns how many bytes of free memory are kept. */
 static size_t kept(void)
 {
     static char *large[LARGE];
@@ -154,7 +147,7 @@ static size_t kept(void)
 static void half_threshold(void)
 {
     free(malloc(10));
-    must(kept() > 0); /* the default keeps some: so the next line tells something */
+    must(kept() > 0); /* the default keeps some memory, so the next check proves something */
     must(mallopt(M_TRIM_THRESHOLD, 0) == 1);
     must(kept() < LARGE_BYTES);
     must(mallopt(M_TRIM_THRESHOLD, 1 << 30) == 1);
@@ -163,7 +156,7 @@ static void half_threshold(void)
 
 static void without_age(const char *half)
 {
-    must(setenv("SHEAF_DECAY", "0", 1) == 0); /* what is kept depends on its amount alone */
+    must(setenv("SHEAF_DECAY", "0", 1) == 0); /* how much is kept depends only on the threshold, not on age */
     start_again(half, 0);
 }
 
@@ -183,7 +176,7 @@ static void threshold_first(void)
     without_age("threshold-first");
 }
 
-/* ---- SHEAF_KEEP: so much stays, however old, and does not pay for new memory ---- */
+/* ---- SHEAF_KEEP: this much stays warm regardless of age, also when new memory is needed ---- */
 
 enum { SMALL = 3000, SMALL_BYTES = 8000 };
 static const size_t mib = 1 << 20;
@@ -200,11 +193,11 @@ static void half_chosen(void)
 {
     static char *small[SMALL];
     use_block(200 * mib);
-    usleep(50000); /* older than the decay time, and than what pays */
+    usleep(50000); /* the block becomes older than the decay time */
     for (int i = 0; i < SMALL; i++)
         must((small[i] = malloc(SMALL_BYTES)));
     for (int i = 0; i < 100; i++)
-        use_block(300000); /* among so many calls is one that looks at the clock */
+        use_block(300000); /* only some calls check the clock, so there are many */
     must(mallinfo2().keepcost >= 200 * mib);
     use_block(400 * mib);
     size_t kept_now = mallinfo2().keepcost;
@@ -221,11 +214,11 @@ static void chosen(void)
     start_again("chosen", 0);
 }
 
-/* ---- what is in use is counted, whichever CPU counts it ---- */
+/* ---- the count of bytes in use does not depend on the CPU that counts ---- */
 
 static volatile int trim_now, trimmed;
 
-/* On a CPU where nothing was allocated yet, this counts what the sheaves of the other one had not told. */
+/* Runs on a CPU where nothing was allocated. The trim counts fast-path operations of the other CPU's slot. */
 static void *trim_there(void *unused)
 {
     go_to_last_cpu();
@@ -271,12 +264,12 @@ static const struct test_case halves[] = {
 };
 
 static const struct test_case cases[] = {
-    {"threads-come-when-the-limit-of-data-is-reached", limit},
-    {"each-size-in-turn-gets-all-of-a-small-region", phases},
-    {"M_TRIM_THRESHOLD-decides-what-is-kept", threshold},
+    {"threads-use-new-slots-at-the-data-limit", limit},
+    {"each-size-in-turn-fills-a-small-region", phases},
+    {"M_TRIM_THRESHOLD-limits-what-is-kept", threshold},
     {"M_TRIM_THRESHOLD-before-the-first-malloc", threshold_first},
-    {"SHEAF_KEEP-stays-resident", chosen},
-    {"a-trim-on-another-CPU-changes-no-count-of-what-is-in-use", count},
+    {"SHEAF_KEEP-stays-warm", chosen},
+    {"a-trim-on-another-CPU-keeps-the-count-of-bytes-in-use", count},
 };
 
 int main(int argc, char **argv)

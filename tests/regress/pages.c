@@ -1,4 +1,4 @@
-/* Which pages the region asks for and gives back: huge ones, and what realloc leaves. */
+/* Which pages of the region are huge, and which are freed when realloc() shrinks a block. */
 #define _GNU_SOURCE
 #include "../cases.h"
 #include "cache/kmem_cache.h"
@@ -11,7 +11,7 @@
 
 #define MIB (1ul << 20)
 
-/* What the kernel was told of the mapping of p: 'h' huge pages, 'n' none, '-' nothing. */
+/* Returns the advice in effect for the mapping of p: 'h' huge pages, 'n' no huge pages, '-' none. */
 static char advice_for(const void *p)
 {
     char line[512];
@@ -27,7 +27,7 @@ static char advice_for(const void *p)
         fclose(file);
         return strstr(line, " hg") ? 'h' : strstr(line, " nh") ? 'n' : '-';
     }
-    _exit(CASE_SKIPPED); /* a kernel that does not say */
+    _exit(CASE_SKIPPED); /* this kernel does not show VmFlags */
 }
 
 enum { N = 20000, SIZE = 4096 }; /* 78 MiB */
@@ -35,7 +35,7 @@ static char *block[N];
 
 static uint64_t ticks, tick;
 
-/* The first touch of a window seems to take `tick` ns. */
+/* A clock that advances by `tick` ns at each call, so that the first touch of a window seems to take as long. */
 static uint64_t ticking(void)
 {
     return ticks += tick;
@@ -49,24 +49,24 @@ static void grow(void)
         must((block[i] = sheaf_malloc(SIZE)));
 }
 
-static void only_what_grows_large(void)
+static void only_large_heaps(void)
 {
     grow();
-    must(advice_for(block[0]) == 'n'); /* the first 16 MiB */
+    must(advice_for(block[0]) == 'n'); /* the first 16 MiB get small pages */
     must(advice_for(block[N - 1]) == 'h' && huge_units() << UNIT_SHIFT > 32 * MIB);
 }
 
-/* Where huge pages are dear, most of the windows get small ones; and ever more of them, so that few are tried. */
-static void dear_ones_are_avoided(void)
+/* If huge pages are expensive, most windows get small pages, and huge pages are tried ever less often. */
+static void expensive_ones_are_avoided(void)
 {
-    tick = 1000000000000; /* small pages seem to get as dear, so it takes a while until huge ones are not */
+    tick = 1000000000000; /* small pages seem as expensive at first, so avoiding huge ones takes a while */
     grow();
     must(huge_units() << UNIT_SHIFT < 24 * MIB);
     must(advice_for(block[N - 1]) == 'n');
 }
 
-/* khugepaged would make one page of it again, and what went would be back. */
-static void a_window_given_back_in_part(void)
+/* Such a window must not stay huge: khugepaged would collapse it and make the returned memory resident again. */
+static void a_window_returned_in_part(void)
 {
     grow();
     uint32_t window = (uint32_t)unit_of(block[N - 1]) / WINDOW_UNITS * WINDOW_UNITS - 4 * WINDOW_UNITS;
@@ -78,13 +78,13 @@ static void a_window_given_back_in_part(void)
             sheaf_free(block[i]);
     }
     sheaf_malloc_trim();
-    must(region_unit_clean(window + 16)); /* it did go back */
+    must(region_unit_clean(window + 16)); /* it was returned to the system */
     must(unit_at(window)->window == WINDOW_AGAINST && advice_for(unit_address(window)) == 'n');
     must(advice_for(unit_address(window + WINDOW_UNITS)) == 'h' && huge_units() < before);
 }
 
-/* What is unmapped is not counted any more, and is advised anew when it comes back. */
-static void unmapped_and_back(void)
+/* Unmapped windows do not count as huge, and are advised again when they are mapped again. */
+static void unmapped_and_mapped_again(void)
 {
     grow();
     for (size_t i = 0; i < N; i++)
@@ -95,7 +95,7 @@ static void unmapped_and_back(void)
     must(advice_for(block[N - 1]) == 'h' && huge_units() << UNIT_SHIFT > 32 * MIB);
 }
 
-/* A large block that shrinks stays where it is, and what it does not need any more is free. */
+/* A large block that shrinks stays at its address, and its end is freed. */
 static void shrinking_in_place(void)
 {
     char *p = sheaf_malloc(64 * MIB);
@@ -107,7 +107,7 @@ static void shrinking_in_place(void)
     must(before - region_stats.large_units == 56 * MIB >> UNIT_SHIFT);
     must(unit_at(unit_of(p) + (8 * MIB >> UNIT_SHIFT))->kind != UNIT_INSIDE || region_end() <= unit_of(p) + 1024);
     char *other = sheaf_malloc(16 * MIB);
-    must(other > p && other < p + 64 * MIB); /* in its place */
+    must(other > p && other < p + 64 * MIB); /* it reuses the freed end */
     must(sheaf_realloc(p, 8 * MIB - 4096) == p);
     sheaf_free(other);
     must(sheaf_realloc(p, 60 * MIB) == p && p[8 * MIB - 1] == 7);
@@ -115,8 +115,10 @@ static void shrinking_in_place(void)
 }
 
 static const struct test_case cases[] = {
-    {"only-what-grows-large-is-huge", only_what_grows_large},     {"dear-ones-are-avoided", dear_ones_are_avoided},
-    {"a-window-given-back-in-part", a_window_given_back_in_part}, {"unmapped-and-back", unmapped_and_back},
+    {"only-large-heaps-get-huge-pages", only_large_heaps},
+    {"expensive-huge-pages-are-avoided", expensive_ones_are_avoided},
+    {"a-window-returned-in-part-is-no-longer-huge", a_window_returned_in_part},
+    {"unmapped-windows-are-advised-again", unmapped_and_mapped_again},
     {"large-blocks-shrink-in-place", shrinking_in_place},
 };
 

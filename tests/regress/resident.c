@@ -1,7 +1,7 @@
 /*
- * What of the preloaded object is resident when a small program ends: resident OBJECT. Counted by the kernel, in
- * /proc/PID/smaps of a child that is stopped at its exit, in KiB. `resident OBJECT PROGRAM ...` prints it, all
- * mappings of any program.
+ * Limits how much of the preloaded object is resident when a small program ends. Usage: resident OBJECT. The
+ * numbers are in KiB, from /proc/PID/smaps of a child that is stopped at its exit. `resident OBJECT PROGRAM ...`
+ * prints the resident mappings of any program instead.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -18,9 +18,9 @@
 enum {
     SKIPPED = 77,
     MOST_MAPPINGS = 256,
-    /* Symbols and relocations take 15 KiB, and the loader writes two pages; the rest is room to grow. */
+    /* Symbols and relocations take 15 KiB, and the loader writes to two pages. The rest leaves room for growth. */
     MOST_UNUSED = 40,
-    /* With the code that all run, 56 KiB (80 where nothing is optimised); all of the object would be 200. */
+    /* With the code that all programs run 56 KiB, or 80 without optimization; the whole object has 200. */
     MOST_USED = 112,
 };
 
@@ -64,7 +64,7 @@ static void read_mappings(pid_t child)
     fclose(f);
 }
 
-/* Run it under the object ("" for none) up to its exit and see. */
+/* Runs a command with the object preloaded (none if it is "") and reads its mappings when it exits. */
 static void look_at(const char *object, char **command)
 {
     int status;
@@ -83,13 +83,13 @@ static void look_at(const char *object, char **command)
     if (child < 0 || waitpid(child, &status, 0) != child)
         give_up(1, "no child: %s", strerror(errno));
     if (!WIFSTOPPED(status))
-        give_up(SKIPPED, "no program can be traced here, or there is no %s", command[0]);
+        give_up(SKIPPED, "%s is missing, or ptrace is not permitted", command[0]);
     if (ptrace(PTRACE_SETOPTIONS, child, NULL, (void *)(PTRACE_O_TRACEEXIT | PTRACE_O_EXITKILL)) != 0)
         give_up(SKIPPED, "ptrace: %s", strerror(errno));
     long signal = 0;
     while (ptrace(PTRACE_CONT, child, NULL, (void *)signal) == 0 && waitpid(child, &status, 0) == child) {
         if (!WIFSTOPPED(status))
-            give_up(1, "%s ended unseen", command[0]);
+            give_up(1, "%s ended without stopping at its exit", command[0]);
         if (status >> 8 == (SIGTRAP | PTRACE_EVENT_EXIT << 8)) {
             read_mappings(child);
             ptrace(PTRACE_CONT, child, NULL, NULL);
@@ -129,7 +129,7 @@ static unsigned long resident_of(const char *object)
     return sum;
 }
 
-/* The code that few programs run lies behind that which all do. */
+/* Returns an executable mapping of the object: 0 is the code that all programs run, 1 the rarely used code. */
 static const struct mapping *code(const char *object, unsigned which)
 {
     for (unsigned i = 0; i < count; i++)
@@ -144,7 +144,7 @@ static bool at_most(const char *what, unsigned long kib, unsigned long most)
     return kib <= most;
 }
 
-/* A program that uses malloc as small ones do. */
+/* Uses malloc like a small program. */
 static int allocate(void)
 {
     static void *blocks[100];
@@ -172,17 +172,17 @@ int main(int argc, char **argv)
     look_at(object, (char *[]){"/bin/true", NULL});
     const struct mapping *common = code(object, 0), *seldom = code(object, 1);
     if (!common)
-        give_up(1, "the object is not in the program");
+        give_up(1, "the object is not mapped into the program");
     if (!seldom)
-        give_up(SKIPPED, "linked without its layout");
-    bool good = at_most("of the object in a program that never allocates", resident_of(object), MOST_UNUSED);
-    good &= at_most("of that, code", common->rss + seldom->rss, 0);
+        give_up(SKIPPED, "the object is linked without its layout");
+    bool good = at_most("the object in a program that never allocates", resident_of(object), MOST_UNUSED);
+    good &= at_most("of these, code", common->rss + seldom->rss, 0);
 
     look_at(object, (char *[]){"/proc/self/exe", NULL});
     common = code(object, 0);
     seldom = code(object, 1);
-    good &= common->rss > 0; /* it did run */
-    good &= at_most("of the object in a program of a hundred blocks", resident_of(object), MOST_USED);
-    good &= at_most("of that, code that few programs run", seldom->rss, 0);
+    good &= common->rss > 0; /* the program has run the object's code */
+    good &= at_most("the object in a program of a hundred blocks", resident_of(object), MOST_USED);
+    good &= at_most("of these, code that few programs run", seldom->rss, 0);
     return good ? 0 : 1;
 }

@@ -1,4 +1,4 @@
-/* What the system refuses for a while can be had later; small sheaves share a page. It sees the internal headers. */
+/* Sheaves can be allocated after memory was refused; small sheaves share a page. Includes internal headers. */
 #include "../cases.h"
 #include "config/config.h"
 #include "slot/sheaf.h"
@@ -11,7 +11,7 @@ enum { MIB = 1 << 20, MOST = 509 };
 
 void sheaf_configure(struct sheaf_config *config)
 {
-    config->region = 64 * MIB; /* with 1 MiB of sheaves */
+    config->region = 64 * MIB; /* has room for 1 MiB of sheaves */
 }
 
 static void limit_data(rlim_t bytes)
@@ -22,12 +22,12 @@ static void limit_data(rlim_t bytes)
     must(!setrlimit(RLIMIT_DATA, &limit));
 }
 
-/* Each try that the system refused used up a piece of the sheaves' address space. */
+/* Attempts that the system refuses must not use up the sheaves' address space. */
 static void refused_for_a_while(void)
 {
     must(sheaf_malloc(1));
-    limit_data(1);                                /* 0 would mean the hard limit */
-    for (int i = 0; empty_sheaf_alloc(MOST); i++) /* what was committed together with other things */
+    limit_data(1);                                /* for a limit of 0 the kernel applies the hard limit */
+    for (int i = 0; empty_sheaf_alloc(MOST); i++) /* uses up memory that is writable already */
         must(i < 1000);
     uint64_t before = sheaf_pool_bytes();
     for (int i = 0; i < 1000; i++)
@@ -37,7 +37,7 @@ static void refused_for_a_while(void)
     must(empty_sheaf_alloc(MOST));
 }
 
-/* The sheaves of a small program are of four orders and lie in one piece, each word within its own sheaf. */
+/* A small program's sheaves are of four orders and share a page; each of their words belongs to its own sheaf. */
 static void small_ones_together(void)
 {
     must(sheaf_malloc(1));

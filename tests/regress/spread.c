@@ -1,4 +1,4 @@
-/* Where the allocator keeps what is its own: fork pays for each page it writes and for each table that maps any. */
+/* Where the allocator's tables lie: fork() copies each page that is written and each page table that maps one. */
 #define _GNU_SOURCE
 #include "../cases.h"
 #include "cache/kmem_cache.h"
@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#define WINDOW (2ul << 20) /* what one page of page tables maps */
+#define WINDOW (2ul << 20) /* the range that one page table maps */
 
 static void locks(void)
 {
@@ -27,7 +27,7 @@ static void locks(void)
     must(last - first < 4096);
 }
 
-/* Pages of the tables that exist, counted by the windows that they lie in. */
+/* Counts the windows that contain pages of Sheaf's tables. */
 static unsigned windows(void)
 {
     static uint64_t entries[WINDOW / 4096];
@@ -41,7 +41,7 @@ static unsigned windows(void)
         must(pread(map, entries, sizeof(entries), (off_t)(at / page * 8)) == sizeof(entries));
         bool any = false;
         for (size_t i = 0; i < sizeof(entries) / 8; i++)
-            any |= entries[i] >> 62 != 0; /* resident, or in the swap */
+            any |= entries[i] >> 62 != 0; /* resident or swapped out */
         n += any;
     }
     close(map);
@@ -55,12 +55,12 @@ static void small_program(void)
         held[i] = sheaf_malloc(i % 1000);
     for (size_t i = 0; i < 2000; i++)
         sheaf_free(held[i]);
-    if (slot_top > 2) /* by CPU number: each slot has a window of its own, of words or of counters */
+    if (slot_top > 2) /* with slots numbered by CPU, each may take windows for its words and counters */
         _exit(CASE_SKIPPED);
     must(windows() == 2);
 }
 
-/* What is used first ends, and the rest lies elsewhere. */
+/* The first part of the space for sheaves is limited; further sheaves lie elsewhere. */
 static void sheaves_beyond_the_first(void)
 {
     enum { N = 300 };
@@ -105,7 +105,7 @@ static void descriptors_beyond_the_first(void)
 }
 
 static const struct test_case cases[] = {
-    {"locks-by-number", locks},
+    {"locks-are-found-by-number", locks},
     {"a-small-program-touches-few-windows", small_program},
     {"sheaves-beyond-the-first", sheaves_beyond_the_first},
     {"descriptors-beyond-the-first", descriptors_beyond_the_first},

@@ -1,4 +1,4 @@
-/* The order of the first calls does not matter. It sees the internal headers. */
+/* The order of the first calls does not matter; a new class takes one page fault. Includes internal headers. */
 #include "../cases.h"
 #include "malloc/fast.h"
 #include "sheaf/kmem_cache.h"
@@ -7,7 +7,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-/* malloc's fast paths are on; one that does without them works all the same, ten times slower. */
+/* malloc's fast paths are enabled. Without this check a start that leaves them off would only be slow. */
 static void expect_fast(void)
 {
     void *p = sheaf_malloc(64);
@@ -38,9 +38,9 @@ static long faults(void)
 }
 
 /*
- * Setting up a class writes the page of its cache without reading it before: a page that is read first is mapped to
- * the zero page and faults again when it is written. The first class of a page that holds others, all of which are
- * unused; what all classes share was touched by the one before it.
+ * Setting up a class must write to its cache's page before it reads there: a page that is read first is mapped to
+ * the zero page and faults again when it is written. Only classes whose cache is the first in an untouched page
+ * are measured, and not the first such class, which also touches memory that all classes share.
  */
 static void class_faults_once(void)
 {
@@ -53,7 +53,7 @@ static void class_faults_once(void)
         uintptr_t cache = (uintptr_t)&caches[number];
         if (cache / page == (cache - sizeof(caches[0])) / page ||
             cache / page != (cache + sizeof(caches[0]) - 1) / page)
-            continue; /* not the first that starts in its page, or not all of it there */
+            continue; /* not the first cache in its page, or it extends into the next page */
         long before = faults();
         must(cache_in_use(class_cache(number)));
         long took = faults() - before;
@@ -66,7 +66,7 @@ static void class_faults_once(void)
 static const struct test_case cases[] = {
     {"malloc-before-kmem_cache_create", malloc_first},
     {"kmem_cache_create-before-malloc", create_first},
-    {"a-class-faults-once", class_faults_once},
+    {"a-new-class-takes-one-page-fault", class_faults_once},
 };
 
 int main(int argc, char **argv)

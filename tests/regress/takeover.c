@@ -1,10 +1,11 @@
 /*
- * A take-over that meets a section of the slot which had read the word before the taker changed it, and stores after
- * that. The taker is stopped in its membarrier, which a filter turns into a signal; the handler then does what such a
- * section does: it stores one half of the word, or both. It sees the internal headers.
+ * A takeover races with a section that read the word before the takeover changed it and stores afterwards. A
+ * filter turns the membarrier of the thread that takes over into a signal, whose handler then does what such a
+ * section does: it stores one half of the word, or both. Includes internal headers.
  */
 #define _GNU_SOURCE
 #include "../cases.h"
+#include "../pin.h"
 #include "config/config.h"
 #include "cache/ends.h"
 #include "process/census.h"
@@ -29,19 +30,11 @@ static int n_live;
 static unsigned slot, taker_cpu;
 static volatile bool late;
 
-/* Slots are CPUs, and nothing is given back on its own. */
+/* Slots are CPUs, and there is no decay. */
 void sheaf_configure(struct sheaf_config *config)
 {
     config->slots = SLOTS_CPU_ID;
     config->decay_ms = 0;
-}
-
-static void pin(unsigned cpu)
-{
-    cpu_set_t set;
-    CPU_ZERO(&set);
-    CPU_SET(cpu, &set);
-    must(sched_setaffinity(0, sizeof(set), &set) == 0);
 }
 
 static uint64_t *word(void)
@@ -49,7 +42,7 @@ static uint64_t *word(void)
     return &slot_words(slot, SLOT_ID(cache->number))->top;
 }
 
-/* ---- what a late section does; `seen` is the word that it had read ---- */
+/* ---- what a late section does; `seen` is the word that it has read ---- */
 
 static uint64_t seen;
 static void (*commit_late)(void);
@@ -78,7 +71,7 @@ static void pop(void)
         store_half(0, top_pop_end(seen) - 8);
 }
 
-/* The new push end has the account of both, as the section writes it before it commits. */
+/* Like the section, moves the counts of both ends to the new push end before it commits. */
 static void exchange(void)
 {
     struct sheaf *from = sheaf_containing(top_push_end(seen)), *to = sheaf_containing(top_pop_end(seen));
@@ -88,8 +81,7 @@ static void exchange(void)
     __atomic_store_n(word(), seen >> 32 | seen << 32, __ATOMIC_SEQ_CST);
 }
 
-/* The slot's own slow path had compared the word, detaches both ends after they were held, and attaches them again.
- */
+/* The slot's own slow path compares the word before the ends are held, then detaches and reinstalls both. */
 static void install(void)
 {
     __atomic_store_n(word(), 0, __ATOMIC_SEQ_CST);
@@ -97,7 +89,7 @@ static void install(void)
     __atomic_store_n(word(), ends_top(cache, ends), __ATOMIC_SEQ_CST);
 }
 
-/* While the ends are held, a census tells nothing of them, and touches nothing. */
+/* While the ends are held, a census does not count or access their sheaves. */
 static void look(void)
 {
     struct cache_census census;
@@ -105,9 +97,9 @@ static void look(void)
     must(census.in_sheaves == 0);
 }
 
-/* ---- the taker ---- */
+/* ---- the thread that takes over ---- */
 
-/* The word is held now. No section is under way, so the barrier has nothing to do: it is told to have succeeded. */
+/* Replaces the membarrier, which is not needed because no section is running: it seems to succeed. */
 static void in_barrier(int signal, siginfo_t *info, void *context)
 {
     (void)signal, (void)info;
@@ -142,7 +134,7 @@ static void stop_in_barriers(void)
 
 static void *take(void *unused)
 {
-    pin(taker_cpu);
+    must(pin(taker_cpu));
     stop_in_barriers();
     kmem_cache_shrink(cache);
     must(late);
@@ -151,7 +143,7 @@ static void *take(void *unused)
 
 /* ---- the slot's own thread ---- */
 
-/* Both ends have sheaves; with `used_up`, the pop end has no objects. */
+/* Gives both ends sheaves. With `used_up`, the sheaf of the pop end is empty. */
 static void prepare(unsigned size, bool used_up)
 {
     cache = kmem_cache_create("raced", size, NULL, 0);
@@ -196,7 +188,7 @@ static void choose_cpus(void)
     taker_cpu = slot + 1;
     while (!CPU_ISSET(taker_cpu, &set))
         taker_cpu++;
-    pin(slot);
+    must(pin(slot));
 }
 
 static void race(unsigned size, bool used_up, void (*section)(void))
@@ -208,7 +200,7 @@ static void race(unsigned size, bool used_up, void (*section)(void))
     must(pthread_create(&taker, NULL, take, NULL) == 0);
     must(pthread_join(taker, NULL) == 0);
     must(!top_held(read_once(*word())));
-    cache_check(cache); /* what was counted is what happened */
+    cache_check(cache); /* the counts agree with the objects */
     while (n_live < OBJECTS)
         must((live[n_live++] = kmem_cache_alloc(cache, 0)));
     no_object_twice();

@@ -1,14 +1,14 @@
 /*
- * Stop a thread at every instruction of the rseq sections, and let others work on its slot meanwhile.
+ * Stops a thread at every instruction of the rseq sections while another thread works on its slot.
  *
- * A child process has a worker that calls malloc and free for two classes in a loop, and a rival that uses operator
- * new and delete, which are other copies of the same sections; both are bound to one CPU and so share a slot. The
- * tracer puts a breakpoint on each instruction of each section in turn; when the worker hits it, the rival, which
- * otherwise stands, gets the slot and changes its words. The worker goes on: where it was inside a section the kernel
- * must have restarted it. Every object carries its owner's mark while it is owned, so that one handed out twice is
- * seen at once, and at the end what is in use is what it was before.
+ * A child process has a worker thread that calls malloc and free for two classes in a loop, and a rival thread
+ * that calls operator new and delete, which have their own copies of the sections. Both are bound to one CPU and
+ * so share a slot. The tracer sets a breakpoint at each instruction of each section in turn. When the worker hits
+ * it, the rival, which is stopped otherwise, runs and changes the slot's words. Then the worker continues: if it
+ * was in a section, the kernel must restart the section. Each object carries its owner's mark, so that an object
+ * with two owners is detected, and at the end as much memory must be in use as before.
  *
- * usage: step (under the preloaded object); prints TAP.
+ * Runs on the preloaded object and prints TAP. Usage: step
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -31,7 +31,7 @@
 #include <unistd.h>
 
 enum { HELD = 6, ROUNDS = 3, PATIENCE = 3000 };
-enum { SECTIONS = 7, INSTRUCTIONS = 70 }; /* reached at least */
+enum { SECTIONS = 7, INSTRUCTIONS = 70 }; /* the least that must be reached */
 
 static struct shared {
     _Atomic pid_t worker, rival;
@@ -64,7 +64,7 @@ static void work(unsigned long who, _Atomic unsigned long *steps, void *(*take)(
             mark(*slot, 0);
             give(*slot);
         }
-        *slot = take(n % 3 ? 64 : 2048); /* two ends, and LIFO */
+        *slot = take(n % 3 ? 64 : 2048); /* a cache with two ends, and a LIFO cache */
         mark(*slot, who);
         atomic_fetch_add(steps, 1);
     }
@@ -102,13 +102,13 @@ static void child(void)
     pthread_create(&b, NULL, rival, NULL);
     pthread_join(a, NULL);
     pthread_join(b, NULL);
-    long stacks = 4096; /* what the threads' own structures leave */
+    long stacks = 4096; /* libc keeps structures of the threads */
     long grown = (long)mallinfo2().uordblks - (long)before;
     shared->leaked = grown > stacks || grown < -stacks ? grown : 0;
     _exit(0);
 }
 
-/* Wait for the worker to stand; its signal, 0 when it did not within its patience, -1 when it is gone. */
+/* Waits for the worker to stop. Returns its signal, 0 if it made PATIENCE steps first, or -1 if it has ended. */
 static int wait_stop(pid_t thread)
 {
     unsigned long steps = atomic_load(&shared->worker_steps);
@@ -130,7 +130,7 @@ static void halt(pid_t thread)
     waitpid(thread, &status, __WALL);
 }
 
-/* The worker stands, so the rival gets the CPU and the slot. No breakpoint is set: the rival runs the same code. */
+/* Call it while the worker is stopped and no breakpoint is set: the rival may run the same code. */
 static void let_rival_work(void)
 {
     unsigned long seen = atomic_load(&shared->rival_steps);
@@ -156,7 +156,7 @@ static void back_up(pid_t thread, unsigned long address)
     ptrace(PTRACE_SETREGS, thread, 0, &regs);
 }
 
-/* The worker stands. Break at one instruction a few times; how often it was reached, -1 when the worker is gone. */
+/* Stops the worker at one instruction ROUNDS times. Returns how often it got there, or -1 if it has ended. */
 static int stop_at(pid_t thread, unsigned long address)
 {
     int hits = 0;
@@ -175,7 +175,7 @@ static int stop_at(pid_t thread, unsigned long address)
             return hits;
         hits++;
         let_rival_work();
-        /* the kernel may send it to the abort handler instead: that is what it is for */
+        /* In a section, the kernel now sends the thread to the abort handler. */
         back_up(thread, address);
         ptrace(PTRACE_SINGLESTEP, thread, 0, 0);
         if (wait_stop(thread) < 0)
@@ -185,15 +185,15 @@ static int stop_at(pid_t thread, unsigned long address)
     return hits;
 }
 
-/* ---- the sections: from their descriptors in the preloaded object ---- */
+/* ---- the sections, found by their descriptors in the preloaded object ---- */
 
-/* As the kernel reads it: struct rseq_cs. */
+/* The kernel's struct rseq_cs. */
 struct descriptor {
     unsigned int version, flags;
     unsigned long start, length, abort;
 };
 
-/* Where an object's section __rseq_cs lies in memory, and how many descriptors it has. */
+/* Returns the address of the object's ELF section __rseq_cs in memory, and sets the number of its descriptors. */
 static const struct descriptor *descriptors(const Dl_info *object, int *count)
 {
     char command[600];
@@ -208,7 +208,7 @@ static const struct descriptor *descriptors(const Dl_info *object, int *count)
     return (const struct descriptor *)((const char *)object->dli_fbase + address);
 }
 
-/* Addresses of the instructions of one section and the one behind its commit, by the disassembler. */
+/* Stores the addresses of a section's instructions and of the one after its commit. Returns how many they are. */
 static int instructions(const Dl_info *object, const struct descriptor *section, unsigned long *into, int most)
 {
     char command[600], line[256];
@@ -229,7 +229,7 @@ static int instructions(const Dl_info *object, const struct descriptor *section,
     return n;
 }
 
-/* How many of its instructions were reached; -1 when the worker is gone. */
+/* Returns how many of the section's instructions were reached, or -1 if the worker has ended. */
 static int stop_everywhere(pid_t thread, const Dl_info *object, const struct descriptor *section, int *count)
 {
     unsigned long at[64];
@@ -241,12 +241,12 @@ static int stop_everywhere(pid_t thread, const Dl_info *object, const struct des
             return -1;
         reached += hits > 0;
         if (!hits && i == 0)
-            return 0; /* the worker does not come by */
+            return 0; /* the worker does not use this section */
     }
     return reached;
 }
 
-/* Functions of the worker: each has a section of its own. What they share (exchanges) is counted in, too. */
+/* Returns whether enough sections and instructions were reached: those that malloc and free of the worker use. */
 static bool stop_in_all_sections(pid_t thread)
 {
     Dl_info object;
@@ -257,7 +257,7 @@ static bool stop_in_all_sections(pid_t thread)
     for (int i = 0; i < sections; i++) {
         int count, reached = stop_everywhere(thread, &object, &section[i], &count);
         if (reached < 0) {
-            printf("# the worker died in section %d at %#lx\n", i,
+            printf("# the worker ended in section %d at %#lx\n", i,
                    section[i].start - (unsigned long)object.dli_fbase);
             return false;
         }
@@ -266,7 +266,7 @@ static bool stop_in_all_sections(pid_t thread)
         total += reached;
         whole += count > 0 && reached == count;
     }
-    printf("# %d of %d sections in full\n", whole, sections);
+    printf("# %d of %d sections were reached completely\n", whole, sections);
     return whole >= SECTIONS && total >= INSTRUCTIONS;
 }
 
@@ -283,23 +283,23 @@ int main(void)
     pid_t thread = atomic_load(&shared->worker), other = atomic_load(&shared->rival);
     printf("1..3\n");
     if (ptrace(PTRACE_SEIZE, thread, 0, 0) || ptrace(PTRACE_SEIZE, other, 0, 0)) {
-        printf("ok 1 sections # SKIP ptrace is not permitted\nok 2 once # SKIP\nok 3 conserved # SKIP\n");
+        printf("ok 1 stops # SKIP ptrace is not permitted\nok 2 owners # SKIP\nok 3 memory in use # SKIP\n");
         kill(pid, SIGKILL);
         return 0;
     }
     halt(thread);
     halt(other);
     bool stopped = stop_in_all_sections(thread);
-    printf("%s 1 the sections of pops, pushes and exchanges were stopped in at each instruction\n",
+    printf("%s 1 the worker stops at each instruction of the sections of pops, pushes and exchanges\n",
            stopped ? "ok" : "not ok");
     bool broken = atomic_load(&shared->broken);
-    printf("%s 2 no object had two owners\n", broken ? "not ok" : "ok");
+    printf("%s 2 no object has two owners\n", broken ? "not ok" : "ok");
     ptrace(PTRACE_DETACH, thread, 0, 0);
     ptrace(PTRACE_DETACH, other, 0, 0);
     atomic_store(&shared->stop, true);
     int status = -1;
     waitpid(pid, &status, 0);
     bool conserved = status == 0 && shared->leaked == 0;
-    printf("%s 3 in use afterwards as before # %ld bytes\n", conserved ? "ok" : "not ok", shared->leaked);
+    printf("%s 3 as much memory is in use as before # %ld bytes\n", conserved ? "ok" : "not ok", shared->leaked);
     return !stopped || broken || !conserved;
 }

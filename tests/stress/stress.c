@@ -1,11 +1,13 @@
 /*
- * Threads that allocate, hand over, check and free, while others disturb them: by signals whose handlers allocate, by
- * moving the threads between CPUs, by fork, by trimming. Every block is filled with a stamp of its address and size
- * and checked before it is freed or resized: two owners of one block, or a lost write, show as a wrong stamp.
+ * Threads allocate, exchange, check and free blocks while other threads disturb them by signals whose handlers
+ * allocate, by moving them between CPUs, by forking and by trimming. Every block is filled with a stamp of its
+ * address and size, which is checked before the block is freed or resized: two owners of one block, or a lost
+ * write, change it.
  *
- * stress MODE [--seconds S] [--seed N]; modes: threads, signals, migrate, fork, trim, all; large: only blocks that a
- * slot may keep for itself, little of them touched, so that much happens there
- * Prints "ok" and exits 0, or says what was wrong and aborts. A hang ends by SIGALRM.
+ * Usage: stress MODE... [--seconds S] [--seed N]
+ * Modes: threads, signals, migrate, fork, trim, all. With `large` all blocks have sizes that slots keep in their
+ * stashes, and few of their bytes are touched, which makes more operations possible.
+ * Prints "ok" and exits with 0, or reports the fault and aborts. SIGALRM ends it if it hangs.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -55,8 +57,7 @@ static void fail(const char *what, const void *at, size_t size)
     abort();
 }
 
-/* First and last 16 bytes and, unless it is for large blocks, one byte in each page between: enough to see another
- * owner. */
+/* Stamps are in the first and last 16 bytes and, except in mode `large`, in one byte of each page between them. */
 static unsigned char stamp(const struct block *b, size_t i)
 {
     return (unsigned char)((uintptr_t)b->at * 31 >> 4 ^ b->size ^ i);
@@ -104,7 +105,7 @@ static void take(struct block *b, unsigned long *state)
     if (how == 1)
         for (size_t i = 0; i < b->size; i++)
             if (b->at[i])
-                fail("calloc gave dirty memory", b->at, b->size);
+                fail("calloc returned memory that is not zero", b->at, b->size);
     if (malloc_usable_size(b->at) < b->size)
         fail("usable size too small", b->at, b->size);
     each_stamp(b, false);
@@ -133,7 +134,7 @@ static void resize(struct block *b, unsigned long *state)
     each_stamp(b, false);
 }
 
-/* Put a block where another thread finds it, and take over what lay there. */
+/* Puts a block into a mailbox for another thread, and takes the block that was there. */
 static void hand_over(struct block *b, unsigned long *state)
 {
     struct block *parcel = malloc(sizeof(*parcel));
@@ -179,7 +180,7 @@ static void *worker(void *argument)
     return NULL;
 }
 
-/* The handler may have interrupted malloc anywhere: it must get memory, and the interrupted call must not notice. */
+/* The handler may interrupt malloc anywhere: it must get memory, and must not disturb the interrupted call. */
 static void handler(int signal)
 {
     (void)signal;
@@ -249,7 +250,7 @@ static void *forker(void *unused)
             child(seed);
         int status = 0;
         if (pid > 0 && (waitpid(pid, &status, 0) != pid || status != 0))
-            fail("child died", NULL, (size_t)status);
+            fail("a child failed", NULL, (size_t)status);
     }
     return NULL;
 }
@@ -326,7 +327,7 @@ int main(int argc, char **argv)
     run();
     malloc_trim(0);
     size_t after = mallinfo2().uordblks;
-    /* thread stacks' bookkeeping and stdio stay; a leak of blocks would be far more */
+    /* libc keeps memory for thread stacks and streams; a leak of blocks would be far larger. */
     if (after > before + (64 << 10))
         fail("memory in use has grown", (void *)before, after);
     printf("ok %lu operations, %lu handlers\n", atomic_load(&operations), atomic_load(&handled));

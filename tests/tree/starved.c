@@ -1,7 +1,7 @@
 /*
- * The tree without memory: updates that were prepared go through while ordinary allocation fails, and the contents
- * are those of a plain sorted array. Each case limits the process first, by address space or by data, and then takes
- * all that is left; it hands back only what an update is to prepare with.
+ * The tree without memory: prepared updates succeed while ordinary allocation fails, and the contents equal those
+ * of a sorted array. Each case first limits the process's address space or data, then allocates all memory that is
+ * left, and frees only as many nodes as an update needs for its preparation.
  */
 #include "../cases.h"
 #include "../unit/probe.h"
@@ -13,7 +13,7 @@
 
 #define KEYS 4096
 
-/* ---- the plain sorted array ---- */
+/* ---- the sorted array ---- */
 
 struct array {
     size_t count;
@@ -86,7 +86,7 @@ static void compare(const struct pair *p)
         must(tree_get(&p->tree, key, &value) == array_has(&p->array, key));
 }
 
-/* One update, of the tree and of the array: most often in while the tree grows, most often out while it shrinks. */
+/* Makes one update of the tree and of the array: with `grow` mostly insertions, otherwise mostly removals. */
 static void update(struct pair *p, struct slab_sheaf *sheaf, bool grow)
 {
     uint64_t key = next_random(p) % KEYS, value = next_random(p);
@@ -109,7 +109,7 @@ static struct kmem_cache *node_cache(unsigned capacity)
     return nodes;
 }
 
-/* Some thousand updates while there is memory, so that the tree has grown to several levels. */
+/* Makes 4000 updates while there is memory, so that the tree has at least three levels. */
 static void grow_pair(struct pair *p)
 {
     struct slab_sheaf *sheaf = NULL;
@@ -122,7 +122,7 @@ static void grow_pair(struct pair *p)
     must(p->tree.root->level >= 2);
 }
 
-/* ---- the limit, and who takes everything ---- */
+/* ---- the limit, and ballast that uses up all memory ---- */
 
 static void limit(int which, size_t bytes)
 {
@@ -140,14 +140,14 @@ static void limit_data(void)
     limit(RLIMIT_DATA, 24ul << 20);
 }
 
-/* Objects chained through their first word. */
+/* Objects that are linked through their first word. */
 struct ballast {
     struct kmem_cache *nodes;
     void **top;
     size_t count;
 };
 
-/* Until ordinary allocation fails on this CPU. */
+/* Allocates until ordinary allocation fails on this CPU. */
 static void take_all(struct ballast *b)
 {
     void **object;
@@ -159,7 +159,7 @@ static void take_all(struct ballast *b)
     must(errno == ENOMEM);
 }
 
-/* Also what lies in the sheaves of other CPUs, if we have been there. */
+/* Also allocates objects that are in the sheaves of other CPUs where this thread has run. */
 static void take_everything(struct ballast *b)
 {
     size_t before;
@@ -201,7 +201,7 @@ static void finish(struct pair *p, struct ballast *b)
 
 /* ---- cases ---- */
 
-/* Prefill what was let go of, the worst case; take what is left until ordinary allocation fails; update; return. */
+/* For each update: frees the nodes of the worst case, prefills them, allocates all others, updates, returns. */
 static void starved(struct kmem_cache *nodes, unsigned updates)
 {
     struct ballast ballast;
@@ -237,7 +237,7 @@ static void case_data(void)
     starved(node_cache(0), 12000);
 }
 
-/* The worst case of a tree of four levels is beyond a sheaf of 3: every prefill is oversize. */
+/* The worst case of a tree with several levels exceeds a capacity of 3, so every prefill is oversize. */
 static void case_oversize(void)
 {
     limit_space();
@@ -252,7 +252,7 @@ static void case_no_sheaves(void)
     starved(nodes, 6000);
 }
 
-/* One sheaf for all updates. Where its refill is refused, the tree and the sheaf are as they were. */
+/* One sheaf serves all updates. If its refill fails, the tree and the sheaf are unchanged. */
 static void case_refill(void)
 {
     limit_space();
@@ -283,7 +283,7 @@ static void case_refill(void)
     finish(p, &ballast);
 }
 
-/* No memory at all from here on: the standing reserve lends, and the nodes that updates free refill it. */
+/* With no memory left, updates take nodes from the standing reserve, and the nodes that they free refill it. */
 static void case_reserve(void)
 {
     limit_space();
@@ -298,7 +298,7 @@ static void case_reserve(void)
         must(!kmem_cache_alloc(nodes, GFP_KERNEL) && errno == ENOMEM);
         must(!tree_prepare(&p->tree, 0, &sheaf));
         must(tree_prepare(&p->tree, __GFP_MEMALLOC, &sheaf));
-        /* the value of a key that is there: as many nodes come back as are taken */
+        /* Replaces the value of an existing key, which frees as many nodes as it allocates. */
         uint64_t key = p->array.keys[next_random(p) % p->array.count], value = next_random(p);
         tree_set(&p->tree, sheaf, key, value);
         array_set(&p->array, key, value);
@@ -322,7 +322,7 @@ static void case_fork(void)
     pid_t pid = fork();
     must(pid >= 0);
     p->random += !pid;
-    for (unsigned i = 0; i < 500; i++) { /* both on their own copy of the sheaf */
+    for (unsigned i = 0; i < 500; i++) { /* parent and child each use their own copy of the sheaf */
         take_all(&ballast);
         update(p, sheaf, i % 2);
         kmem_cache_return_sheaf(nodes, 0, sheaf);
@@ -336,8 +336,7 @@ static void case_fork(void)
     finish(p, &ballast);
     if (!pid)
         _exit(0);
-    int status = -1;
-    must(waitpid(pid, &status, 0) == pid && !status);
+    must_succeed(pid);
 }
 
 /* ---- threads ---- */
@@ -373,7 +372,7 @@ static void *writer(void *argument)
     return NULL;
 }
 
-/* Writers share what one thread takes from them again and again, and lets go of piece by piece. */
+/* Writers share memory that the main thread repeatedly allocates completely and frees in parts. */
 static void case_threads(void)
 {
     limit_space();
@@ -385,11 +384,11 @@ static void case_threads(void)
         pairs[i].tree.nodes = nodes;
         pairs[i].random = (uint64_t)i + 1;
     }
-    for (int i = 0; i < WRITERS; i++) /* before, because their stacks come out of the same limit */
+    for (int i = 0; i < WRITERS; i++) /* before the memory is used up, because stacks count towards the limit */
         must(!pthread_create(&threads[i], NULL, writer, &pairs[i]));
     take_everything(&ballast);
     nothing_left = true;
-    while (refusals < WRITERS) /* nothing is left: they cannot but be refused */
+    while (refusals < WRITERS) /* no memory is left, so their prefills must fail */
         usleep(200);
     while (writers_left) {
         take_all(&ballast);
@@ -408,10 +407,10 @@ static void case_threads(void)
 int main(int argc, char **argv)
 {
     static const struct test_case cases[] = {
-        {"space", case_space},       {"data", case_data},
-        {"oversize", case_oversize}, {"no-sheaves", case_no_sheaves},
-        {"refill", case_refill},     {"reserve", case_reserve},
-        {"fork", case_fork},         {"threads", case_threads},
+        {"limited-address-space", case_space},   {"limited-data", case_data},
+        {"oversize-sheaves", case_oversize},     {"cache-without-sheaves", case_no_sheaves},
+        {"one-refilled-sheaf", case_refill},     {"standing-reserve", case_reserve},
+        {"fork-with-prepared-sheaf", case_fork}, {"threads-share-memory", case_threads},
     };
     return run_cases(argc, argv, cases, sizeof(cases) / sizeof(cases[0]));
 }

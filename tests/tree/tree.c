@@ -4,7 +4,7 @@
 
 #define TREE_MIN ((TREE_FAN + 1) / 2) /* entries of a node that is not the root */
 
-/* The contents of a node to be, or of two. */
+/* The contents of a new node, or of two. */
 struct entries {
     unsigned count;
     uint64_t keys[2 * TREE_FAN];
@@ -59,7 +59,7 @@ static struct node *build(struct update *u, const struct entries *e, unsigned fr
     return node;
 }
 
-/* One node, or two where one would not hold all, into `into` at `at`. */
+/* Builds one node, or two if the entries do not fit into one, and inserts them into `into` at `at`. */
 static void hang(struct update *u, const struct entries *e, unsigned level, struct entries *into, unsigned at)
 {
     unsigned half = e->count > TREE_FAN ? e->count / 2 : e->count;
@@ -82,7 +82,7 @@ static void change_leaf(const struct update *u, struct entries *e)
         insert_at(e, at, u->key, u->value);
 }
 
-/* What `node` would hold after the update; it and its kin below are noted as old. */
+/* Computes the entries of `node` after the update. Notes it and the replaced nodes below it as old. */
 static void change(struct update *u, struct node *node, struct entries *e)
 {
     e->count = 0;
@@ -97,7 +97,8 @@ static void change(struct update *u, struct node *node, struct entries *e)
     struct entries below;
     change(u, child(e->words[at]), &below);
     remove_at(e, at);
-    if (below.count < TREE_MIN && e->count) { /* with its right neighbour, or its left one if it is the last */
+    if (below.count < TREE_MIN &&
+        e->count) { /* merges it with its right neighbour, or with the left one if it is the last */
         struct entries both = {.count = 0};
         bool last = at == e->count;
         at -= last;
@@ -125,7 +126,7 @@ static void run(struct update *u)
     } else {
         change_leaf(u, &e);
     }
-    if (level && e.count == 1) { /* a root with one child is none */
+    if (level && e.count == 1) { /* a root with one child is replaced by the child */
         u->tree->root = child(e.words[0]);
     } else if (!e.count) {
         u->tree->root = NULL;

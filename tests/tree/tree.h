@@ -1,10 +1,10 @@
 /*
- * An ordered map from 64-bit keys to 64-bit values: a B+ tree of fixed-size nodes that are never changed once they
- * hang in it. An update builds new ones from the changed leaf up to the root, puts the new root in place, and frees
- * the old ones.
+ * An ordered map from 64-bit keys to 64-bit values: a B+ tree of fixed-size nodes that never change once they are
+ * part of it. An update builds new nodes from the changed leaf up to the root, installs the new root, and frees
+ * the old nodes.
  *
- * An update asks for the nodes of its worst case first: tree_prepare() can fail, and then nothing has happened. The
- * update itself has no way to fail, and none of its code asks whether an allocation succeeded.
+ * Before an update, tree_prepare() allocates the nodes of its worst case. If it fails, nothing has changed. The
+ * update itself cannot fail, and none of its code checks whether an allocation succeeded.
  */
 #ifndef SHEAF_TESTS_TREE_H
 #define SHEAF_TESTS_TREE_H
@@ -29,22 +29,25 @@ struct tree {
     struct node *root; /* NULL: empty */
 };
 
-/* The most nodes that one update takes: two on each level, and a new root. */
+/* Returns the largest number of nodes that one update needs: two on each level, and a new root. */
 unsigned tree_worst(const struct tree *tree);
 
-/* See that *sheaf, NULL at first, has nodes for one update. False: no memory, and all is as it was. */
+/*
+ * Makes sure that *sheaf, which may be NULL, holds nodes for one update. Returns false if there is no memory; then
+ * nothing has changed.
+ */
 bool tree_prepare(struct tree *tree, gfp_t flags, struct slab_sheaf **sheaf);
 
-/* Set the value of a key, or take the key out; the sheaf has been prepared. */
+/* Set the value of a key, or remove a key. The sheaf must have been prepared. */
 void tree_set(struct tree *tree, struct slab_sheaf *sheaf, uint64_t key, uint64_t value);
 void tree_erase(struct tree *tree, struct slab_sheaf *sheaf, uint64_t key);
 
 bool tree_get(const struct tree *tree, uint64_t key, uint64_t *value);
 
-/* All pairs in order; at most `most` of them. The number, or -1 when the tree is not well-formed. */
+/* Stores all pairs in order. Returns their number, or -1 if there are more than `most` or the tree is broken. */
 long tree_list(const struct tree *tree, uint64_t *keys, uint64_t *values, size_t most);
 
-/* Free all nodes. */
+/* Frees all nodes. */
 void tree_clear(struct tree *tree);
 
 #endif

@@ -1,4 +1,4 @@
-// Caches that are merged, and those that must not be.
+// Which caches are merged and which must stay separate.
 #include "catch.hpp"
 #include "probe.h"
 
@@ -20,7 +20,7 @@ unsigned aliases(const kmem_cache *cache, std::string *last)
 }
 } // namespace
 
-TEST_CASE("alike caches that ask for it are one, under all their names")
+TEST_CASE("caches with SLAB_MERGE and alike properties become one cache with several names")
 {
     std::string last;
     kmem_cache *one = kmem_cache_create("one", 60, nullptr, SLAB_MERGE);
@@ -36,11 +36,11 @@ TEST_CASE("alike caches that ask for it are one, under all their names")
     char *object = static_cast<char *>(kmem_cache_alloc(one, GFP_KERNEL));
     std::memset(object, 1, 64);
     kmem_cache_free(one, object);
-    object = static_cast<char *>(kmem_cache_zalloc(two, GFP_KERNEL)); // zeroed as far as the larger one needs
+    object = static_cast<char *>(kmem_cache_zalloc(two, GFP_KERNEL)); // zeroes the size of the largest alias
     for (int i = 0; i < 64; i++)
         CHECK(object[i] == 0);
 
-    CHECK(kmem_cache_destroy(three) == 0); // an object is out, and belongs to no name
+    CHECK(kmem_cache_destroy(three) == 0); // drops the alias, although an object is in use
     CHECK(aliases(one, &last) == 1);
     CHECK(last == "two");
     CHECK(kmem_cache_destroy(two) == 0);
@@ -51,7 +51,7 @@ TEST_CASE("alike caches that ask for it are one, under all their names")
     CHECK(kmem_cache_destroy(one) == 0);
 }
 
-TEST_CASE("caches that differ, or do not ask, stay apart")
+TEST_CASE("caches that differ or lack SLAB_MERGE stay separate")
 {
     kmem_cache_args constructed = {}, fixed = {}, aligned = {};
     constructed.ctor = nothing;

@@ -62,7 +62,7 @@ TEST_CASE("objects are distinct, aligned and writable to the end")
     }
 }
 
-TEST_CASE("counts are exact on every path")
+TEST_CASE("counts are exact on the fast path and on the slow path")
 {
     Cache c(64);
     for (size_t round = 0; round < 5; round++) {
@@ -78,7 +78,7 @@ TEST_CASE("counts are exact on every path")
         CHECK(census.in_use == 0);
         CHECK(census.frees == census.allocs);
     }
-    for (int i = 0; i < 100000; i++) // the count of pops overflows into the counters many times
+    for (int i = 0; i < 100000; i++) // makes the word's count overflow into the counters many times
         kmem_cache_free(c.cache, kmem_cache_alloc(c.cache, GFP_KERNEL));
     probe_census census;
     probe_take_census(c.cache, &census);
@@ -141,10 +141,10 @@ TEST_CASE("the constructor runs once for an object and its state survives free")
         }
     }
     CHECK(constructed >= 500);
-    CHECK(constructed < 500 + 600); // not once for each allocation
+    CHECK(constructed < 500 + 600); // far fewer calls than the 5000 allocations
 }
 
-TEST_CASE("bulk allocation is all or nothing and bulk free takes mixtures")
+TEST_CASE("bulk free accepts objects of several caches")
 {
     Cache a(64), b(512);
     std::vector<void *> objects(2000);
@@ -158,14 +158,14 @@ TEST_CASE("bulk allocation is all or nothing and bulk free takes mixtures")
     probe_check(b.cache);
 }
 
-TEST_CASE("bulks by whole sheaves and slabs are distinct, counted and conserved", "[bulk]")
+TEST_CASE("bulks of whole sheaves and slabs yield distinct objects and exact counts", "[bulk]")
 {
     for (unsigned capacity : {0u, 32u}) {
         kmem_cache_args args = {};
         args.sheaf_capacity = capacity;
         Cache c(48, &args);
         for (size_t n : {1u, 15u, 16u, 100u, 253u, 1000u, 5000u, 20000u}) {
-            auto single = take(c.cache, 7); /* so that main is partly filled */
+            auto single = take(c.cache, 7); /* leaves a partly filled sheaf */
             std::vector<void *> objects(n);
             REQUIRE(kmem_cache_alloc_bulk(c.cache, GFP_KERNEL, n, objects.data()));
             std::set<void *> seen(objects.begin(), objects.end());
@@ -191,7 +191,7 @@ TEST_CASE("bulks by whole sheaves and slabs are distinct, counted and conserved"
     }
 }
 
-TEST_CASE("threads with bulks, singles and take-overs lose and double nothing", "[bulk]")
+TEST_CASE("bulks, single calls and takeovers in threads neither lose nor duplicate objects", "[bulk]")
 {
     Cache c(64);
     std::atomic<int> running{3};
@@ -207,7 +207,7 @@ TEST_CASE("threads with bulks, singles and take-overs lose and double nothing", 
                     *static_cast<void **>(objects[k]) = objects.data() + k;
                 for (size_t k = 0; k < n; k++)
                     if (*static_cast<void **>(objects[k]) != objects.data() + k)
-                        abort(); /* somebody else has it too */
+                        abort(); /* the object has two owners */
                 if (i % 3)
                     kmem_cache_free_bulk(c.cache, n, objects.data());
                 else
@@ -224,7 +224,7 @@ TEST_CASE("threads with bulks, singles and take-overs lose and double nothing", 
     CHECK(in_use(c.cache) == 0);
 }
 
-TEST_CASE("destroy refuses while objects are left")
+TEST_CASE("destroy fails while objects are in use")
 {
     kmem_cache *cache = kmem_cache_create("leaky", 64, nullptr, 0);
     void *o = kmem_cache_alloc(cache, GFP_KERNEL);
@@ -235,7 +235,7 @@ TEST_CASE("destroy refuses while objects are left")
     CHECK(kmem_cache_destroy(nullptr) == 0);
 }
 
-TEST_CASE("shrink gives all slabs back when nothing is in use")
+TEST_CASE("shrink frees all slabs when no object is in use")
 {
     Cache c(1000);
     auto objects = take(c.cache, 5000);
@@ -246,7 +246,7 @@ TEST_CASE("shrink gives all slabs back when nothing is in use")
     probe_check(c.cache);
 }
 
-TEST_CASE("wrong arguments are refused")
+TEST_CASE("create rejects invalid arguments")
 {
     errno = 0;
     CHECK(kmem_cache_create("x", 0, nullptr, 0) == nullptr);
@@ -262,7 +262,7 @@ TEST_CASE("wrong arguments are refused")
     CHECK(kmem_cache_create("x", 64, &args, 0) == nullptr);
 }
 
-TEST_CASE("alignment and cache lines")
+TEST_CASE("objects have the requested alignment")
 {
     kmem_cache_args args{};
     args.align = 1024;
@@ -279,7 +279,7 @@ TEST_CASE("alignment and cache lines")
     CHECK(kmem_cache_size(lines.cache) == 100);
 }
 
-TEST_CASE("threads, hand-over and take-over lose and double nothing")
+TEST_CASE("exchanges between threads and takeovers neither lose nor duplicate objects")
 {
     Cache c(64);
     constexpr size_t boxes = 256;
@@ -307,7 +307,7 @@ TEST_CASE("threads, hand-over and take-over lose and double nothing")
     probe_check(c.cache);
 }
 
-TEST_CASE("typesafe caches need somebody who waits for grace periods", "[cache]")
+TEST_CASE("typesafe caches cannot be created without libsheaf-rcu", "[cache]")
 {
     errno = 0;
     CHECK(kmem_cache_create("typesafe", 64, nullptr, SLAB_TYPESAFE_BY_RCU) == nullptr);

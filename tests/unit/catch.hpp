@@ -1,4 +1,4 @@
-// Catch2 2.x and 3.x differ in the name of the header only, for what the tests use.
+// For these tests, Catch2 2.x and 3.x differ only in the name of the header.
 #pragma once
 #if __has_include(<catch2/catch.hpp>)
 #include <catch2/catch.hpp>

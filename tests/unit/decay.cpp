@@ -1,4 +1,5 @@
-// Memory goes back without being asked: by growth and by traffic. (By age: tests/conformance.)
+// Memory is returned to the system without a trim, by growth and by traffic. tests/conformance tests return by
+// age.
 #include "catch.hpp"
 #include "probe.h"
 
@@ -22,7 +23,7 @@ static void give(kmem_cache *cache, const std::vector<void *> &objects)
         kmem_cache_free(cache, o);
 }
 
-// A block of large memory, written and given back.
+// Allocates, writes and frees a large block.
 static void use_block(size_t bytes)
 {
     void *block = sheaf_malloc(bytes);
@@ -33,7 +34,7 @@ static void use_block(size_t bytes)
 
 constexpr size_t mib = 1 << 20;
 
-// Until so much of a block that comes and goes stays that none of it is missed.
+// Uses a block repeatedly until all of it stays warm.
 static void learn(size_t bytes)
 {
     for (int round = 0; round < 1000 && probe_warm_bytes() < bytes; round++)
@@ -41,7 +42,7 @@ static void learn(size_t bytes)
     REQUIRE(probe_warm_bytes() >= bytes);
 }
 
-TEST_CASE("large memory stays only where it is missed soon", "[sheaves]")
+TEST_CASE("large memory stays warm only if it is soon used again", "[sheaves]")
 {
     sheaf_malloc_trim();
     use_block(24 * mib);
@@ -50,12 +51,13 @@ TEST_CASE("large memory stays only where it is missed soon", "[sheaves]")
     uint64_t before = probe_purged_bytes();
     for (int round = 0; round < 10; round++)
         use_block(24 * mib);
-    CHECK(probe_purged_bytes() - before <= 48 * mib); // none, or what a second of other load made it forget
+    CHECK(probe_purged_bytes() - before <=
+          48 * mib); // normally 0; other load may delay a round until the memory has been returned
     sheaf_malloc_trim();
     CHECK(probe_warm_bytes() == 0);
 }
 
-// Blocks of random size in random order; they need not be written, because what was in use counts as resident.
+// Blocks of random size in random order. They are not written, because memory that was in use counts as resident.
 struct churn {
     std::vector<void *> places = std::vector<void *>(20);
     uint64_t seed = 1, bytes = 0;
@@ -83,7 +85,7 @@ struct churn {
     }
 };
 
-TEST_CASE("large blocks that come and go in random order stay resident", "[sheaves]")
+TEST_CASE("large blocks that are allocated and freed in random order stay warm", "[sheaves]")
 {
     sheaf_malloc_trim();
     churn load;
@@ -93,14 +95,14 @@ TEST_CASE("large blocks that come and go in random order stay resident", "[sheav
     for (int i = 0; i < 1000; i++)
         load.step();
     CHECK(probe_purged_bytes() - purged <= (load.bytes - before) / 10);
-    // The end of the burst leaves at most 68 MiB and 3/8 of what was in use, without a later call; 20 x 25 MiB were.
+    // The last free leaves at most 68 MiB and 3/8 of the memory that was in use, which was 20 blocks of 25 MiB.
     load.end();
     CHECK(probe_warm_bytes() <= (68 + 500 * 3 / 8) * mib);
     sheaf_malloc_trim();
     CHECK(probe_warm_bytes() == 0);
 }
 
-TEST_CASE("new memory is paid for with what has been free for a while", "[sheaves]")
+TEST_CASE("growth returns as much memory that has been free for a while", "[sheaves]")
 {
     sheaf_malloc_trim();
     learn(24 * mib);
@@ -108,12 +110,13 @@ TEST_CASE("new memory is paid for with what has been free for a while", "[sheave
     std::this_thread::sleep_for(std::chrono::milliseconds(80));
     kmem_cache *cache = kmem_cache_create("growing", 8192, nullptr, 0);
     auto objects = take(cache, 16 * mib / 8192);
-    CHECK(probe_warm_bytes() <= before - 14 * mib); // what was not a MiB yet is still owed
+    CHECK(probe_warm_bytes() <=
+          before - 14 * mib); // memory is returned in steps of a MiB, so the last step may be due
     give(cache, objects);
     kmem_cache_destroy(cache);
 }
 
-TEST_CASE("what a cache left in its barn goes back when others make traffic", "[sheaves]")
+TEST_CASE("traffic in one cache drains the barn of an unused one", "[sheaves]")
 {
     kmem_cache *old = kmem_cache_create("went-out-of-use", 1024, nullptr, 0);
     kmem_cache *busy = kmem_cache_create("in-use", 1024, nullptr, 0);
@@ -121,7 +124,7 @@ TEST_CASE("what a cache left in its barn goes back when others make traffic", "[
     probe_census census;
     probe_take_census(old, &census);
     REQUIRE(census.in_barns > 0);
-    // Much less than the decay time, but some steps, which are 16 ms apart at least.
+    // This takes much less than the decay time, but several steps, which are at least 16 ms apart.
     for (int round = 0; round < 5000 && census.in_barns + census.in_sheaves > 0; round++) {
         give(busy, take(busy, 1024));
         probe_take_census(old, &census);
@@ -129,7 +132,7 @@ TEST_CASE("what a cache left in its barn goes back when others make traffic", "[
     CHECK(census.in_barns == 0);
     CHECK(census.in_sheaves == 0);
     probe_take_census(busy, &census);
-    CHECK(census.in_barns > 0); // it uses what it has there
+    CHECK(census.in_barns > 0); // its objects are in use, so they stay
     probe_check(old);
     probe_check(busy);
     kmem_cache_destroy(old);

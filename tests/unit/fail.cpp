@@ -1,11 +1,11 @@
-// Failures on purpose in caches of the user's. Run with SHEAF_FAIL=cache=failing,interval=3,verbose=0.
+// SHEAF_FAIL for a user's cache. Runs with SHEAF_FAIL=cache=failing,interval=3,verbose=0.
 #include "catch.hpp"
 #include "probe.h"
 
 #include <cerrno>
 #include <vector>
 
-TEST_CASE("every third call on the cache fails, whatever the call, and nothing is lost", "[fail]")
+TEST_CASE("every third allocation of the cache fails, by any call, and no object is lost", "[fail]")
 {
     kmem_cache *cache = kmem_cache_create("failing", 64, nullptr, 0);
     kmem_cache *other = kmem_cache_create("other", 64, nullptr, 0);
@@ -29,7 +29,7 @@ TEST_CASE("every third call on the cache fails, whatever the call, and nothing i
     unsigned held = kmem_cache_sheaf_size(sheaf);
     CHECK(kmem_cache_refill_sheaf(cache, GFP_KERNEL, &sheaf, held + 20) == -ENOMEM); // 12
     CHECK(kmem_cache_sheaf_size(sheaf) == held);
-    for (unsigned i = 0; i < held; i++) { // what was promised is no call that could fail
+    for (unsigned i = 0; i < held; i++) { // prefilled objects are guaranteed
         objects.push_back(kmem_cache_alloc_from_sheaf(cache, 0, sheaf));
         REQUIRE(objects.back() != nullptr);
     }
@@ -39,7 +39,7 @@ TEST_CASE("every third call on the cache fails, whatever the call, and nothing i
     REQUIRE(kmem_cache_reserve(cache, 2) == 0);
     for (int call = 16; call <= 18; call++) {
         objects.push_back(kmem_cache_alloc(cache, GFP_KERNEL | __GFP_MEMALLOC));
-        REQUIRE(objects.back() != nullptr); // the third from the reserve
+        REQUIRE(objects.back() != nullptr); // the third one comes from the reserve
     }
     probe_census census;
     probe_take_census(cache, &census);

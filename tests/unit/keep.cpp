@@ -1,4 +1,5 @@
-// What stays of free memory: the bound at a free, what is learned and forgotten, and the rounds of the helper thread.
+// How much free memory is kept: the bound at each free, what is learned and forgotten, and the helper thread's
+// rounds.
 #include "catch.hpp"
 #include "probe.h"
 
@@ -10,7 +11,7 @@ constexpr size_t mib = 1 << 20;
 constexpr uint32_t units_of_mib = 16;
 constexpr uint64_t least = 2; // MiB
 
-// The accounts by themselves; time is what the test says.
+// One account by itself; the test sets the time.
 struct account {
     std::unique_ptr<keep, void (*)(keep *)> account_of;
     uint32_t now = 1000000, given = 0;
@@ -19,7 +20,8 @@ struct account {
 
     uint64_t limit(uint32_t in_use = 0) const { return probe_keep_limit(account_of.get(), in_use) / units_of_mib; }
 
-    // A load that takes `most` and frees all: what is over the limit goes back, and is missed `pause` ms later.
+    // A load allocates `most` units and frees them. Those above the limit are returned and needed again `pause` ms
+    // later.
     void swing(uint32_t most, uint32_t pause)
     {
         probe_keep_age(account_of.get(), most, 0, now);
@@ -37,7 +39,7 @@ struct account {
     }
 };
 
-TEST_CASE("little stays at first, and a share of what is in use", "[keep]")
+TEST_CASE("at first 2 MiB and a share of the memory in use are kept", "[keep]")
 {
     account a;
     CHECK(a.limit() == least);
@@ -45,7 +47,7 @@ TEST_CASE("little stays at first, and a share of what is in use", "[keep]")
     CHECK(probe_keep_fallen(a.account_of.get(), 160 * units_of_mib) == least * units_of_mib + 40); // after a burst
 }
 
-TEST_CASE("a swing that comes again within half a second is learned", "[keep]")
+TEST_CASE("a swing that recurs within half a second is learned", "[keep]")
 {
     for (uint32_t pause : {20u, 200u, 450u}) {
         account a;
@@ -59,10 +61,10 @@ TEST_CASE("a swing that comes again within half a second is learned", "[keep]")
     CHECK(rare.limit() == least);
 }
 
-TEST_CASE("few misses are tolerated", "[keep]")
+TEST_CASE("a few misses do not raise the limit", "[keep]")
 {
     account a;
-    for (int i = 0; i < 100; i++) { // a MiB each 64 ms
+    for (int i = 0; i < 100; i++) { // 1 MiB each 64 ms
         probe_keep_gave_back(a.account_of.get(), units_of_mib, a.now);
         a.now += 64;
         probe_keep_missed(a.account_of.get(), units_of_mib, a.now);
@@ -79,7 +81,7 @@ TEST_CASE("large blocks keep a smaller share of the peak", "[keep]")
     CHECK(a.limit() > 64 + 100);
 }
 
-TEST_CASE("what is used is not forgotten", "[keep]")
+TEST_CASE("a limit that is used is not forgotten", "[keep]")
 {
     account a;
     for (int i = 0; i < 10; i++)
@@ -90,7 +92,7 @@ TEST_CASE("what is used is not forgotten", "[keep]")
     CHECK(a.given == 0);
 }
 
-TEST_CASE("the peak is that of the last half second", "[keep]")
+TEST_CASE("the peak covers the last half second", "[keep]")
 {
     account a;
     for (int i = 0; i < 5; i++)
@@ -103,7 +105,7 @@ TEST_CASE("the peak is that of the last half second", "[keep]")
     CHECK(a.limit() <= 66);
 }
 
-TEST_CASE("what is not used any more is forgotten, and so is the peak", "[keep]")
+TEST_CASE("a limit and a peak that are no longer used are forgotten", "[keep]")
 {
     account a;
     for (int i = 0; i < 5; i++)
@@ -118,7 +120,7 @@ TEST_CASE("what is not used any more is forgotten, and so is the peak", "[keep]"
     CHECK(a.limit() <= 5);
 }
 
-TEST_CASE("a long pause makes it forget at once", "[keep]")
+TEST_CASE("after a long pause the limit is forgotten at once", "[keep]")
 {
     account a;
     for (int i = 0; i < 5; i++)
@@ -147,19 +149,19 @@ static void give(const std::vector<void *> &blocks)
         sheaf_free(block);
 }
 
-// No call follows, and no time passes: both kinds of a burst are bounded when its last free returns.
-TEST_CASE("a burst of small blocks leaves little", "[keep]")
+// The bound holds as soon as the last free returns, without a later call.
+TEST_CASE("a burst of small blocks leaves little warm memory", "[keep]")
 {
     for (size_t size : {200, 1000, 8000}) {
         probe_forget();
         give(burst(100 * mib, size));
-        CHECK(probe_warm_slab_bytes() <= 5 * mib); // a window more than 2, where no window is whole
+        CHECK(probe_warm_slab_bytes() <= 5 * mib); // more than 2 MiB, because no window is entirely free
     }
     sheaf_malloc_trim();
     CHECK(probe_warm_slab_bytes() == 0);
 }
 
-TEST_CASE("memory goes back in whole windows of 2 MiB while there are any", "[keep]")
+TEST_CASE("memory is returned in whole windows while there are any", "[keep]")
 {
     probe_forget();
     probe_cheap_windows();
@@ -168,10 +170,10 @@ TEST_CASE("memory goes back in whole windows of 2 MiB while there are any", "[ke
     unsigned broken = probe_broken_windows();
     give(blocks);
     CHECK(probe_purged_bytes() - before > 80 * mib);
-    CHECK(probe_broken_windows() - broken <= 4); // some at the end, where free memory is scattered
+    CHECK(probe_broken_windows() - broken <= 4); // the last frees may break a few, as no whole window is free
 }
 
-TEST_CASE("a burst over live memory leaves a share of it", "[keep]")
+TEST_CASE("a burst leaves at most a share of the live memory", "[keep]")
 {
     probe_forget();
     auto live = burst(64 * mib, 1000);
@@ -181,7 +183,7 @@ TEST_CASE("a burst over live memory leaves a share of it", "[keep]")
     sheaf_malloc_trim();
 }
 
-// Until all of it stays; it takes few rounds, more where this process has to wait for half a second in between.
+// Repeats a burst until all of its memory stays warm. This takes a few rounds, or more if other load delays them.
 static void learn_bursts()
 {
     probe_forget();
@@ -190,7 +192,7 @@ static void learn_bursts()
     REQUIRE(probe_warm_slab_bytes() >= 38 * mib);
 }
 
-TEST_CASE("bursts in turn are learned and stay", "[keep]")
+TEST_CASE("memory of repeated bursts stays warm", "[keep]")
 {
     learn_bursts();
     uint64_t least = UINT64_MAX;
@@ -204,7 +206,7 @@ TEST_CASE("bursts in turn are learned and stay", "[keep]")
     sheaf_malloc_trim();
 }
 
-TEST_CASE("a large block that shrinks in place leaves little", "[keep]")
+TEST_CASE("a large block that shrinks in place leaves little warm memory", "[keep]")
 {
     probe_forget();
     void *block = sheaf_malloc(100 * mib);
@@ -215,13 +217,13 @@ TEST_CASE("a large block that shrinks in place leaves little", "[keep]")
     sheaf_malloc_trim();
 }
 
-TEST_CASE("rounds of the helper thread give all of it back, and end", "[keep]")
+TEST_CASE("the helper thread's rounds return all free memory and end", "[keep]")
 {
     learn_bursts();
     unsigned rounds = probe_helper_rounds(100);
     CHECK(rounds < 20);
     CHECK(probe_warm_bytes() == 0);
-    CHECK(probe_helper_rounds(100) < 10); // nothing is left
+    CHECK(probe_helper_rounds(100) < 10); // no memory is left to return
 }
 
 TEST_CASE("a free by the dynamic loader starts no helper thread", "[keep]")

@@ -1,4 +1,4 @@
-// The memory limit of a control group, in file systems made up for it, and the budgets that follow it.
+// The memory limit of a control group, read from simulated file systems, and the budgets that depend on it.
 #include "catch.hpp"
 #include "probe.h"
 
@@ -48,7 +48,7 @@ TEST_CASE("without control groups there is no limit", "[limit]")
     CHECK(probe_cgroup_limit() == SIZE_MAX);
 }
 
-TEST_CASE("the least limit up to the root counts", "[limit]")
+TEST_CASE("the lowest limit on the path to the root applies", "[limit]")
 {
     Root root;
     root.write("proc/self/cgroup", "0::/system.slice/web/worker\n");
@@ -63,17 +63,17 @@ TEST_CASE("the least limit up to the root counts", "[limit]")
     CHECK(probe_cgroup_limit() == 67108864);
 }
 
-TEST_CASE("a container sees its own group as the root", "[limit]")
+TEST_CASE("in a container the root group's limit applies", "[limit]")
 {
     Root root;
     root.write("sys/fs/cgroup/memory.max", "67108864\n");
     root.write("proc/self/cgroup", "0::/\n");
     CHECK(probe_cgroup_limit() == 67108864);
-    root.write("proc/self/cgroup", "0::/docker/0123abcd\n"); // of the host, and not to be seen from here
+    root.write("proc/self/cgroup", "0::/docker/0123abcd\n"); // the host's path, which does not exist here
     CHECK(probe_cgroup_limit() == 67108864);
 }
 
-TEST_CASE("the first version of control groups counts, too", "[limit]")
+TEST_CASE("limits of control groups version 1 apply", "[limit]")
 {
     Root root;
     root.write("proc/self/cgroup", "5:cpu,memory,pids:/jobs/17\n4:notmemory:/other\n0::/\n");
@@ -88,7 +88,7 @@ TEST_CASE("the first version of control groups counts, too", "[limit]")
     CHECK(probe_cgroup_limit() == 4096);
 }
 
-TEST_CASE("budgets follow what the process may have", "[limit]")
+TEST_CASE("budgets depend on the limit", "[limit]")
 {
     constexpr size_t mib = 1 << 20;
     probe_budgets wide = probe_limit(size_t(1) << 40, 0), narrow = probe_limit(64 * mib, 0);
@@ -99,7 +99,7 @@ TEST_CASE("budgets follow what the process may have", "[limit]")
     CHECK(narrow.slot < wide.slot);
 }
 
-TEST_CASE("budgets that the user chose stay", "[limit]")
+TEST_CASE("budgets set by the user do not depend on the limit", "[limit]")
 {
     probe_budgets wide = probe_limit(size_t(1) << 40, 1), narrow = probe_limit(64 << 20, 1);
     CHECK(narrow.slot == wide.slot);

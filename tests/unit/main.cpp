@@ -1,3 +1,3 @@
-// Catch2's main. Debian 12 has version 2 (one header), Ubuntu 24.04 too; catch.hpp beside this file finds either.
+// Catch2's main function for version 2, which Debian 12 and Ubuntu 24.04 have.
 #define CATCH_CONFIG_MAIN
 #include "catch.hpp"

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <vector>
 
-TEST_CASE("classes waste at most one part in eight above 128 bytes and are aligned")
+TEST_CASE("size classes are aligned and waste at most an eighth above 128 bytes")
 {
     for (size_t n = 1; n <= 32768; n++) {
         uint32_t size = probe_class_size(n);
@@ -17,7 +17,7 @@ TEST_CASE("classes waste at most one part in eight above 128 bytes and are align
     }
 }
 
-TEST_CASE("sheaves: a capacity finds the smallest order that holds it")
+TEST_CASE("a sheaf's order is the smallest that holds its capacity")
 {
     for (unsigned capacity = 1; capacity <= 509; capacity++) {
         unsigned order = probe_order_for(capacity);
@@ -27,7 +27,7 @@ TEST_CASE("sheaves: a capacity finds the smallest order that holds it")
     }
 }
 
-TEST_CASE("a barn's limit is hard")
+TEST_CASE("a barn accepts only as many objects as fit within its limit")
 {
     CHECK(probe_barn_accepts(610, 20, 61) == 10);
     CHECK(probe_barn_accepts(609, 20, 61) == 9);
@@ -35,7 +35,7 @@ TEST_CASE("a barn's limit is hard")
     CHECK(probe_barn_accepts(100, 200, 1) == 100);
 }
 
-TEST_CASE("realloc keeps contents from and to every kind of block")
+TEST_CASE("realloc keeps contents between all kinds of blocks")
 {
     const size_t sizes[] = {1, 8, 100, 1000, 5000, 32768, 32769, 70000, 200000, 1 << 20, 5 << 20};
     for (size_t from : sizes)
@@ -67,7 +67,7 @@ TEST_CASE("calloc zeroes reused large blocks")
     }
 }
 
-TEST_CASE("alignments")
+TEST_CASE("aligned_alloc serves all alignments, and impossible sizes fail")
 {
     for (size_t align = 1; align <= (size_t{1} << 30); align *= 2)
         for (size_t n : {size_t{1}, align, align + 1}) {
@@ -84,9 +84,9 @@ TEST_CASE("alignments")
     CHECK(sheaf_calloc(SIZE_MAX / 2, 3) == nullptr);
 }
 
-TEST_CASE("free runs join: a region that was cut up serves a block of its whole size")
+TEST_CASE("adjacent free runs are merged and serve a block of their total size")
 {
-    sheaf_malloc_trim(); // what a slot keeps for itself
+    sheaf_malloc_trim(); // empties the stashes
     std::vector<void *> blocks;
     for (int i = 0; i < 64; i++)
         blocks.push_back(sheaf_malloc(100000));
@@ -101,7 +101,7 @@ TEST_CASE("free runs join: a region that was cut up serves a block of its whole 
     sheaf_free(all);
 }
 
-TEST_CASE("short large blocks that come and go are counted, zeroed and told like others")
+TEST_CASE("large blocks from a stash are counted and zeroed like others")
 {
     sheaf_malloc_trim();
     for (size_t n : {33000, 65536, 131072, 200000, 262144}) {
@@ -131,7 +131,7 @@ TEST_CASE("short large blocks that come and go are counted, zeroed and told like
     CHECK(allocs == frees);
 }
 
-TEST_CASE("trim gives back what is free and leaves what is used")
+TEST_CASE("trim returns free memory and keeps the contents of blocks in use")
 {
     auto *kept = static_cast<unsigned char *>(sheaf_malloc(1 << 20));
     std::memset(kept, 0x5a, 1 << 20);

@@ -1,5 +1,6 @@
-// Memory nodes, pretended: CPU n is of node n modulo their number, and memory is not placed. So the test says what is
-// true on any machine of two CPUs; where memory really lies is asked in tests/numa.
+// Simulated memory nodes: CPU n belongs to node n modulo their number, and memory is not bound to nodes, so that
+// the test runs on any machine with two CPUs. tests/numa checks where memory really lies.
+#include "../pin.h"
 #include "probe.h"
 #if __has_include(<catch2/catch_test_macros.hpp>)
 #include <catch2/catch_test_macros.hpp>
@@ -9,7 +10,7 @@
 
 #include <atomic>
 #include <csignal>
-#include <sched.h>
+
 #include <sys/wait.h>
 #include <thread>
 #include <unistd.h>
@@ -18,20 +19,12 @@
 namespace
 {
 
-bool run_on(unsigned cpu)
-{
-    cpu_set_t set;
-    CPU_ZERO(&set);
-    CPU_SET(cpu, &set);
-    return sched_setaffinity(0, sizeof(set), &set) == 0;
-}
-
-// All of `what` on that CPU; false: there is none.
+// Runs `what` in a thread on a CPU. Returns false if there is no such CPU.
 template <class F> bool on_cpu(unsigned cpu, F what)
 {
     bool there = false;
     std::thread([&] {
-        there = run_on(cpu);
+        there = pin(cpu);
         if (there)
             what();
     }).join();
@@ -86,7 +79,7 @@ TEST_CASE("a thread gets objects of its own node", "[node]")
     CHECK(probe_node_counter(c.cache, PROBE_REMOTE_FREE) == 0);
 }
 
-// Objects of node 0 that node 1 has freed; false: the machine has one CPU.
+// Allocates objects on node 0 and frees them on node 1. Returns false if the machine has only one CPU.
 static bool hand_over(struct kmem_cache *cache, size_t n)
 {
     std::vector<void *> objects;
@@ -97,7 +90,7 @@ static bool hand_over(struct kmem_cache *cache, size_t n)
     return two;
 }
 
-TEST_CASE("what is freed on another node comes home in whole sheaves and is used there again", "[node]")
+TEST_CASE("objects freed on another node return home in whole sheaves and are reused there", "[node]")
 {
     const unsigned capacity = 29, n = 29 * 100;
     Cache c(128, capacity);
@@ -115,7 +108,7 @@ TEST_CASE("what is freed on another node comes home in whole sheaves and is used
     kmem_cache_free_bulk(c.cache, again.size(), again.data());
 }
 
-TEST_CASE("an outbound sheaf that does not fill goes home by age", "[node]")
+TEST_CASE("an outbound sheaf that is not full returns home by age", "[node]")
 {
     Cache c(64, 253);
     if (!hand_over(c.cache, 10))
@@ -129,14 +122,14 @@ TEST_CASE("an outbound sheaf that does not fill goes home by age", "[node]")
     probe_check_all();
 }
 
-TEST_CASE("a freed outbound object that is freed again is not lost sight of", "[node]")
+TEST_CASE("a double free of an object in an outbound sheaf is found", "[node]")
 {
     Cache c(64, 253);
     std::vector<void *> objects;
     on_cpu(0, [&] { objects = take(c.cache, 1); });
     pid_t child = fork();
     if (child == 0) {
-        signal(SIGABRT, SIG_DFL); // Catch2's would tell
+        signal(SIGABRT, SIG_DFL); // Catch2's handler would report it as a failure
         close(2);
         kmem_cache_free(c.cache, objects[0]);
         kmem_cache_free(c.cache, objects[0]);
@@ -144,11 +137,11 @@ TEST_CASE("a freed outbound object that is freed again is not lost sight of", "[
     }
     int status = 0;
     waitpid(child, &status, 0);
-    CHECK(WIFSIGNALED(status)); // in an outbound sheaf or a main one, as this thread's CPU will have it
+    CHECK(WIFSIGNALED(status)); // in an outbound sheaf or in the main one, depending on this thread's CPU
     kmem_cache_free(c.cache, objects[0]);
 }
 
-TEST_CASE("a node can be asked for", "[node]")
+TEST_CASE("kmem_cache_alloc_node returns objects of the requested node", "[node]")
 {
     Cache c(256, 29);
     std::vector<void *> mine, other;
@@ -158,7 +151,7 @@ TEST_CASE("a node can be asked for", "[node]")
             other.push_back(kmem_cache_alloc_node(c.cache, __GFP_THISNODE | __GFP_ZERO, 1));
         }
         mine.push_back(kmem_cache_alloc_node(c.cache, 0, NUMA_NO_NODE));
-        mine.push_back(kmem_cache_alloc_node(c.cache, 0, 99)); // there is none: as without
+        mine.push_back(kmem_cache_alloc_node(c.cache, 0, 99)); // an unknown node is ignored
     });
     CHECK(all_of_node(mine, 0));
     CHECK(all_of_node(other, 1));
@@ -171,7 +164,7 @@ TEST_CASE("a node can be asked for", "[node]")
     probe_check_all();
 }
 
-TEST_CASE("a prefilled sheaf keeps its node wherever it is used", "[node]")
+TEST_CASE("a prefilled sheaf holds objects of its node even if it is refilled on another one", "[node]")
 {
     Cache c(64, 29);
     struct slab_sheaf *sheaf = nullptr;
@@ -191,7 +184,7 @@ TEST_CASE("a prefilled sheaf keeps its node wherever it is used", "[node]")
     probe_check_all();
 }
 
-TEST_CASE("caches are made and destroyed past the numbers that have siblings", "[node]")
+TEST_CASE("caches with and without siblings can be created until numbers run out", "[node]")
 {
     std::vector<struct kmem_cache *> caches;
     while (struct kmem_cache *cache = kmem_cache_create("many", 32, nullptr, 0)) {
@@ -206,13 +199,13 @@ TEST_CASE("caches are made and destroyed past the numbers that have siblings", "
         CHECK(kmem_cache_destroy(cache) == 0);
 }
 
-TEST_CASE("hand-over between nodes under decay and forks loses nothing", "[node]")
+TEST_CASE("exchanges between nodes during decay and forks lose no object", "[node]")
 {
     Cache c(96);
     std::atomic<void *> box[64] = {};
     std::atomic<bool> stop{false};
     auto work = [&](unsigned cpu) {
-        run_on(cpu);
+        pin(cpu);
         for (unsigned i = 0; !stop; i = i * 1664525 + 1013904223) {
             void *p = kmem_cache_alloc(c.cache, 0);
             void *old = box[(i >> 16) % 64].exchange(p);

@@ -11,7 +11,7 @@
 #include <thread>
 #include <unistd.h>
 
-TEST_CASE("a prefilled sheaf gives as many objects as were asked, all distinct", "[prefill]")
+TEST_CASE("a prefilled sheaf yields at least the requested number of distinct objects", "[prefill]")
 {
     for (unsigned capacity : {0u, 1u, 32u, 509u})
         for (unsigned n : {1u, 5u, 13u, 14u, 100u, 253u, 254u, 509u, 510u, 1500u}) {
@@ -43,7 +43,7 @@ TEST_CASE("a prefilled sheaf gives as many objects as were asked, all distinct",
         }
 }
 
-TEST_CASE("what is returned is found again, without a visit to the slabs", "[prefill][sheaves]")
+TEST_CASE("returned sheaves serve the next prefill without access to slabs", "[prefill][sheaves]")
 {
     Cache c(128, 32);
     c.give_back(c.prefill(20));
@@ -54,7 +54,8 @@ TEST_CASE("what is returned is found again, without a visit to the slabs", "[pre
         c.give_back(sheaf);
     }
     probe_census census = c.census();
-    // an object taken leaves the sheaf and is freed to main: now and then the spare is topped up from there
+    // Each round moves an object from the sheaf to the main sheaf, so the spare must be filled up from time to
+    // time.
     CHECK(census.prefill_fast + census.prefill_slow == 1001);
     CHECK(census.prefill_fast > 850);
     CHECK(census.return_fast + census.return_slow == 1001);
@@ -63,13 +64,13 @@ TEST_CASE("what is returned is found again, without a visit to the slabs", "[pre
     CHECK(census.prefill_oversize == 0);
 }
 
-TEST_CASE("a slot's sheaves grow to what is prefilled, and stay within the cache's capacity", "[prefill][sheaves]")
+TEST_CASE("a slot's sheaves grow to the size of prefills, up to the cache's capacity", "[prefill][sheaves]")
 {
     Cache c(64);
     int64_t budget = probe_budget_used();
     for (int i = 0; i < 10; i++)
         c.give_back(c.prefill(200));
-    CHECK(c.census().prefill_fast >= 7); // a migration may cost one or two
+    CHECK(c.census().prefill_fast >= 7); // a migration may make one or two of them slow
     CHECK(probe_budget_used() >= budget + 2 * 253 * 64);
     kmem_cache_shrink(c.cache);
     CHECK(probe_budget_used() == budget);
@@ -78,7 +79,7 @@ TEST_CASE("a slot's sheaves grow to what is prefilled, and stay within the cache
     CHECK(c.census().prefill_oversize == 1);
 }
 
-TEST_CASE("oversize sheaves go back to the slabs", "[prefill]")
+TEST_CASE("oversize sheaves are flushed to slabs when they are returned", "[prefill]")
 {
     Cache c(64, 32);
     slab_sheaf *sheaf = c.prefill(2000);
@@ -107,7 +108,7 @@ TEST_CASE("a cache without sheaves can prefill", "[prefill]")
     CHECK(c.census().prefill_oversize == 3);
 }
 
-TEST_CASE("refill tops up, also beyond what was prefilled and beyond the capacity", "[prefill]")
+TEST_CASE("refill can exceed the prefilled number and the capacity", "[prefill]")
 {
     for (unsigned capacity : {0u, 32u}) {
         Cache c(64, capacity);
@@ -133,7 +134,7 @@ TEST_CASE("refill tops up, also beyond what was prefilled and beyond the capacit
     }
 }
 
-TEST_CASE("many small refills of one sheaf leave no trail", "[prefill]")
+TEST_CASE("many small refills of one sheaf need no further memory for sheaves", "[prefill]")
 {
     Cache c(64, 32);
     slab_sheaf *sheaf = c.prefill(32);
@@ -149,7 +150,7 @@ TEST_CASE("many small refills of one sheaf leave no trail", "[prefill]")
     c.give_back(sheaf);
 }
 
-TEST_CASE("at least as many as asked, or nothing", "[prefill]")
+TEST_CASE("prefill yields at least the requested number of objects or takes none", "[prefill]")
 {
     for (unsigned capacity : {0u, 32u}) {
         Cache c(64, capacity);
@@ -163,7 +164,7 @@ TEST_CASE("at least as many as asked, or nothing", "[prefill]")
             CHECK(errno == ENOMEM);
             CHECK(c.census().in_use == most);
         }
-        // some are free, wherever they lie: they are found, and not one more
+        // Free objects are found wherever they are, and no more can be prefilled than are free.
         for (unsigned n : {1u, 7u, 32u, 33u, 520u}) {
             for (unsigned i = 0; i < n; i++)
                 c.free(all[i]);
@@ -182,7 +183,7 @@ TEST_CASE("at least as many as asked, or nothing", "[prefill]")
     }
 }
 
-TEST_CASE("a refill that fails leaves the sheaf as it was", "[prefill]")
+TEST_CASE("a refill that fails leaves the sheaf unchanged", "[prefill]")
 {
     Cache c(64, 32);
     Hog hog(2);
@@ -217,7 +218,7 @@ TEST_CASE("a refill that fails leaves the sheaf as it was", "[prefill]")
         c.free(object);
 }
 
-TEST_CASE("arguments of prefill, and zeroed objects", "[prefill]")
+TEST_CASE("prefill checks its arguments, and prefilled objects can be zeroed", "[prefill]")
 {
     Cache c(200);
     errno = 0;
@@ -245,7 +246,7 @@ TEST_CASE("arguments of prefill, and zeroed objects", "[prefill]")
     c.free_all(objects);
 }
 
-TEST_CASE("a cache with sheaves given out is not destroyed", "[prefill]")
+TEST_CASE("destroy fails while a prefilled sheaf is not returned", "[prefill]")
 {
     kmem_cache *cache = kmem_cache_create("lent", 64, nullptr, 0);
     slab_sheaf *sheaf = kmem_cache_prefill_sheaf(cache, GFP_KERNEL, 3);
@@ -257,7 +258,7 @@ TEST_CASE("a cache with sheaves given out is not destroyed", "[prefill]")
     CHECK(kmem_cache_destroy(cache) == 0);
 }
 
-TEST_CASE("misuse of a sheaf ends the process", "[prefill]")
+TEST_CASE("misuse of a prefilled sheaf ends the process", "[prefill]")
 {
     for (int kind = 0; kind < 3; kind++) {
         Cache c(64), other(64);
@@ -284,7 +285,7 @@ TEST_CASE("misuse of a sheaf ends the process", "[prefill]")
     }
 }
 
-TEST_CASE("parent and child each have the sheaf", "[prefill]")
+TEST_CASE("after a fork, parent and child can both use the sheaf", "[prefill]")
 {
     Cache c(64, 32);
     slab_sheaf *sheaf = c.prefill(600);
@@ -336,7 +337,7 @@ void prefill_in_handler(int)
 }
 } // namespace
 
-TEST_CASE("signal handlers may prefill over any point of it", "[prefill]")
+TEST_CASE("signal handlers may prefill while they interrupt a prefill", "[prefill]")
 {
     Cache c(64, 32);
     in_handler = c.cache;
@@ -345,7 +346,7 @@ TEST_CASE("signal handlers may prefill over any point of it", "[prefill]")
     std::atomic<bool> stop{false};
     std::atomic<unsigned> rounds{0};
     pthread_t victim = pthread_self();
-    std::thread sender([&] { // one after the other, at any moment of a round; or only handlers might run
+    std::thread sender([&] { // waits for each handler and a round, otherwise the victim might only run handlers
         for (int sent = 0; !stop; sent++) {
             unsigned before = rounds;
             for (volatile unsigned wait = static_cast<unsigned>(sent) * 2777 % 20000; wait > 0;)
@@ -374,7 +375,7 @@ TEST_CASE("signal handlers may prefill over any point of it", "[prefill]")
     CHECK(c.census().in_prefilled == 0);
 }
 
-TEST_CASE("threads prefill, hand sheaves over and free while slots are taken over", "[prefill]")
+TEST_CASE("threads prefill, exchange sheaves and free during takeovers", "[prefill]")
 {
     Cache c(64, 32);
     static std::atomic<slab_sheaf *> passed;

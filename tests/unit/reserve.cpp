@@ -5,7 +5,7 @@
 #include <cerrno>
 #include <thread>
 
-TEST_CASE("the reserve serves when nothing else does, and only who asks for it", "[reserve]")
+TEST_CASE("the reserve serves allocations with __GFP_MEMALLOC when memory is exhausted", "[reserve]")
 {
     for (unsigned capacity : {0u, 32u}) {
         Cache c(64, capacity);
@@ -16,12 +16,12 @@ TEST_CASE("the reserve serves when nothing else does, and only who asks for it",
         auto all = exhaust(c.cache);
         CHECK(all.size() == most - 50);
         CHECK(c.alloc() == nullptr);
-        // a main sheaf is installed, with room: frees must not end there
+        // Installs a main sheaf with room, to which later frees must not go.
         for (void *again = nullptr; !again;) {
             c.free(all.back());
             all.pop_back();
             again = c.alloc();
-            auto rest = again ? std::vector<void *>() : exhaust(c.cache); // we have been moved in between
+            auto rest = again ? std::vector<void *>() : exhaust(c.cache); // this thread has moved to another CPU
             all.insert(all.end(), rest.begin(), rest.end());
             if (again)
                 all.push_back(again);
@@ -37,7 +37,7 @@ TEST_CASE("the reserve serves when nothing else does, and only who asks for it",
         errno = 0;
         CHECK(c.alloc(__GFP_MEMALLOC) == nullptr);
         CHECK(errno == ENOMEM);
-        // frees go there first: the next 50 objects are not to be had without the flag
+        // Frees refill the reserve first, so the next 50 objects are not available without the flag.
         for (int i = 0; i < 50; i++) {
             c.free(all.back());
             all.pop_back();
@@ -56,7 +56,7 @@ TEST_CASE("the reserve serves when nothing else does, and only who asks for it",
     }
 }
 
-TEST_CASE("sheaves are used again when the reserve is full again", "[reserve][sheaves]")
+TEST_CASE("sheaves are used again once the reserve is refilled", "[reserve][sheaves]")
 {
     Cache c(64, 32);
     Hog hog(1);
@@ -76,7 +76,7 @@ TEST_CASE("sheaves are used again when the reserve is full again", "[reserve][sh
     c.free_all(all);
 }
 
-TEST_CASE("a reserve fills itself from fresh memory too, and its size can change", "[reserve]")
+TEST_CASE("new slabs refill the reserve, and its size can change", "[reserve]")
 {
     Cache c(64, 32);
     Hog hog(1);
@@ -128,7 +128,7 @@ TEST_CASE("bulks and prefilled sheaves may use the reserve", "[reserve]")
     c.free_all(all);
 }
 
-TEST_CASE("threads that live on the reserve lose and double nothing", "[reserve]")
+TEST_CASE("threads that use the reserve neither lose nor duplicate objects", "[reserve]")
 {
     Cache c(64, 32);
     Hog hog(1);
@@ -136,7 +136,7 @@ TEST_CASE("threads that live on the reserve lose and double nothing", "[reserve]
     auto all = exhaust(c.cache);
     std::atomic<unsigned> served{0};
     std::vector<std::thread> threads;
-    for (unsigned t = 0; t < 4; t++) // each wants one at a time: 16 are always enough
+    for (unsigned t = 0; t < 4; t++) // each holds one object at a time, so 16 are enough
         threads.emplace_back([&] {
             for (int i = 0; i < 5000; i++) {
                 void *a = kmem_cache_alloc(c.cache, __GFP_MEMALLOC);

@@ -1,5 +1,5 @@
-// What free objects in sheaves and barns may pin, and free pages inside slabs. All of it without time: the thread
-// that frees keeps the bounds.
+// Free objects in sheaves and barns pin only a limited amount of memory in slabs, and free pages inside slabs are
+// returned. Nothing here depends on time: frees keep the bounds.
 #include "catch.hpp"
 #include "probe.h"
 
@@ -11,7 +11,7 @@
 
 constexpr size_t mib = 1 << 20;
 
-// Blocks of 64 to 1563 bytes, 120 MiB.
+// Allocates 120 MiB in blocks of 64 to 1563 bytes.
 static std::vector<void *> burst()
 {
     std::mt19937 random(1);
@@ -37,14 +37,14 @@ static void check_burst(std::vector<void *> &blocks)
     sheaf_malloc_trim();
 }
 
-TEST_CASE("a burst leaves little in slabs when its last free returns, freed in order", "[sheaves]")
+TEST_CASE("a burst freed in order leaves little memory in slabs", "[sheaves]")
 {
     sheaf_malloc_trim();
     auto blocks = burst();
     check_burst(blocks);
 }
 
-TEST_CASE("a burst leaves little in slabs when its last free returns, freed in reverse order", "[sheaves]")
+TEST_CASE("a burst freed in reverse order leaves little memory in slabs", "[sheaves]")
 {
     sheaf_malloc_trim();
     auto blocks = burst();
@@ -52,7 +52,7 @@ TEST_CASE("a burst leaves little in slabs when its last free returns, freed in r
     check_burst(blocks);
 }
 
-TEST_CASE("a burst leaves little in slabs when its last free returns, freed in random order", "[sheaves]")
+TEST_CASE("a burst freed in random order leaves little memory in slabs", "[sheaves]")
 {
     sheaf_malloc_trim();
     auto blocks = burst();
@@ -60,7 +60,7 @@ TEST_CASE("a burst leaves little in slabs when its last free returns, freed in r
     check_burst(blocks);
 }
 
-TEST_CASE("bursts that come again keep their sheaves", "[sheaves]")
+TEST_CASE("a burst that recurs keeps its sheaves", "[sheaves]")
 {
     sheaf_malloc_trim();
     auto blocks = burst();
@@ -81,11 +81,11 @@ TEST_CASE("bursts that come again keep their sheaves", "[sheaves]")
     sheaf_malloc_trim();
 }
 
-TEST_CASE("all barns together hold little more than one may", "[sheaves]")
+TEST_CASE("all barns together hold little more than the limit of one barn", "[sheaves]")
 {
     sheaf_malloc_trim();
     for (size_t size = 512; size <= 1024; size += 64)
-        for (int round = 0; round < 4; round++) { // barns grow meanwhile
+        for (int round = 0; round < 4; round++) { // lets the barns' limits grow
             std::vector<void *> blocks(4000);
             for (auto &block : blocks)
                 block = sheaf_malloc(size);
@@ -96,7 +96,7 @@ TEST_CASE("all barns together hold little more than one may", "[sheaves]")
     sheaf_malloc_trim();
 }
 
-TEST_CASE("the limit of a barn is hard when two threads see room at once", "[barn]")
+TEST_CASE("a barn's limit holds when two threads see room at the same time", "[barn]")
 {
     uint64_t objects = 0;
     CHECK(probe_barn_counts_in(100, 2, 61, &objects) == 1);
@@ -105,18 +105,18 @@ TEST_CASE("the limit of a barn is hard when two threads see room at once", "[bar
     CHECK(objects == 122);
 }
 
-TEST_CASE("a step of decay gives the empty slab of a cache back", "[sheaves]")
+TEST_CASE("a decay step frees a cache's empty slab", "[sheaves]")
 {
     kmem_cache *cache = kmem_cache_create("empty-slab", 200, nullptr, 0);
     kmem_cache_free(cache, kmem_cache_alloc(cache, GFP_KERNEL));
-    probe_takeover(cache); // its sheaves are empty, and one empty slab is kept
+    probe_takeover(cache); // empties the sheaves; one empty slab is kept
     REQUIRE(probe_slabs(cache) == 1);
     probe_decay();
     CHECK(probe_slabs(cache) == 0);
     kmem_cache_destroy(cache);
 }
 
-// 24 MiB of objects, each written in full, of which every 20th stays.
+// Allocates and writes 24 MiB of objects and frees all but every 20th.
 struct thinned {
     kmem_cache *cache;
     size_t size;
@@ -156,7 +156,7 @@ struct thinned {
     }
 };
 
-TEST_CASE("free pages go back from slabs of which little is out", "[sheaves]")
+TEST_CASE("free pages inside slabs of sparse caches are returned", "[sheaves]")
 {
     for (size_t size : {1000, 3000, 10000}) {
         sheaf_malloc_trim();
@@ -168,11 +168,11 @@ TEST_CASE("free pages go back from slabs of which little is out", "[sheaves]")
         probe_decay_sparse(true);
         uint64_t gone = probe_hole_bytes() - before;
         CHECK(gone >= 8 * mib);
-        probe_decay_sparse(true); // each slab once
+        probe_decay_sparse(true); // finds no further pages
         CHECK(probe_hole_bytes() - before == gone);
         CHECK(load.intact());
         probe_check(load.cache);
-        // What is allocated now lies in these slabs, too, and nowhere twice.
+        // New objects, some of which lie in these slabs, do not overlap the live ones.
         std::vector<void *> more(20 * mib / size);
         for (auto &object : more)
             memset(object = kmem_cache_alloc(load.cache, GFP_KERNEL), 0xee, size);
@@ -183,7 +183,7 @@ TEST_CASE("free pages go back from slabs of which little is out", "[sheaves]")
     }
 }
 
-TEST_CASE("where slabs with holes are wanted again, the cache is left alone", "[sheaves]")
+TEST_CASE("no more holes are made in a cache that soon uses its holes again", "[sheaves]")
 {
     sheaf_malloc_trim();
     thinned load("wanted-again", 3000, nullptr);
@@ -203,8 +203,8 @@ TEST_CASE("where slabs with holes are wanted again, the cache is left alone", "[
     load.end();
 }
 
-// A few of each size, up to 32 KiB: what a sheaf holds of one pins up to 256 KiB.
-TEST_CASE("a burst of all sizes leaves few pages in slabs when its last free returns", "[sheaves]")
+// With large objects, a few objects in a sheaf can pin a whole slab of up to 256 KiB.
+TEST_CASE("a burst of all sizes leaves few pages in slabs", "[sheaves]")
 {
     sheaf_malloc_trim();
     std::vector<void *> blocks;
@@ -233,7 +233,7 @@ static void construct(void *object)
     constructed++;
 }
 
-TEST_CASE("constructed objects keep what their constructor made", "[sheaves]")
+TEST_CASE("no holes are made in caches with a constructor", "[sheaves]")
 {
     sheaf_malloc_trim();
     thinned load("constructed", 3000, construct);

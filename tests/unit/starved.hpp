@@ -1,4 +1,4 @@
-// Caches for the tests of prefilled sheaves and of the reserve, and who takes their memory away.
+// For the tests of prefilled sheaves and of the reserve: a cache, and a hog that uses up its memory.
 #pragma once
 #include "catch.hpp"
 #include "probe.h"
@@ -7,7 +7,7 @@
 
 namespace
 {
-// All that can be had of the cache until none is left, also in the sheaves of CPUs that we have been on.
+// Allocates objects until none is left, also from the sheaves of CPUs on which this thread ran before.
 inline std::vector<void *> exhaust(kmem_cache *cache)
 {
     std::vector<void *> all;
@@ -62,7 +62,7 @@ struct Cache {
     }
 };
 
-// Takes all memory of the region but some units, each of which makes one slab of small objects.
+// Allocates all memory of the region except some units, each of which is enough for one slab of small objects.
 class Hog
 {
     kmem_cache *cache_;
@@ -86,7 +86,7 @@ class Hog
     Hog(const Hog &) = delete;
     Hog &operator=(const Hog &) = delete;
 
-    // Lets go of so many units more.
+    // Frees `units` more units.
     void leave(unsigned units)
     {
         while (units--) {

@@ -1,4 +1,4 @@
-// Threads that work on a cache while its slots are taken over again and again.
+// Threads work on a cache while another thread repeatedly takes over its slots.
 #pragma once
 #include "probe.h"
 
@@ -6,7 +6,7 @@
 #include <thread>
 #include <vector>
 
-// `work` is called with the number of the thread.
+// Calls `work` with the thread's number in each of `count` threads.
 template <typename Work> void among_takeovers(kmem_cache *cache, unsigned count, Work work)
 {
     std::atomic<bool> stop{false};

@@ -1,11 +1,12 @@
-// Every byte that was taken from the system is somewhere: mallinfo2(), malloc_stats() and records add up.
+// The totals, from which mallinfo2(), malloc_stats() and records are made, account for every byte.
 #include "catch.hpp"
 #include "probe.h"
 
 #include <cstring>
 #include <vector>
 
-// All slabs are accounted for by the caches, from counts that are kept apart from the region's. Returns the totals.
+// Returns the totals, after checking that the caches' counts add up to the slabs' bytes, which the region counts
+// itself.
 static probe_totals conserved()
 {
     probe_totals t;
@@ -16,7 +17,7 @@ static probe_totals conserved()
     return t;
 }
 
-TEST_CASE("live and free bytes add up to what slabs occupy", "[totals]")
+TEST_CASE("live and free bytes add up to the bytes of slabs", "[totals]")
 {
     sheaf_malloc_trim();
     probe_totals before = conserved();
@@ -44,7 +45,7 @@ TEST_CASE("live and free bytes add up to what slabs occupy", "[totals]")
     CHECK(after.warm == 0);
 }
 
-TEST_CASE("what prefilled sheaves and reserves hold is accounted for", "[totals]")
+TEST_CASE("objects in prefilled sheaves and reserves are counted as set aside", "[totals]")
 {
     kmem_cache *cache = kmem_cache_create("totals", 1000, nullptr, 0);
     REQUIRE(cache);
@@ -61,7 +62,7 @@ TEST_CASE("what prefilled sheaves and reserves hold is accounted for", "[totals]
     kmem_cache_destroy(cache);
 }
 
-TEST_CASE("a run in a stash is counted there and is not in use", "[totals]")
+TEST_CASE("a run in a stash counts as stash bytes, not as in use", "[totals]")
 {
     sheaf_malloc_trim();
     probe_totals before = conserved();
@@ -69,7 +70,7 @@ TEST_CASE("a run in a stash is counted there and is not in use", "[totals]")
     sheaf_free(sheaf_malloc(60000));
     probe_totals after = conserved();
     CHECK(after.large == before.large);
-    CHECK((after.stash == 65536 || after.stash == 0)); // none where the options leave no stash
+    CHECK((after.stash == 65536 || after.stash == 0)); // 0 if the options disable the stash
     sheaf_malloc_trim();
     CHECK(conserved().stash == 0);
 }
