@@ -13,3 +13,4 @@ above struct lock_group locks_others[CACHE_MAX / LOCK_GROUP - 1];
 above struct rseq_roots rseq_roots;
 above struct sheaf_config sheaf_config = SHEAF_CONFIG_DEFAULT;
 above uintptr_t counters_file;
+unsigned simulated_slot; /* the slot of the only thread (SHEAF_SIMULATED in slot/slot.c) */
