@@ -94,15 +94,6 @@ TEST_CASE("all barns together hold little more than one may", "[sheaves]")
     sheaf_malloc_trim();
 }
 
-TEST_CASE("the limit of a barn is hard when two threads see room at once", "[barn]")
-{
-    uint64_t objects = 0;
-    CHECK(probe_barn_counts_in(100, 2, 61, &objects) == 1);
-    CHECK(objects == 61);
-    CHECK(probe_barn_counts_in(122, 3, 61, &objects) == 2);
-    CHECK(objects == 122);
-}
-
 TEST_CASE("a step of decay gives the empty slab of a cache back", "[sheaves]")
 {
     kmem_cache *cache = kmem_cache_create("empty-slab", 200, nullptr, 0);
