@@ -1,6 +1,6 @@
 /*
- * Variables that lower layers declare and upper layers define. Weak, so that a definition that moves down into its own
- * layer takes their place.
+ * Variables that lower layers declare and upper layers define. Weak, so that a definition that moves down into its
+ * own layer takes their place.
  */
 #include "config/config.h"
 #include "os/rseq.h"

@@ -1,4 +1,5 @@
-/* Bins, dirty bits, arenas and guards by themselves: where runs lie, how they are found, joined, grown and unmapped. */
+/* Bins, dirty bits, arenas and guards by themselves: where runs lie, how they are found, joined, grown and unmapped.
+ */
 #include "layer.h"
 #include "region/dirty.h"
 #include "region/guard.h"
@@ -125,7 +126,8 @@ static void dirty_bits_across_words_and_tables(void)
     must_be(dirty_change(from, to, true), 0);
     must_be(dirty_change(from + 1, to + 1, true), 139);
     must_be(dirty_count(from, to + 1), 141);
-    must(region_unit_clean(from - 1) && !region_unit_clean(from) && !region_unit_clean(to) && region_unit_clean(to + 1));
+    must(region_unit_clean(from - 1) && !region_unit_clean(from) && !region_unit_clean(to) &&
+         region_unit_clean(to + 1));
     must_be(dirty_change(from + 5, to - 5, false), 130);
     must_be(dirty_count(0, to + 64), 11);
 }
@@ -490,7 +492,8 @@ static void guards_between_groups_of_slabs(void)
     }
     must(guards > 10);
     must_be(os_count(OS_CLOSE), guards);
-    must_be(region_alloc_slab(0, GUARD_GROUP, &zeroed) != UNIT_NONE, 1); /* too long for a group: among large blocks */
+    must_be(region_alloc_slab(0, GUARD_GROUP, &zeroed) != UNIT_NONE,
+            1); /* too long for a group: among large blocks */
     must_be(arena_index(region_alloc_slab(0, GUARD_GROUP, &zeroed)), ARENA_LARGE);
     check_arenas();
 }

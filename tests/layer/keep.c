@@ -11,7 +11,7 @@ static uint32_t given;
 
 static uint64_t limit_mib(uint32_t in_use)
 {
-    return keep_limit(&keep, in_use) / UNITS_OF_MIB;
+    return keep_limit(&keep, in_use, false) / UNITS_OF_MIB;
 }
 
 static void start(uint32_t share)
@@ -25,7 +25,7 @@ static void swing(uint32_t most, uint32_t pause)
 {
     keep_age(&keep, most, 0, now);
     keep_warm(&keep, 0);
-    uint32_t limit = (uint32_t)keep_limit(&keep, 0), stays = limit < most ? limit : most;
+    uint32_t limit = (uint32_t)keep_limit(&keep, 0, false), stays = limit < most ? limit : most;
     keep_warm(&keep, stays);
     keep_age(&keep, 0, stays, now);
     if (most > stays)
@@ -41,6 +41,7 @@ static void little_stays_at_first(void)
     start(8);
     must_be(limit_mib(0), LEAST_MIB);
     must_be(limit_mib(160 * UNITS_OF_MIB), LEAST_MIB + 10); /* and a sixteenth of what is in use */
+    must_be(keep_limit(&keep, 160 * UNITS_OF_MIB, true), LEAST_MIB * UNITS_OF_MIB + 40); /* less after a burst */
 }
 
 static void a_swing_that_comes_again_soon_is_learned(void)
@@ -91,7 +92,7 @@ static void never_more_than_the_most(void)
         swing(400 * UNITS_OF_MIB, 20);
     must_be(limit_mib(0), 64);
     keep_init(&keep, 8, 8);
-    must_be(keep_limit(&keep, 0), 8);
+    must_be(keep_limit(&keep, 0, false), 8);
 }
 
 static void large_blocks_keep_a_smaller_share_of_the_peak(void)

@@ -25,7 +25,7 @@
 
 #define CASE(name)                                                                                                   \
     {                                                                                                                \
-        #name, name                                                                                                  \
+#name, name                                                                                                  \
     }
 
 /* A space and a region in it that keeps nothing by choice; the log is empty then. */

@@ -109,7 +109,8 @@ static unsigned char pattern(size_t i)
 
 void os_block(void *at, size_t size)
 {
-    unsigned char *p = mmap(at, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+    unsigned char *p =
+        mmap(at, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
     must(p == at);
     for (size_t i = 0; i < size; i++)
         p[i] = pattern(i);

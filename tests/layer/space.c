@@ -75,7 +75,8 @@ static void slots_open_when_they_are_needed(void)
     must(space_init(64, 0));
     unsigned open = space.slots_open;
     must_be(open, 4);
-    char *next = (char *)space.base + ((size_t)open << SLOT_SHIFT), *counters = space.counters - (open + 1) * COUNTER_BLOCK;
+    char *next = (char *)space.base + ((size_t)open << SLOT_SHIFT),
+         *counters = space.counters - (open + 1) * COUNTER_BLOCK;
     must(!writable(next) && !writable(counters));
     os_refuse(OS_OPEN, 2, 1); /* the words are granted, the counters are not */
     must(!space_open_slots(open + 1));

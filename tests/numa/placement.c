@@ -154,8 +154,8 @@ static bool online(unsigned cpu, bool yes)
 }
 
 /*
- * Objects in the sheaves of the class of `size`, by malloc_info(). Its report goes to memory of our own: in a block from
- * malloc it could be of that class, and then each report would leave a refilled sheaf behind.
+ * Objects in the sheaves of the class of `size`, by malloc_info(). Its report goes to memory of our own: in a block
+ * from malloc it could be of that class, and then each report would leave a refilled sheaf behind.
  */
 static char report[1 << 16];
 static unsigned long in_sheaves(unsigned size)

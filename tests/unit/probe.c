@@ -291,8 +291,3 @@ uint64_t probe_takeovers(void)
 {
     return takeover_count();
 }
-
-uint64_t probe_keep_fallen(const struct keep *keep, uint64_t in_use)
-{
-    return keep_limit(keep, in_use, true);
-}
