@@ -397,6 +397,18 @@ static void what_is_in_use_raises_the_limit(void)
     must_be(give_limit(ARENA_SLAB), 200);
 }
 
+/* After the end of a burst, until more is in use than then. */
+static void less_stays_after_a_burst(void)
+{
+    start_region(0, DECAY);
+    block(1600);
+    must_be(give_limit(ARENA_SLAB), 132);
+    region_purge_fallen();
+    must_be(give_limit(ARENA_SLAB), 57);
+    slab(1);
+    must_be(give_limit(ARENA_SLAB), 132);
+}
+
 /* A limit that is learned: what went back and is wanted again within half a second stays the next times. */
 static void what_is_missed_soon_stays(void)
 {
@@ -477,6 +489,7 @@ static const struct test_case cases[] = {
     CASE(large_blocks_return_their_end),
     CASE(scattered_slabs_are_bounded_too),
     CASE(what_is_in_use_raises_the_limit),
+    CASE(less_stays_after_a_burst),
     CASE(what_is_missed_soon_stays),
     CASE(new_memory_is_paid_for),
     CASE(little_is_not_paid_for),
