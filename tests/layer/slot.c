@@ -93,7 +93,7 @@ static void a_word_that_changed_is_not_installed_to(void)
     must_be(end_holds(top_pop_end(*top_in(0))), 2);
 }
 
-static void a_held_end_serves_nobody(void)
+static void a_held_end_serves_no_operation(void)
 {
     start(16);
     *top_in(0) = top_of(END_HELD, END_HELD);
@@ -303,7 +303,7 @@ static const struct test_case cases[] = {
     CASE(a_double_free_takes_the_slow_path),
     CASE(lifo_words_count_their_pops),
     CASE(a_word_that_changed_is_not_installed_to),
-    CASE(a_held_end_serves_nobody),
+    CASE(a_held_end_serves_no_operation),
     CASE(ends_change_over),
     CASE(a_slot_that_is_shut),
     CASE(the_sibling_of_the_slots_node),
