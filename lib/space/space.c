@@ -144,19 +144,26 @@ static bool map_part(char *from, const char *to, enum vm_extent (*extend)(void *
  */
 static bool map_start(char *plan, const struct layout *l)
 {
-    char *ids = plan + l->base - l->ids_near, *slots = plan + l->base;
-    char *slots_open = slots + ((size_t)l->slots_open << SLOT_SHIFT);
-    char *slots_end = slots + ((size_t)l->slots << SLOT_SHIFT);
-    char *outside = plan + l->outside, *counters_open = plan + l->counters - l->slots_open * COUNTER_BLOCK;
-    char *end = plan + l->region + ((size_t)UNITS_START << UNIT_SHIFT);
-    if (!map_part(ids, slots_open, vm_extend))
+    char *slots = plan + l->base, *slots_open = slots + ((size_t)l->slots_open << SLOT_SHIFT);
+    char *counters_open = plan + l->counters - l->slots_open * COUNTER_BLOCK;
+    const struct {
+        char *from, *to;
+        enum vm_extent (*extend)(void *at, size_t size);
+    } parts[] = {
+        {slots - l->ids_near, slots_open, vm_extend},
+        {slots_open, slots + ((size_t)l->slots << SLOT_SHIFT), vm_extend_readable},
+        {plan + l->outside, counters_open, vm_extend_readable},
+        {counters_open, plan + l->region + ((size_t)UNITS_START << UNIT_SHIFT), vm_extend},
+    };
+    for (size_t i = 0; i < array_size(parts); i++) {
+        if (map_part(parts[i].from, parts[i].to, parts[i].extend))
+            continue;
+        while (i--) /* only what was mapped here: the part that failed may hold a mapping of the program */
+            if (parts[i].to > parts[i].from)
+                vm_unmap(parts[i].from, (size_t)(parts[i].to - parts[i].from));
         return false;
-    if (map_part(slots_open, slots_end, vm_extend_readable) && map_part(outside, counters_open, vm_extend_readable) &&
-        map_part(counters_open, end, vm_extend))
-        return true;
-    vm_unmap(ids, (size_t)(slots_end - ids));
-    vm_unmap(outside, (size_t)(end - outside));
-    return false;
+    }
+    return true;
 }
 
 static struct space_table table(char *start, size_t most)

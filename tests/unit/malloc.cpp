@@ -1,4 +1,4 @@
-// Size classes, large blocks and the layers below them.
+// Size classes and large blocks.
 #include "catch.hpp"
 #include "probe.h"
 
@@ -15,24 +15,6 @@ TEST_CASE("size classes are aligned and waste at most an eighth above 128 bytes"
         REQUIRE(size % (n <= 8 ? 8 : 16) == 0);
         REQUIRE(probe_class_size(size) == size);
     }
-}
-
-TEST_CASE("a sheaf's order is the smallest that holds its capacity")
-{
-    for (unsigned capacity = 1; capacity <= 509; capacity++) {
-        unsigned order = probe_order_for(capacity);
-        REQUIRE(probe_capacity_of(order) >= capacity);
-        if (order > 3)
-            REQUIRE(probe_capacity_of(order - 1) < capacity);
-    }
-}
-
-TEST_CASE("a barn accepts only as many objects as fit within its limit")
-{
-    CHECK(probe_barn_accepts(610, 20, 61) == 10);
-    CHECK(probe_barn_accepts(609, 20, 61) == 9);
-    CHECK(probe_barn_accepts(0, 5, 1) == 0);
-    CHECK(probe_barn_accepts(100, 200, 1) == 100);
 }
 
 TEST_CASE("realloc keeps contents between all kinds of blocks")

@@ -11,7 +11,6 @@
 #include "malloc/malloc.h"
 #include "os/cgroup.h"
 #include "preload/options.h"
-#include "region/huge.h"
 #include "region/state.h"
 #include "os/hooks.h"
 #include "process/start.h"
@@ -70,24 +69,6 @@ size_t probe_cgroup_limit(void)
 void probe_cgroup_root(const char *root)
 {
     cgroup_root = root;
-}
-
-unsigned probe_broken_windows(void)
-{
-    unsigned n = 0;
-    for (uint32_t window = 0; window < region_end(); window += WINDOW_UNITS)
-        n += unit_at(window)->window == WINDOW_AGAINST;
-    return n;
-}
-
-static uint64_t no_time(void)
-{
-    return 0;
-}
-
-void probe_cheap_windows(void)
-{
-    hooks.huge_clock = no_time;
 }
 
 struct probe_budgets probe_limit(size_t bytes, int chosen)
@@ -170,43 +151,6 @@ uint64_t probe_warm_slab_bytes(void)
     return (uint64_t)warm_of(ARENA_SLAB) << UNIT_SHIFT;
 }
 
-struct keep *probe_keep_new(uint64_t most, uint32_t share)
-{
-    struct keep *keep = calloc(1, sizeof(*keep));
-    keep_init(keep, most, share);
-    return keep;
-}
-
-void probe_keep_delete(struct keep *keep)
-{
-    free(keep);
-}
-
-void probe_keep_gave_back(struct keep *keep, uint32_t units, uint32_t now_ms)
-{
-    keep_gave_back(keep, units, now_ms);
-}
-
-void probe_keep_missed(struct keep *keep, uint32_t units, uint32_t now_ms)
-{
-    keep_missed(keep, units, now_ms);
-}
-
-void probe_keep_age(struct keep *keep, uint64_t used, uint32_t warm, uint32_t now_ms)
-{
-    keep_age(keep, used, warm, now_ms);
-}
-
-void probe_keep_warm(struct keep *keep, uint32_t units)
-{
-    keep_warm(keep, units);
-}
-
-uint64_t probe_keep_limit(const struct keep *keep, uint64_t in_use)
-{
-    return keep_limit(keep, in_use, false);
-}
-
 void probe_forget(void)
 {
     cache_trim_all();
@@ -231,16 +175,6 @@ unsigned probe_helper_rounds(unsigned most)
     while (n < most && helper_round(&rounds))
         n++;
     return n;
-}
-
-unsigned probe_order_for(unsigned capacity)
-{
-    return sheaf_order_for(capacity);
-}
-
-unsigned probe_capacity_of(unsigned order)
-{
-    return sheaf_capacity_of(order);
 }
 
 uint64_t probe_sheaf_bytes(void)
@@ -269,43 +203,6 @@ int64_t probe_budget_used(void)
 unsigned probe_region_units(void)
 {
     return space.unit_count;
-}
-
-unsigned probe_barn_accepts(unsigned limit, unsigned n, unsigned each)
-{
-    struct barn barn = {.full = 0};
-    unsigned accepted = 0;
-    malloc_init();
-    for (unsigned i = 0; i < n; i++) {
-        struct sheaf *sheaf = empty_sheaf_alloc(61);
-        sheaf->count = (uint16_t)each;
-        if (barn_put(&barn, sheaf, limit)) {
-            accepted++;
-        } else {
-            sheaf->count = 0;
-            empty_sheaf_free(sheaf);
-        }
-    }
-    struct sheaf *sheaf;
-    unsigned got = 0;
-    while ((sheaf = barn_get(&barn))) {
-        got++;
-        sheaf->count = 0;
-        empty_sheaf_free(sheaf);
-    }
-    if (got != accepted || barn.held)
-        abort();
-    return accepted;
-}
-
-unsigned probe_barn_counts_in(unsigned limit, unsigned n, unsigned each, uint64_t *objects)
-{
-    struct barn barn = {.full = 0};
-    unsigned counted = 0;
-    for (unsigned i = 0; i < n; i++)
-        counted += barn_count_in(&barn, each, limit);
-    *objects = barn_objects(&barn);
-    return counted;
 }
 
 uint64_t probe_slab_bytes(void)
@@ -393,9 +290,4 @@ void probe_forget_learned(void)
 uint64_t probe_takeovers(void)
 {
     return takeover_count();
-}
-
-uint64_t probe_keep_fallen(const struct keep *keep, uint64_t in_use)
-{
-    return keep_limit(keep, in_use, true);
 }

@@ -65,17 +65,8 @@ struct probe_totals {
 };
 void probe_take_totals(struct probe_totals *totals);
 
-/* Free memory of slabs alone that may be resident, and the learning of one kind: the accounts of a struct keep. */
+/* Free memory of slabs alone that may be resident. */
 uint64_t probe_warm_slab_bytes(void);
-struct keep;
-struct keep *probe_keep_new(uint64_t most, uint32_t share);
-void probe_keep_delete(struct keep *keep);
-void probe_keep_gave_back(struct keep *keep, uint32_t units, uint32_t now_ms);
-void probe_keep_missed(struct keep *keep, uint32_t units, uint32_t now_ms);
-void probe_keep_age(struct keep *keep, uint64_t used, uint32_t warm, uint32_t now_ms);
-void probe_keep_warm(struct keep *keep, uint32_t units);
-uint64_t probe_keep_limit(const struct keep *keep, uint64_t in_use);
-uint64_t probe_keep_fallen(const struct keep *keep, uint64_t in_use); /* after a burst */
 
 /* Everything is given back, and what the region has learned to keep is forgotten. */
 void probe_forget(void);
@@ -85,10 +76,6 @@ bool probe_helper_spares_loader(void);
 
 /* Rounds of the helper thread, called by hand. */
 unsigned probe_helper_rounds(unsigned most);
-
-/* Sheaves: order needed for a capacity, capacity of an order. */
-unsigned probe_order_for(unsigned capacity);
-unsigned probe_capacity_of(unsigned order);
 
 /* Bytes cut into sheaves so far, objects in a slab of the cache, and a cache without sheaves (0) from now on. */
 uint64_t probe_sheaf_bytes(void);
@@ -101,13 +88,6 @@ int64_t probe_budget_used(void);
 /* Units of the region, in use or not. */
 unsigned probe_region_units(void);
 
-/* A barn by itself: put `n` sheaves of `each` objects into one limited to `limit` objects; how many it accepted. */
-unsigned probe_barn_accepts(unsigned limit, unsigned n, unsigned each);
-
-/* The second half of a put, for two threads that both saw room: how many of `n` sheaves are counted in, and the
- * objects that the barn then counts. */
-unsigned probe_barn_counts_in(unsigned limit, unsigned n, unsigned each, uint64_t *objects);
-
 /* Bytes of the region in slabs, slabs of one cache, and bytes that all barns hold. */
 uint64_t probe_slab_bytes(void), probe_barn_bytes(void);
 unsigned probe_slabs(const struct kmem_cache *cache);
@@ -116,10 +96,6 @@ unsigned probe_slabs(const struct kmem_cache *cache);
  * pages inside slabs that went back so far. */
 void probe_decay_sparse(bool long_enough);
 uint64_t probe_hole_bytes(void);
-
-/* Windows of huge pages that were given back in part; and from now on none of them is found dear. */
-unsigned probe_broken_windows(void);
-void probe_cheap_windows(void);
 
 /* Memory nodes: the index of an object's, a counter or gauge over all siblings of a cache, objects in outbound
  * sheaves, and a step of decay. */

@@ -1,0 +1,80 @@
+/* The depot of call stacks by itself; stack_walk() finds what the test puts into os_stack. */
+#include "layer.h"
+#include "feature/depot.h"
+
+static uint32_t here(uintptr_t a, uintptr_t b)
+{
+    os_stack[0] = a;
+    os_stack[1] = b;
+    os_stack_depth = b ? 2 : 1;
+    return depot_here();
+}
+
+static void each_stack_is_stored_once(void)
+{
+    uint32_t first = here(1, 2);
+    must(first && here(1, 2) == first);
+    must(here(2, 1) != first && here(1, 0) != first);
+    must(here(1, 2) == first);
+    const struct depot_stack *stack = depot_stack(first);
+    must_be(stack->depth, 2);
+    must(stack->pcs[0] == 1 && stack->pcs[1] == 2);
+    must(!depot_stack(0));
+    must_be(os_count(OS_MAP), 1);
+}
+
+static unsigned visited;
+
+static void visit(struct depot_stack *stack, void *with)
+{
+    must(stack->depth == 2 && with == &visited);
+    visited++;
+}
+
+static void all_stacks_are_visited(void)
+{
+    depot_each(visit, &visited);
+    must_be(visited, 0);
+    for (uintptr_t i = 1; i <= 50000; i++) /* more than there are chains */
+        must(here(i, i + 1) != 0);
+    depot_each(visit, &visited);
+    must_be(visited, 50000);
+    for (uintptr_t i = 1; i <= 50000; i += 999)
+        must_be(depot_stack(here(i, i + 1))->pcs[0], i);
+}
+
+static void a_refused_depot_has_no_stacks(void)
+{
+    os_refuse(OS_MAP, 1, 1);
+    must_be(here(1, 2), 0);
+    os_refuse(OS_COMMIT, 1, 1);
+    must_be(here(1, 2), 0);
+    must_be(os_mapped, 0);
+    must(here(1, 2) != 0);
+}
+
+static void a_refused_part_is_not_used_up(void)
+{
+    uint32_t first = here(1, 2);
+    os_refuse(OS_COMMIT, 1, 1);
+    must_be(here(3, 4), 0);
+    must(here(1, 2) == first);
+    must_be(here(3, 4), first + (sizeof(struct depot_stack) + 16) / 8);
+}
+
+static void no_stack_no_entry(void)
+{
+    os_stack_depth = 0;
+    must_be(depot_here(), 0);
+    must_be(os_count(OS_MAP), 0);
+}
+
+static const struct test_case cases[] = {
+    CASE(each_stack_is_stored_once),     CASE(all_stacks_are_visited), CASE(a_refused_depot_has_no_stacks),
+    CASE(a_refused_part_is_not_used_up), CASE(no_stack_no_entry),
+};
+
+int main(int argc, char **argv)
+{
+    return run_cases(argc, argv, cases, array_size(cases));
+}

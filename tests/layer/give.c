@@ -1,0 +1,502 @@
+/*
+ * The region by itself: what it hands out and takes back, and what it returns to the system, when and in which order.
+ * The clock is that of os.h.
+ */
+#include "layer.h"
+#include "region/give.h"
+#include "region/state.h"
+
+#define DECAY 1000u
+#define CHUNK 512u
+
+static bool zeroed;
+
+static uint32_t block(uint32_t units)
+{
+    uint32_t unit = region_alloc(ARENA_LARGE, units, 1, &zeroed);
+    must(unit != UNIT_NONE);
+    return unit;
+}
+
+static uint32_t slab(uint32_t units)
+{
+    uint32_t unit = region_alloc_slab(0, units, &zeroed);
+    must(unit != UNIT_NONE);
+    return unit;
+}
+
+static uint64_t warm(enum arena_kind kind)
+{
+    return warm_of(kind);
+}
+
+static void pass(uint32_t ms)
+{
+    os_now_ms += ms;
+}
+
+/* ---- handing out and taking back ---- */
+
+static void memory_is_known_to_be_zeroed_once(void)
+{
+    start_region(0, DECAY);
+    uint32_t unit = block(8);
+    must(zeroed);
+    memset(unit_address(unit), 1, 8 * UNIT_SIZE);
+    region_free(unit);
+    must_be(warm(ARENA_LARGE), 8);
+    must_be(block(8), unit);
+    must(!zeroed);
+    must_be(warm(ARENA_LARGE), 0);
+    region_free(unit);
+    must_be(region_purge(true), 8 * UNIT_SIZE);
+    must_be(block(8), unit);
+    must(zeroed && !*(char *)unit_address(unit));
+}
+
+static void both_kinds_are_counted(void)
+{
+    start_region(0, DECAY);
+    uint32_t a = slab(4), b = block(10);
+    must_be(region_stats.slab_units, 4);
+    must_be(region_stats.large_units, 10);
+    must_be(region_stats.large_blocks, 1);
+    must_be(region_in_use(), 14);
+    must(arena_index(a) != arena_index(b));
+    region_free(a);
+    region_free(b);
+    must_be(region_in_use(), 0);
+    must_be(region_stats.large_blocks, 0);
+    must_be(region_stats.large_alloc + region_stats.large_free, 2);
+    must_be(region_stats.warm_units, 14);
+}
+
+static void a_kind_helps_out_where_the_other_is_full(void)
+{
+    start_region(8 * MIB, DECAY);
+    uint32_t first = block(8);
+    region_free(first);
+    uint32_t n = 0;
+    while (region_alloc_slab(0, 1, &zeroed) != UNIT_NONE)
+        n++;
+    must_be(n, space.unit_most - RESERVE_UNITS);
+    must_be(region_alloc(ARENA_LARGE, 1, 1, &zeroed), UNIT_NONE);
+}
+
+static void refused_memory_leaves_the_accounts(void)
+{
+    start_region(0, DECAY);
+    block(8);
+    struct region_stats before = region_stats;
+    os_refuse(OS_EXTEND, 1, OS_ALWAYS);
+    must_be(region_alloc(ARENA_LARGE, 1000, 1, &zeroed), UNIT_NONE);
+    must(!zeroed && !memcmp(&before, &region_stats, sizeof(before)));
+    os_grant();
+    block(1000);
+}
+
+static void handlers_have_a_reserve(void)
+{
+    start_region(0, DECAY);
+    slab(1);
+    uint32_t units[RESERVE_UNITS];
+    BELOW_HANDLER(LOCK_REGION, {
+        must_be(region_alloc(ARENA_LARGE, 2, 1, &zeroed), UNIT_NONE);
+        must_be(region_alloc(ARENA_LARGE, 1, 2, &zeroed), UNIT_NONE);
+        for (unsigned i = 0; i < RESERVE_UNITS; i++)
+            must((units[i] = region_alloc(i % 2 ? ARENA_SLAB : ARENA_LARGE, 1, 1, &zeroed)) != UNIT_NONE && !zeroed);
+        must_be(region_alloc(ARENA_LARGE, 1, 1, &zeroed), UNIT_NONE);
+    });
+    must_be(region_stats.reserve_units, RESERVE_UNITS);
+    slab(1); /* which counts them, and fills the reserve */
+    must_be(region_stats.slab_units, 2 + RESERVE_UNITS / 2);
+    must_be(region_stats.large_units, RESERVE_UNITS / 2);
+    for (unsigned i = 0; i < RESERVE_UNITS; i++)
+        region_free(units[i]);
+    must_be(region_stats.large_units, 0);
+    BELOW_HANDLER(LOCK_REGION, must(region_alloc(ARENA_LARGE, 1, 1, &zeroed) != UNIT_NONE));
+}
+
+static void what_handlers_free_is_put_aside(void)
+{
+    start_region(0, DECAY);
+    uint32_t a = block(3), b = block(5);
+    block(1);
+    BELOW_HANDLER(LOCK_REGION, {
+        region_free(a);
+        region_free(b);
+    });
+    must_be(region_stats.large_units, 9);
+    uint32_t c = block(2); /* of the two that are collected */
+    must_be(region_stats.large_units, 3);
+    must(c >= a && c < b + 5);
+}
+
+static void blocks_change_their_length_in_place(void)
+{
+    start_region(0, DECAY);
+    uint32_t a = block(10), b = block(1);
+    must(!region_resize(a, 11));
+    must(region_resize(a, 4));
+    must_be(warm(ARENA_LARGE), 6);
+    must(region_resize(a, 8));
+    must_be(warm(ARENA_LARGE), 2);
+    must_be(unit_at(a + 8)->kind, UNIT_FREE);
+    must_be(unit_at(a + 8)->length, 2);
+    must(region_resize(a, 10) && !region_resize(a, 11));
+    must(region_resize(b, 100)); /* at the frontier */
+    must_be(region_stats.large_units, 110);
+    os_refuse(OS_EXTEND, 1, OS_ALWAYS);
+    must(!region_resize(b, 400));
+    must_be(unit_at(b)->length, 100);
+    BELOW_HANDLER(LOCK_REGION, must(!region_resize(a, 4)));
+}
+
+static void slabs_of_nodes(void)
+{
+    numa.count = 3;
+    start_region(0, DECAY);
+    uint32_t a = region_alloc_slab(1, 1, &zeroed), b = region_alloc_slab(2, 1, &zeroed), c = block(1);
+    must_be(region_node(a), 1);
+    must_be(region_node(b), 2);
+    must_be(region_node(c), 0);
+    for (unsigned i = 0; i < os_count(OS_PLACE); i++) { /* each range once, and none of large blocks */
+        const struct os_entry *entry = os_entry(OS_PLACE, i);
+        must_be(region_node((uint32_t)unit_of((void *)entry->at)), entry->node);
+        must(arena_index((uint32_t)unit_of((void *)entry->at)) != ARENA_LARGE);
+    }
+    must(os_covered(OS_PLACE, unit_address(a), UNIT_SIZE) && os_covered(OS_PLACE, unit_address(b), UNIT_SIZE));
+    region_free(a);
+    must_be(region_alloc_slab(1, 1, &zeroed), a);
+    must(region_alloc_slab(0, 1, &zeroed) < CHUNK);
+}
+
+/* Where the address space of a node's slabs is used up, those of the next nodes help, and then the large blocks'. */
+static void nodes_help_each_other(void)
+{
+    numa.count = 2;
+    start_region(8 * MIB, DECAY);
+    uint32_t of[3] = {0};
+    for (uint32_t unit; (unit = region_alloc_slab(1, 1, &zeroed)) != UNIT_NONE;)
+        of[arena_index(unit)]++;
+    must(of[2] > 32 && of[0] > 8);
+    must_be(of[0] + of[1] + of[2], space.unit_most - RESERVE_UNITS);
+}
+
+/* ---- returning memory to the system ---- */
+
+/* Three blocks that are freed one after another, 100 ms apart, with one in use behind each. */
+static uint32_t blocks[3];
+static void free_three(void)
+{
+    for (int i = 0; i < 3; i++) {
+        blocks[i] = block(2);
+        block(1);
+    }
+    static const int order[] = {1, 2, 0};
+    for (int i = 0; i < 3; i++) {
+        region_free(blocks[order[i]]);
+        pass(100);
+    }
+    os_clear();
+}
+
+static void all_is_returned(void)
+{
+    start_region(0, DECAY);
+    free_three();
+    region_free(slab(3));
+    must_be(region_purge(true), 9 * UNIT_SIZE);
+    must_be(region_stats.warm_units, 0);
+    must_be(region_stats.purged_units, 9);
+    for (int i = 0; i < 3; i++)
+        must(os_covered(OS_DISCARD, unit_address(blocks[i]), 2 * UNIT_SIZE));
+    must_be(region_purge(true), 0);
+}
+
+static void the_old_is_returned_first(void)
+{
+    start_region(0, DECAY);
+    free_three();
+    pass(DECAY - 250);
+    must_be(region_purge(false), 2 * UNIT_SIZE);
+    must_be(os_count(OS_DISCARD), 1);
+    must_be(os_entry(OS_DISCARD, 0)->at, unit_address(blocks[1]));
+    pass(200);
+    must_be(region_purge(false), 4 * UNIT_SIZE);
+    must_be(os_entry(OS_DISCARD, 1)->at, unit_address(blocks[2]));
+    must_be(os_entry(OS_DISCARD, 2)->at, unit_address(blocks[0]));
+}
+
+static void both_kinds_in_order_of_age(void)
+{
+    start_region(0, DECAY);
+    uint32_t b = slab(1);
+    free_three();
+    region_free(b);
+    pass(10 * DECAY);
+    must_be(region_purge(false), 7 * UNIT_SIZE);
+    must_be(os_entry(OS_DISCARD, 3)->at, unit_address(b));
+}
+
+static void without_decay_nothing_is_too_old(void)
+{
+    start_region(0, 0);
+    free_three();
+    pass(1000000);
+    must_be(region_purge(false), 0);
+    must_be(warm(ARENA_LARGE), 6);
+}
+
+static void the_age_counts_from_the_last_free(void)
+{
+    start_region(0, DECAY);
+    uint32_t a = block(2), b = block(2);
+    block(1);
+    region_free(a);
+    pass(DECAY - 1);
+    region_free(b); /* joins it */
+    pass(10);
+    must_be(region_purge(false), 0);
+    pass(DECAY);
+    must_be(region_purge(false), 4 * UNIT_SIZE);
+}
+
+/* The floor: so much stays, whatever its age. */
+static void what_the_user_chose_to_keep_stays(void)
+{
+    start_region(0, DECAY);
+    region_keep(4 * UNIT_SIZE, true);
+    free_three();
+    must_be(region_stats.warm_units, 4); /* the surplus went */
+    pass(10 * DECAY);
+    must_be(region_purge(false), 0);
+    region_purge_idle(true);
+    must_be(region_stats.warm_units, 4);
+    must_be(region_purge(true), 4 * UNIT_SIZE); /* malloc_trim() */
+}
+
+/* As if all of what may be learned for large blocks had been missed. */
+static void learn_all(void)
+{
+    struct keep *keep = &region.keep[ARENA_LARGE];
+    keep->now = keep->most;
+    keep->changed_ms = os_now_ms;
+}
+
+static void what_was_learned_stays_unless_all_is_to_go(void)
+{
+    start_region(0, DECAY);
+    region_free(block(1));       /* from here on the peak is noted */
+    uint32_t unit = block(1610); /* more than what is learned with such a peak, and less than the limit */
+    learn_all();
+    region_free(unit);
+    must_be(warm(ARENA_LARGE), 1610);
+    region_purge_idle(false);
+    must_be(warm(ARENA_LARGE), keep_learned(&region.keep[ARENA_LARGE]));
+    must(warm(ARENA_LARGE) > 1590);
+    region_purge_idle(true);
+    must_be(warm(ARENA_LARGE), 0);
+}
+
+/* A run that the system refuses to take stays what it was: dirty, found again, and counted. */
+static void a_refused_return_changes_nothing(void)
+{
+    start_region(0, DECAY);
+    free_three();
+    os_refuse(OS_DISCARD, 1, 1);
+    must_be(region_purge(true), 0);
+    must_be(os_count(OS_DISCARD), 1); /* not again at once */
+    must_be(warm(ARENA_LARGE), 6);
+    must_be(region_stats.purged_units, 0);
+    must_be(region.leaving[ARENA_LARGE], 0);
+    for (int i = 0; i < 3; i++)
+        must_be(unit_at(blocks[i])->kind, UNIT_FREE);
+    must_be(region_purge(true), 6 * UNIT_SIZE);
+}
+
+static uint32_t to_free;
+
+static void free_a_neighbour(enum os_call call, void *at, size_t size)
+{
+    (void)at, (void)size;
+    if (call != OS_DISCARD || !to_free)
+        return;
+    uint32_t unit = to_free;
+    to_free = 0;
+    region_free(unit);
+    must_be(region_alloc(ARENA_LARGE, 4, 1, &zeroed) == unit - 2, 0); /* not the run that is leaving */
+}
+
+/* A run is busy while the system is called, and its neighbours are joined to it afterwards. */
+static void neighbours_of_a_leaving_run(void)
+{
+    start_region(0, DECAY);
+    uint32_t a = block(2), b = block(2);
+    block(1);
+    region_free(a);
+    pass(100);
+    to_free = b;
+    os_hook = free_a_neighbour;
+    region_purge(true);
+    must_be(unit_at(a)->kind, UNIT_FREE);
+    must_be(unit_at(a)->length, 4);
+    must_be(warm(ARENA_LARGE), 0);
+}
+
+/* ---- the bound at a free ---- */
+
+static void the_surplus_is_returned_at_the_free(void)
+{
+    start_region(0, DECAY);
+    region_free(block(32));
+    must_be(os_count(OS_DISCARD), 0); /* 2 MiB may stay */
+    region_free(block(320));
+    must(os_count(OS_DISCARD) > 0);
+    must(warm(ARENA_LARGE) <= 32);
+}
+
+/* Of a run of large blocks its end goes: requests are met from its start. */
+static void large_blocks_return_their_end(void)
+{
+    start_region(0, DECAY);
+    uint32_t unit = block(320);
+    block(1);
+    region_free(unit);
+    const struct os_entry *entry = os_entry(OS_DISCARD, 0);
+    must_be(entry->at + entry->size, unit_address(unit + 320));
+    must(!region_unit_clean(unit) && region_unit_clean(unit + 319));
+}
+
+/* Where no window is whole, single units go, but only once a window more than the limit is free. */
+static void scattered_slabs_are_bounded_too(void)
+{
+    static uint32_t units[640];
+    start_region(0, DECAY);
+    for (int i = 0; i < 640; i++)
+        units[i] = slab(1);
+    uint64_t most = 0;
+    for (int i = 0; i < 640; i += 2) {
+        region_free(units[i]);
+        uint64_t limit = give_limit(ARENA_SLAB);
+        if (os_count(OS_DISCARD) == 0 && warm(ARENA_SLAB) > limit && warm(ARENA_SLAB) - limit > most)
+            most = warm(ARENA_SLAB) - limit;
+    }
+    must(os_count(OS_DISCARD) > 0);
+    must(most >= WINDOW_UNITS - 1 && most <= WINDOW_UNITS + 16);
+    must(warm(ARENA_SLAB) <= give_limit(ARENA_SLAB) + WINDOW_UNITS + 16);
+}
+
+static void what_is_in_use_raises_the_limit(void)
+{
+    start_region(0, DECAY);
+    must_be(give_limit(ARENA_SLAB), 32);
+    block(1600);
+    must_be(give_limit(ARENA_SLAB), 132);
+    region_keep(200 * UNIT_SIZE, true);
+    must_be(give_limit(ARENA_SLAB), 200);
+}
+
+/* After the end of a burst, until more is in use than then. */
+static void less_stays_after_a_burst(void)
+{
+    start_region(0, DECAY);
+    block(1600);
+    must_be(give_limit(ARENA_SLAB), 132);
+    region_purge_fallen();
+    must_be(give_limit(ARENA_SLAB), 57);
+    slab(1);
+    must_be(give_limit(ARENA_SLAB), 132);
+}
+
+/* A limit that is learned: what went back and is wanted again within half a second stays the next times. */
+static void what_is_missed_soon_stays(void)
+{
+    start_region(0, DECAY);
+    for (int i = 0; i < 6; i++) {
+        region_free(block(600));
+        pass(20);
+    }
+    os_clear();
+    region_free(block(600));
+    must_be(os_count(OS_DISCARD), 0);
+    must_be(warm(ARENA_LARGE), 600);
+}
+
+/* ---- payment ---- */
+
+/* New memory of one kind is paid for with memory of the other that has been free for 8 ms. */
+static void new_memory_is_paid_for(void)
+{
+    start_region(0, DECAY);
+    region_free(block(30));
+    pass(4);
+    slab(20);
+    must_be(warm(ARENA_LARGE), 30); /* too young */
+    pass(4);
+    slab(20);
+    must_be(warm(ARENA_LARGE), 10);
+    must_be(region_stats.purged_units, 20);
+}
+
+static void little_is_not_paid_for(void)
+{
+    start_region(0, DECAY);
+    region_free(block(30));
+    pass(100);
+    slab(15);
+    must_be(warm(ARENA_LARGE), 30);
+    slab(1); /* 16 in all */
+    must_be(warm(ARENA_LARGE), 14);
+}
+
+/* A kind does not pay for itself with what it has learned to keep. */
+static void what_was_learned_is_no_payment(void)
+{
+    start_region(0, DECAY);
+    uint32_t unit = block(600);
+    block(1);
+    learn_all();
+    region_free(unit);
+    pass(100);
+    must_be(warm(ARENA_LARGE), 600);
+    block(700);
+    must_be(region_stats.purged_units, 0);
+    slab(100); /* but for the other kind it does */
+    must_be(region_stats.purged_units, 100);
+}
+
+static const struct test_case cases[] = {
+    CASE(memory_is_known_to_be_zeroed_once),
+    CASE(both_kinds_are_counted),
+    CASE(a_kind_helps_out_where_the_other_is_full),
+    CASE(refused_memory_leaves_the_accounts),
+    CASE(handlers_have_a_reserve),
+    CASE(what_handlers_free_is_put_aside),
+    CASE(blocks_change_their_length_in_place),
+    CASE(slabs_of_nodes),
+    CASE(nodes_help_each_other),
+    CASE(all_is_returned),
+    CASE(the_old_is_returned_first),
+    CASE(both_kinds_in_order_of_age),
+    CASE(without_decay_nothing_is_too_old),
+    CASE(the_age_counts_from_the_last_free),
+    CASE(what_the_user_chose_to_keep_stays),
+    CASE(what_was_learned_stays_unless_all_is_to_go),
+    CASE(a_refused_return_changes_nothing),
+    CASE(neighbours_of_a_leaving_run),
+    CASE(the_surplus_is_returned_at_the_free),
+    CASE(large_blocks_return_their_end),
+    CASE(scattered_slabs_are_bounded_too),
+    CASE(what_is_in_use_raises_the_limit),
+    CASE(less_stays_after_a_burst),
+    CASE(what_is_missed_soon_stays),
+    CASE(new_memory_is_paid_for),
+    CASE(little_is_not_paid_for),
+    CASE(what_was_learned_is_no_payment),
+};
+
+int main(int argc, char **argv)
+{
+    return run_cases(argc, argv, cases, array_size(cases));
+}

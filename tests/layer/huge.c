@@ -1,0 +1,212 @@
+/* Huge pages by themselves: where they are requested, where they are advised against, and what slow ones lead to. */
+#include "layer.h"
+#include "os/hooks.h"
+#include "region/huge.h"
+#include "region/state.h"
+
+#define CHUNK 512u /* units of a chunk in a region of the usual size */
+
+static bool zeroed;
+
+static uint32_t block(uint32_t units)
+{
+    uint32_t unit = region_alloc(ARENA_LARGE, units, 1, &zeroed);
+    must(unit != UNIT_NONE);
+    return unit;
+}
+
+static uint32_t slab(uint32_t units)
+{
+    uint32_t unit = region_alloc_slab(0, units, &zeroed);
+    must(unit != UNIT_NONE);
+    return unit;
+}
+
+static uint64_t huge_ns, huge_cost;
+
+static uint64_t fake_clock(void)
+{
+    huge_ns += huge_cost;
+    return huge_ns;
+}
+
+static void start_huge(bool wanted)
+{
+    start_region(0, 1000);
+    huge_init(wanted);
+    hooks.huge_clock = fake_clock;
+}
+
+static unsigned windows(enum window_pages pages)
+{
+    unsigned n = 0;
+    for (uint32_t unit = 0; unit < region_end(); unit += WINDOW_UNITS)
+        n += unit_at(unit)->window == pages;
+    return n;
+}
+
+static void small_programs_have_small_pages(void)
+{
+    start_huge(true);
+    for (int i = 0; i < 255; i++)
+        slab(1);
+    must_be(os_count(OS_HUGE), 0);
+    must(os_covered(OS_PLAIN, unit_address(UNITS_START), UNIT_SIZE));
+    must_be(huge_units(), 0);
+}
+
+static void large_heaps_of_slabs_have_huge_pages(void)
+{
+    start_huge(true);
+    for (int i = 0; i < 512; i++)
+        slab(1);
+    must(os_count(OS_HUGE) > 0);
+    must(huge_units() >= 128 && huge_units() <= 256 + CHUNK);
+    must_be(huge_units(), windows(WINDOW_HUGE) * WINDOW_UNITS);
+    must_be(unit_at(0)->window, WINDOW_SMALL); /* what was there before stays */
+    for (unsigned i = 0; i < os_count(OS_HUGE); i++)
+        must_be(os_entry(OS_HUGE, i)->at % (WINDOW_UNITS * UNIT_SIZE), 0);
+}
+
+static void none_where_they_are_not_wanted(void)
+{
+    start_huge(false);
+    for (int i = 0; i < 600; i++)
+        slab(1);
+    must_be(os_count(OS_HUGE), 0);
+}
+
+/* Large blocks: none for the first 64 MiB, and beyond these the system's policy decides. */
+static void large_blocks_leave_it_to_the_system(void)
+{
+    start_huge(true);
+    uint32_t unit = block(1000);
+    must(os_covered(OS_PLAIN, unit_address(unit), UNIT_SIZE) || os_count(OS_PLAIN));
+    must(os_covered(OS_PLAIN, unit_address(unit + 999), UNIT_SIZE));
+    uint32_t more = block(4000);
+    must(!os_covered(OS_PLAIN, unit_address(more + 3999), UNIT_SIZE));
+    must_be(os_count(OS_HUGE), 0);
+}
+
+/* A window that is returned in part would be filled again by khugepaged. */
+static void broken_windows_are_advised_against(void)
+{
+    static uint32_t units[700];
+    start_huge(true);
+    for (int i = 0; i < 700; i++)
+        units[i] = slab(1);
+    os_clear();
+    uint32_t window = (uint32_t)round_up(units[500], WINDOW_UNITS);
+    must_be(unit_at(window)->window, WINDOW_HUGE);
+    region_free(window + 3);
+    region_purge(true);
+    must_be(unit_at(window)->window, WINDOW_AGAINST);
+    must_be(os_entry(OS_PLAIN, 0)->at, unit_address(window));
+    must_be(os_entry(OS_PLAIN, 0)->size, WINDOW_UNITS * UNIT_SIZE);
+    must_be(os_count(OS_PLAIN), 1);
+    uint32_t next = window + WINDOW_UNITS; /* as a whole: it may be huge again */
+    for (uint32_t unit = next; unit < next + WINDOW_UNITS; unit++)
+        region_free(unit);
+    region_purge(true);
+    must_be(unit_at(next)->window, WINDOW_HUGE);
+    must_be(os_count(OS_PLAIN), 1);
+}
+
+/* Each advice may split a mapping, so it ends for all where there were too many. */
+static void too_many_broken_windows_end_it(void)
+{
+    static uint32_t units[1100 * WINDOW_UNITS];
+    start_huge(true);
+    for (uint32_t i = 0; i < array_size(units); i++)
+        units[i] = slab(1);
+    must(windows(WINDOW_HUGE) > 1026);
+    os_clear();
+    uint32_t broken = 0;
+    for (uint32_t i = 5; i < array_size(units); i += WINDOW_UNITS)
+        if (unit_at(units[i] & ~(WINDOW_UNITS - 1))->window == WINDOW_HUGE) {
+            region_free(units[i]);
+            region_purge(true);
+            broken++;
+        }
+    must(broken > 1025);
+    must_be(os_count(OS_PLAIN), 1025);
+    must_be(os_entry(OS_PLAIN, 1024)->at, unit_address(0));
+    must_be(os_entry(OS_PLAIN, 1024)->size, (size_t)region_end() << UNIT_SHIFT);
+}
+
+/* Where the first touch of a huge page is slow, the next windows get small pages, more of them each time. */
+static void slow_huge_pages_are_skipped(void)
+{
+    start_huge(true);
+    for (int i = 0; i < 512; i++)
+        slab(1);
+    must_be(windows(WINDOW_AGAINST), 0);
+    huge_cost = 5000000; /* 5 ms for a window */
+    uint32_t unit;
+    for (int i = 0; i < 4 * (int)WINDOW_UNITS; i++)
+        unit = slab(1);
+    unsigned skipped = windows(WINDOW_AGAINST);
+    must(skipped >= 1);
+    for (int i = 0; i < 20 * (int)WINDOW_UNITS; i++)
+        unit = slab(1);
+    must(windows(WINDOW_AGAINST) > 2 * skipped);
+    (void)unit;
+}
+
+static void fast_huge_pages_are_not(void)
+{
+    start_huge(true);
+    huge_cost = 300000;
+    for (int i = 0; i < 1024; i++)
+        slab(1);
+    must_be(windows(WINDOW_AGAINST), 0);
+    must(huge_units() > 512);
+}
+
+/* The surplus of slabs goes in whole windows of 2 MiB while there are any, so that no huge page is broken up. */
+static void slabs_return_whole_windows(void)
+{
+    static uint32_t units[1600];
+    start_huge(true);
+    for (int i = 0; i < 1600; i++)
+        units[i] = slab(1);
+    must(windows(WINDOW_HUGE) > 40);
+    os_clear();
+    for (int i = 0; i < 1600; i++) /* as sheaves are flushed: not quite in order */
+        region_free(units[i ^ 5]);
+    must(os_count(OS_DISCARD) > 0);
+    for (unsigned i = 0; i < os_count(OS_DISCARD); i++) {
+        must_be(os_entry(OS_DISCARD, i)->at % (WINDOW_UNITS * UNIT_SIZE), 0);
+        must_be(os_entry(OS_DISCARD, i)->size % (WINDOW_UNITS * UNIT_SIZE), 0);
+    }
+    must_be(windows(WINDOW_AGAINST), 0);
+    must(warm_of(ARENA_SLAB) <= 32 + 2 * WINDOW_UNITS);
+}
+
+static void unmapped_windows_are_forgotten(void)
+{
+    static uint32_t units[1024];
+    start_huge(true);
+    for (int i = 0; i < 1024; i++)
+        units[i] = slab(1);
+    uint64_t before = huge_units();
+    for (int i = 1023; i >= 512; i--)
+        region_free(units[i]);
+    region_purge(true);
+    must(os_count(OS_UNMAP) > 0);
+    must(huge_units() < before);
+    must_be(huge_units(), windows(WINDOW_HUGE) * WINDOW_UNITS);
+}
+
+static const struct test_case cases[] = {
+    CASE(small_programs_have_small_pages),    CASE(large_heaps_of_slabs_have_huge_pages),
+    CASE(none_where_they_are_not_wanted),     CASE(large_blocks_leave_it_to_the_system),
+    CASE(broken_windows_are_advised_against), CASE(too_many_broken_windows_end_it),
+    CASE(slow_huge_pages_are_skipped),        CASE(fast_huge_pages_are_not),
+    CASE(slabs_return_whole_windows),         CASE(unmapped_windows_are_forgotten),
+};
+
+int main(int argc, char **argv)
+{
+    return run_cases(argc, argv, cases, array_size(cases));
+}

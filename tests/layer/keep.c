@@ -1,0 +1,182 @@
+/* What the region learns to keep resident, by the accounts alone; the test tells the time. */
+#include "layer.h"
+#include "region/keep.h"
+
+#define UNITS_OF_MIB 16u
+#define LEAST_MIB    2
+
+static struct keep keep;
+static uint32_t now = 1000000;
+static uint32_t given;
+
+static uint64_t limit_mib(uint32_t in_use)
+{
+    return keep_limit(&keep, in_use, false) / UNITS_OF_MIB;
+}
+
+static void start(uint32_t share)
+{
+    memset(&keep, 0, sizeof(keep));
+    keep_init(&keep, 64 * UNITS_OF_MIB, share);
+}
+
+/* A load that takes `most` units and frees all: what is over the limit goes back, and is missed `pause` ms later. */
+static void swing(uint32_t most, uint32_t pause)
+{
+    keep_age(&keep, most, 0, now);
+    keep_warm(&keep, 0);
+    uint32_t limit = (uint32_t)keep_limit(&keep, 0, false), stays = limit < most ? limit : most;
+    keep_warm(&keep, stays);
+    keep_age(&keep, 0, stays, now);
+    if (most > stays)
+        keep_gave_back(&keep, most - stays, now);
+    given += most - stays;
+    now += pause;
+    for (uint32_t missed = stays; missed < most; missed += UNITS_OF_MIB)
+        keep_missed(&keep, UNITS_OF_MIB, now);
+}
+
+static void little_stays_at_first(void)
+{
+    start(8);
+    must_be(limit_mib(0), LEAST_MIB);
+    must_be(limit_mib(160 * UNITS_OF_MIB), LEAST_MIB + 10); /* and a sixteenth of what is in use */
+    must_be(keep_limit(&keep, 160 * UNITS_OF_MIB, true), LEAST_MIB * UNITS_OF_MIB + 40); /* less after a burst */
+}
+
+static void a_swing_that_comes_again_soon_is_learned(void)
+{
+    static const uint32_t pauses[] = {20, 200, 450};
+    for (size_t i = 0; i < array_size(pauses); i++) {
+        start(8);
+        swing(100 * UNITS_OF_MIB, pauses[i]);
+        swing(100 * UNITS_OF_MIB, pauses[i]);
+        must(limit_mib(0) >= 100);
+    }
+}
+
+static void a_swing_that_comes_seldom_is_not(void)
+{
+    start(8);
+    for (int i = 0; i < 5; i++)
+        swing(100 * UNITS_OF_MIB, 2000);
+    must_be(limit_mib(0), LEAST_MIB);
+}
+
+static void few_misses_are_tolerated(void)
+{
+    start(8);
+    for (int i = 0; i < 100; i++) { /* a MiB each 64 ms */
+        keep_gave_back(&keep, UNITS_OF_MIB, now);
+        now += 64;
+        keep_missed(&keep, UNITS_OF_MIB, now);
+    }
+    must_be(limit_mib(0), LEAST_MIB);
+}
+
+/* What never went back cannot be missed. */
+static void new_memory_is_not_missed(void)
+{
+    start(8);
+    keep_gave_back(&keep, 8, now);
+    for (int i = 0; i < 100; i++)
+        keep_took(&keep, 100);
+    must_be(limit_mib(0), LEAST_MIB);
+    must_be(keep.given_back, 0);
+}
+
+static void never_more_than_the_most(void)
+{
+    start(0);
+    for (int i = 0; i < 100; i++)
+        swing(400 * UNITS_OF_MIB, 20);
+    must_be(limit_mib(0), 64);
+    keep_init(&keep, 8, 8);
+    must_be(keep_limit(&keep, 0, false), 8);
+}
+
+static void large_blocks_keep_a_smaller_share_of_the_peak(void)
+{
+    start(3);
+    for (int i = 0; i < 5; i++)
+        swing(400 * UNITS_OF_MIB, 20);
+    must(limit_mib(0) <= 64 + 400 * 3 / 8);
+    must(limit_mib(0) > 64 + 100);
+}
+
+static void what_is_used_is_not_forgotten(void)
+{
+    start(8);
+    for (int i = 0; i < 10; i++)
+        swing(100 * UNITS_OF_MIB, 200);
+    given = 0;
+    for (int i = 0; i < 50; i++)
+        swing(100 * UNITS_OF_MIB, 200);
+    must_be(given, 0);
+}
+
+static void the_peak_is_that_of_the_last_half_second(void)
+{
+    start(8);
+    for (int i = 0; i < 5; i++)
+        swing(100 * UNITS_OF_MIB, 20);
+    for (int i = 0; i < 2; i++) {
+        now += 300;
+        keep_age(&keep, 2 * UNITS_OF_MIB, 0, now);
+    }
+    must(limit_mib(0) >= 64 && limit_mib(0) <= 66);
+}
+
+static void what_is_not_used_any_more_is_forgotten(void)
+{
+    start(8);
+    for (int i = 0; i < 5; i++)
+        swing(100 * UNITS_OF_MIB, 20);
+    must(limit_mib(0) >= 100);
+    for (int i = 0; i < 4; i++) /* without misses */
+        swing(2 * UNITS_OF_MIB, 500);
+    must(limit_mib(0) <= 70); /* of 164 */
+    for (int i = 0; i < 40; i++)
+        swing(2 * UNITS_OF_MIB, 500);
+    must(limit_mib(0) <= 5);
+}
+
+static void a_long_pause_forgets_all(void)
+{
+    start(8);
+    for (int i = 0; i < 5; i++)
+        swing(100 * UNITS_OF_MIB, 20);
+    now += 60000;
+    keep_age(&keep, 0, 0, now);
+    must_be(limit_mib(0), LEAST_MIB);
+}
+
+static void the_clock_may_wrap(void)
+{
+    start(8);
+    now = UINT32_MAX - 100;
+    keep_age(&keep, 0, 0, now);
+    for (int i = 0; i < 3; i++)
+        swing(100 * UNITS_OF_MIB, 200);
+    must(limit_mib(0) >= 100);
+}
+
+static const struct test_case cases[] = {
+    CASE(little_stays_at_first),
+    CASE(a_swing_that_comes_again_soon_is_learned),
+    CASE(a_swing_that_comes_seldom_is_not),
+    CASE(few_misses_are_tolerated),
+    CASE(new_memory_is_not_missed),
+    CASE(never_more_than_the_most),
+    CASE(large_blocks_keep_a_smaller_share_of_the_peak),
+    CASE(what_is_used_is_not_forgotten),
+    CASE(the_peak_is_that_of_the_last_half_second),
+    CASE(what_is_not_used_any_more_is_forgotten),
+    CASE(a_long_pause_forgets_all),
+    CASE(the_clock_may_wrap),
+};
+
+int main(int argc, char **argv)
+{
+    return run_cases(argc, argv, cases, array_size(cases));
+}

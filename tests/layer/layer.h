@@ -1,0 +1,47 @@
+/* What the tests of layers share: checks that name both values, and a start of the lower layers. */
+#ifndef SHEAF_TESTS_LAYER_H
+#define SHEAF_TESTS_LAYER_H
+
+#include "../cases.h"
+#include "os.h"
+#include "region/region.h"
+#include "space/locks.h"
+
+#include <stdlib.h>
+
+#define must_be(x, expected)                                                                                         \
+    do {                                                                                                             \
+        uint64_t x_ = (uint64_t)(x), expected_ = (uint64_t)(expected);                                               \
+        if (x_ != expected_) {                                                                                       \
+            dprintf(2, "%s:%d: %s is %llu, not %s = %llu\n", __FILE__, __LINE__, #x, (unsigned long long)x_,         \
+                    #expected, (unsigned long long)expected_);                                                       \
+            _exit(1);                                                                                                \
+        }                                                                                                            \
+    } while (0)
+
+#define KIB (1ul << 10)
+#define MIB (1ul << 20)
+#define GIB (1ul << 30)
+
+#define CASE(name)                                                                                                   \
+    {                                                                                                                \
+#name, name                                                                                                  \
+    }
+
+/* A space and a region in it that keeps nothing by choice; the log is empty then. */
+__attribute__((unused)) static void start_region(size_t region_bytes, uint32_t decay_ms)
+{
+    must(space_init(4, region_bytes));
+    region_init(64 * MIB, false, decay_ms);
+    os_clear();
+}
+
+/* Run a call as a signal handler would that interrupted the holder of a lock. */
+#define BELOW_HANDLER(number, call)                                                                                  \
+    do {                                                                                                             \
+        must(lock_acquire(lock_of(number)));                                                                         \
+        call;                                                                                                        \
+        lock_release(lock_of(number));                                                                               \
+    } while (0)
+
+#endif

@@ -1,0 +1,233 @@
+/* The table of blocks with mappings of their own: filled, emptied, used again, and two frees of one block. */
+#include "layer.h"
+#include "region/outside.h"
+
+#include <pthread.h>
+#include <sched.h>
+
+static void start(void)
+{
+    must(space_init(4, 64 * MIB));
+    os_clear();
+}
+
+static void blocks_are_known_by_their_start(void)
+{
+    start();
+    char *p = outside_alloc(5000, 1);
+    must(p && !p[0] && !p[4999]);
+    must_be(outside_size(p), 8192);
+    must_be(outside_bytes(), 8192);
+    must_be(outside_size(p + 4096), 0);
+    must(!outside_free(p + 4096) && !outside_free(NULL) && !outside_free((void *)2));
+    must(outside_free(p));
+    must_be(os_entry(OS_UNMAP, 0)->at, p);
+    must_be(os_entry(OS_UNMAP, 0)->size, 8192);
+    must(!outside_free(p));
+    must_be(outside_bytes(), 0);
+}
+
+static void blocks_are_aligned(void)
+{
+    start();
+    for (size_t align = 4096; align <= 4 * MIB; align *= 2)
+        must_be((uintptr_t)outside_alloc(1, align) % align, 0);
+}
+
+static void the_table_opens_when_it_is_needed(void)
+{
+    start();
+    must_be(os_count(OS_OPEN), 0);
+    os_refuse(OS_OPEN, 1, 1);
+    must(!outside_alloc(1, 1));
+    must_be(os_entry(OS_UNMAP, 0)->at, os_entry(OS_MAP, 0)->at);
+    must(outside_alloc(1, 1) && outside_alloc(1, 1));
+    must_be(os_count(OS_OPEN), 2);
+}
+
+static void a_refused_block_leaves_nothing(void)
+{
+    start();
+    size_t before = os_mapped;
+    os_refuse(OS_MAP, 1, 1);
+    must(!outside_alloc(MIB, 1));
+    must_be(outside_bytes(), 0);
+    must_be(os_mapped, before);
+}
+
+static void filled_up_and_emptied(void)
+{
+    enum { BLOCKS = 30000 };
+    static void *blocks[BLOCKS];
+    start();
+    for (int round = 0; round < 3; round++) {
+        for (int i = 0; i < BLOCKS; i++)
+            must(blocks[i] = outside_alloc(1, 1));
+        must_be(outside_bytes(), BLOCKS * 4096ul);
+        for (int i = 0; i < BLOCKS; i += 2)
+            must(outside_free(blocks[i]));
+        for (int i = 1; i < BLOCKS; i += 2)
+            must_be(outside_size(blocks[i]), 4096);
+        for (int i = 0; i < BLOCKS; i += 2)
+            must(!outside_size(blocks[i]));
+        for (int i = 1; i < BLOCKS; i += 2)
+            must(outside_free(blocks[i]));
+        must_be(outside_bytes(), 0);
+        os_clear();
+    }
+}
+
+static unsigned entries_used(void)
+{
+    unsigned n = 0;
+    for (uint32_t i = 0; i < OUTSIDE_MAX; i++)
+        n += space.outside[i].start != 0;
+    return n;
+}
+
+/* An entry that was given up serves again, or a program that maps and unmaps for long would fill the table. */
+static void entries_are_used_again(void)
+{
+    start();
+    void *first = outside_alloc(1, 1);
+    must(outside_free(first));
+    for (int i = 0; i < 1000; i++) {
+        void *p = outside_alloc(1, 1);
+        must(outside_free(p));
+        if (p != first)
+            must(entries_used() <= 2);
+    }
+    must(entries_used() <= 2);
+}
+
+/* A search goes on past an entry that was given up: a block that was put behind it is still found. */
+static void blocks_behind_a_given_up_entry_are_found(void)
+{
+    start();
+    void *p = outside_alloc(1, 1);
+    uint32_t at = 0;
+    while (space.outside[at].start != (uintptr_t)p)
+        at++;
+    struct outside *next = &space.outside[(at + 1) & (OUTSIDE_MAX - 1)];
+    next->size = 4096; /* as if p had been put there because its own entry was in use */
+    next->start = (uintptr_t)p;
+    space.outside[at].start = 2;
+    must_be(outside_size(p), 4096);
+    must(outside_free(p));
+}
+
+static void a_block_grows_in_place_or_moves(void)
+{
+    start();
+    char *p = outside_alloc(8192, 1);
+    memset(p, 7, 8192);
+    char *q = outside_resize(p, 64 * KIB);
+    must(q && q[8191] == 7 && !q[8192]);
+    must_be(outside_size(q), 64 * KIB);
+    must_be(outside_bytes(), 64 * KIB);
+    os_refuse(OS_RESIZE, 1, 1); /* not in place */
+    char *r = outside_resize(q, MIB);
+    must(r && r != q && r[8191] == 7 && !outside_size(q));
+    must_be(outside_size(r), MIB);
+    must_be(outside_bytes(), MIB);
+    must(!outside_resize(r + 4096, MIB));
+    must(outside_resize(r, 1) == r);
+    must_be(outside_bytes(), 4096);
+    must(outside_free(r));
+    must_be(outside_bytes(), 0);
+}
+
+static void a_refused_resize_leaves_the_block(void)
+{
+    start();
+    char *p = outside_alloc(8192, 1);
+    memset(p, 7, 8192);
+    os_refuse(OS_RESIZE, 1, OS_ALWAYS);
+    must(!outside_resize(p, MIB));
+    must_be(outside_size(p), 8192);
+    must_be(outside_bytes(), 8192);
+    must(p[8191] == 7);
+    os_refuse(OS_MAP, 1, OS_ALWAYS);
+    must(!outside_resize(p, MIB));
+    must(outside_free(p));
+    must_be(outside_bytes(), 0);
+}
+
+/* At the limit of mappings munmap() fails, too; the pages go all the same. */
+static void pages_go_where_unmapping_is_refused(void)
+{
+    start();
+    char *p = outside_alloc(8192, 1);
+    os_refuse(OS_UNMAP, 1, 1);
+    must(outside_free(p));
+    must_be(os_entry(OS_DISCARD, 0)->at, p);
+    must_be(os_entry(OS_DISCARD, 0)->size, 8192);
+    must_be(outside_bytes(), 0);
+}
+
+/* ---- threads ---- */
+
+/*
+ * Two threads free one block, as nearly at once as they can: they spin until the round begins. (Where the exchange in
+ * the table was replaced by a plain store, both succeeded within a few thousand rounds.)
+ */
+enum { RACES = 20000 };
+static void *_Atomic raced;
+static _Atomic int round_number;
+static _Atomic unsigned freed, done;
+
+static void await_round(int number)
+{
+    for (int spins = 1; round_number < number; spins++)
+        if (!(spins % 1000)) /* one CPU may have to do */
+            sched_yield();
+}
+
+static void *free_it(void *unused)
+{
+    (void)unused;
+    for (int i = 1; i <= RACES; i++) {
+        await_round(i);
+        freed += outside_free(raced);
+        done++;
+    }
+    return NULL;
+}
+
+static void one_of_two_frees_succeeds(void)
+{
+    pthread_t other;
+    start();
+    must(!pthread_create(&other, NULL, free_it, NULL));
+    for (int i = 1; i <= RACES; i++) {
+        os_clear();
+        freed = done = 0;
+        raced = outside_alloc(1, 1);
+        round_number = i;
+        freed += outside_free(raced);
+        while (!done)
+            sched_yield();
+        must_be(freed, 1);
+        must_be(os_count(OS_UNMAP), 1);
+    }
+    must_be(outside_bytes(), 0);
+}
+
+static const struct test_case cases[] = {
+    CASE(blocks_are_known_by_their_start),
+    CASE(blocks_are_aligned),
+    CASE(the_table_opens_when_it_is_needed),
+    CASE(a_refused_block_leaves_nothing),
+    CASE(filled_up_and_emptied),
+    CASE(entries_are_used_again),
+    CASE(blocks_behind_a_given_up_entry_are_found),
+    CASE(a_block_grows_in_place_or_moves),
+    CASE(a_refused_resize_leaves_the_block),
+    CASE(pages_go_where_unmapping_is_refused),
+    CASE(one_of_two_frees_succeeds),
+};
+
+int main(int argc, char **argv)
+{
+    return run_cases(argc, argv, cases, array_size(cases));
+}

@@ -1,0 +1,323 @@
+/* What each CPU has, by itself: the words of slots, counters, domains and the stash. */
+#include "slots.h"
+#include "config/config.h"
+#include "os/cpu.h"
+#include "slot/stash.h"
+
+/* ---- words of slots ---- */
+
+#define ID   SLOT_ID(CACHE_USERS)
+#define PUSH (ID + SLOT_PUSH_AT)
+
+static uint64_t *top_in(unsigned slot)
+{
+    return &slot_words(slot, ID)->top;
+}
+
+static void without_rseq(void)
+{
+    start(32);
+    must_be(slot_mode, SHEAF_MODE_LOCK);
+    must_be(slot_reachable(64), 16); /* four for each CPU */
+    must(slot_writable(15) && !slot_writable(16));
+}
+
+static void as_many_slots_as_are_granted(void)
+{
+    must(space_init(32, 0));
+    os_refuse(OS_OPEN, 1, OS_ALWAYS);
+    slot_init(false, false, false, false, FOLD);
+    must_be(slot_reachable(64), 4);
+}
+
+static void a_slot_without_a_sheaf_has_nothing(void)
+{
+    start(16);
+    must(!slot_pop(ID, false) && !slot_pop(ID, true) && !slot_push(PUSH, object(1)));
+    must_be(*top_in(0), 0);
+    must(!slot_pop(SLOT_ID(0), false));
+}
+
+static void two_ends(void)
+{
+    start(16);
+    struct sheaf *pops = filled(5, 3), *pushes = filled(5, 3);
+    must(slot_install(0, ID, 0, top_of(end_of(pops), end_of(pushes))));
+    for (unsigned i = 3; i--;)
+        must(slot_pop(ID, false) == object(i));
+    must(!slot_pop(ID, false));
+    must_be(end_holds(top_pop_end(*top_in(0))), 0);
+    must(slot_push(PUSH, object(10)) && slot_push(PUSH, object(11)));
+    must(!slot_push(PUSH, object(12)));
+    must_be(end_holds(top_push_end(*top_in(0))), 5);
+    must(pushes->objects[4] == object(11));
+    simulated_slot = 1;
+    must(!slot_pop(ID, false) && !slot_push(PUSH, object(12))); /* the sheaves are slot 0's */
+}
+
+/* The fast path of free sees the last two objects. */
+static void a_double_free_takes_the_slow_path(void)
+{
+    start(16);
+    struct sheaf *sheaf = filled(5, 0);
+    must(slot_install(0, ID, 0, top_of(0, end_of(sheaf))));
+    must(slot_push(PUSH, object(1)) && !slot_push(PUSH, object(1)));
+    must(slot_push(PUSH, object(2)) && !slot_push(PUSH, object(1)) && !slot_push(PUSH, object(2)));
+    must(slot_push(PUSH, object(3)) && slot_push(PUSH, object(1))); /* too long ago */
+}
+
+static void lifo_words_count_their_pops(void)
+{
+    start(16);
+    struct sheaf *sheaf = filled(5, 2);
+    must(slot_install(0, ID, 0, top_of(end_of(sheaf), slot_fold_start)));
+    for (unsigned i = 0; i < FOLD - 1; i++) {
+        must(slot_pop(ID, true) == object(1));
+        must(slot_push(ID, object(1)));
+        must_be(top_pops(*top_in(0)), i + 1);
+    }
+    must(top_full_count(*top_in(0)));
+    must(!slot_pop(ID, true)); /* the slow path folds the count */
+    must_be(end_holds(top_pop_end(*top_in(0))), 2);
+}
+
+static void a_word_that_changed_is_not_installed_to(void)
+{
+    start(16);
+    struct sheaf *a = filled(5, 3), *b = filled(5, 3);
+    uint64_t top = top_of(end_of(a), 0);
+    must(slot_install(0, ID, 0, top));
+    must(!slot_install(0, ID, 0, top_of(end_of(b), 0)));
+    must(slot_pop(ID, false) == object(2));
+    must(!slot_install(0, ID, top, 0));
+    must_be(end_holds(top_pop_end(*top_in(0))), 2);
+}
+
+static void a_held_end_serves_no_operation(void)
+{
+    start(16);
+    *top_in(0) = top_of(END_HELD, END_HELD);
+    must(top_held(*top_in(0)));
+    must(!slot_pop(ID, false) && !slot_pop(ID, true) && !slot_push(PUSH, object(1)));
+    must_be(*top_in(0), top_of(END_HELD, END_HELD));
+    must_be(end_holds(END_HELD) + end_holds(0), 0);
+}
+
+static void ends_change_over(void)
+{
+    start(16);
+    struct sheaf *pops = filled(5, 0), *pushes = filled(5, 4);
+    pushes->link = 7;
+    pushes->count = 4;
+    uint64_t top = top_of(end_of(pops), end_of(pushes));
+    must(slot_install(0, ID, 0, top));
+    must(!slot_exchange(0, ID, top + 8, pushes, pops, 3)); /* it has changed */
+    must(slot_exchange(0, ID, top, pushes, pops, 3));
+    must_be(pops->link, 10);
+    must_be(pops->count, 4);
+    must_be(top_pop_end(*top_in(0)), top_push_end(top));
+    must_be(top_push_end(*top_in(0)), top_pop_end(top));
+    must(slot_pop(ID, false) == object(3));
+    pops->link = UINT32_MAX - 2;
+    must(!slot_exchange(0, ID, *top_in(0), pops, pushes, 3)); /* the account is full */
+}
+
+static void a_slot_that_is_shut(void)
+{
+    start(16);
+    struct sheaf *sheaf = filled(5, 3);
+    uint64_t top = top_of(end_of(sheaf), end_of(sheaf));
+    must(slot_install(0, ID, 0, top));
+    must(slot_shut(0) && !slot_shut(0));
+    must(!slot_pop(ID, false) && !slot_push(PUSH, object(9)) && !slot_install(0, ID, top, 0));
+    must(!slot_exchange(0, ID, top, sheaf, sheaf, 0));
+    simulated_slot = 1;
+    must(slot_install(1, ID, 0, top)); /* another slot is open */
+    must(slot_pop(ID, false) == object(2));
+    simulated_slot = 0;
+    slot_open(0);
+    must_be(*top_in(0), top);
+    must(slot_pop(ID, false) == object(2));
+}
+
+static void the_sibling_of_the_slots_node(void)
+{
+    start(16);
+    struct sheaf *sheaf = filled(5, 3);
+    must(slot_install(0, SLOT_ID(CACHE_USERS + 2), 0, top_of(end_of(sheaf), 0)));
+    must(!slot_pop_near(ID, false));
+    slot_head(0)->near = (uint32_t)(2 * (SLOT_ID(1) - SLOT_ID(0)));
+    must(slot_pop_near(ID, false) == object(2));
+}
+
+static void slots_of_two_ends_do_not_touch(void)
+{
+    start(16);
+    for (unsigned slot = 0; slot < 16; slot++)
+        for (unsigned number = CACHE_FIRST; number < CACHE_MAX; number++) {
+            struct slot_words *words = slot_words(slot, SLOT_ID(number));
+            must(!cache_gap(number) || words->top == 0);
+            must_be(slot_id_number(SLOT_ID(number)), number);
+            words->top = slot * CACHE_MAX + number;
+        }
+    for (unsigned slot = 0; slot < 16; slot++)
+        for (unsigned number = CACHE_FIRST; number < CACHE_MAX; number++)
+            must_be(slot_words(slot, SLOT_ID(number))->top, slot * CACHE_MAX + number);
+    must_be(*sheaf_entry(0), sheaf_full_mark());
+    must_be(*sheaf_entry(END_HELD), sheaf_full_mark());
+    must(!sheaf_entry(0)[-1] && !sheaf_entry(END_HELD)[-1]);
+}
+
+/* ---- counting, domains ---- */
+
+static uint64_t counted(unsigned number, enum slot_counter which)
+{
+    uint64_t sum = 0;
+    for (unsigned slot = 0; slot < slot_top; slot++)
+        sum += *counter_at(slot, number, which);
+    return sum;
+}
+
+static void slots_count_for_themselves(void)
+{
+    start(16);
+    must(space_grow_counters(301));
+    must_be(slot_top, 0);
+    simulated_slot = 3;
+    must_be(slot_counting(), 3);
+    must_be(slot_top, 4);
+    count(3, 300, COUNT_alloc_slowpath, 5);
+    simulated_slot = 1;
+    count(slot_counting(), 300, COUNT_alloc_slowpath, 2);
+    must_be(slot_top, 4);
+    must_be(*counter_at(3, 300, COUNT_alloc_slowpath), 5);
+    must_be(counted(300, COUNT_alloc_slowpath), 7);
+    must_be(counted(300, COUNT_free_slowpath) + counted(301, COUNT_alloc_slowpath), 0);
+}
+
+static void a_slot_without_memory_counts_in_the_first(void)
+{
+    start(32);
+    simulated_slot = 20;
+    os_refuse(OS_OPEN, 1, 1);
+    must_be(slot_counting(), 0);
+    must(!slot_writable(20));
+    must_be(slot_counting(), 20);
+    must(slot_writable(20));
+}
+
+static void cpus_of_a_cache_are_a_domain(void)
+{
+    cpu_allowed_count = os_cpus = 64;
+    start(64);
+    for (os_cpu = 0; os_cpu < 32; os_cpu++)
+        must_be(slot_domain(), os_cpu / 4);
+    for (os_cpu = 32; os_cpu < 64; os_cpu++)
+        must(slot_domain() < DOMAINS); /* more caches than domains share them */
+    os_cpu = 5;
+    must_be(slot_domain(), 1);
+}
+
+static void few_cpus_are_one_domain(void)
+{
+    os_llc_cpus = 1;
+    cpu_allowed_count = os_cpus = 8;
+    start(64);
+    for (os_cpu = 0; os_cpu < 8; os_cpu++)
+        must_be(slot_domain(), 0);
+}
+
+/* ---- the stash ---- */
+
+static uint32_t run(uint32_t units)
+{
+    bool zeroed;
+    uint32_t unit = region_alloc(ARENA_LARGE, units, 1, &zeroed);
+    must(unit != UNIT_NONE);
+    unit_at(unit)->kind = UNIT_CLOSED;
+    return unit;
+}
+
+static void one_run_of_each_length_in_each_slot(void)
+{
+    start(16);
+    stash_init(64 * MIB);
+    uint32_t a = run(1), b = run(1), c = run(4);
+    must_be(stash_take(1), UNIT_NONE);
+    must(stash_put(a) && !stash_put(b) && stash_put(c));
+    must(!stash_put(run(5)) && stash_take(5) == UNIT_NONE);
+    must_be(stash_take(2), UNIT_NONE);
+    simulated_slot = 1;
+    must_be(stash_take(1), UNIT_NONE);
+    must(stash_put(b));
+    must_be(stash_totals().units, 6);
+    must_be(stash_totals().runs, 3);
+    simulated_slot = 0;
+    must_be(stash_take(1), a);
+    must_be(unit_at(a)->kind, UNIT_LARGE);
+    must_be(stash_take(1), UNIT_NONE);
+    must_be(stash_take(4), c);
+    must_be(stash_totals().taken, 2);
+    must_be(stash_totals().runs, 1);
+}
+
+static void runs_of_the_stash_go_back(void)
+{
+    start(16);
+    stash_init(64 * MIB);
+    slot_raise_top(1);
+    for (simulated_slot = 0; simulated_slot < 2; simulated_slot++)
+        for (uint32_t units = 1; units <= STASH_LENGTHS; units++)
+            must(stash_put(run(units)));
+    simulated_slot = 0;
+    must(stash_take(2) != UNIT_NONE);
+    must_be(region_stats.large_units, 20);
+    stash_flush();
+    must_be(region_stats.large_units, 2);
+    must_be(stash_totals().units, 0);
+    must_be(stash_totals().taken, 1); /* the flush keeps the count */
+    must_be(stash_take(2), UNIT_NONE);
+}
+
+static void no_stash_where_little_may_stay(void)
+{
+    start(16);
+    stash_init(10 * UNIT_SIZE - 1);
+    must(!stash_on && !stash_put(run(1)));
+    stash_init(10 * UNIT_SIZE);
+    must(stash_on && stash_put(run(1)));
+    stash_keep(0);
+    must(!stash_on);
+    must_be(stash_take(1), UNIT_NONE);
+    must_be(stash_totals().runs, 0);
+    sheaf_config.harden.large = true;
+    stash_init(64 * MIB);
+    must(!stash_on);
+}
+
+static const struct test_case cases[] = {
+    CASE(without_rseq),
+    CASE(as_many_slots_as_are_granted),
+    CASE(a_slot_without_a_sheaf_has_nothing),
+    CASE(two_ends),
+    CASE(a_double_free_takes_the_slow_path),
+    CASE(lifo_words_count_their_pops),
+    CASE(a_word_that_changed_is_not_installed_to),
+    CASE(a_held_end_serves_no_operation),
+    CASE(ends_change_over),
+    CASE(a_slot_that_is_shut),
+    CASE(the_sibling_of_the_slots_node),
+    CASE(slots_of_two_ends_do_not_touch),
+    CASE(slots_count_for_themselves),
+    CASE(a_slot_without_memory_counts_in_the_first),
+    CASE(cpus_of_a_cache_are_a_domain),
+    CASE(few_cpus_are_one_domain),
+    CASE(one_run_of_each_length_in_each_slot),
+    CASE(runs_of_the_stash_go_back),
+    CASE(no_stash_where_little_may_stay),
+};
+
+int main(int argc, char **argv)
+{
+    return run_cases(argc, argv, cases, array_size(cases));
+}

@@ -1,0 +1,36 @@
+/* Slots without rseq, so that one thread plays all of them, and sheaves that hold something. */
+#ifndef SHEAF_TESTS_LAYER_SLOTS_H
+#define SHEAF_TESTS_LAYER_SLOTS_H
+
+#include "layer.h"
+#include "slot/slot.h"
+
+#define FOLD 100 /* pops until a LIFO word has to be folded */
+
+extern unsigned simulated_slot; /* the one that the thread is on */
+
+static void start(unsigned slots)
+{
+    must(space_init(slots, 0));
+    region_init(64 * MIB, false, 1000);
+    slot_init(false, false, false, false, FOLD);
+    os_clear();
+}
+
+/* Addresses that sheaves hold; nothing reads what is there. */
+static void *object(unsigned n)
+{
+    return (char *)unit_address(1) + 16ul * n;
+}
+
+static struct sheaf *filled(unsigned capacity, unsigned n)
+{
+    struct sheaf *sheaf = empty_sheaf_alloc(capacity);
+    must(sheaf);
+    for (unsigned i = 0; i < n; i++)
+        sheaf->objects[i] = object(i);
+    sheaf->count = (uint16_t)n;
+    return sheaf;
+}
+
+#endif

@@ -1,0 +1,333 @@
+/* The space by itself: where its parts lie, how its tables grow, and what happens when the system refuses memory. */
+#include "layer.h"
+#include "os/rseq.h"
+#include "os/vm.h"
+#include "space/unit.h"
+
+#include <sys/mman.h>
+
+static bool writable(void *p)
+{
+    int pipes[2];
+    must(!pipe(pipes));
+    must(write(pipes[1], "x", 1) == 1);
+    bool good = read(pipes[0], p, 1) == 1; /* EFAULT instead of a signal */
+    close(pipes[0]);
+    close(pipes[1]);
+    return good;
+}
+
+/* ---- the plan ---- */
+
+static void parts_do_not_overlap(void)
+{
+    must(space_init(64, 0));
+    struct part {
+        const char *start;
+        size_t size;
+    } parts[] = {
+        {space.slabs.start, space.slabs.most},
+        {space.dirty_table.start, space.dirty_table.most},
+        {space.units_table.start, space.units_table.most},
+        {space.counters_rest.start, space.counters_rest.most},
+        {space.ids_table.start - space.ids_table.most, space.ids_table.most},
+        {(char *)space.base, (size_t)space.slots << SLOT_SHIFT},
+        {space.sheaves.start, space.sheaves.most},
+        {(char *)space.outside, 1},
+        {space.counters - space.slots * COUNTER_BLOCK, space.slots * COUNTER_BLOCK},
+        {(char *)space.orders, 1},
+        {(char *)space.dirty_first, UNITS_FIRST / 8},
+        {(char *)space.chunks, space.unit_most >> space.chunk_shift},
+        {space.slabs.start + space.slabs_first, space.slabs_first_end - space.slabs_first},
+        {space.sheaves_first, space.sheaves_first_size},
+        {(char *)space.units_first, UNITS_FIRST * sizeof(struct unit)},
+        {(char *)space.region, (size_t)space.unit_most << UNIT_SHIFT},
+        {space.shadow.start, space.shadow.most},
+    };
+    for (size_t i = 1; i < array_size(parts); i++)
+        must(parts[i - 1].start + parts[i - 1].size <= parts[i].start);
+}
+
+static void places_are_aligned_and_near(void)
+{
+    must(space_init(64, 0));
+    must_be(space.base % UNIT_SIZE, 0);
+    must_be(space.region % (WINDOW_UNITS << UNIT_SHIFT), 0);
+    must((uintptr_t)space.sheaves_first + space.sheaves_first_size - space.base - CONSTANT_AT <= UINT32_MAX);
+    must(unit_of((void *)(space.base + 1)) >= space.unit_count); /* below the region is no unit */
+    must_be(unit_of(unit_address(7)), 7);
+    must((char *)unit_id(0) < (char *)space.base && unit_id(1) == unit_id(0) - 1);
+}
+
+static void the_first_of_each_part_is_writable(void)
+{
+    must(space_init(64, 0));
+    must(writable((void *)space.base) && writable(space.counters - COUNTER_BLOCK));
+    must(writable(space.dirty_first) && writable(space.chunks) && writable(unit_at(UNITS_FIRST - 1)));
+    must(writable(space.slabs.start + space.slabs_first_end - 1) && writable(space.sheaves_first));
+    must(writable(unit_address(UNITS_START) - 1) && writable(unit_id(UNITS_FIRST - 1)));
+    must(!writable(space.outside));
+}
+
+/* Writable memory counts as used where overcommit is off; slots beyond the CPUs get it when they are needed. */
+static void slots_open_when_they_are_needed(void)
+{
+    must(space_init(64, 0));
+    unsigned open = space.slots_open;
+    must_be(open, 4);
+    char *next = (char *)space.base + ((size_t)open << SLOT_SHIFT),
+         *counters = space.counters - (open + 1) * COUNTER_BLOCK;
+    must(!writable(next) && !writable(counters));
+    os_refuse(OS_OPEN, 2, 1); /* the words are granted, the counters are not */
+    must(!space_open_slots(open + 1));
+    must_be(space.slots_open, open);
+    must(space_open_slots(open + 1));
+    must(writable(next) && writable(counters));
+    os_clear();
+    must(space_open_slots(open));
+    must_be(os_count(OS_OPEN), 0);
+    must(!space_open_slots(space.slots + 1));
+    must_be(space.slots_open, open + 1);
+}
+
+static void the_region_follows_the_machine(void)
+{
+    os_memory = 5ull << 40;
+    must(space_init(4, 0));
+    must_be((uint64_t)space.unit_most << UNIT_SHIFT, 32ull << 40);
+}
+
+static void a_small_region_has_small_chunks(void)
+{
+    must(space_init(4, 8 * MIB));
+    must_be(space.unit_most, 128);
+    must(space.unit_most >> space.chunk_shift >= 4);
+    must((1u << space.chunk_shift) >= WINDOW_UNITS);
+}
+
+/* Slots take at most an eighth of what the process may have. */
+static void few_slots_below_a_limit(void)
+{
+    os_limit = 64 * MIB;
+    must(space_init(1024, 0));
+    must_be(space.slots, 8);
+}
+
+static void halved_until_it_is_granted(void)
+{
+    os_refuse(OS_EXTEND, 1, 4); /* all places of the first size */
+    must(space_init(4, GIB));
+    must_be((uint64_t)space.unit_most << UNIT_SHIFT, GIB / 2);
+}
+
+static void another_place_where_one_is_taken(void)
+{
+    os_refuse(OS_EXTEND, 1, 1);
+    must(space_init(4, GIB));
+    must_be((uint64_t)space.unit_most << UNIT_SHIFT, GIB);
+}
+
+static void nothing_is_left_where_it_is_refused(void)
+{
+    for (unsigned nth = 1; nth <= 2; nth++) {
+        os_refuse(OS_EXTEND, nth, OS_ALWAYS);
+        must(!space_init(16, GIB));
+        must_be(os_mapped, 0);
+        os_grant();
+    }
+    os_refuse(OS_EXTEND_READABLE, 1, OS_ALWAYS);
+    must(!space_init(16, GIB));
+    must_be(os_mapped, 0);
+    os_refuse(OS_MAP, 1, OS_ALWAYS);
+    must(!space_init(16, GIB));
+    must_be(os_mapped, 0);
+}
+
+static char *in_the_way;
+
+static void block_once(enum os_call call, void *at, size_t size)
+{
+    if (call == OS_EXTEND_READABLE && !in_the_way)
+        os_block(in_the_way = (char *)at + size - 4096, 4096);
+}
+
+/* A place where something turns up half-way is left, and what turned up stands. */
+static void a_mapping_in_the_way_of_the_start_survives(void)
+{
+    os_hook = block_once;
+    must(space_init(16, GIB));
+    must(in_the_way && os_intact(in_the_way, 4096));
+    must_be((uint64_t)space.unit_most << UNIT_SHIFT, GIB);
+}
+
+/* ---- tables ---- */
+
+static void tables_grow_in_steps(void)
+{
+    must(space_init(4, 0));
+    os_clear();
+    must(space_grow(&space.slabs, 1));
+    must_be(os_entry(OS_EXTEND, 0)->at, space.slabs.start);
+    must_be(os_entry(OS_EXTEND, 0)->size, MIB);
+    must(space_grow(&space.slabs, MIB));
+    must_be(os_count(OS_EXTEND), 1);
+    must(space_grow(&space.slabs, MIB + 1));
+    must_be(os_entry(OS_EXTEND, 1)->at, space.slabs.start + MIB);
+    must_be(space.slabs.mapped, 2 * MIB);
+    must(os_covered(OS_PLAIN, space.slabs.start, MIB)); /* a huge page for its first byte would be a waste */
+}
+
+static void a_refused_table_stands(void)
+{
+    must(space_init(4, 0));
+    must(space_grow(&space.slabs, 1));
+    os_refuse(OS_EXTEND, 1, 1);
+    must(!space_grow(&space.slabs, 3 * MIB));
+    must_be(space.slabs.mapped, MIB);
+    must(space_grow(&space.slabs, 3 * MIB));
+    must_be(space.slabs.mapped, 3 * MIB);
+}
+
+static void a_table_is_full_where_it_meets_a_mapping(void)
+{
+    must(space_init(4, 0));
+    must(space_grow(&space.slabs, 1));
+    os_block(space.slabs.start + 2 * MIB - 4096, 4096);
+    must(!space_grow(&space.slabs, 2 * MIB));
+    must(os_intact(space.slabs.start + 2 * MIB - 4096, 4096));
+    must_be(space.slabs.mapped, MIB);
+}
+
+static void a_table_ends(void)
+{
+    must(space_init(4, 64 * MIB));
+    os_clear();
+    must(!space_grow(&space.sheaves, space.sheaves.most + 1));
+    must_be(os_count(OS_EXTEND), 0);
+    must(space_grow(&space.sheaves, space.sheaves.most));
+    must_be(space.sheaves.mapped, space.sheaves.most);
+}
+
+static void tables_do_not_grow_below_a_handler(void)
+{
+    must(space_init(4, 0));
+    BELOW_HANDLER(LOCK_REGION, must(!space_grow(&space.slabs, 1)));
+    must_be(space.slabs.mapped, 0);
+    must(space_grow(&space.slabs, 1));
+}
+
+static void more_caches_have_counters_elsewhere(void)
+{
+    must(space_init(4, 0));
+    os_clear();
+    must(space_grow_counters(COUNTER_GROUP - 1));
+    must_be(os_count(OS_EXTEND), 0);
+    must(space_grow_counters(COUNTER_GROUP) && space_grow_counters(CACHE_MAX - 1));
+    for (unsigned number = 1; number < CACHE_MAX; number++) {
+        uintptr_t last_slot = space_counters(number) - (space.slots - 1) * COUNTER_BLOCK;
+        must(writable((void *)space_counters(number)) && writable((void *)last_slot));
+        must(space_counters(number) != space_counters(number - 1));
+    }
+}
+
+/* ---- units ---- */
+
+/* What the fast path of free compares with `lowest`. */
+static uintptr_t compared(uintptr_t p)
+{
+    return (uintptr_t)((intptr_t)(space.base - 1 - p) >> UNIT_SHIFT);
+}
+
+static void the_region_reaches_further(void)
+{
+    must(space_init(4, 0));
+    uintptr_t lowest = 0;
+    space_tell_lowest(&lowest);
+    must(compared(space.region + GIB - 1) > lowest); /* the last unit is ours */
+    must_be(compared(space.region + GIB), lowest);
+    must_be(space.unit_count, UNITS_FIRST);
+    must(space_reach(UNITS_FIRST));
+    must_be(space.unit_count, UNITS_FIRST);
+    must(space_reach(UNITS_FIRST + 1));
+    must_be(space.unit_count, 32768);
+    must(writable(unit_at(32767)) && writable(unit_id(32767)));
+    must(compared(space.region + 2 * GIB - 1) > lowest);
+    must_be(compared(space.region + 2 * GIB), lowest);
+    must(!space_reach(space.unit_most + 1));
+}
+
+static void a_refused_reach_changes_nothing(void)
+{
+    must(space_init(4, 0));
+    for (unsigned nth = 1; nth <= 3; nth++) { /* ids, structs, dirty bits; what was granted before stays */
+        os_refuse(OS_EXTEND, 1, 1);
+        must(!space_reach(UNITS_FIRST + 1));
+        must_be(space.unit_count, UNITS_FIRST);
+        os_clear();
+        os_refuse(OS_EXTEND, 2, OS_ALWAYS);
+        bool done = space_reach(UNITS_FIRST + 1);
+        must_be(done, nth == 3);
+        os_grant();
+    }
+}
+
+static void no_shadow_unless_there_is_one(void)
+{
+    must(space_init(4, GIB));
+    os_clear();
+    must(space_reach_shadow(64));
+    must_be(os_count(OS_EXTEND), 0);
+    must(space_grow(&space.shadow, 1));
+    must(space_reach_shadow(64));
+    must_be(space.shadow.mapped, 64 * UNIT_SIZE);
+}
+
+static void a_shadow_is_staged_where_it_must_be(void)
+{
+    must(space_init(4, GIB));
+    os_refuse(OS_EXTEND, 1, 1);
+    must(space_grow(&space.shadow, 1));
+    must(vm_staged && !writable(space.shadow.start));
+    must(vm_commit(space.shadow.start, 1) && writable(space.shadow.start));
+}
+
+/* ---- locks ---- */
+
+static void locks_of_neighbours_lie_apart(void)
+{
+    for (unsigned i = 0; i < CACHE_MAX; i++) {
+        must_be(lock_number(lock_of(i)), i);
+        if (i)
+            must((uintptr_t)lock_of(i) / 64 != (uintptr_t)lock_of(i - 1) / 64);
+    }
+}
+
+static const struct test_case cases[] = {
+    CASE(parts_do_not_overlap),
+    CASE(places_are_aligned_and_near),
+    CASE(the_first_of_each_part_is_writable),
+    CASE(slots_open_when_they_are_needed),
+    CASE(the_region_follows_the_machine),
+    CASE(a_small_region_has_small_chunks),
+    CASE(few_slots_below_a_limit),
+    CASE(halved_until_it_is_granted),
+    CASE(another_place_where_one_is_taken),
+    CASE(nothing_is_left_where_it_is_refused),
+    CASE(a_mapping_in_the_way_of_the_start_survives),
+    CASE(tables_grow_in_steps),
+    CASE(a_refused_table_stands),
+    CASE(a_table_is_full_where_it_meets_a_mapping),
+    CASE(a_table_ends),
+    CASE(tables_do_not_grow_below_a_handler),
+    CASE(more_caches_have_counters_elsewhere),
+    CASE(the_region_reaches_further),
+    CASE(a_refused_reach_changes_nothing),
+    CASE(no_shadow_unless_there_is_one),
+    CASE(a_shadow_is_staged_where_it_must_be),
+    CASE(locks_of_neighbours_lie_apart),
+};
+
+int main(int argc, char **argv)
+{
+    return run_cases(argc, argv, cases, array_size(cases));
+}
