@@ -39,6 +39,27 @@ static struct {
 } run = {.threads = 1, .ops = 1000000, .deferred = 1};
 
 static struct kmem_cache *nodes, *objects;
+static bool drop_empty;
+static _Atomic uint64_t empties; /* sheaves fetched from the common pool */
+
+/* The linker puts these two before the allocator's. */
+struct sheaf *__real_empty_sheaf_alloc(unsigned capacity);
+struct sheaf *__wrap_empty_sheaf_alloc(unsigned capacity);
+struct sheaf *__wrap_empty_sheaf_alloc(unsigned capacity)
+{
+    atomic_fetch_add_explicit(&empties, 1, memory_order_relaxed);
+    return __real_empty_sheaf_alloc(capacity);
+}
+
+void __real_cache_put_sheaf(struct kmem_cache *cache, unsigned slot, struct sheaf *sheaf);
+void __wrap_cache_put_sheaf(struct kmem_cache *cache, unsigned slot, struct sheaf *sheaf);
+void __wrap_cache_put_sheaf(struct kmem_cache *cache, unsigned slot, struct sheaf *sheaf)
+{
+    if (drop_empty && !sheaf->count)
+        empty_sheaf_free(sheaf);
+    else
+        __real_cache_put_sheaf(cache, slot, sheaf);
+}
 
 static uint64_t now_ns(void)
 {
@@ -151,8 +172,8 @@ static void report(uint64_t ns)
         (double)(sum(COUNT_sheaf_refill) + sum(COUNT_sheaf_flush)) * each,
         (double)sum(COUNT_sheaf_prefill_fast) * each,
         (double)sum(COUNT_rcu_recycle) / (double)(sum(COUNT_rcu_sheaf) + !sum(COUNT_rcu_sheaf)),
-        (unsigned long)stats.grace_periods, (unsigned long)stats.waits, !bench_drop_empty,
-        (double)atomic_load(&bench_empties) * each);
+        (unsigned long)stats.grace_periods, (unsigned long)stats.waits, !drop_empty,
+        (double)atomic_load(&empties) * each);
 }
 
 static void usage(void)
@@ -175,7 +196,7 @@ static void *(*read_arguments(int argc, char **argv))(void *)
         if (!strcmp(argv[i], "--at-once"))
             run.deferred = 0;
         else if (!strcmp(argv[i], "--drop-empty"))
-            bench_drop_empty = true;
+            drop_empty = true;
         else if (!strcmp(argv[i], "--threads") && n && n <= MOST_THREADS && ++i)
             run.threads = (unsigned)n;
         else if (!strcmp(argv[i], "--capacity") && n && n <= sheaf_capacity_of(SHEAF_ORDER_MAX) && ++i)

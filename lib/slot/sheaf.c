@@ -101,16 +101,8 @@ static struct sheaf *cut_piece(unsigned order)
     return (struct sheaf *)(void *)start;
 }
 
-#ifdef SHEAF_BENCH
-_Atomic uint64_t bench_empties;
-bool bench_drop_empty;
-#endif
-
 struct sheaf *empty_sheaf_alloc(unsigned capacity)
 {
-#ifdef SHEAF_BENCH
-    atomic_fetch_add(&bench_empties, 1);
-#endif
     unsigned order = sheaf_order_for(capacity);
     struct sheaf *sheaf = sheaf_stack_pop(&pool[order]);
     if (!sheaf)
