@@ -32,12 +32,7 @@
 #define SHEAF_OS_RSEQ_H
 
 #include "os/compiler.h"
-
-#define SLOT_SHIFT     16  /* a slot's words lie 64 KiB apart: a multiple of every page size */
-#define CONSTANT_AT    64  /* where in slot 0 the constant sheaf lies, and offsets of sheaves start */
-#define NEAR_AT        8   /* where in each slot lies what pop_near adds to the id */
-#define AREA_AT        96  /* where in slot 0 struct rseq_area lies */
-#define CLASS_TABLE_AT 120 /* and malloc's table of classes by size (malloc/classes.h) */
+#include "os/rseq_layout.h"
 
 /* Both are offsets from the thread pointer. */
 struct rseq_area {
@@ -55,6 +50,9 @@ struct rseq_roots {
     uintptr_t cid_base, cpu_base, cxx_base; /* see malloc/classes.h */
 };
 extern hidden struct rseq_roots rseq_roots;
+_Static_assert(offsetof(struct rseq_area, slot) == RSEQ_AREA_SLOT_AT && offsetof(struct rseq_roots, area) == 0 &&
+                   SLOT_SHIFT_8 * 8 == SLOT_SHIFT,
+               "as os/rseq_layout.h says");
 
 enum rseq_owner { RSEQ_NONE, RSEQ_LIBC, RSEQ_OWN };
 

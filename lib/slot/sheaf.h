@@ -21,7 +21,7 @@
 #ifndef SHEAF_SLOT_SHEAF_H
 #define SHEAF_SLOT_SHEAF_H
 
-#include "os/rseq.h"
+#include "os/rseq_layout.h"
 #include "space/space.h"
 
 #define SHEAF_ORDER_MIN 3 /* 8 words, 5 objects */
@@ -106,11 +106,6 @@ struct sheaf *sheaf_stack_pop(sheaf_stack *stack);
 
 /* All of it, linked by `link`; NULL when it is empty. */
 struct sheaf *sheaf_stack_take_all(sheaf_stack *stack);
-
-#ifdef SHEAF_BENCH
-extern hidden _Atomic uint64_t bench_empties; /* fetched from the pool */
-extern hidden bool bench_drop_empty;
-#endif
 
 /* Bytes cut into sheaves, and how many empty ones were cut. */
 uint64_t sheaf_pool_bytes(void);

@@ -11,7 +11,9 @@
 enum sheaf_mode slot_mode;
 uint32_t slot_fold_start;
 
-const struct rseq_area *counters_area;
+static const struct slot_head none = {.lowest = UINTPTR_MAX};
+#define NONE (uintptr_t) & none
+struct rseq_roots rseq_roots __attribute__((aligned(64))) = {.cid_base = NONE, .cpu_base = NONE, .cxx_base = NONE};
 
 static unsigned lock_slots;                  /* slots in use without rseq */
 static bool lock_slots_of_nodes;             /* slot s is of node s % numa.count */
@@ -44,13 +46,6 @@ void slot_init(bool rseq, bool own, bool want_cid, bool cpu_id_only, uint32_t fo
 
 /* ---- without rseq: the same words behind a lock that is only ever tried ---- */
 
-#ifdef SHEAF_SIMULATED /* bench/seeds/slots.c: one thread plays many slots */
-extern unsigned simulated_slot;
-static unsigned hashed_slot(void)
-{
-    return simulated_slot;
-}
-#else
 static noinline_cold unsigned hashed_slot_of_node(unsigned hash)
 {
     unsigned cpu;
@@ -63,7 +58,6 @@ static unsigned hashed_slot(void)
     unsigned hash = (unsigned)((self * 0x9e3779b97f4a7c15ull) >> 32);
     return unlikely(lock_slots_of_nodes) ? hashed_slot_of_node(hash) : hash % lock_slots;
 }
-#endif
 
 /*
  * A slot's lock is held for a few instructions. Who finds it held (by a thread that was preempted, or by itself below
@@ -224,16 +218,6 @@ unsigned slot_reachable(unsigned cpus)
 {
     unsigned reached = slot_mode == SHEAF_MODE_LOCK ? lock_slots : cpus; /* there are never more mm_cids than CPUs */
     return reached < space.slots ? reached : space.slots;
-}
-
-unsigned slot_top;
-
-void slot_raise_top(unsigned slot)
-{
-    unsigned seen = read_once(slot_top);
-    while (seen <= slot &&
-           !__atomic_compare_exchange_n(&slot_top, &seen, slot + 1, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
-    }
 }
 
 /* ---- domains ---- */

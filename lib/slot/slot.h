@@ -29,67 +29,10 @@
 #ifndef SHEAF_SLOT_SLOT_H
 #define SHEAF_SLOT_SLOT_H
 
-#include "slot/sheaf.h"
 #include "slot/counters.h"
-#include "os/rseq.h"
+#include "slot/page.h"
+#include "slot/sheaf.h"
 #include "sheaf/record.h"
-
-#define END_HELD 16u /* the offset of the second constant sheaf */
-
-/*
- * Numbers of caches: below CACHE_FIRST they have no words, then come malloc's (malloc/classes.h), then a gap, in
- * whose words slots keep other things (slot/stash.h), and from CACHE_USERS up those that kmem_cache_create() gives
- * out.
- */
-#define CACHE_FIRST 8
-#define CACHE_GAP   81
-#define CACHE_USERS 256
-static inline bool cache_gap(unsigned number)
-{
-    return number >= CACHE_GAP && number < CACHE_USERS;
-}
-
-/*
- * Where in a slot the words of a cache lie. The first ones begin behind malloc's table of classes, which slot 0 has
- * behind its head, where instructions reach it by a displacement of one byte. In the table of units an id has
- * SLOT_PUSH_AT added, or not, so that it is the place that frees work on.
- */
-#define SLOT_WORDS_AT   2560u
-#define SLOT_ID(number) (SLOT_WORDS_AT + ((uintptr_t)(number) << 4))
-static inline unsigned slot_id_number(uintptr_t id)
-{
-    return (unsigned)(id - SLOT_WORDS_AT) >> 4;
-}
-#define SLOT_PUSH_AT  4u    /* from a cache's id to its push end, where it has two ends */
-#define TWO_ENDS_MOST 1024  /* bytes of an object; what larger ones cost is in docs/design.md */
-#define SLOT_SEEN_AT  36864 /* behind the words */
-#define SLOT_RCU_AT   49152 /* behind those of all caches */
-
-struct slot_head {               /* before the words */
-    uint64_t none;               /* the top of cache number 0 */
-    _Atomic uint32_t near;       /* from a cache's id to that of its sibling for this slot's node */
-    _Atomic uint32_t node;       /* one more than the index of the slot's node, 0: not known yet (node/node.h) */
-    _Atomic uint64_t lock;       /* without rseq: 1 while an operation is under way */
-    _Atomic int64_t budget_used; /* bytes of objects that its sheaves may hold */
-    uint64_t barn_traffic;       /* decay: bytes of objects that went to barns from here, since its last step */
-    uint64_t slow_calls;         /* decay: looks at the clock now and then */
-    uint64_t constant[5];        /* [6] .. [10] in slot 0 */
-
-    /* Of slot 0 alone, in one cache line with the marks: what the fast paths read. */
-    size_t limit; /* malloc's requests below go by the table of small sizes */
-    struct rseq_area area;
-    uintptr_t lowest; /* (base - 1 - p) >> 16, signed, indexes the ids from base downwards; at or below this,
-                         unsigned, are none of ours */
-};
-_Static_assert(offsetof(struct slot_head, area) == AREA_AT, "as os/rseq.h says");
-_Static_assert(offsetof(struct slot_head, near) == NEAR_AT, "as os/rseq.h says");
-_Static_assert(offsetof(struct slot_head, constant[2]) == CONSTANT_AT && sizeof(struct slot_head) == CLASS_TABLE_AT,
-               "as os/rseq.h says");
-
-struct slot_words {
-    uint64_t top; /* little endian: the pop end comes first */
-    _Atomic uint64_t spare;
-};
 
 #define SPARE_CAPACITY   (0xffffull << 32)
 #define SPARE_SWAP_SHIFT 48
@@ -152,36 +95,6 @@ static inline bool slot_commit(unsigned slot)
 {
     return likely(slot_writable(slot)) || space_open_slots(slot + 1);
 }
-
-static inline struct slot_head *slot_head(unsigned slot)
-{
-    return (struct slot_head *)(space.base + ((uintptr_t)slot << SLOT_SHIFT));
-}
-static inline struct slot_words *slot_words(unsigned slot, uintptr_t id)
-{
-    return (struct slot_words *)(space.base + ((uintptr_t)slot << SLOT_SHIFT) + id);
-}
-
-/* The half of the word that frees update; `id` is that of struct slab_cache. */
-static inline uint32_t *slot_push_end(unsigned slot, uintptr_t id)
-{
-    return (uint32_t *)(space.base + ((uintptr_t)slot << SLOT_SHIFT) + id);
-}
-
-/* Decay: what each word was, hashed, when it looked last. */
-static inline uint32_t *slot_seen(unsigned slot)
-{
-    return (uint32_t *)(space.base + ((uintptr_t)slot << SLOT_SHIFT) + SLOT_SEEN_AT);
-}
-
-/* Deferred frees (deferred/rcu.c): for each cache the sheaf that collects them. */
-static inline uint32_t *slot_rcu(unsigned slot)
-{
-    return (uint32_t *)(space.base + ((uintptr_t)slot << SLOT_SHIFT) + SLOT_RCU_AT);
-}
-_Static_assert(SLOT_ID(CACHE_MAX) <= SLOT_SEEN_AT, "the words end before");
-_Static_assert(SLOT_SEEN_AT + CACHE_MAX * 4 <= SLOT_RCU_AT && SLOT_RCU_AT + CACHE_MAX * 4 <= 1 << 16,
-               "both lie in the slot");
 
 /* The halves of `top`. */
 static inline uint32_t top_pop_end(uint64_t top)

@@ -9,13 +9,9 @@
 
 #include "slot/slot.h"
 
-#define STASH_LENGTHS 4u                 /* units: 64 to 256 KiB, 640 KiB in a slot */
-#define STASH_AT      SLOT_ID(CACHE_GAP) /* in the page of malloc's words; malloc/classes.c looks after what is next */
-#define STASH_END     (STASH_AT + STASH_LENGTHS * sizeof(uint64_t))
-
 /* Whether there are any: not where little may stay resident, or where large blocks are hardened. */
 extern hidden bool stash_on;
-void stash_init(size_t keep_bytes);
+void stash_init(size_t keep_bytes, bool allowed);
 
 /* So much may stay resident from now on. */
 void stash_keep(size_t bytes);
