@@ -1,18 +1,18 @@
 /*
- * bench-deferred: what the kernel's kfree_rcu() and prefilled sheaves are measured by, in user space.
+ * bench-deferred: the measurements of the kernel's kfree_rcu() and prefilled sheaves, in user space.
  *
- * mmap2: as will-it-scale's mmap2 does to the slab allocator, a node sheaf is prefilled for the worst case, two nodes
- * and one larger object are taken, the rest goes back; the object is freed, the nodes after a grace period. In N
- * threads, each with a read-side section in every round.
+ * mmap2 calls the slab allocator as the kernel does under will-it-scale's mmap2: it prefills a sheaf of nodes for the
+ * worst case, takes two nodes and one object, and returns the rest; it frees the object at once, and the nodes after
+ * a grace period. Each of N threads has a read-side section in every round.
  *
- * kfree_rcu_1, kfree_rcu_2: as the kernel's vmalloc test does, malloc, write, free after a grace period, by pointer
- * alone or with an rcu_head in the object. free: the same pair with free(), for comparison.
+ * kfree_rcu_1 and kfree_rcu_2 follow the kernel's test of vmalloc: malloc, write, free after a grace period, by
+ * pointer alone or with an rcu_head in the object. free does the same with free(), for comparison.
  *
  * With --drop-empty an empty main sheaf does not become the spare but goes to the common pool, as in the kernel
- * before it kept them.
+ * before it kept such sheaves.
  *
- * One line of JSON: time, and what was done beyond the slot, from the allocator's own counters; those do not depend
- * on the machine. The program holds the allocator itself, to choose capacities and to read the counters.
+ * Prints one line of JSON: the time, and from the allocator's counters the operations beyond the slot. The program
+ * contains the allocator, to choose capacities and to read the counters.
  */
 #define _GNU_SOURCE
 #include <urcu-bp.h>

@@ -157,7 +157,7 @@ struct cpu {
 };
 static struct cpu *cpus;
 
-/* Each slot holds a number of objects that wanders. */
+/* Each slot holds a number of objects that rises and falls at random. */
 static void play_walk(void)
 {
     struct cpu *cpu = &cpus[simulated.slot];
@@ -173,7 +173,7 @@ static void play_walk(void)
             cpu->held[cpu->n++] = take_one(objects);
 }
 
-/* As bench-deferred's mmap2, the grace period being a delay of WAITING nodes. */
+/* As bench-deferred's mmap2, with a delay of WAITING nodes for the grace period. */
 static void play_mmap2(void)
 {
     struct cpu *cpu = &cpus[simulated.slot];

@@ -96,7 +96,7 @@ struct slot_head {
     _Atomic uint32_t node;       /* one more than the index of the slot's node, 0 while unknown (node/node.h) */
     _Atomic uint64_t lock;       /* without rseq: 1 while an operation is under way */
     _Atomic int64_t budget_used; /* bytes of objects that the slot's sheaves may hold */
-    uint64_t barn_traffic;       /* bytes of objects that went from here to barns since the last step of decay */
+    uint64_t barn_traffic;       /* bytes that left for barns in sheaves since the last step of decay */
     uint64_t slow_calls;         /* slow paths taken here, a hint; decay looks at the clock at some of them */
 
     /*

@@ -2,16 +2,16 @@
 #include "region/region.h"
 
 /*
- * One word for each length in each slot. Low half: one more than the run's unit, 0 for none. High half: runs taken
- * from here since the last flush, modulo 2^32, so that a word that was changed twice is not the same again. Whoever
- * exchanges the run for 0 owns it: so no thread, signal handler or CPU change comes between, and a fork copies words
- * that are valid at any moment.
+ * The word of a slot and length: in the low half one more than the run's unit, 0 for none; in the high half the
+ * number of runs taken from here since the last flush, modulo 2^32, which guards the exchanges against ABA. The
+ * thread that exchanges the run for 0 owns the run. So threads, signal handlers and migrations need no lock, and the
+ * words are valid in the child of a fork.
  */
 #define TAKEN_ONE (1ull << 32)
 
 bool stash_on;
 static bool stash_allowed;
-static _Atomic uint64_t taken_before; /* the last flush */
+static _Atomic uint64_t taken_before; /* runs taken before the last flush */
 
 void stash_init(size_t keep_bytes, bool allowed)
 {
