@@ -18,14 +18,13 @@
  *      120   2,564  slot 0 alone: malloc's ids by size (struct class_table, malloc/classes.h)
  *    2,688   1,168  words of malloc's caches, numbers 8 to 80, 16 bytes each (struct slot_words)
  *    3,856      32  stash: a word for each length of run (slot/stash.h)
- *    3,888   2,768  unused: what is left of the words of numbers 81 to 255
  *    6,656  28,672  words of all other caches, numbers 256 to 2,047
  *   36,864   8,192  decay: 4 bytes for each number, a hash of the cache's word at the last step
  *   49,152   8,192  deferred frees: 4 bytes for each number (deferred/rcu.h)
- *   57,344   8,192  unused
  *
- * Each part below the class table begins where its neighbour ends, so that all that malloc uses of a slot lies in one
- * page of 4 KiB. The parts by number begin a page, so that a process without user caches touches one page of each.
+ * All other bytes are unused. What malloc uses of a slot lies in one page of 4 KiB: the words
+ * follow the class table at the next multiple of 16, and the stash takes the place of the words of numbers 81 and 82.
+ * The parts by number begin a page, so that a process without user caches touches one page of each.
  */
 #ifndef SHEAF_SLOT_PAGE_H
 #define SHEAF_SLOT_PAGE_H

@@ -23,7 +23,7 @@
  *   LOCK_SETUP     the allocator does not start, so the allocation fails; no cache is created or destroyed
  *   LOCK_TAKEOVER  nothing is taken over, drained or decayed, and no cache is destroyed
  *   LOCK_REGION    an allocation gets a unit of the reserve or fails; a free puts its run aside for the next
- *                  holder; a resize fails; no memory is returned to the system, and no table grows
+ *                  holder; a resize fails; no run is returned to the system, and no table grows
  *   of a cache     no slab is used: a request is served from elsewhere or fails, and objects that should be
  *                  flushed go to a barn
  *
