@@ -1,6 +1,6 @@
 /*
- * After the fork and execve rows of the regression report on the kernel's sheaves (linux-mm, 2026), for any malloc:
- * what a child takes and gives back, and forks and execs while another thread allocates.
+ * After the fork and execve rows of the regression report on the kernel's sheaves (linux-mm, 2026), for any malloc: a
+ * burst of allocations and frees as in a fork, and forks and execs while another thread allocates.
  */
 #define _GNU_SOURCE
 #include "../test.h"
@@ -10,7 +10,7 @@
 
 enum { OBJECTS = 200, HELD = 4096 };
 
-/* Three sizes, as a fork copies them: areas, nodes of their tree, chains. */
+/* Sizes of the objects that a fork copies: areas, nodes of their tree, chains. */
 static const size_t sizes[] = {184, 256, 80};
 
 static void burst(void)

@@ -75,7 +75,7 @@ static void valued(const char *word, const char *value)
     }
 }
 
-/* What is chosen before the first allocation. Memory stays: it is the paths that are measured, not decay. */
+/* Configure the allocator before its first allocation. Memory is kept, because paths are measured and not decay. */
 static void configure(void)
 {
     static char capacity[12];
@@ -84,7 +84,7 @@ static void configure(void)
         sheaf_config.capacity = capacity;
     sheaf_config.harden.random = setup.random;
     if (!strcmp(setup.test, "fresh")) {
-        sheaf_config.huge = false; /* the memory beside it has none either */
+        sheaf_config.huge = false; /* nor has the memory that is compared */
         sheaf_config.keep = (size_t)1 << 40;
         sheaf_config.chosen.keep = true;
         sheaf_config.decay_ms = 0;

@@ -1,6 +1,7 @@
 /*
- * bench-columns: the tests of the kernel's slab allocator that compare it with itself, with and without something.
- * The program holds the allocator, to choose how it is set up before its first allocation and to read its counters.
+ * bench-columns: benchmarks that compare the allocator with itself, with and without sheaves, or with the work that
+ * is not the allocator's. The program contains the allocator, to configure it before its first allocation and to read
+ * its counters.
  */
 #ifndef BENCH_COLUMNS_H
 #define BENCH_COLUMNS_H
@@ -11,7 +12,7 @@
 struct setup {
     const char *test;
     uint64_t ops;      /* objects, or MiB in `fresh` */
-    unsigned capacity; /* of sheaves; with `fixed`, 0 is none */
+    unsigned capacity; /* of sheaves, if `fixed`; 0: no sheaves */
     bool fixed, shuffled, random, untouched, plain;
     unsigned batch, pairs, size, rounds;
 };
@@ -25,7 +26,7 @@ void run_fresh(void);
 /* The cache under test. */
 struct kmem_cache *cache_under_test(unsigned size);
 
-/* Objects that the fast path took and gave, of all; the program is quiet. */
+/* The share of allocations and frees by the fast path. No other thread may use the cache meanwhile. */
 double fast_share(const struct kmem_cache *cache);
 
 #endif

@@ -1,7 +1,7 @@
 /*
- * After the ublk report (linux-block, 2026): what one CPU allocates another frees. Pairs of threads with a ring
- * between them. With --plain objects are not allocated but come back through a second ring, which shows what
- * scheduling and the ring themselves cost.
+ * After the ublk report (linux-block, 2026): one CPU allocates objects and another frees them. Pairs of threads share
+ * a ring. With --plain the objects are not allocated but return through a second ring, which shows the cost of
+ * scheduling and of the ring.
  */
 #define _GNU_SOURCE
 #include "columns.h"

@@ -1,18 +1,18 @@
 /*
- * bench-deferred: what the kernel's kfree_rcu() and prefilled sheaves are measured by, in user space.
+ * bench-deferred: the measurements of the kernel's kfree_rcu() and prefilled sheaves, in user space.
  *
- * mmap2: as will-it-scale's mmap2 does to the slab allocator, a node sheaf is prefilled for the worst case, two nodes
- * and one larger object are taken, the rest goes back; the object is freed, the nodes after a grace period. In N
- * threads, each with a read-side section in every round.
+ * mmap2 calls the slab allocator as the kernel does under will-it-scale's mmap2: it prefills a sheaf of nodes for the
+ * worst case, takes two nodes and one object, and returns the rest; it frees the object at once, and the nodes after
+ * a grace period. Each of N threads has a read-side section in every round.
  *
- * kfree_rcu_1, kfree_rcu_2: as the kernel's vmalloc test does, malloc, write, free after a grace period, by pointer
- * alone or with an rcu_head in the object. free: the same pair with free(), for comparison.
+ * kfree_rcu_1 and kfree_rcu_2 follow the kernel's test of vmalloc: malloc, write, free after a grace period, by
+ * pointer alone or with an rcu_head in the object. free does the same with free(), for comparison.
  *
  * With --drop-empty an empty main sheaf does not become the spare but goes to the common pool, as in the kernel
- * before it kept them.
+ * before it kept such sheaves.
  *
- * One line of JSON: time, and what was done beyond the slot, from the allocator's own counters; those do not depend
- * on the machine. The program holds the allocator itself, to choose capacities and to read the counters.
+ * Prints one line of JSON: the time, and from the allocator's counters the operations beyond the slot. The program
+ * contains the allocator, to choose capacities and to read the counters.
  */
 #define _GNU_SOURCE
 #include <urcu-bp.h>
@@ -39,6 +39,27 @@ static struct {
 } run = {.threads = 1, .ops = 1000000, .deferred = 1};
 
 static struct kmem_cache *nodes, *objects;
+static bool drop_empty;
+static _Atomic uint64_t empties; /* sheaves fetched from the common pool */
+
+/* The linker puts these two before the allocator's. */
+struct sheaf *__real_empty_sheaf_alloc(unsigned capacity);
+struct sheaf *__wrap_empty_sheaf_alloc(unsigned capacity);
+struct sheaf *__wrap_empty_sheaf_alloc(unsigned capacity)
+{
+    atomic_fetch_add_explicit(&empties, 1, memory_order_relaxed);
+    return __real_empty_sheaf_alloc(capacity);
+}
+
+void __real_cache_put_sheaf(struct kmem_cache *cache, unsigned slot, struct sheaf *sheaf);
+void __wrap_cache_put_sheaf(struct kmem_cache *cache, unsigned slot, struct sheaf *sheaf);
+void __wrap_cache_put_sheaf(struct kmem_cache *cache, unsigned slot, struct sheaf *sheaf)
+{
+    if (drop_empty && !sheaf->count)
+        empty_sheaf_free(sheaf);
+    else
+        __real_cache_put_sheaf(cache, slot, sheaf);
+}
 
 static uint64_t now_ns(void)
 {
@@ -151,8 +172,8 @@ static void report(uint64_t ns)
         (double)(sum(COUNT_sheaf_refill) + sum(COUNT_sheaf_flush)) * each,
         (double)sum(COUNT_sheaf_prefill_fast) * each,
         (double)sum(COUNT_rcu_recycle) / (double)(sum(COUNT_rcu_sheaf) + !sum(COUNT_rcu_sheaf)),
-        (unsigned long)stats.grace_periods, (unsigned long)stats.waits, !bench_drop_empty,
-        (double)atomic_load(&bench_empties) * each);
+        (unsigned long)stats.grace_periods, (unsigned long)stats.waits, !drop_empty,
+        (double)atomic_load(&empties) * each);
 }
 
 static void usage(void)
@@ -175,7 +196,7 @@ static void *(*read_arguments(int argc, char **argv))(void *)
         if (!strcmp(argv[i], "--at-once"))
             run.deferred = 0;
         else if (!strcmp(argv[i], "--drop-empty"))
-            bench_drop_empty = true;
+            drop_empty = true;
         else if (!strcmp(argv[i], "--threads") && n && n <= MOST_THREADS && ++i)
             run.threads = (unsigned)n;
         else if (!strcmp(argv[i], "--capacity") && n && n <= sheaf_capacity_of(SHEAF_ORDER_MAX) && ++i)

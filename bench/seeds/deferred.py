@@ -27,7 +27,7 @@ def median(program: str, *arguments: str) -> dict[str, float]:
 
 
 def shared(values: dict[str, float]) -> float:
-    """What is done beyond the slot, each a change of a word that all CPUs share."""
+    """The operations beyond the slot; each changes a word that all CPUs share."""
     names = ("barn_gets_per_op", "barn_puts_per_op", "rcu_sheaves_per_op", "empties_per_op")
     return sum(values[name] for name in names)
 

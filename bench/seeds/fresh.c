@@ -1,7 +1,7 @@
 /*
- * After slub_bulk_bench of the deferred freelist's thread (linux-mm, 2026): bulk allocation from slabs that were
- * never handed out before. On touched memory beside a loop that writes the same addresses into the same array; on
- * untouched memory, each object written once, beside writing to new memory at the same distances.
+ * After slub_bulk_bench of the deferred freelist's thread (linux-mm, 2026): bulk allocation from new slabs. On
+ * touched memory it is compared with a loop that writes the same addresses into the same array; on untouched memory
+ * each object is written once, and the comparison is with writes to new memory at the same distances.
  */
 #define _GNU_SOURCE
 #include "columns.h"

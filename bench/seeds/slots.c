@@ -1,8 +1,11 @@
 /*
- * bench-slots: many CPUs by simulation. One thread plays 8 to 384 slots in a random order, with the allocator's own
- * code below it (two files of which are compiled to ask which slot is played), and counts what a machine of so many
- * CPUs would share: operations on barns, on the pool of empty sheaves, and on slabs under the cache's lock. What
- * waiting for those costs it cannot show.
+ * bench-slots: a simulation of many CPUs. One thread plays 8 to 384 slots in a random order, and counts what a
+ * machine of so many CPUs would share: operations on barns, on the pool of empty sheaves, and on slabs under the
+ * cache's lock. It cannot show how long CPUs would wait for those.
+ *
+ * The allocator is unchanged. It reads the number of its slot from the thread's rseq area, and rseq_probe() says
+ * where that is: here, in a variable of this program. The kernel restarts no section then, and there is nothing to
+ * restart for, because no other thread runs.
  */
 #define _GNU_SOURCE
 #include "../measure.h"
@@ -14,8 +17,14 @@
 
 enum { CPUS_OF_DOMAIN = 48, MOST_SLOTS = 384, WORST = 8, WAITING = 64, BURST = 200, HELD = 1000 };
 
-unsigned simulated_slot;
-bool bench_drop_empty;
+/* In the place of struct rseq. The load of the number begins two bytes below it on x86-64. */
+static _Thread_local struct {
+    volatile uint64_t cs;
+    uint32_t below;
+    volatile uint32_t slot;
+} simulated;
+
+static bool drop_empty;
 
 static struct {
     const char *test;
@@ -27,14 +36,14 @@ static struct {
     uint64_t allocated, barn_get, barn_put, empty_get, empty_put, slab, foreign;
 } counts;
 
-/* ---- what the linker puts before the allocator's functions ---- */
+/* ---- functions that the linker puts before the allocator's ---- */
 
 struct sheaf *__real_barn_get(struct barn *barn);
 struct sheaf *__wrap_barn_get(struct barn *barn);
 struct sheaf *__wrap_barn_get(struct barn *barn)
 {
     struct sheaf *sheaf = __real_barn_get(barn);
-    counts.barn_get += sheaf != NULL; /* finding it empty is a read of a line that nobody writes meanwhile */
+    counts.barn_get += sheaf != NULL; /* to find the barn empty takes a read of a line that is rarely written */
     return sheaf;
 }
 
@@ -79,6 +88,32 @@ bool __wrap_slab_give(struct slab_cache *cache, void *const *objects, unsigned n
     return __real_slab_give(cache, objects, n, report);
 }
 
+/* Empty sheaves may be freed at once instead of becoming spares, as in the kernel before it kept them. */
+void __real_cache_put_sheaf(struct kmem_cache *cache, unsigned slot, struct sheaf *sheaf);
+void __wrap_cache_put_sheaf(struct kmem_cache *cache, unsigned slot, struct sheaf *sheaf);
+void __wrap_cache_put_sheaf(struct kmem_cache *cache, unsigned slot, struct sheaf *sheaf)
+{
+    if (drop_empty && !sheaf->count)
+        empty_sheaf_free(sheaf);
+    else
+        __real_cache_put_sheaf(cache, slot, sheaf);
+}
+
+static uintptr_t from_thread_pointer(volatile void *p)
+{
+    return (uintptr_t)p - (uintptr_t)__builtin_thread_pointer();
+}
+
+enum rseq_owner __wrap_rseq_probe(bool own, bool want_cid, struct rseq_area *area, bool *is_cid);
+enum rseq_owner __wrap_rseq_probe(bool own, bool want_cid, struct rseq_area *area, bool *is_cid)
+{
+    (void)own, (void)want_cid;
+    *is_cid = false;
+    area->cs = from_thread_pointer(&simulated.cs);
+    area->slot = from_thread_pointer(&simulated.slot);
+    return RSEQ_LIBC;
+}
+
 void __wrap_cpu_count(unsigned *possible, unsigned *allowed);
 void __wrap_cpu_count(unsigned *possible, unsigned *allowed)
 {
@@ -88,13 +123,13 @@ void __wrap_cpu_count(unsigned *possible, unsigned *allowed)
 unsigned __wrap_cpu_current(void);
 unsigned __wrap_cpu_current(void)
 {
-    return simulated_slot;
+    return simulated.slot;
 }
 
 unsigned __wrap_cpu_llc(void);
 unsigned __wrap_cpu_llc(void)
 {
-    return simulated_slot / CPUS_OF_DOMAIN;
+    return simulated.slot / CPUS_OF_DOMAIN;
 }
 
 /* ---- loads ---- */
@@ -122,10 +157,10 @@ struct cpu {
 };
 static struct cpu *cpus;
 
-/* Each slot holds a number of objects that wanders. */
+/* Each slot holds a number of objects that rises and falls at random. */
 static void play_walk(void)
 {
-    struct cpu *cpu = &cpus[simulated_slot];
+    struct cpu *cpu = &cpus[simulated.slot];
     unsigned steps = 1 + below(BURST);
     if (cpu->n + steps > HELD || (cpu->n >= steps && below(2)))
         for (; steps; steps--) {
@@ -138,10 +173,10 @@ static void play_walk(void)
             cpu->held[cpu->n++] = take_one(objects);
 }
 
-/* As bench-deferred's mmap2, the grace period being a delay of WAITING nodes. */
+/* As bench-deferred's mmap2, with a delay of WAITING nodes for the grace period. */
 static void play_mmap2(void)
 {
-    struct cpu *cpu = &cpus[simulated_slot];
+    struct cpu *cpu = &cpus[simulated.slot];
     struct slab_sheaf *sheaf = kmem_cache_prefill_sheaf(nodes, GFP_KERNEL, WORST);
     if (!sheaf)
         fail("no memory; run with fewer --slots");
@@ -159,13 +194,13 @@ static void play_mmap2(void)
 /* The first half of the slots allocates, each for a partner in the second half, which frees. */
 static void play_cross(void)
 {
-    unsigned half = run.slots / 2, producer = simulated_slot % half;
+    unsigned half = run.slots / 2, producer = simulated.slot % half;
     struct cpu *cpu = &cpus[producer];
     unsigned n = 1 + below(BURST);
-    simulated_slot = producer;
+    simulated.slot = producer;
     while (n-- && cpu->n < HELD)
         cpu->held[cpu->n++] = take_one(objects);
-    simulated_slot = producer + half;
+    simulated.slot = producer + half;
     for (n = 1 + below(BURST); n && cpu->n; n--, counts.foreign++)
         kmem_cache_free(objects, cpu->held[--cpu->n]);
 }
@@ -176,11 +211,11 @@ static void play_fork(void)
     void *clone[BURST];
     for (unsigned i = 0; i < BURST; i++)
         clone[i] = take_one(objects);
-    unsigned from = simulated_slot;
-    simulated_slot = below(run.slots);
+    unsigned from = simulated.slot;
+    simulated.slot = below(run.slots);
     for (unsigned i = 0; i < BURST; i++)
         kmem_cache_free(objects, clone[i]);
-    counts.foreign += simulated_slot == from ? 0 : BURST;
+    counts.foreign += simulated.slot == from ? 0 : BURST;
 }
 
 static const struct {
@@ -192,7 +227,7 @@ static void play(void (*turn)(void), uint64_t ops)
 {
     memset(&counts, 0, sizeof(counts));
     while (counts.allocated < ops) {
-        simulated_slot = below(run.slots);
+        simulated.slot = below(run.slots);
         turn();
     }
 }
@@ -204,9 +239,9 @@ static void report(void)
     printf(
         "{\"test\": \"%s\", \"slots\": %u, \"capacity\": %u, \"keep\": %d, \"barn_get\": %.0f, \"barn_put\": %.0f, "
         "\"empty_get\": %.0f, \"empty_put\": %.0f, \"slab\": %.0f, \"foreign\": %.0f, \"shared\": %.0f}\n",
-        run.test, run.slots, run.capacity, !bench_drop_empty, (double)counts.barn_get * per,
-        (double)counts.barn_put * per, (double)counts.empty_get * per, (double)counts.empty_put * per,
-        (double)counts.slab * per, (double)counts.foreign * per, (double)shared * per);
+        run.test, run.slots, run.capacity, !drop_empty, (double)counts.barn_get * per, (double)counts.barn_put * per,
+        (double)counts.empty_get * per, (double)counts.empty_put * per, (double)counts.slab * per,
+        (double)counts.foreign * per, (double)shared * per);
 }
 
 static void (*read_arguments(int argc, char **argv))(void)
@@ -214,7 +249,7 @@ static void (*read_arguments(int argc, char **argv))(void)
     run.test = argc > 1 ? argv[1] : "";
     for (int i = 2; i < argc; i++) {
         if (!strcmp(argv[i], "--no-keep")) {
-            bench_drop_empty = true;
+            drop_empty = true;
             continue;
         }
         if (!strcmp(argv[i], "--slots"))
@@ -239,11 +274,12 @@ int main(int argc, char **argv)
 {
     void (*turn)(void) = read_arguments(argc, argv);
     struct kmem_cache_args args = {.sheaf_capacity = run.capacity};
-    sheaf_config.rseq = RSEQ_OFF;
+    sheaf_config.rseq = RSEQ_AUTO;
+    sheaf_config.slots = SLOTS_CPU_ID;
     sheaf_config.decay_ms = 0; /* counts must not depend on time */
     nodes = kmem_cache_create("node", 256, &args, SLAB_HWCACHE_ALIGN);
     objects = kmem_cache_create("object", 184, &args, 0);
-    if (!nodes || !objects)
+    if (!nodes || !objects || slot_mode != SHEAF_MODE_RSEQ_CPU_ID)
         fail("no memory; run with fewer --slots");
     cpus = scratch(run.slots * sizeof(*cpus));
     play(turn, run.ops / 4); /* sheaves and barns grow to their sizes */

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs bench-columns and bench-slots small and looks at what they count. Decides nothing by time."""
+"""Runs bench-columns and bench-slots with few operations, and tests their counts. No time decides."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ def require(true: bool, what: str) -> None:
 
 
 def run(program: str, line: str) -> dict[str, Any]:
-    """One run, its result."""
+    """Returns the result of one run."""
     done = subprocess.run([TOP / program, *line.split()], capture_output=True, text=True, check=False, timeout=60)
     require(done.returncode == 0, f"{program} {line}: ended with {done.returncode}: {done.stderr}")
     return dict(json.loads(done.stdout))
 
 
 def refused(program: str, line: str) -> None:
-    """A mistake is one line and a status."""
+    """A wrong argument must give one line of message and status 1."""
     done = subprocess.run([TOP / program, *line.split()], capture_output=True, text=True, check=False, timeout=60)
     require(done.returncode == 1 and done.stderr.count("\n") == 1 and not done.stdout, f"{program} {line}: {done}")
 

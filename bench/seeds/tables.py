@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The seeds' benchmarks with their columns, in interleaved rounds, as tables beside the figures of the kernel."""
+"""Runs the benchmarks of bench/seeds in interleaved rounds, and prints tables with the figures of the kernel."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 
 Result = dict[str, Any]
 
-# better by, of sheaves against none, in percent: batch and shuffled
+# by batch and whether shuffled: percentage of time that sheaves save
 KERNEL_BATCH = {
     (1, False): 17.2, (10, False): 15.3, (100, False): 31.0, (1000, False): 30.2,
     (10, True): 12.6, (100, True): 28.6, (1000, True): 6.3,
@@ -28,14 +28,14 @@ SLOTS = (8, 16, 32, 64, 128, 192, 256, 384)
 
 
 class Runner:
-    """Runs the programs in rounds; of each command the least time, and the counts of that run."""
+    """Runs the programs in rounds, and keeps of each command the run with the least time."""
 
     def __init__(self, directory: Path, rounds: int, scale: float) -> None:
         self.directory, self.rounds, self.scale = directory, rounds, scale
         self.all: list[Result] = []
 
     def once(self, program: str, words: Sequence[str], ops: int) -> Result:
-        """One process, one line."""
+        """Returns the result of one process, a line of JSON."""
         count = max(int(ops * self.scale), 1)
         command = [str(self.directory / program), *words, "--ops", str(count)]
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
@@ -46,7 +46,7 @@ class Runner:
         return result
 
     def best(self, program: str, columns: Sequence[str], ops: int, key: str = "ns_per_op") -> list[Result]:
-        """All columns in turn in each round."""
+        """Runs all columns in turn in each round."""
         found: list[list[Result]] = [[] for _ in columns]
         for _ in range(self.rounds):
             for results, words in zip(found, columns, strict=True):
@@ -55,7 +55,7 @@ class Runner:
 
 
 def table(title: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Markdown, which is readable as it is."""
+    """Prints a table in Markdown."""
     print(f"\n## {title}\n\n| {' | '.join(head)} |\n|{'---|' * len(head)}")
     for row in rows:
         print(f"| {' | '.join(row)} |")

@@ -6,7 +6,6 @@
 
 #define SHEAF_BYTES_MOST (128ul << 10) /* of objects in one sheaf */
 
-large_table struct lock_group locks_others[CACHE_MAX / LOCK_GROUP - 1];
 large_table struct kmem_cache caches[CACHE_MAX];
 large_table struct barn cache_barns[DOMAINS][CACHE_MAX];
 unsigned cache_top = CACHE_FIRST;

@@ -1,18 +1,8 @@
 #include "malloc/classes.h"
-#include "slot/stash.h"
-
-static const struct slot_head none = {.lowest = UINTPTR_MAX};
-#define NONE (uintptr_t) & none
-struct rseq_roots rseq_roots __attribute__((aligned(64))) = {.cid_base = NONE, .cpu_base = NONE, .cxx_base = NONE};
 
 /* Two threads may run this at once: both write the same values. */
 void fast_enable(void)
 {
-    _Static_assert(CLASS_FIRST + CLASSES == CACHE_GAP, "as slot/slot.h says");
-    _Static_assert(CLASS_TABLE_AT + sizeof(struct class_table) <= SLOT_ID(CACHE_FIRST),
-                   "the table ends before the words");
-    _Static_assert(STASH_END <= SLOT_ID(CACHE_USERS), "the stash lies in the gap");
-    _Static_assert(STASH_END <= 4096, "all that malloc uses of a slot lies in one page");
     struct class_table *table = (struct class_table *)(space.base + CLASS_TABLE_AT);
     size_t n = 0;
     for (unsigned number = CLASS_FIRST; n <= SMALL_MOST; number++)

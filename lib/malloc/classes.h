@@ -8,7 +8,7 @@
 
 #include "cache/kmem_cache.h"
 
-#define CLASSES     73
+#define CLASSES     CACHE_CLASSES
 #define CLASS_MOST  32768         /* larger requests are large blocks */
 #define SMALL_MOST  TWO_ENDS_MOST /* larger requests go to classes with LIFO words */
 #define CLASS_FIRST CACHE_FIRST
@@ -30,6 +30,7 @@ struct class_table {
     uint16_t small[SMALL_MOST + 1];
     uint16_t large[CLASS_MOST / 128 + 1]; /* by (size + 127) / 128 */
 };
+_Static_assert(CLASS_TABLE_AT + sizeof(struct class_table) == CLASS_TABLE_END, "as slot/page.h says");
 
 static inline const struct slot_head *fast_head(uintptr_t base)
 {

@@ -1,10 +1,11 @@
 #include "os/lock.h"
 #include "os/hooks.h"
+#include "os/stack.h"
 #include "os/syscall.h"
 
 #include <linux/futex.h>
 
-/* The futex is the low half of the word, which is enough to distinguish one owner from another and from 0. */
+/* The futex is the low half of the word, which differs from owner to owner and is 0 only while the lock is free. */
 static uint32_t *futex_of(struct lock *lock)
 {
     return (uint32_t *)(void *)&lock->word;
@@ -19,6 +20,16 @@ static void cpu_relax(void)
 #endif
 }
 
+#ifdef SHEAF_CHECKING
+void lock_check_order(const struct lock *lock, uint64_t by)
+{
+    if (by & LOCK_BY_FORK || !hooks.may_wait || lock_held_by_self(lock) || hooks.may_wait(lock))
+        return;
+    bool follows_all_locks_held = stack_in_handler();
+    sheaf_assert(follows_all_locks_held);
+}
+#endif
+
 /* Spins for about as long as a refill holds the lock. */
 static bool spin(struct lock *lock, uint64_t by)
 {
@@ -32,7 +43,7 @@ static bool spin(struct lock *lock, uint64_t by)
     return false;
 }
 
-/* A thread that has slept takes the lock with LOCK_SLEEPERS set, because other threads may still sleep. */
+/* A thread that slept sets LOCK_SLEEPERS when it takes the lock, because other threads may still sleep. */
 static void sleep_for(struct lock *lock, uint64_t by)
 {
     for (;;) {
@@ -66,8 +77,8 @@ __attribute__((noinline)) bool lock_acquire_slow(struct lock *lock, uint64_t by)
 }
 
 /*
- * Wakes all sleepers. A single one might enter a signal handler and wait there for another lock, whose holder (in
- * fork) sleeps on this one.
+ * Wakes all sleepers. A single one might enter a signal handler when it is woken, and wait there for another lock,
+ * whose holder (a fork) sleeps on this one.
  */
 __attribute__((noinline)) void lock_wake(struct lock *lock)
 {

@@ -6,12 +6,9 @@
 
 uint64_t rseq_restarts;
 
-/* Offsets in the kernel's struct rseq (linux/rseq.h). */
+/* Sizes of the kernel's struct rseq (linux/rseq.h). */
 enum {
-    RSEQ_CPU_ID = 4,
-    RSEQ_CS = 8,
-    RSEQ_MM_CID = 24,
-    RSEQ_END_OF_MM_CID = 28,
+    RSEQ_END_OF_MM_CID = RSEQ_MM_CID_AT + 4,
     RSEQ_FIRST_SIZE = 32,     /* a size that every kernel accepts */
     RSEQ_FIRST_FEATURES = 20, /* the size that glibc before 2.40 reports for an area of 32 bytes */
 };
@@ -27,7 +24,7 @@ extern const unsigned int __rseq_size __attribute__((weak));
 
 static int32_t area_cpu(uintptr_t start)
 {
-    return *(volatile int32_t *)((char *)__builtin_thread_pointer() + start + RSEQ_CPU_ID);
+    return *(volatile int32_t *)((char *)__builtin_thread_pointer() + start + RSEQ_CPU_ID_AT);
 }
 
 static bool register_area(uintptr_t start)
@@ -65,14 +62,14 @@ enum rseq_owner rseq_probe(bool own, bool want_cid, struct rseq_area *area, bool
         size = features < RSEQ_FIRST_SIZE ? features : RSEQ_FIRST_SIZE;
     /* Not with our own registration: threads that have not registered yet would all read mm_cid 0. */
     *is_cid = want_cid && owner == RSEQ_LIBC && size >= RSEQ_END_OF_MM_CID;
-    area->cs = start + RSEQ_CS;
-    area->slot = start + (*is_cid ? RSEQ_MM_CID : RSEQ_CPU_ID);
+    area->cs = start + RSEQ_CS_AT;
+    area->slot = start + (*is_cid ? RSEQ_MM_CID_AT : RSEQ_CPU_ID_AT);
     return owner;
 }
 
 bool rseq_register_thread(const struct rseq_area *area)
 {
-    return register_area(area->cs - RSEQ_CS);
+    return register_area(area->cs - RSEQ_CS_AT);
 }
 
 #else

@@ -1,14 +1,14 @@
 /*
- * Restartable sequences: the critical sections, and whose registration they run on.
+ * Restartable sequences: the critical sections, and the registration that they run on.
  *
- * A section is a few instructions that end in one store. If the thread is preempted, migrated or signalled inside,
- * the kernel sends it to the abort handler, which starts again. In pseudo-code, `slot` being the number that the
- * kernel keeps in the thread's rseq area, `at` the address of the 8-byte word of that slot and id, and `zero` the
- * constant sheaf (slot/slot.h has the two formats of the word):
+ * A section is a few instructions that end in one store, the commit. If the thread is preempted, migrated or
+ * signalled inside, the kernel sends it to the abort handler, which starts the section again. In pseudo-code `slot`
+ * is the number that the kernel keeps in the thread's rseq area, `at` the address of the 8-byte word of that slot and
+ * id, and `zero` the address of the constant sheaf (slot/slot.h has the two formats of the word):
  *
  *   pop(id)         w = low32(at); p = [zero + w - 8]; if p == 0 fail              empty
  *                   low32(at) = w - 8                                              commit
- *   pop_lifo(id)    the same, but
+ *   pop_lifo(id)    as pop(id), but
  *                   n = high32(at) + 1; if that overflowed fail                    one pop more
  *                   at = w - 8 and n, in one store of 8 bytes                      commit
  *   push(id, p)     w = 32 bits at `at`; if [zero + w - 8] == p or [zero + w - 16] == p fail    freed twice
@@ -18,43 +18,41 @@
  *   exchange(s, at, old, from, to, n)    if slot != s or at != old fail
  *                   if low32(from) + n overflowed fail
  *                   to = from + n, all 8 bytes                                     a restart writes the same again
- *                   at = old with its halves changed over                          commit
- *   add(first, n)   [first + slot * 512 KiB] += n                                  commit
+ *                   at = old with its halves exchanged                             commit
+ *   add(first, stride, n, open)    if slot >= open fail
+ *                   [first + slot * stride] += n                                   commit
  *
- * The id given to push is that of the half it works on: SLOT_ID() for the low one, 4 more for the high one.
- * pop_near(id) is pop(id + near), where `near` is read from the slot's head: the sibling of the slot's node
- * (node/node.h). pop_class, pop_lifo_cid and push_unit are for slots numbered by mm_cid. The first and the last read
- * the id from a table: malloc's, by size, and that of units. A push that is restarted after it stored p
- * leaves p above the top, where nothing reads it. Only rseq_cs is ever written to the kernel's area
- * (google/tcmalloc#292).
+ * The id given to push leads to the half that push works on: SLOT_ID() to the low one, 4 more to the high one.
+ * pop_near(id) is pop(id + near), where `near` is read from the slot's head: the word of the sibling for the slot's
+ * node (node/node.h). pop_class, pop_lifo_cid and push_unit are for slots numbered by mm_cid; pop_class and push_unit
+ * read the id from a table, malloc's by size and that of units. A push that is restarted after it stored p leaves p
+ * above the end, where nothing reads it. Of the kernel's area only rseq_cs is ever written (google/tcmalloc#292).
  */
 #ifndef SHEAF_OS_RSEQ_H
 #define SHEAF_OS_RSEQ_H
 
 #include "os/compiler.h"
-
-#define SLOT_SHIFT     16  /* a slot's words lie 64 KiB apart: a multiple of every page size */
-#define CONSTANT_AT    64  /* where in slot 0 the constant sheaf lies, and offsets of sheaves start */
-#define NEAR_AT        8   /* where in each slot lies what pop_near adds to the id */
-#define AREA_AT        96  /* where in slot 0 struct rseq_area lies */
-#define CLASS_TABLE_AT 120 /* and malloc's table of classes by size (malloc/classes.h) */
+#include "os/rseq_layout.h"
 
 /* Both are offsets from the thread pointer. */
 struct rseq_area {
     uintptr_t cs;   /* of the field rseq_cs */
-    uintptr_t slot; /* of the field that numbers the slot: mm_cid or cpu_id */
+    uintptr_t slot; /* of the field that is the slot's number: mm_cid or cpu_id */
 };
 
 /*
- * What the fast paths and their sections read first, in one cache line. `area` stands at base + AREA_AT, too; on
- * x86-64 sections read it here, so that its load does not wait for that of the base: 4 to 5 cycles of each malloc and
- * free. Written by slot_init() and fast_enable() (malloc/classes.c).
+ * What the fast paths and their sections read first, in one cache line. `area` is a copy of that at base + AREA_AT.
+ * On x86-64 sections read the copy, so that its load does not wait for that of the base, which saves 4 to 5 cycles of
+ * each malloc and free. slot_init() and fast_enable() (malloc/classes.c) write it.
  */
 struct rseq_roots {
     struct rseq_area area;
-    uintptr_t cid_base, cpu_base, cxx_base; /* see malloc/classes.h */
+    uintptr_t cid_base, cpu_base, cxx_base; /* see fast_enable() */
 };
 extern hidden struct rseq_roots rseq_roots;
+_Static_assert(offsetof(struct rseq_area, slot) == RSEQ_AREA_SLOT_AT && offsetof(struct rseq_roots, area) == 0 &&
+                   SLOT_SHIFT_8 * 8 == SLOT_SHIFT,
+               "as os/rseq_layout.h says");
 
 enum rseq_owner { RSEQ_NONE, RSEQ_LIBC, RSEQ_OWN };
 
@@ -62,12 +60,13 @@ enum rseq_owner { RSEQ_NONE, RSEQ_LIBC, RSEQ_OWN };
 extern hidden uint64_t rseq_restarts;
 
 /*
- * Find out what the calling thread can use. `own` allows to register where libc did not, `want_cid` asks for mm_cid;
- * *is_cid tells whether it is. Must be called before any section runs.
+ * Find out which area the calling thread has. With `own` an area is registered if libc has registered none; with
+ * `want_cid` slots are numbered by mm_cid if the kernel has it, and *is_cid is whether they are. To be called before
+ * any section runs.
  */
 enum rseq_owner rseq_probe(bool own, bool want_cid, struct rseq_area *area, bool *is_cid);
 
-/* Under RSEQ_OWN every thread has to register, once; true when it is or was. */
+/* Under RSEQ_OWN each thread must register once. Returns whether the calling thread is registered. */
 bool rseq_register_thread(const struct rseq_area *area);
 
 /* Labels in all sections: 1 first instruction, 2 behind the commit, 3 descriptor, 4 abort handler, 5 entry. */
@@ -96,7 +95,7 @@ bool rseq_register_thread(const struct rseq_area *area);
 #define rseq_pop_lifo_cid  rseq_pop
 #define rseq_pop_lifo_near rseq_pop
 #define rseq_push_unit     rseq_push
-/* The build without: sections always fail, so every operation takes the way that needs none. */
+/* Without rseq all sections fail, so that every operation takes a path that needs none. */
 static inline void *rseq_pop(uintptr_t base, uintptr_t id)
 {
     (void)base, (void)id;

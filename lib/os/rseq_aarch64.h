@@ -2,11 +2,11 @@
 #ifndef SHEAF_OS_RSEQ_AARCH64_H
 #define SHEAF_OS_RSEQ_AARCH64_H
 
-#define RSEQ_SIGNATURE 0xd428bc00 /* a brk instruction; what glibc registered with */
+#define RSEQ_SIGNATURE 0xd428bc00 /* a brk instruction; glibc registers with it */
 
 #define RSEQ_ABORT                                                                                                   \
     ".pushsection .text.rseq_abort, \"ax\"\n\t"                                                                      \
-    ".inst 0xd428bc00\n"                                                                                             \
+    ".inst " RSEQ_TEXT(RSEQ_SIGNATURE) "\n"                                                                          \
     "4:\n\t"                                                                                                         \
     "adrp %[t], rseq_restarts\n\t"                                                                                   \
     "add %[t], %[t], :lo12:rseq_restarts\n"                                                                          \
@@ -25,43 +25,43 @@
     "str %[t], [%[tp], %[cs]]\n"                                                                                     \
     "1:\n\t"
 
-/* t = address of the word */
+/* Sets t to the address of the word. */
 #define RSEQ_WORD                                                                                                    \
     "ldr %w[t], [%[tp], %[slot]]\n\t"                                                                                \
-    "add %[t], %[base], %[t], lsl #16\n\t"                                                                           \
+    "add %[t], %[base], %[t], lsl #" RSEQ_TEXT(SLOT_SHIFT) "\n\t"                                                    \
     "add %[t], %[t], %[id]\n\t"
 
-/* The same for the slot's own sibling of the cache: plus what the slot's head says. */
+/* The same for the sibling of the slot's node: the head of the slot holds the distance to its word. */
 #define RSEQ_WORD_NEAR                                                                                               \
     "ldr %w[t], [%[tp], %[slot]]\n\t"                                                                                \
-    "add %[t], %[base], %[t], lsl #16\n\t"                                                                           \
-    "ldr %w[w], [%[t], #8]\n\t"                                                                                      \
+    "add %[t], %[base], %[t], lsl #" RSEQ_TEXT(SLOT_SHIFT) "\n\t"                                                    \
+    "ldr %w[w], [%[t], #" RSEQ_TEXT(NEAR_AT) "]\n\t"                                                                 \
     "add %[t], %[t], %[id]\n\t"                                                                                      \
     "add %[t], %[t], %[w]\n\t"
 
-/* What follows the address of the word in a pop: w, u and p are set, and the commit is the last instruction. */
+/* The rest of a pop, with the address of the word in t: sets w, u and p, and commits by the last instruction. */
 #define RSEQ_POP_ENDS                                                                                                \
     "ldr %w[w], [%[t]]\n\t"                                                                                          \
     "add %[u], %[base], %[w]\n\t"                                                                                    \
-    "ldr %[p], [%[u], #56]\n\t"                                                                                      \
+    "ldr %[p], [%[u], #" RSEQ_LAST "]\n\t"                                                                           \
     "cbz %[p], %l[fail]\n\t"                                                                                         \
     "sub %w[w], %w[w], #8\n\t"                                                                                       \
     "str %w[w], [%[t]]\n"
 
-/* The halves are loaded one by one: a push stores the low one alone. */
+/* The halves are loaded one by one, because a push stores only the low half. */
 #define RSEQ_POP_LIFO                                                                                                \
     "ldr %w[w], [%[t]]\n\t"                                                                                          \
     "add %[u], %[base], %[w]\n\t"                                                                                    \
-    "ldr %[p], [%[u], #56]\n\t"                                                                                      \
+    "ldr %[p], [%[u], #" RSEQ_LAST "]\n\t"                                                                           \
     "cbz %[p], %l[fail]\n\t"                                                                                         \
-    "ldr %w[u], [%[t], #4]\n\t"                                                                                      \
+    "ldr %w[u], [%[t], #" RSEQ_TEXT(HIGH_HALF_AT) "]\n\t"                                                            \
     "adds %w[u], %w[u], #1\n\t"                                                                                      \
     "b.cs %l[fail]\n\t"                                                                                              \
     "sub %w[w], %w[w], #8\n\t"                                                                                       \
     "orr %[w], %[w], %[u], lsl #32\n\t"                                                                              \
     "str %[w], [%[t]]\n"
 
-/* The object, or NULL when the sheaf is empty (or, of a LIFO cache, the count of pops is full). */
+/* Returns an object, or NULL if the sheaf is empty or, in a LIFO cache, the count of pops is full. */
 #define RSEQ_POP(name, word_text, pop_text)                                                                          \
     static always_inline void *name(uintptr_t base, uintptr_t id)                                                    \
     {                                                                                                                \
@@ -83,23 +83,23 @@ RSEQ_POP(rseq_pop_near, RSEQ_WORD_NEAR, RSEQ_POP_ENDS)
 RSEQ_POP(rseq_pop_lifo, RSEQ_WORD, RSEQ_POP_LIFO)
 RSEQ_POP(rseq_pop_lifo_near, RSEQ_WORD_NEAR, RSEQ_POP_LIFO)
 
-/* False: the sheaf is full, or p was among the two latest frees. */
+/* Returns false if the sheaf is full, or if p was among the two latest frees. */
 static always_inline bool rseq_push(uintptr_t base, uintptr_t id, void *object)
 {
     const struct rseq_area *area = (const struct rseq_area *)(base + AREA_AT);
     uintptr_t t, w, u, e;
     __asm__ goto volatile(RSEQ_DESCRIPTOR RSEQ_ENTER RSEQ_WORD "ldr %w[w], [%[t]]\n\t"
                                                                "add %[u], %[base], %[w]\n\t"
-                                                               "ldr %[e], [%[u], #56]\n\t"
+                                                               "ldr %[e], [%[u], #" RSEQ_LAST "]\n\t"
                                                                "cmp %[e], %[p]\n\t"
                                                                "b.eq %l[fail]\n\t"
-                                                               "ldr %[e], [%[u], #48]\n\t"
+                                                               "ldr %[e], [%[u], #" RSEQ_BEFORE "]\n\t"
                                                                "cmp %[e], %[p]\n\t"
                                                                "b.eq %l[fail]\n\t"
-                                                               "ldr %[e], [%[u], #64]\n\t"
+                                                               "ldr %[e], [%[u], #" RSEQ_ENTRY "]\n\t"
                                                                "cmp %[e], %[base]\n\t"
                                                                "b.eq %l[fail]\n\t"
-                                                               "str %[p], [%[u], #64]\n\t"
+                                                               "str %[p], [%[u], #" RSEQ_ENTRY "]\n\t"
                                                                "add %w[w], %w[w], #8\n\t"
                                                                "str %w[w], [%[t]]\n"
                                                                "2:\n" RSEQ_ABORT
@@ -113,7 +113,7 @@ fail:
     return false;
 }
 
-/* Where mm_cid lies saves nothing here, nor do loads from the tables within the section. */
+/* A known distance to mm_cid saves nothing here, nor do loads from the tables within the section. */
 #define rseq_pop_lifo_cid rseq_pop_lifo
 static always_inline void *rseq_pop_class(uintptr_t base, size_t n)
 {
@@ -124,8 +124,10 @@ static always_inline bool rseq_push_unit(uintptr_t base, intptr_t at, void *obje
     return rseq_push(base, ((const uint16_t *)base)[at], object);
 }
 
-/* Add to the slot's word: `first` is where slot 0 has it, and each further slot `stride` bytes on; which slot
- * it was. At or above `open` nothing is added. */
+/*
+ * Adds n to the word at first + slot * stride, where slot is that of the calling thread, and returns the slot. Adds
+ * nothing if that is `open` or larger.
+ */
 static always_inline uint32_t rseq_add(const struct rseq_area *area, uintptr_t first, intptr_t stride, uint64_t n,
                                      uint32_t open)
 {
@@ -145,7 +147,7 @@ static always_inline uint32_t rseq_add(const struct rseq_area *area, uintptr_t f
     return (uint32_t)at;
 }
 
-/* False: this thread is not on that slot, or the word is another one. */
+/* Returns false if the thread is not on that slot, or if the word is not `old`. */
 static always_inline bool rseq_install(const struct rseq_area *area, uint32_t slot, uint64_t *word, uint64_t old,
                                        uint64_t new)
 {
@@ -168,7 +170,7 @@ fail:
     return false;
 }
 
-/* False: this thread is not on that slot, the word is another one, or the total overflowed. */
+/* Returns false if the thread is not on that slot, if the word is not `old`, or if the total overflows. */
 static always_inline bool rseq_exchange(const struct rseq_area *area, uint32_t slot, uint64_t *word, uint64_t old,
                                         const void *from, void *to, uint32_t n)
 {
@@ -180,7 +182,7 @@ static always_inline bool rseq_exchange(const struct rseq_area *area, uint32_t s
                                    "ldr %[w], [%[word]]\n\t"
                                    "cmp %[w], %[old]\n\t"
                                    "b.ne %l[fail]\n\t"
-                                   "eor %[t], %[w], %[old]\n\t" /* 0: so the next load waits for the word's */
+                                   "eor %[t], %[w], %[old]\n\t" /* 0, so that the next load waits for that of the word */
                                    "add %[t], %[from], %[t]\n\t"
                                    "ldr %[t], [%[t]]\n\t"
                                    "adds %w[u], %w[t], %w[n]\n\t"

@@ -44,3 +44,20 @@ unsigned stack_walk(uintptr_t *pcs, unsigned most)
     _Unwind_Backtrace(step, &walk);
     return walk.n;
 }
+
+#ifdef SHEAF_CHECKING
+static _Unwind_Reason_Code look_for_handler(struct _Unwind_Context *context, void *argument)
+{
+    int interrupted = 0; /* set by libgcc where the frame is that of interrupted code */
+    _Unwind_GetIPInfo(context, &interrupted);
+    *(bool *)argument |= interrupted;
+    return interrupted ? _URC_END_OF_STACK : _URC_NO_REASON;
+}
+
+bool stack_in_handler(void)
+{
+    bool found = false;
+    _Unwind_Backtrace(look_for_handler, &found);
+    return found;
+}
+#endif

@@ -8,11 +8,17 @@
 #ifndef SHEAF_OS_STACK_H
 #define SHEAF_OS_STACK_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #define STACK_MOST 16
 
 /* Stores at most `most` addresses in `pcs` and returns their number. */
 unsigned stack_walk(uintptr_t *pcs, unsigned most);
+
+#ifdef SHEAF_CHECKING
+/* Whether the calling thread runs a signal handler, as far as the unwinder can follow its frames. */
+bool stack_in_handler(void);
+#endif
 
 #endif

@@ -72,7 +72,7 @@ static bool init_locked(void)
         tiny_init();
     node_init();
     region_init(sheaf_config.keep, sheaf_config.chosen.keep, sheaf_config.decay_ms);
-    stash_init(sheaf_config.keep);
+    stash_init(sheaf_config.keep, !sheaf_config.harden.large);
     huge_init(sheaf_config.huge && !sheaf_config.harden.guard);
     guard_on = sheaf_config.harden.guard;
     if (sheaf_config.harden.sample)

@@ -12,7 +12,7 @@ bool barn_count_in(struct barn *barn, uint64_t objects, uint64_t limit)
     return false;
 }
 
-/* The look before spares a barn that is full the two additions; it decides nothing. */
+/* The first comparison saves the two additions in a full barn; the second decides. */
 bool barn_put(struct barn *barn, struct sheaf *sheaf, uint64_t limit)
 {
     uint64_t n = sheaf->count;
@@ -27,7 +27,7 @@ bool barn_put(struct barn *barn, struct sheaf *sheaf, uint64_t limit)
 
 struct sheaf *barn_get(struct barn *barn)
 {
-    /* read first: an empty barn must not cost its line an exclusive access */
+    /* read first, so that an empty barn does not need its cache line exclusively */
     if (!(uint32_t)atomic_load_explicit(&barn->full, memory_order_relaxed))
         return NULL;
     struct sheaf *sheaf = sheaf_stack_pop(&barn->full);

@@ -1,4 +1,4 @@
-/* Counters by name, made from counters.def. */
+/* Counters by name, from counters.def, and the places where slots count. */
 #ifndef SHEAF_SLOT_COUNTERS_H
 #define SHEAF_SLOT_COUNTERS_H
 
@@ -28,13 +28,13 @@ enum process_value {
 };
 
 /*
- * Where slots count: in the record file, upwards from here, RECORD_BLOCK bytes for each, or in the space (0). One
- * word tells which, because it changes while other threads count.
+ * Where slots count: in a mapped file, from this address upwards, RECORD_BLOCK bytes for each slot; or, while this is
+ * 0, in the space. A single word decides, because it changes while other threads count.
  */
 extern hidden uintptr_t counters_file;
 #define RECORD_BLOCK ((size_t)CACHE_MAX * COUNTER_STRIDE)
 
-/* Where slot 0 counts something, and how far from that slot 1 does. */
+/* Where slot 0 counts something, and the distance from each slot to the next. */
 struct counter_place {
     uintptr_t first;
     intptr_t stride;
@@ -55,13 +55,14 @@ static inline uint64_t *counter_at(unsigned slot, unsigned number, enum slot_cou
 }
 
 /*
- * Slow paths only. With rseq it is the slot that the thread is on now which counts (whatever `slot` was meant),
- * because only there an addition needs no lock: a swap of sheaves counts four things, and locked that was half of its
- * time. Else atomic, because the thread may have left the slot. One process never does both.
+ * For slow paths. With libc's rseq the thread counts in the slot that it is on, not in `slot`, because an addition
+ * there needs no locked instruction: a swap of sheaves counts four things, and locked additions took half of its
+ * time. Without, it counts in `slot` by an atomic addition, because it may have left the slot. A process does either
+ * one or the other.
  */
-extern hidden const struct rseq_area *counters_area; /* NULL: not with rseq */
+extern hidden const struct rseq_area *counters_area; /* NULL without libc's rseq */
 
-/* Slots from here up were never installed to, and counted nothing. */
+/* Slots from here up have counted nothing, and no sheaf was ever installed there. */
 extern hidden unsigned slot_top;
 void slot_raise_top(unsigned slot);
 
@@ -73,11 +74,11 @@ static inline void count(unsigned slot, unsigned number, enum slot_counter which
     }
     struct counter_place place = counter_place(number, which);
     uint32_t here, open;
-    do { /* the thread may have come to a slot whose counters are not writable yet */
+    do { /* the thread may have migrated to a slot whose counters are not writable yet */
         open = atomic_load_explicit(&space.slots_open, memory_order_relaxed);
         here = rseq_add(counters_area, place.first, place.stride, n, open);
     } while (unlikely(here >= open) && space_open_slots(here + 1));
-    if (unlikely(here >= read_once(slot_top)) && here < open) /* else the system refused, and it counted nothing */
+    if (unlikely(here >= read_once(slot_top)) && here < open) /* if here >= open the system refused */
         slot_raise_top(here);
 }
 

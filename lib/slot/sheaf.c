@@ -1,8 +1,8 @@
 #include "slot/sheaf.h"
 
 static sheaf_stack pool[SHEAF_ORDER_MAX + 1];
-static _Atomic uint64_t pieces; /* of 4 KiB, cut so far */
-static _Atomic uint64_t cut;
+static _Atomic uint64_t pieces; /* of 4 KiB, that were cut */
+static _Atomic uint64_t cut;    /* sheaves */
 
 #define PIECE (1ul << SHEAF_PAGE_SHIFT)
 
@@ -31,7 +31,7 @@ struct sheaf *sheaf_stack_pop(sheaf_stack *stack)
     do {
         if (!(uint32_t)head)
             return NULL;
-        /* may be stale when another popped it meanwhile; the changed count then fails the exchange */
+        /* stale if another thread pops the sheaf meanwhile; then the count has changed, and the exchange fails */
         uint32_t below = read_once(sheaf_at((uint32_t)head)->link);
         next = ((head >> 32) + 1) << 32 | below;
     } while (!atomic_compare_exchange_weak_explicit(stack, &head, next, memory_order_acquire, memory_order_acquire));
@@ -49,7 +49,7 @@ struct sheaf *sheaf_stack_take_all(sheaf_stack *stack)
     return sheaf_at((uint32_t)head);
 }
 
-/* Where a piece lies; NULL when there are no more. */
+/* The address of a piece; NULL if there are no more. */
 static char *piece_at(uint64_t piece)
 {
     uint64_t first = space.sheaves_first_size / PIECE;
@@ -59,13 +59,13 @@ static char *piece_at(uint64_t piece)
     return (piece + 1) * PIECE <= space.sheaves.most ? space.sheaves.start + piece * PIECE : NULL;
 }
 
-/* The first ones always are. */
+/* The pieces in the hub are mapped from the start. */
 static bool piece_usable(const char *start)
 {
     return start >= space.sheaves_first || space_grow(&space.sheaves, (size_t)(start - space.sheaves.start) + PIECE);
 }
 
-/* The first piece, all of it for the pool. */
+/* Cut the first piece, and put all of its sheaves into the pool. */
 static void cut_mixed(char *start)
 {
     char *end = start + PIECE;
@@ -78,7 +78,10 @@ static void cut_mixed(char *start)
     }
 }
 
-/* Cut a piece of 4 KiB; one sheaf for the caller, the rest for the pool. What cannot be had is not used up. */
+/*
+ * Cut the next piece: one sheaf for the caller, the rest for the pool. A piece that the system does not grant memory
+ * for stays the next one.
+ */
 static struct sheaf *cut_piece(unsigned order)
 {
     uint64_t piece = atomic_load(&pieces);
@@ -91,7 +94,7 @@ static struct sheaf *cut_piece(unsigned order)
     if (!piece) {
         cut_mixed(start);
         struct sheaf *sheaf = sheaf_stack_pop(&pool[order]);
-        return sheaf ? sheaf : cut_piece(order); /* an order that it does not have, or other threads were faster */
+        return sheaf ? sheaf : cut_piece(order); /* the piece has none of that order, or other threads took them */
     }
     *sheaf_order_at(start) = (uint8_t)order;
     size_t bytes = 8ul << order;
@@ -101,23 +104,15 @@ static struct sheaf *cut_piece(unsigned order)
     return (struct sheaf *)(void *)start;
 }
 
-#ifdef SHEAF_BENCH
-_Atomic uint64_t bench_empties;
-bool bench_drop_empty;
-#endif
-
 struct sheaf *empty_sheaf_alloc(unsigned capacity)
 {
-#ifdef SHEAF_BENCH
-    atomic_fetch_add(&bench_empties, 1);
-#endif
     unsigned order = sheaf_order_for(capacity);
     struct sheaf *sheaf = sheaf_stack_pop(&pool[order]);
     if (!sheaf)
         sheaf = cut_piece(order);
     if (!sheaf)
         return NULL;
-    /* the mark of a smaller capacity that it had before */
+    /* remove the mark of the capacity that the sheaf had before */
     if (sheaf->capacity && sheaf->capacity != capacity)
         sheaf->objects[sheaf->capacity] = NULL;
     sheaf->capacity = (uint16_t)capacity;

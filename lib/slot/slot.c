@@ -6,16 +6,18 @@
 
 #include <sched.h>
 
-#define FEW_CPUS 8 /* below, one domain: asking cpuid would cost more than it can give */
+#define FEW_CPUS 8 /* up to here one domain: several would gain less than cpuid costs */
 
 enum sheaf_mode slot_mode;
 uint32_t slot_fold_start;
 
-const struct rseq_area *counters_area;
+static const struct slot_head none = {.lowest = UINTPTR_MAX};
+#define NONE (uintptr_t) & none
+struct rseq_roots rseq_roots __attribute__((aligned(64))) = {.cid_base = NONE, .cpu_base = NONE, .cxx_base = NONE};
 
-static unsigned lock_slots;                  /* slots in use without rseq */
-static bool lock_slots_of_nodes;             /* slot s is of node s % numa.count */
-static large_table uint8_t cpu_domain[8192]; /* one more than the domain, 0: not asked yet */
+static unsigned lock_slots;                  /* without rseq: threads use slots below this */
+static bool lock_slots_of_nodes;             /* whether slot s belongs to node s % numa.count */
+static large_table uint8_t cpu_domain[8192]; /* one more than the domain, 0 while unknown */
 static unsigned domain_llc[DOMAINS];
 static _Atomic unsigned domains;
 
@@ -33,7 +35,7 @@ void slot_init(bool rseq, bool own, bool want_cid, bool cpu_id_only, uint32_t fo
     counters_area = libc ? &head->area : NULL;
     rseq_roots.area = head->area;
     slot_fold_start = 0u - fold_interval;
-    /* more than run at once, so that a holder that was preempted is seldom met; each holds objects of each cache */
+    /* more slots than threads that run at once, so that few meet a preempted holder; each slot keeps objects */
     unsigned enough = 4 * cpu_allowed_count < 8 ? 8 : 4 * cpu_allowed_count > 64 ? 64 : 4 * cpu_allowed_count;
     enough = numa.count > enough ? numa.count : enough;
     lock_slots = space.slots < enough ? space.slots : enough;
@@ -42,15 +44,8 @@ void slot_init(bool rseq, bool own, bool want_cid, bool cpu_id_only, uint32_t fo
     lock_slots_of_nodes = numa.count > 1 && lock_slots >= numa.count;
 }
 
-/* ---- without rseq: the same words behind a lock that is only ever tried ---- */
+/* ---- without rseq: the same words behind a lock that is tried, never waited for ---- */
 
-#ifdef SHEAF_SIMULATED /* bench/seeds/slots.c: one thread plays many slots */
-extern unsigned simulated_slot;
-static unsigned hashed_slot(void)
-{
-    return simulated_slot;
-}
-#else
 static noinline_cold unsigned hashed_slot_of_node(unsigned hash)
 {
     unsigned cpu;
@@ -63,11 +58,10 @@ static unsigned hashed_slot(void)
     unsigned hash = (unsigned)((self * 0x9e3779b97f4a7c15ull) >> 32);
     return unlikely(lock_slots_of_nodes) ? hashed_slot_of_node(hash) : hash % lock_slots;
 }
-#endif
 
 /*
- * A slot's lock is held for a few instructions. Who finds it held (by a thread that was preempted, or by itself below
- * a signal handler) goes slow instead of waiting.
+ * A slot's lock is held for a few instructions. An operation that finds it held, by a preempted thread or by the code
+ * that its signal handler interrupted, takes the slow path instead of waiting.
  */
 static bool slot_try_lock(unsigned slot)
 {
@@ -80,7 +74,7 @@ static void slot_unlock(unsigned slot)
     atomic_store_explicit(&slot_head(slot)->lock, 0, memory_order_release);
 }
 
-#define SHUT_TRIES 50 /* a holder that was preempted comes back, or the slot is left for another time */
+#define SHUT_TRIES 50 /* most preempted holders run again before; if not, the slot is skipped this time */
 bool slot_shut(unsigned slot)
 {
     for (int i = 0; i < SHUT_TRIES; i++) {
@@ -154,7 +148,7 @@ static bool locked_exchange(unsigned slot, uint64_t *top, uint64_t old, const st
     return same;
 }
 
-/* ---- whatever mode ---- */
+/* ---- in every mode ---- */
 
 static bool ready(void)
 {
@@ -226,16 +220,6 @@ unsigned slot_reachable(unsigned cpus)
     return reached < space.slots ? reached : space.slots;
 }
 
-unsigned slot_top;
-
-void slot_raise_top(unsigned slot)
-{
-    unsigned seen = read_once(slot_top);
-    while (seen <= slot &&
-           !__atomic_compare_exchange_n(&slot_top, &seen, slot + 1, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
-    }
-}
-
 /* ---- domains ---- */
 
 static unsigned domain_of_llc(unsigned llc)
@@ -253,7 +237,7 @@ static unsigned domain_of_llc(unsigned llc)
     return n;
 }
 
-/* Two CPUs that ask at once may give one cache two domains: that only costs some sharing. */
+/* Two CPUs that call this at once may make two domains of one last-level cache, which costs some sharing. */
 unsigned slot_domain(void)
 {
     if (likely(space.slots <= FEW_CPUS) || cpu_allowed_count <= FEW_CPUS)

@@ -1,35 +1,35 @@
 /*
- * Short runs of large memory that a slot keeps for itself, as the kernel keeps pages for each CPU: one of each
- * length. For a block of 40 KiB that comes and goes, the region's lock and table are twice the work.
+ * The stash of a slot: one free run of each length from 1 to STASH_LENGTHS units, as the kernel keeps pages for each
+ * CPU. A block of 40 KiB that is freed and allocated again costs half of what it costs with the region's lock and
+ * tables.
  *
- * A run in a stash is UNIT_CLOSED and, for the region, in use; its unit's dirty bits say nothing.
+ * A run in a stash is UNIT_CLOSED and counts as in use in the region; its dirty bits say nothing.
  */
 #ifndef SHEAF_SLOT_STASH_H
 #define SHEAF_SLOT_STASH_H
 
 #include "slot/slot.h"
 
-#define STASH_LENGTHS 4u                 /* units: 64 to 256 KiB, 640 KiB in a slot */
-#define STASH_AT      SLOT_ID(CACHE_GAP) /* in the page of malloc's words; malloc/classes.c looks after what is next */
-#define STASH_END     (STASH_AT + STASH_LENGTHS * sizeof(uint64_t))
-
-/* Whether there are any: not where little may stay resident, or where large blocks are hardened. */
+/*
+ * Whether slots keep runs: if that is allowed, and if at least one slot's stash fits into the bytes that may stay
+ * resident.
+ */
 extern hidden bool stash_on;
-void stash_init(size_t keep_bytes);
+void stash_init(size_t keep_bytes, bool allowed);
 
-/* So much may stay resident from now on. */
+/* Change the number of bytes that may stay resident. The caller holds no lock. */
 void stash_keep(size_t bytes);
 
-/* A run of so many units; UNIT_NONE: none there. It is UNIT_LARGE then, and not zeroed. */
+/* Returns a run of that length, as UNIT_LARGE and not zeroed; UNIT_NONE if the current slot has none. */
 uint32_t stash_take(uint32_t units);
 
-/* False: not here. */
+/* Put a run that is UNIT_CLOSED. Returns false if the slot has one of that length, or keeps none of that length. */
 bool stash_put(uint32_t unit);
 
-/* All of them go back to the region. No lock held. */
+/* Give all runs back to the region. The caller holds no lock. */
 void stash_flush(void);
 
-/* What lies in them now, and how many runs were ever taken from them. */
+/* The units and runs in all stashes, and the number of runs that were ever taken from them. */
 struct stash_totals {
     uint64_t units, runs, taken;
 };

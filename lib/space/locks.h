@@ -1,11 +1,40 @@
 /*
- * All locks, in one place: fork takes every one of them, and each page that it writes is copied, once in the
- * parent and once in the child. The locks of malloc's caches and those that precede them in the order occupy 2
- * KiB.
+ * The locks and their order.
  *
- * A lock's number is that of its cache; the numbers below CACHE_FIRST belong to the other locks. The lock order is
- * the order of numbers. Locks whose numbers are 32 apart share a cache line, so that neighbouring size classes do
- * not.
+ * A lock has a number: that of its cache from CACHE_FIRST (slot/page.h) up, below CACHE_FIRST one of the enumeration.
+ * The order is that of the numbers: a thread that holds a lock may wait only for locks with larger numbers. Fork
+ * takes all of them in this order. Checking builds assert the order at each lock_acquire(); lock_try() never waits
+ * and is exempt.
+ *
+ *   lock           protects                                             may be held when the lock is taken
+ *   LOCK_SETUP     the start of all layers; which numbers of user       no lock
+ *                  caches are in use, and their aliases
+ *   LOCK_TAKEOVER  ends that a takeover has claimed; no cache is        LOCK_SETUP
+ *                  destroyed while a thread holds it
+ *   LOCK_REGION    arenas, bins, units and dirty bits of runs that      LOCK_SETUP, LOCK_TAKEOVER
+ *                  are not in use; growth of the tables of the space
+ *   of a cache     the lists of the cache's slabs, their bits and       LOCK_SETUP, LOCK_TAKEOVER
+ *                  counts
+ *
+ * A signal handler that interrupted the holder of a lock cannot wait for the same lock, nor for an earlier one, whose
+ * holder may be a fork that waits for the interrupted thread. lock_acquire() then returns false, and the operation in
+ * the handler does without the lock:
+ *
+ *   LOCK_SETUP     the allocator does not start, so the allocation fails; no cache is created or destroyed
+ *   LOCK_TAKEOVER  nothing is taken over, drained or decayed, and no cache is destroyed
+ *   LOCK_REGION    an allocation gets a unit of the reserve or fails; a free puts its run aside for the next
+ *                  holder; a resize fails; no run is returned to the system, and no table grows
+ *   of a cache     no slab is used: a request is served from elsewhere or fails, and objects that should be
+ *                  flushed go to a barn
+ *
+ * Fork (process/fork.c) blocks signals and takes all locks but those that its thread already holds, in a handler.
+ * Afterwards the parent releases what the fork took. The child resets every lock, because other holders do not exist
+ * there; only those that its own thread held before the fork stay held. Ends that another thread's takeover held
+ * become 0 in the child, and their sheaves are lost.
+ *
+ * The locks lie together because fork writes to all of them, and each page that is written after a fork is copied, in
+ * the parent and in the child. The first group, 2 KiB, has those of the enumeration and of malloc's caches. Four
+ * locks whose numbers are 32 apart share a cache line, so that neighbouring size classes do not.
  */
 #ifndef SHEAF_SPACE_LOCKS_H
 #define SHEAF_SPACE_LOCKS_H
@@ -14,10 +43,10 @@
 #include "space/space.h"
 
 enum {
-    LOCK_SETUP,    /* initialization and the assignment of cache numbers; first in the order */
-    LOCK_TAKEOVER, /* the sheaves of other slots */
-    LOCK_REGION,   /* arenas, the table of units, and the dirty bits of runs that are not in use */
-    LOCK_FORKER,   /* never taken: its word names the thread that forks (process/fork.c) */
+    LOCK_SETUP,
+    LOCK_TAKEOVER,
+    LOCK_REGION,
+    LOCK_FORKER, /* never taken: its word names the thread that forks (process/fork.c) */
 };
 
 #define LOCK_LINES 32
@@ -27,6 +56,7 @@ enum {
 struct lock_group {
     struct lock locks[LOCK_LINES][LOCK_SHARE];
 } cache_aligned;
+_Static_assert(sizeof(struct lock) * LOCK_SHARE == 64, "four locks fill a cache line");
 
 extern hidden struct lock_group locks_first, locks_others[CACHE_MAX / LOCK_GROUP - 1];
 

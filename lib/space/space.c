@@ -22,7 +22,6 @@
 #define SLAB_BYTES_PER_UNIT ((17 + 9 + 5 + 4 + 3 + 2) * 64)
 #define SLABS_MOST          (128ul << 30)
 
-struct lock_group locks_first;
 struct space space;
 
 #define WINDOW        ((size_t)WINDOW_UNITS << UNIT_SHIFT)

@@ -1,0 +1,95 @@
+/* The checking build's assertion of the lock order: it ends a thread that breaks the order, and no other. */
+#define _GNU_SOURCE
+#include "../cases.h"
+#include "sheaf/malloc.h"
+#include "slot/slot.h"
+#include "space/locks.h"
+
+#include <signal.h>
+#include <sys/resource.h>
+
+static void start(void)
+{
+    sheaf_free(sheaf_malloc(100));
+}
+
+static void take_two(unsigned first, unsigned second)
+{
+    must(lock_acquire(lock_of(first)));
+    must(lock_acquire(lock_of(second)));
+    lock_release(lock_of(second));
+    lock_release(lock_of(first));
+}
+
+static void in_order(void)
+{
+    start();
+    take_two(LOCK_SETUP, LOCK_TAKEOVER);
+    take_two(LOCK_TAKEOVER, LOCK_REGION);
+    take_two(LOCK_REGION, CACHE_FIRST);
+    take_two(CACHE_FIRST, CACHE_FIRST + 1);
+}
+
+static void must_abort(unsigned first, unsigned second)
+{
+    int status = 0;
+    pid_t pid = fork();
+    if (!pid) {
+        must(!setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0}));
+        take_two(first, second);
+        _exit(0);
+    }
+    must(waitpid(pid, &status, 0) == pid);
+    must(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
+}
+
+static void against_the_order(void)
+{
+    start();
+    must_abort(LOCK_TAKEOVER, LOCK_SETUP);
+    must_abort(LOCK_REGION, LOCK_TAKEOVER);
+    must_abort(CACHE_FIRST, LOCK_REGION);
+    must_abort(CACHE_FIRST + 1, CACHE_FIRST);
+}
+
+/* A try never waits. */
+static void by_try(void)
+{
+    start();
+    must(lock_acquire(lock_of(CACHE_FIRST)));
+    must(lock_try(lock_of(LOCK_TAKEOVER)));
+    lock_release(lock_of(LOCK_TAKEOVER));
+    lock_release(lock_of(CACHE_FIRST));
+}
+
+static volatile sig_atomic_t taken;
+
+static void take_earlier(int signal)
+{
+    (void)signal;
+    taken = lock_acquire(lock_of(LOCK_REGION));
+    if (taken)
+        lock_release(lock_of(LOCK_REGION));
+}
+
+static void in_a_handler(void)
+{
+    start();
+    signal(SIGUSR1, take_earlier);
+    must(lock_acquire(lock_of(CACHE_FIRST)));
+    raise(SIGUSR1);
+    must(taken);
+    lock_release(lock_of(CACHE_FIRST));
+}
+
+static const struct test_case cases[] = {
+    {"in-the-order", in_order},
+    {"against-the-order", against_the_order},
+    {"by-a-try", by_try},
+    {"in-a-handler", in_a_handler},
+};
+
+int main(int argc, char **argv)
+{
+    return run_cases(argc, argv, cases, sizeof(cases) / sizeof(cases[0]));
+}
