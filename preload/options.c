@@ -67,7 +67,7 @@ static void begin(struct message *m, const struct option *option, const char *va
         message_text(m, (char[]){*c >= 'a' && *c <= 'z' ? (char)(*c - 'a' + 'A') : *c, 0});
     message_text(m, "=");
     for (unsigned i = 0; value[i] && i < VALUE_MOST; i++)
-        message_text(m, (char[]){value[i] >= 0 && value[i] < ' ' ? '?' : value[i], 0});
+        message_text(m, (char[]){(unsigned char)value[i] < ' ' ? '?' : value[i], 0});
     message_text(m, strlen(value) > VALUE_MOST ? "...: " : ": ");
 }
 

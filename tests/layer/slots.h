@@ -7,13 +7,22 @@
 
 #define FOLD 100 /* pops until a LIFO word has to be folded */
 
-extern unsigned simulated_slot; /* the one that the thread is on */
+/* The thread pointer of the simulated thread (thread.h), from which its slot follows. */
+uintptr_t thread_pointer = 64;
+
+/* Go on as a thread on this slot. */
+static void run_on(unsigned slot)
+{
+    for (thread_pointer = 64; slot_current() != slot;)
+        thread_pointer += 64;
+}
 
 static void start(unsigned slots)
 {
     must(space_init(slots, 0));
     region_init(64 * MIB, false, 1000);
     slot_init(false, false, false, false, FOLD);
+    run_on(0);
     os_clear();
 }
 
