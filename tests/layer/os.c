@@ -326,6 +326,13 @@ uint64_t random_next(void)
     return random_mix(n++);
 }
 
+#ifdef SHEAF_CHECKING
+bool stack_in_handler(void)
+{
+    return false;
+}
+#endif
+
 unsigned stack_walk(uintptr_t *pcs, unsigned most)
 {
     unsigned n = os_stack_depth < most ? os_stack_depth : most;

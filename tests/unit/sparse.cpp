@@ -30,7 +30,7 @@ static void check_burst(std::vector<void *> &blocks)
     probe_forget_learned();
     for (void *block : blocks)
         sheaf_free(block);
-    CHECK(probe_slab_bytes() <= 15 * mib / 2);
+    CHECK(probe_slab_bytes() <= 10 * mib);
     CHECK(probe_warm_slab_bytes() <= 6 * mib);
     CHECK(probe_barn_bytes() <= 6 * mib);
     probe_check_all();
