@@ -4,15 +4,16 @@
 #include "cache/sheaves.h"
 
 /*
- * No lock is held on entry to or exit from any function here, and no slot is held while they work: a sheaf is filled
- * or emptied while it belongs to one thread alone, and the ends are detached and attached by one compare-and-store
- * each. A thread that is preempted, migrated or interrupted in between finds the word changed, keeps its sheaf, and
- * tries again. What a detached sheaf holds counts as neither in use nor free until the sheaf is put somewhere.
+ * No lock is held on entry to or exit from any function here, and none keeps other threads off the slot. A sheaf
+ * is filled or emptied while it belongs to one thread alone, and the ends are detached and attached by one
+ * compare-and-store each. If the thread is preempted, migrated or interrupted in between and the word changes, its
+ * sheaf goes to the spare, the barn or the slabs. Objects in a detached sheaf count as neither in use nor free
+ * until the sheaf is put somewhere.
  */
 
 #define TRIES 4 /* how often the word may change before an allocation bypasses the sheaves */
 
-/* The count of pops of a LIFO word is full. */
+/* Fold the full count of pops of a LIFO word into the counters. The sheaf stays the slot's. */
 static void fold_in_place(struct kmem_cache *cache, unsigned slot, uint64_t top)
 {
     struct ends ends;
@@ -23,9 +24,9 @@ static void fold_in_place(struct kmem_cache *cache, unsigned slot, uint64_t top)
 /* ---- the pop end is empty ---- */
 
 /*
- * The number of objects that a refill fetches. With two ends, all objects of a slot circulate and touch their pages,
- * so a refill is bounded by a share of the objects out of the slabs. The surplus of a LIFO cache stays untouched. The
- * counts are read without the lock and are a hint.
+ * The number of objects that a refill fetches. With two ends, all objects of a slot circulate and touch their
+ * pages, so a refill fetches at most a quarter of the objects that are out of the slabs. In a LIFO cache surplus
+ * objects stay untouched. The counts are read without the lock, as a hint.
  */
 #define REFILL_SHARE 4
 static unsigned refill_size(const struct kmem_cache *cache, unsigned capacity)
@@ -57,10 +58,8 @@ static struct sheaf *refill(struct kmem_cache *cache, unsigned slot, struct shea
     return empty;
 }
 
-/*
- * Two ends: the sheaf that frees went to becomes the one that allocations come from. Returns an object of it, or NULL
- * where the slot's word has changed.
- */
+/* Two ends: exchange the sheaves, and take an object from the one that frees have filled. Returns NULL if the
+ * slot's word has changed. */
 static void *alloc_exchanged(struct kmem_cache *cache, unsigned slot, uint64_t top)
 {
     struct ends ends;
@@ -73,8 +72,8 @@ static void *alloc_exchanged(struct kmem_cache *cache, unsigned slot, uint64_t t
     return object;
 }
 
-/* Returns a sheaf with at least one object, from the places that the kernel tries, in its order: spare, barn, refill.
- */
+/* Returns a sheaf with at least one object: the spare, a sheaf of the barn or a refilled one, in the kernel's
+ * order. Returns NULL if there is no memory. */
 static struct sheaf *find_filled(struct kmem_cache *cache, unsigned slot, uint64_t top)
 {
     struct sheaf *spare = NULL;
@@ -99,7 +98,8 @@ static struct sheaf *find_filled(struct kmem_cache *cache, unsigned slot, uint64
     return refill(cache, slot, spare);
 }
 
-/* Allocates one object without a sheaf: the slot is held, its word keeps changing, or the cache has no sheaves. */
+/* Allocates one object without a sheaf: a takeover holds the slot's ends, its word keeps changing, or there is no
+ * sheaf for it. */
 static void *alloc_around(struct kmem_cache *cache, unsigned slot)
 {
     void *object = barn_get_object(cache_barn_here(cache));
@@ -153,7 +153,7 @@ void *cache_alloc_slow(struct kmem_cache *cache)
     for (int i = 0; i < TRIES; i++) {
         slot = slot_current();
         if (!slot_enter(slot)) {
-            slot = 0; /* the current one cannot even count */
+            slot = 0; /* the system refuses memory for the current slot's words and counters */
             break;
         }
         cache_decay(slot);

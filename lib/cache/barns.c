@@ -2,7 +2,7 @@
 #include "cache/sheaves.h"
 #include "os/cpu.h"
 
-#define DRAIN_SHEAVES 4 /* for each sheaf that the barn refused */
+#define DRAIN_SHEAVES 4 /* sheaves that one call of barn_drain_some() flushes */
 
 void barn_drain_some(struct kmem_cache *cache, unsigned slot, struct barn *barn)
 {
@@ -92,7 +92,7 @@ void barns_look(void)
     for (unsigned i = CACHE_FIRST; i < read_once(cache_top); i++)
         if (cache_in_use(&caches[i]))
             held += held_by(&caches[i]);
-    /* if the lock is taken, decay or another thread here is already doing this */
+    /* if the lock is taken, decay or another thread in this function is already flushing */
     if (held > most && lock_try(lock_of(LOCK_TAKEOVER))) {
         give_excess(held - most);
         lock_release(lock_of(LOCK_TAKEOVER));

@@ -14,7 +14,8 @@ void barns_look(void);
 
 /*
  * Count the bytes of objects that went from a slot to a barn, or to the slabs because the barn refused them. Calls
- * barns_look() every 512 KiB. The count is racy on purpose, as slow_calls is: a lost addition only delays a look.
+ * barns_look() every 512 KiB. The count is racy on purpose, as slow_calls is: a lost addition only delays the
+ * check.
  */
 #define BARNS_LOOK_SHIFT 19
 static inline void barns_traffic(unsigned slot, uint64_t bytes)
@@ -27,9 +28,9 @@ static inline void barns_traffic(unsigned slot, uint64_t bytes)
 }
 
 /*
- * The end of a burst: slabs have fallen to half of their most units, and then each time by another eighth. The last
- * frees of a burst may be the program's last calls, so the thread that frees looks, after each flush. Racy: two
- * threads may both find a fall, or one of two falls may be missed.
+ * The end of a burst: the units of all slabs have fallen to half of their peak or, after that, by another eighth.
+ * The last frees of a burst may be the program's last calls, so the thread that frees checks this after each
+ * flush. The check is racy: two threads may both find a fall, or one of two falls may be missed.
  */
 extern hidden _Atomic uint32_t burst_mark; /* units in slabs below which a burst ends */
 void burst_fell(void);

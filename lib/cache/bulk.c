@@ -5,19 +5,20 @@
 #include "cache/sheaves.h"
 
 /*
- * The slot's ends are detached (cache/ends.h), and its sheaves are ours alone meanwhile. (To copy the top of a sheaf
- * and move the word down afterwards would not do: the word may have come round to the same value with other objects
- * below it.)
+ * Both operations detach the slot's ends (cache/ends.h), so that its sheaves belong to the caller alone. Copying
+ * the top of a sheaf and lowering the word afterwards would be wrong: a word may return to the same value with
+ * other objects below it.
  */
 
-#define BULK_LEAST 16 /* for fewer, single operations cost no more than to detach the ends and to attach them */
+#define BULK_LEAST 16 /* for fewer objects, single operations cost no more than detaching and attaching the ends */
 
 static bool worth_it(const struct kmem_cache *cache, size_t n)
 {
     return n >= BULK_LEAST && cache_has_sheaves(cache);
 }
 
-/* The slot's sheaves; none where it has none or is held. */
+/* Detach the slot's sheaves. Both are NULL if the slot has none, if a takeover holds its ends, or if its word has
+ * just changed. */
 static struct ends detach(struct kmem_cache *cache, unsigned slot)
 {
     struct ends ends = {NULL, NULL};
@@ -29,7 +30,7 @@ static struct ends detach(struct kmem_cache *cache, unsigned slot)
 
 /* ---- taking ---- */
 
-/* The slot's spare, else a sheaf of the barn; NULL: neither holds anything. */
+/* Returns the slot's spare, or else a sheaf of the barn; NULL if neither holds an object. */
 static struct sheaf *next_filled(struct kmem_cache *cache, unsigned slot)
 {
     struct sheaf *spare = cache_take_spare(slot, SLOT_ID(cache->number));
@@ -81,7 +82,7 @@ static size_t take_from_sheaves(struct kmem_cache *cache, unsigned slot, void **
 static size_t take_from_slabs(struct kmem_cache *cache, unsigned slot, void **objects, size_t want)
 {
     size_t n = 0;
-    while (want - n >= BULK_LEAST) { /* what is left over fills a sheaf, by a single allocation */
+    while (want - n >= BULK_LEAST) { /* the last few are left to a single allocation, which refills a sheaf */
         unsigned most = want - n < SLAB_BATCH ? (unsigned)(want - n) : SLAB_BATCH;
         unsigned got = slab_take_ascending(&cache->slab, objects + n, most);
         n += got;
@@ -109,7 +110,8 @@ size_t bulk_take(struct kmem_cache *cache, void **objects, size_t want)
 
 /* ---- giving ---- */
 
-/* Each is compared with the two on top, as a push does: below the first lie words that are no object's address. */
+/* Each object is compared with the two entries below its own, as in a push. Below the first entry these are words
+ * 1 and 0 of the sheaf, which equal no object's address. */
 static size_t lay(struct kmem_cache *cache, struct sheaf *sheaf, void *const *objects, size_t n)
 {
     size_t room = (size_t)sheaf->capacity - sheaf->count;
@@ -124,7 +126,8 @@ static size_t lay(struct kmem_cache *cache, struct sheaf *sheaf, void *const *ob
     return n;
 }
 
-/* A full sheaf goes on; an empty one in its place, NULL where there is none. */
+/* Put the full sheaf into the spare's place, the barn or the slabs. Returns an empty sheaf to use instead, or NULL
+ * if there is no memory. */
 static struct sheaf *exchange_full(struct kmem_cache *cache, unsigned slot, struct sheaf *full)
 {
     if (!cache_put_spare(slot, SLOT_ID(cache->number), full) && !cache_barn_put(cache, slot, full, false)) {

@@ -4,13 +4,13 @@
 #include "cache/takeover.h"
 #include "os/hooks.h"
 
-#define LOOK_EVERY 32 /* slow paths of a slot from one look at the clock to the next */
+#define LOOK_EVERY 32 /* slow paths of a slot between two looks at the clock */
 
 void cache_decay(unsigned slot)
 {
     if (unlikely(!slot_commit(slot)))
         return;
-    /* racy on purpose, and per slot: a counter for all would move from CPU to CPU */
+    /* racy on purpose, and per slot: the cache line of a shared counter would move from CPU to CPU */
     uint64_t *calls = &slot_head(slot)->slow_calls;
     uint64_t n = read_once(*calls) + 1;
     write_once(*calls, n);
@@ -53,7 +53,8 @@ void cache_drain(struct kmem_cache *cache)
 
 /* ---- by age ---- */
 
-/* The word, the account of its ends and the count of allocations are hashed and compared with the last step's. */
+/* Compares a hash of the word, the account of its ends and the count of fast allocations with that of the last
+ * step. */
 void decay_slot(struct kmem_cache *cache, unsigned slot)
 {
     const struct slot_words *words = slot_words(slot, SLOT_ID(cache->number));
@@ -69,7 +70,7 @@ void decay_slot(struct kmem_cache *cache, unsigned slot)
     }
     uint32_t *seen = &slot_seen(slot)[cache->number];
     uint64_t both = top + read_once(*counter_at(slot, cache->number, COUNT_alloc_fastpath));
-    if (!cache->lifo && top_push_end(top) > END_HELD) /* exchanges count there */
+    if (!cache->lifo && top_push_end(top) > END_HELD) /* an exchange changes the account */
         both += (uint64_t)read_once(sheaf_containing(top_push_end(top))->link) << 16;
     uint32_t now = (uint32_t)((both * 0x9e3779b97f4a7c15ull) >> 32);
     if (read_once(*seen) == now)
@@ -79,9 +80,9 @@ void decay_slot(struct kmem_cache *cache, unsigned slot)
 }
 
 /*
- * The number of objects that a barn can spare: those that were not needed since the last step. While slabs grow, all
- * of a cache that has more objects in the barn than in use, because a class that went out of use would keep slabs
- * from the class that comes into use.
+ * The number of objects that a barn can spare: those that were not needed since the last step. While slabs grow, a
+ * cache with more objects in the barn than in use can spare all of them, because a class that goes out of use
+ * would keep slabs from the class that comes into use.
  */
 static uint64_t can_spare(struct kmem_cache *cache, struct barn *barn, enum decay_reason why)
 {

@@ -7,8 +7,11 @@
 /* Called at the beginning of each slow path: calls hooks.look() at every 32nd of the slot. No lock held. */
 void cache_decay(unsigned slot);
 
-/* Flush all sheaves and barns of the cache to its slabs, and return empty slabs to the region. The takeover lock
- * keeps the cache from being destroyed meanwhile; cache_drain_locked() expects it to be held. */
+/*
+ * Flush all sheaves and barns of the cache to its slabs, and return empty slabs to the region. cache_drain() takes
+ * the takeover lock, which keeps the cache from being destroyed meanwhile; in a signal handler that interrupted a
+ * holder it does nothing. The caller of cache_drain_locked() holds that lock.
+ */
 void cache_drain(struct kmem_cache *cache);
 void cache_drain_locked(struct kmem_cache *cache);
 

@@ -7,7 +7,7 @@
 
 struct ends_account ends_account(const struct kmem_cache *cache, uint64_t top)
 {
-    if (unlikely(top_held(top))) /* a take-over owns the sheaves: nothing can be told now */
+    if (unlikely(top_held(top))) /* a takeover owns the sheaves and may be changing their accounts */
         return (struct ends_account){0};
     uint32_t pop_end = top_pop_end(top), push_end = cache->lifo ? 0 : top_push_end(top);
     struct ends_account a = {.pop_depth = end_holds(pop_end), .push_depth = end_holds(push_end)};
@@ -57,7 +57,7 @@ struct ends ends_fold(struct kmem_cache *cache, unsigned slot, uint64_t top)
     return ends;
 }
 
-/* ---- changes in hand ---- */
+/* ---- detached ends ---- */
 
 bool ends_detach(struct kmem_cache *cache, unsigned slot, uint64_t top, struct ends *ends)
 {
@@ -114,17 +114,18 @@ void ends_replace_push(struct kmem_cache *cache, unsigned slot, uint64_t top, st
 /* ---- exchange ---- */
 
 /*
- * A load that pops and pushes about as often exchanges the ends each time the pop end runs empty. After EXCHANGES of
- * them in the slow path it is decided: where the slot did little else meanwhile, the class is hot, and its sheaves
- * grow by a step and are filled up, so that exchanges become rare. EXCHANGE_BYTES bound the objects, because what
- * circulates must stay in the first-level cache beside the program's own data. Otherwise the capacity is settled, and
- * ends_swap() exchanges the ends until an account is full; then it is decided anew.
+ * A load that pops and pushes equally often exchanges the ends each time the pop end runs empty. After every
+ * EXCHANGES exchanges in the slow path, ends_exchange() decides about growth. If the slot had few other slow calls
+ * meanwhile, the class is hot: its sheaves grow by a step and are filled up, so that exchanges become rare. At
+ * most EXCHANGE_BYTES of objects circulate, because these should stay in the first-level cache beside the
+ * program's own data. Otherwise the capacity is settled, and ends_swap() exchanges the ends until an account is
+ * full; then ends_exchange() decides again.
  *
- * `link` of the sheaf at the pop end says how many slow calls the slot had made when the exchanges began. A restarted
+ * `link` of the sheaf at the pop end holds the slot's number of slow calls when the exchanges began. A restarted
  * section may overwrite it, so it is a hint.
  */
 #define EXCHANGES      8
-#define HOT            (2 * EXCHANGES) /* slow calls of the slot for so many exchanges of a hot class */
+#define HOT            (2 * EXCHANGES) /* most slow calls of the slot during EXCHANGES exchanges of a hot class */
 #define EXCHANGE_BYTES (16u << 10)
 
 bool ends_swap(unsigned slot, uintptr_t id)
@@ -143,8 +144,8 @@ bool ends_swap(unsigned slot, uintptr_t id)
            slot_exchange(slot, id, top_of(pop_end, push_end), from, to, n - stays);
 }
 
-/* Fills the sheaf up to `want` objects, moving to a larger one if needed. Returns the original if there is no memory.
- */
+/* Fill the sheaf up to `want` objects, in a sheaf of `capacity` if it is smaller. Returns the sheaf to use, which
+ * is the original if there is no memory. */
 static struct sheaf *fill_up(struct kmem_cache *cache, unsigned slot, struct sheaf *sheaf, unsigned capacity,
                              unsigned want)
 {
@@ -163,17 +164,15 @@ static struct sheaf *fill_up(struct kmem_cache *cache, unsigned slot, struct she
     return into;
 }
 
-/* The most objects that are to circulate. */
+/* The largest number of objects that should circulate. */
 static unsigned circulating_most(const struct kmem_cache *cache)
 {
     unsigned bound = EXCHANGE_BYTES / cache->slab.size;
     return bound < cache->capacity ? bound : cache->capacity;
 }
 
-/*
- * Increases the number of circulating objects by one step, unless they are half of what they may be. Returns the
- * sheaf that will be the pop end.
- */
+/* Let the slot's sheaves grow by one step within circulating_most(), and fill this one up if they grew or if it is
+ * less than half full. Returns the sheaf that becomes the pop end. */
 static struct sheaf *grow(struct kmem_cache *cache, unsigned slot, struct sheaf *filled, unsigned capacity)
 {
     unsigned bound = circulating_most(cache);
@@ -182,7 +181,8 @@ static struct sheaf *grow(struct kmem_cache *cache, unsigned slot, struct sheaf 
     return 2u * filled->count < want || larger > capacity ? fill_up(cache, slot, filled, larger, want) : filled;
 }
 
-/* Count an exchange; when it is time, decide. `since` is where the count of the slot's slow calls is kept. */
+/* Count an exchange, and decide about growth at every EXCHANGES-th one. `since` is the slot's number of slow calls
+ * when the count began. Returns the sheaf that becomes the pop end. */
 static struct sheaf *consider(struct kmem_cache *cache, unsigned slot, struct sheaf *filled, uint32_t since)
 {
     _Atomic uint64_t *spare = &slot_words(slot, SLOT_ID(cache->number))->spare;
@@ -198,7 +198,7 @@ static struct sheaf *consider(struct kmem_cache *cache, unsigned slot, struct sh
         unsigned had = filled->count;
         if (calls - since <= HOT)
             filled = grow(cache, slot, filled, spare_capacity(seen));
-        if (filled->count == had) /* also where the slabs gave none: it is decided anew before long */
+        if (filled->count == had) /* also if the slabs had no objects; decided again at the next full account */
             atomic_fetch_or(spare, SPARE_SETTLED);
     }
     filled->link = exchanges ? since : calls;

@@ -1,15 +1,17 @@
 /*
  * The sheaves at the ends of a slot's word (slot/slot.h).
  *
- * Two ends change places when the pop end is empty and the push end is not, or when the push end is full and the pop
- * end at most three quarters: ends_swap(), by one section. All other changes are made to detached sheaves.
- * ends_detach() puts 0 in the place of the word; from then on the sheaves belong to the caller alone, as a spare that
- * was taken does. The caller changes them and gives them back by ends_attach(). Another thread or a signal handler on
- * the slot meanwhile finds the constant sheaf, and installs a sheaf of its own; then ends_attach() passes ours to the
- * spare, the barn or the slabs. A fork meanwhile loses them to the child, as every sheaf in a thread's hands.
+ * The two ends change places when the pop end is empty and the push end is not, or when the push end is full and
+ * the pop end is at most three quarters full. ends_swap() does so by one section. All other changes are made to
+ * detached sheaves. ends_detach() replaces the word by 0, and from then on the sheaves belong to the caller alone,
+ * as a spare does that was taken. The caller changes them and gives them back by ends_attach(). If another thread
+ * or a signal handler uses the slot meanwhile, it finds the constant sheaf and attaches a sheaf of its own;
+ * ends_attach() then passes the detached sheaves to the spare, the barn or the slabs. A child of fork loses the
+ * sheaves that other threads had detached.
  *
- * Accounts. Fast operations are not counted one by one; they follow from where the ends stand and from what is
- * written in the first word of a sheaf when the ends are attached. With two ends it is the sheaf of the push end:
+ * Accounts. Fast operations are not counted one by one. Their numbers follow from the positions of the ends and
+ * from an account in the first word of a sheaf, which is written when the ends are attached. With two ends it is
+ * the sheaf of the push end:
  *
  * link: pushes before this sheaf became the push end, less the objects that it had then, counted up from
  * slot_fold_start, so that it overflows after fold_interval pushes;
@@ -17,10 +19,10 @@
  * count: objects in both sheaves when they were attached.
  *
  * Then pushes = link - slot_fold_start + objects at the push end now, and pops = pushes + count - objects at both
- * ends now. ends_swap() writes the account of the new push end before its commit, from the old one, so that a
- * restarted section writes the same again. The first word of the sheaf at the pop end tells nothing of operations,
- * except where there is no push end: there its `count` is what it had when it was attached. The one end of a LIFO
- * cache has that, too, and its pops are counted in the word.
+ * ends now. Before ends_swap() commits, it writes the account of the new push end, computed from the old one, so
+ * that a restarted section writes the same again. If there is no push end, the account is the `count` of the sheaf
+ * at the pop end: its objects when it was attached. The one end of a LIFO cache has the same account, and its pops
+ * are counted in the word.
  */
 #ifndef SHEAF_CACHE_ENDS_H
 #define SHEAF_CACHE_ENDS_H
@@ -31,24 +33,28 @@ struct ends {
     struct sheaf *pop, *push; /* NULL: none. A LIFO cache has only the first. */
 };
 
-/* Fast operations implied by a slot's word, and the objects at its ends; nothing of a held one. */
+/* Fast operations that follow from a slot's word, and the objects at its ends. All are 0 if a takeover holds the
+ * ends. */
 struct ends_account {
     uint32_t pops, pushes;
     unsigned pop_depth, push_depth;
 };
 struct ends_account ends_account(const struct kmem_cache *cache, uint64_t top);
 
-/* Open an account, and return the word that makes a slot use these sheaves, whose counts are right. */
+/* Write the account of these sheaves, and return the word with which a slot uses them. `count` of each sheaf must
+ * be the number of its objects. */
 uint64_t ends_top(const struct kmem_cache *cache, struct ends ends);
 
-/* The sheaves whose ends were just removed from a slot: count their operations, and make their counts right. */
+/* Add the operations that follow from `top`, a word that was just removed from a slot, to the counters. Returns
+ * its sheaves, with `count` set to the number of their objects. */
 struct ends ends_fold(struct kmem_cache *cache, unsigned slot, uint64_t top);
 
-/* Take the sheaves of the slot whose word is `top`. False: the thread is not on that slot, or the word has changed.
- */
+/* Take the sheaves of the slot whose word is `top`; both are NULL if the word is 0. Returns false if the thread is
+ * not on that slot or the word has changed. */
 bool ends_detach(struct kmem_cache *cache, unsigned slot, uint64_t top, struct ends *ends);
 
-/* Give them back to the slot if it has none, else to where they are most useful. */
+/* Attach detached sheaves if the slot's word is still 0. Otherwise put them where they are most useful
+ * (cache_put_sheaf()). */
 void ends_attach(struct kmem_cache *cache, unsigned slot, struct ends ends);
 
 /* Whether to exchange the ends: the pop end is empty and the push end is not, or the push end is full and the other
@@ -70,10 +76,8 @@ bool ends_swap(unsigned slot, uintptr_t id);
  */
 void ends_exchange(struct kmem_cache *cache, unsigned slot, struct ends *ends);
 
-/*
- * Make `sheaf` the pop end, or the push end, of the slot whose word was `top`. The sheaf that was there is put where
- * it is most useful, and so is the new one where the word has changed. The one end of a LIFO cache is both.
- */
+/* Make `sheaf` the pop end, or the push end, of the slot whose word was `top`. The sheaf that was there is put
+ * where it is most useful; if the word has changed, the new one is. The one end of a LIFO cache is both. */
 void ends_replace_pop(struct kmem_cache *cache, unsigned slot, uint64_t top, struct sheaf *sheaf);
 void ends_replace_push(struct kmem_cache *cache, unsigned slot, uint64_t top, struct sheaf *sheaf);
 

@@ -6,7 +6,7 @@
 #include "cache/sparse.h"
 #include "os/membarrier.h"
 
-/* What orders these functions is argued in cache/alloc.c. */
+/* As in cache/alloc.c, whose first comment says why no lock is needed. */
 
 #define TRIES 4 /* how often the word may change before a free bypasses the sheaves */
 
@@ -21,7 +21,7 @@ static struct sheaf *find_room(struct kmem_cache *cache, unsigned slot, uint64_t
     unsigned capacity = spare_capacity(slot_words(slot, id)->spare);
     if (holds < 0 || holds >= (int)capacity) {
         bool first =
-            !cache->lifo && !top_push_end(top) && capacity; /* the first sheaf at that end is no sign of need */
+            !cache->lifo && !top_push_end(top) && capacity; /* the first sheaf at that end need not be larger */
         struct sheaf *empty = empty_sheaf_alloc(first ? capacity : cache_next_capacity(cache, slot));
         if (likely(empty != NULL))
             return empty;
@@ -37,8 +37,8 @@ static struct sheaf *find_room(struct kmem_cache *cache, unsigned slot, uint64_t
     return empty_sheaf_alloc(cache_next_capacity(cache, slot));
 }
 
-/* In a signal handler that interrupted the holder of the cache's lock, the object goes to the barn in a sheaf of its
- * own. If there is no memory even for that, the object is lost rather than the process. */
+/* In a signal handler that interrupted the holder of the cache's lock, the object goes to the barn in a sheaf of
+ * its own. If there is no memory for the sheaf, the object is leaked. */
 void cache_free_raw(struct kmem_cache *cache, void *object)
 {
     struct slab_report report;
@@ -79,8 +79,9 @@ static bool looks_on_top(const uint32_t *word, uint32_t end, unsigned depth, con
 }
 
 /*
- * On CPUs that reorder stores (aarch64) an entry may be read older than the word, even as a restarted push of this
- * thread left it. Before a double free is reported, a barrier on all CPUs makes a second comparison exact.
+ * On CPUs that reorder stores (aarch64) an entry may be read in an older state than the word, for example as a
+ * restarted push of this thread left it. Before a double free is reported, a barrier on all CPUs makes a second
+ * comparison exact.
  */
 static bool on_top(const uint32_t *word, uint32_t end, unsigned depth, const void *object)
 {
@@ -115,7 +116,7 @@ void cache_free_slow(struct kmem_cache *cache, void *object)
     for (int i = 0; i < TRIES; i++) {
         slot = slot_current();
         if (!slot_enter(slot)) {
-            slot = 0; /* the current one cannot even count */
+            slot = 0; /* the system refuses memory for the current slot's words and counters */
             break;
         }
         cache_decay(slot);

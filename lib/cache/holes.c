@@ -3,10 +3,10 @@
 #include "slab/holes.h"
 
 #define HOLES_LEAST 16 /* units in the slabs of a cache: 1 MiB */
-#define HOLES_AGE   4u /* part of the decay time for which the cache has been sparse (docs/notes/rest.md) */
+#define HOLES_AGE   4u /* part of the decay time for which a cache must have been sparse (docs/design-notes.md) */
 
-/* Free objects lose their contents, so they must not hold what a constructor made, what readers may still look at,
- * or debugging patterns. */
+/* Free objects lose their contents, so they must not hold what a constructor made, what RCU readers may still
+ * read, or patterns of debugging or hardening. */
 static bool may_have_holes(const struct kmem_cache *cache)
 {
     return !cache->slab.ctor && !cache->slab.typesafe && !cache->detour && cache_is_sparse(cache);

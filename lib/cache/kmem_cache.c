@@ -15,7 +15,9 @@ early_data bool cache_layer_ready;
 
 static large_table struct cache_ops attached[CACHE_MAX];
 
-/* Entry by entry: all of them are pointers, and NULL entries of `ops` leave those of other features alone. */
+/*
+ * Copied entry by entry: all entries are pointers, and a NULL entry of `ops` leaves that of another feature alone.
+ */
 void cache_attach(struct kmem_cache *cache, const struct cache_ops *ops)
 {
     void *const *from = (void *const *)ops;
@@ -35,7 +37,8 @@ static void detach_all(struct kmem_cache *cache)
 
 /* ---- capacity ---- */
 
-/* Producer and consumer take two thirds of the time that they take with the kernel's smaller capacities. */
+/* Larger than the kernel's capacities, because that makes pairs of producer and consumer faster
+ * (docs/design-notes.md, "Constants of the code"). */
 static unsigned capacity_by_size(uint32_t size)
 {
     unsigned capacity = size <= 256 ? 253 : size <= 1024 ? 61 : size <= 4096 ? 29 : 13;
@@ -123,7 +126,8 @@ void cache_setup(unsigned number, struct cache_shape shape)
     __atomic_store_n(&cache->slab.size, shape.size, __ATOMIC_RELEASE);
 }
 
-/* All but the pointer to its lock: a thread that looked the cache up before may still take that lock. */
+/* Clears all but the pointer to the lock, because a thread that looked the cache up before may still take that
+ * lock. */
 void cache_forget(struct kmem_cache *cache)
 {
     unsigned number = cache->number;

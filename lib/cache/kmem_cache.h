@@ -1,13 +1,13 @@
 /*
  * The descriptor of a cache.
  *
- * Conservation, at a quiet moment, for every cache (cache_check() in cache/census.h asserts it):
+ * Conservation, at a quiet moment, for every cache (cache_check() in process/census.h asserts it):
  *     objects out of slabs = in use + in the sheaves of slots + in barns + in prefilled sheaves + in the reserve
  *                            + waiting in quarantine
  * and in use = with the user + waiting for a grace period.
  *
  * A descriptor is written by cache_setup(), which stores slab.size last: a cache whose size is not 0 is complete.
- * What changes afterwards says so below.
+ * The comments below name the members that change afterwards.
  */
 #ifndef SHEAF_CACHE_KMEM_CACHE_H
 #define SHEAF_CACHE_KMEM_CACHE_H
@@ -42,10 +42,10 @@ struct kmem_cache {
     uint64_t inherited_rcu;         /* waiting for a grace period then */
     uint64_t alloc_fail;            /* allocations that failed; added to by any thread */
     uint64_t waiting;               /* objects freed but kept back by a feature; added to by any thread */
-    uint32_t sparse_since;          /* clock_ms() of the first step of decay since when it has been sparse; 0: it
-                                       is not. Takeover lock */
+    uint32_t sparse_since;          /* clock_ms() at the first step of decay that found it sparse; 0: it is not.
+                                       Takeover lock */
     _Atomic uint32_t reserved;      /* objects in the standing reserve */
-    const struct cache_ops *ops;    /* what features changed; NULL: nothing (cache_op()) */
+    const struct cache_ops *ops;    /* what features changed; NULL: nothing. Read it by cache_op() */
 } cache_aligned;
 
 extern hidden struct kmem_cache caches[CACHE_MAX];
@@ -112,16 +112,16 @@ static inline bool cache_is_far(const struct kmem_cache *cache, unsigned slot)
     return unlikely(is_far != NULL) && is_far(cache, slot);
 }
 
-/* Publish the gauges of the cache in the record, if there is one: after each slow path. NULL: those of large blocks,
- * after one was allocated or freed otherwise than by a stash. */
+/* Publish the gauges of the cache in the record, if there is one; called after each slow path. With NULL, publish
+ * those of large blocks; called after one was allocated or freed without the stash. */
 static inline void cache_went_slow(const struct kmem_cache *cache)
 {
     if (unlikely(hooks.publish != NULL))
         hooks.publish(cache);
 }
 
-/* What a cache is to be. hooks.attach_features sets cache->flags, home and
- * detour, and may change the members of the second group. */
+/* The properties of a cache to be set up. hooks.attach_features sets cache->flags, home and detour, and may change
+ * the members of the second group. */
 struct cache_shape {
     const char *name;
     uint32_t object_size; /* bytes that a user asks for */
@@ -138,7 +138,8 @@ struct cache_shape {
  * same values. */
 void cache_setup(unsigned number, struct cache_shape shape);
 
-/* Make the number of an empty cache free again. The locks of setup, of takeovers and of the cache are held. */
+/* Clear an empty cache, so that its number can be used again. The locks of setup, of takeovers and of the cache
+ * are held. */
 void cache_forget(struct kmem_cache *cache);
 
 #endif

@@ -6,7 +6,8 @@
  * with cache_attach(): from hooks.attach_features while the cache is being set up, or later. Features never share an
  * entry. A cache without features has no table, so that the core tests one pointer.
  *
- * No lock is held in any of them, and all may be called in signal handlers.
+ * The operations are called with no lock held, or with the takeover lock alone (by drains and decay). All may be
+ * called in signal handlers.
  */
 #ifndef SHEAF_CACHE_OPS_H
 #define SHEAF_CACHE_OPS_H
@@ -33,7 +34,7 @@ struct cache_ops {
     /* Bytes that the user may use at p. */
     size_t (*usable)(const struct kmem_cache *cache, const void *p);
 
-    /* Return objects that were freed but kept back. */
+    /* Free the objects of the cache that the program has freed and the feature has kept back. */
     void (*release_kept)(struct kmem_cache *cache);
 
     /* ---- before malloc tries its classes ---- */
@@ -41,7 +42,7 @@ struct cache_ops {
     /* Serve or refuse a request of n bytes. Returns true if *p is the result; NULL is then a failure. */
     bool (*serve)(struct kmem_cache *cache, size_t n, size_t align, void **p);
 
-    /* `pops` fast allocations were counted. */
+    /* Called when `pops` fast allocations have been added to the counters. */
     void (*popped)(uint64_t pops);
 
     /* ---- memory nodes ---- */
@@ -59,10 +60,10 @@ struct cache_ops {
     /* Whether the slot must not hold sheaves of this cache. */
     bool (*is_far)(const struct kmem_cache *cache, unsigned slot);
 
-    /* Collect an object that was freed on a far slot. Returns false if it must be freed alone. */
+    /* Collect an object that was freed on a far slot. Returns false if the caller must free it without a sheaf. */
     bool (*free_far)(struct kmem_cache *cache, unsigned slot, void *object);
 
-    /* Send what a far slot has collected home. */
+    /* Send the sheaf that a far slot has collected to the cache's own node. */
     void (*send_home)(struct kmem_cache *cache, unsigned slot, struct sheaf *collected);
 
     /* The barn that a thread on the slot uses. */
@@ -74,10 +75,13 @@ struct cache_ops {
      * cache_free_raw(). */
     bool (*is_short)(const struct kmem_cache *cache);
 
-    /* Put a raw free object into the reserve. Returns false if the reserve is full. */
+    /* Put a raw free object into the reserve. Returns false if the reserve is full. A wrong free that is found is
+     * reported. */
     bool (*absorb)(struct kmem_cache *cache, void *object);
 
-    /* Put one object from the slabs into the reserve. */
+    /*
+     * Put one object from the slabs into the reserve. Returns false if the reserve is full or there is no memory.
+     */
     bool (*top_up)(struct kmem_cache *cache);
 };
 
@@ -88,7 +92,7 @@ struct cache_ops {
 void cache_attach(struct kmem_cache *cache, const struct cache_ops *ops);
 
 /* The entry, or NULL. A feature may be attached to a cache that is in use, so an entry may appear at any time, and
- * those of one feature in any order. */
+ * the entries of one feature in any order. */
 #define cache_op(cache, entry)                                                                                       \
     (unlikely(read_once((cache)->ops) != NULL) ? read_once(read_once((cache)->ops)->entry) : NULL)
 

@@ -88,7 +88,7 @@ struct sheaf *cache_swap_spare(struct kmem_cache *cache, unsigned slot, uint64_t
     return larger;
 }
 
-/* ---- sheaves that no slot has ---- */
+/* ---- sheaves in no slot ---- */
 
 bool cache_flush_sheaf(struct kmem_cache *cache, unsigned slot, struct sheaf *sheaf)
 {

@@ -28,10 +28,8 @@ struct sheaf *cache_take_spare(unsigned slot, uintptr_t id);
 /* Make the sheaf the slot's spare. Returns false if there is one already. */
 bool cache_put_spare(unsigned slot, uintptr_t id, struct sheaf *sheaf);
 
-/*
- * The number of objects in the spare, -1 if there is none: a hint, because another thread may take it meanwhile.
- * Looking before taking saves two locked instructions whenever the spare is no help.
- */
+/* The number of objects in the spare, -1 if there is none: a hint, because another thread may take it meanwhile.
+ * Looking before taking saves two locked instructions if the spare is of no use. */
 int cache_spare_holds(unsigned slot, uintptr_t id);
 
 /* Count that the end whose word was `top` and the spare, which the caller took, change places. Returns the spare, or
@@ -46,14 +44,14 @@ unsigned cache_next_capacity(const struct kmem_cache *cache, unsigned slot);
 /* Let the slot's sheaves hold `capacity` objects. Returns false if its budget does not allow that, unless `force`. */
 bool cache_grow_sheaves(const struct kmem_cache *cache, unsigned slot, unsigned capacity, bool force);
 
-/* ---- sheaves that no slot has ---- */
+/* ---- sheaves in no slot ---- */
 
 /* Flush the objects to the slabs. Returns false, with nothing changed, in a signal handler that interrupted the
  * holder of the cache's lock. */
 bool cache_flush_sheaf(struct kmem_cache *cache, unsigned slot, struct sheaf *sheaf);
 
-/* Flush the objects and return the empty sheaf to the pool. Returns false if it could not be flushed now; the barn
- * has it then, whatever its limit. */
+/* Flush the objects and return the empty sheaf to the pool. Returns false if they could not be flushed now; the
+ * sheaf is then in the barn, whatever its limit. */
 bool cache_empty_sheaf(struct kmem_cache *cache, unsigned slot, struct sheaf *sheaf, struct barn *barn);
 
 /* The same, but objects go to the standing reserve first if that is short. */

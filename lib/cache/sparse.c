@@ -3,9 +3,8 @@
 #include "cache/ends.h"
 #include "cache/sheaves.h"
 
-#define CAPACITY_LEAST                                                                                               \
-    2 /* objects of a sparse cache come back so seldom that larger sheaves would only pin slabs                      \
-       */
+/* Objects of a sparse cache come back so seldom that larger sheaves would only pin slabs. */
+#define CAPACITY_LEAST 2
 
 static unsigned wanted_capacity(const struct kmem_cache *cache)
 {
@@ -34,7 +33,7 @@ static void flush(struct kmem_cache *cache, unsigned slot, struct sheaf *sheaf, 
         cache_empty_sheaf(cache, slot, sheaf, barn);
 }
 
-/* A signal handler, a migration or a fork meanwhile finds the slot without sheaves, as in every slow path. */
+/* Signal handlers and other threads find the slot without sheaves meanwhile, as in every slow path. */
 bool sparse_free(struct kmem_cache *cache, unsigned slot, uint64_t top, void *object)
 {
     unsigned capacity = wanted_capacity(cache);

@@ -5,23 +5,24 @@
 #include "cache/sheaves.h"
 
 /*
- * Taking the sheaves of another slot.
+ * A takeover takes the sheaves of another slot in three steps.
  *
- * 1. Compare-and-swap the word: each end becomes END_HELD (of a LIFO word the count of pops stays).
+ * 1. Compare-and-swap the word: each end becomes END_HELD. The count of pops of a LIFO word stays.
  *
- * 2. membarrier: sections that had read the old word are over, or will start again and find the held ends, at which
+ * 2. membarrier: sections that had read the old word have ended, or start again and find the held ends, at which
  * pops and pushes fail.
  *
- * 3. Look again. Where the ends are still END_HELD, their sheaves are ours, in the state that the old word tells. An
- * end that is not was stored to by such a section after our swap. That operation is valid, as if it had preceded the
- * take-over. Then the other end goes back as it was, because the account of both is in one sheaf, and we try again.
+ * 3. Check the word. If both ends are still END_HELD, their sheaves belong to the takeover, in the state that the
+ * old word describes. An end that is not END_HELD was stored to by such a section after step 1. That operation is
+ * valid, as if it had preceded the takeover. The other end is then restored, because one sheaf holds the account
+ * of both, and the takeover is tried again.
  *
- * Meanwhile the slot's slow paths install nothing, because they test top_held() first, and only takers write
- * END_HELD. An install that had compared before our swap and stored after it has replaced both ends. Takers work one
- * at a time, under their lock, so that what reads END_HELD in step 3 is ours.
+ * Meanwhile the slot's slow paths install nothing, because they test top_held() first, and only takeovers write
+ * END_HELD. An install that had compared before step 1 and stored after it has replaced both ends. Takeovers run
+ * one at a time, under their lock, so that an END_HELD that step 3 finds was written by the same takeover.
  *
- * Preempted or interrupted anywhere here: the slot's users see the held ends and bypass the slot. Fork: the lock is
- * taken before it.
+ * If the thread is preempted or interrupted during a takeover, threads on the slot find the held ends and bypass
+ * its sheaves. Fork takes the lock of takeovers first.
  */
 
 #define BATCH 64 /* slots for one membarrier */
@@ -34,7 +35,7 @@ uint64_t takeover_count(void)
     return atomic_load_explicit(&takeovers, memory_order_relaxed);
 }
 
-/* There may be none. */
+/* `sheaf` may be NULL. */
 static void dispose(struct kmem_cache *cache, unsigned slot, struct sheaf *sheaf)
 {
     if (sheaf)
@@ -46,7 +47,7 @@ static void take_spare(struct kmem_cache *cache, unsigned slot)
     if (!slot_writable(slot))
         return;
     dispose(cache, slot, cache_take_spare(slot, SLOT_ID(cache->number)));
-    /* sheaves start small again, and what they were allowed to hold goes back to the slot's budget */
+    /* sheaves start small again; the capacity is returned to the slot's budget */
     uint64_t seen = atomic_fetch_and(&slot_words(slot, SLOT_ID(cache->number))->spare,
                                      ~(SPARE_CAPACITY | SPARE_SWAPS | SPARE_SETTLED));
     atomic_fetch_sub_explicit(&slot_head(slot)->budget_used,
@@ -59,13 +60,13 @@ static void dispose_ends(struct kmem_cache *cache, unsigned slot, struct ends en
     dispose(cache, slot, ends.push);
 }
 
-/* The word with its ends held. */
+/* The word that step 1 stores. */
 static uint64_t held(const struct kmem_cache *cache, uint64_t top)
 {
     return top_of(END_HELD, cache->lifo ? top_push_end(top) : END_HELD);
 }
 
-/* Undo held() at each end that nobody stored to. */
+/* Undo step 1 at each end that no section has stored to. */
 static void let_go(const struct kmem_cache *cache, uint64_t *top, uint64_t old)
 {
     uint32_t *half = (uint32_t *)top, seen = END_HELD;
@@ -75,10 +76,8 @@ static void let_go(const struct kmem_cache *cache, uint64_t *top, uint64_t old)
     __atomic_compare_exchange_n(&half[0], &seen, top_pop_end(old), false, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED);
 }
 
-/*
- * The word was `old` before its ends were held. Afterwards they are free again, and *ends the sheaves that are to be
- * emptied. False: not taken.
- */
+/* Step 3; the word was `old` before step 1. Releases the ends, and stores in *ends the sheaves to be emptied.
+ * Returns false if the sheaves were not taken. */
 static bool taken(struct kmem_cache *cache, unsigned slot, uint64_t old, enum takeover_aim aim, struct ends *ends)
 {
     uint64_t *top = &slot_words(slot, SLOT_ID(cache->number))->top;
@@ -97,7 +96,7 @@ static bool taken(struct kmem_cache *cache, unsigned slot, uint64_t old, enum ta
     return true;
 }
 
-/* Under the fallback the slot's lock keeps everybody else out. */
+/* Without rseq the slot's lock keeps all other operations off its words. */
 static bool take_locked(struct kmem_cache *cache, unsigned slot, enum takeover_aim aim)
 {
     uint64_t *top = &slot_words(slot, SLOT_ID(cache->number))->top;
@@ -113,7 +112,7 @@ static bool take_locked(struct kmem_cache *cache, unsigned slot, enum takeover_a
     return true;
 }
 
-/* The slot that we are on needs no barrier, and without the kernel's membarrier it is the only one we can empty. */
+/* The current slot needs no barrier. Without the kernel's membarrier it is the only one that can be emptied. */
 static void take_own(struct kmem_cache *cache, enum takeover_aim aim)
 {
     unsigned slot = slot_current();
@@ -129,7 +128,7 @@ static void take_own(struct kmem_cache *cache, enum takeover_aim aim)
     dispose_ends(cache, slot, ends);
 }
 
-/* The sheaves of the slots [from, to), at most BATCH; false when some must be tried again. */
+/* Take over the slots [from, to), at most BATCH of them. Returns false if some must be tried again. */
 static bool take_batch(struct kmem_cache *cache, unsigned from, unsigned to, enum takeover_aim aim)
 {
     uint64_t old[BATCH];
@@ -151,14 +150,14 @@ static bool take_batch(struct kmem_cache *cache, unsigned from, unsigned to, enu
         any = true;
     }
     if (any && !membarrier_rseq()) {
-        /* without the barrier sections may still be running: restore all ends, and empty only our own slot */
+        /* without the barrier sections may still be running: restore all ends, and empty only the current slot */
         for (unsigned slot = from; slot < to; slot++)
             if (old[slot - from])
                 let_go(cache, &slot_words(slot, SLOT_ID(cache->number))->top, old[slot - from]);
         take_own(cache, aim);
         return true;
     }
-    /* all are let go before any is emptied, which takes locks and may call the system */
+    /* release all slots first, because emptying sheaves takes locks and may call the system */
     struct ends ends[BATCH];
     for (unsigned slot = from; slot < to; slot++) {
         ends[slot - from] = (struct ends){NULL, NULL};

@@ -6,14 +6,14 @@
 
 enum takeover_aim {
     TAKEOVER_EMPTY, /* flush all sheaves to the slabs */
-    TAKEOVER_COUNT, /* bring the operations counted in the words to the counters, and leave the sheaves where they are
-                     */
+    TAKEOVER_COUNT, /* add the operations that the words count to the counters; sheaves stay */
 };
 
-/* For the slots [from, to). The lock of takeovers is held. A slot that stays busy is left. */
+/* Take over the sheaves of the cache in the slots [from, to). The caller holds the lock of takeovers. A slot that
+ * stays busy keeps its sheaves. */
 void takeover(struct kmem_cache *cache, unsigned from, unsigned to, enum takeover_aim aim);
 
-/* Slots whose ends were taken so far, each class by itself. */
+/* How often a slot's sheaves of a cache were taken over and emptied. */
 uint64_t takeover_count(void);
 
 #endif
