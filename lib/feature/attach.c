@@ -35,14 +35,14 @@ static void attach_to_class(struct kmem_cache *cache, struct cache_shape *shape)
     bool fails = cache->detour & DETOUR_FAIL, sampled = sheaf_config.harden.sample && !(cache->detour & DETOUR_DEBUG);
     if (fails || sampled)
         cache_attach(cache, fails && sampled ? &both_ops : fails ? &failing_ops : &sampled_ops);
-    /* a sheaf holds at most one sampling interval, so that pops are counted often enough */
+    /* a sheaf holds at most N objects, so that pops are counted often enough */
     if (sampled && !cache->lifo && shape->capacity_most > sheaf_config.harden.sample)
         shape->capacity_most = sheaf_config.harden.sample;
 }
 
 /* ---- all caches ---- */
 
-/* Without an option that asks for it, the code of these features is never touched. */
+/* Without their options the features' code does not run, so its pages are never touched. */
 void feature_attach(struct kmem_cache *cache, struct cache_shape *shape)
 {
     if (unlikely(sheaf_config.debug != NULL))

@@ -4,7 +4,8 @@
 
 #include "cache/kmem_cache.h"
 
-/* For hooks.attach_features: debugging, hardening, failure injection and sampling, by the options and flags. */
+/* Part of hooks.attach_features: attach debugging, hardening, fault injection and sampling as the options and
+ * flags say. */
 void feature_attach(struct kmem_cache *cache, struct cache_shape *shape);
 
 #endif

@@ -10,7 +10,7 @@
 
 /* ---- the table of records ---- */
 
-/* It is the shadow of the region (space/space.h): UNIT_SIZE bytes for each unit. */
+/* The records lie in the shadow of the region (space/space.h), which has UNIT_SIZE bytes for each unit. */
 
 static noinline_cold bool refuse(void)
 {
@@ -23,7 +23,7 @@ static noinline_cold bool refuse(void)
     return false;
 }
 
-/* Where the region grew while there was no shadow yet, that must grow after it; from then on it grows with it. */
+/* The region may grow while the shadow is being mapped, hence the loop. Afterwards both grow together. */
 bool debug_start(void)
 {
     static _Atomic bool started;
@@ -55,7 +55,7 @@ struct debug_object *debug_of_unit(uint32_t unit, bool writable)
     return !writable || vm_commit(at, sizeof(struct debug_object)) ? (struct debug_object *)(void *)at : NULL;
 }
 
-/* The table is there: a cache is debugged. */
+/* The shadow must exist, as it does once a cache is debugged. */
 static struct debug_object *record_at(uint32_t unit, uint32_t index)
 {
     char *at = space.shadow.start + ((size_t)unit << UNIT_SHIFT);
@@ -71,15 +71,16 @@ struct debug_place debug_place(const struct kmem_cache *cache, const void *p)
                                 (char *)unit_address(unit) + (size_t)index * cache->slab.size};
 }
 
-/* ---- painting and looking ---- */
+/* ---- fill patterns and their checks ---- */
 
 static bool poisoned(const struct kmem_cache *cache)
 {
-    /* what was constructed stays so while it is free, and so does what RCU readers may still look at */
+    /* constructed objects stay constructed while they are free, and RCU readers may still read typesafe ones */
     return cache->flags & SLAB_POISON && !cache->slab.ctor && !cache->slab.typesafe;
 }
 
-/* As a rule the first byte is right and all others are as it is. Somebody may be writing meanwhile. */
+/* In the common case the first byte is right and each byte equals the next. The program may write to the memory
+ * meanwhile, so the search may find no difference after all. */
 bool debug_differs(const char *at, size_t length, int byte, size_t *first, size_t *end)
 {
     size_t i = 0, j = length;
@@ -124,12 +125,12 @@ static bool damaged(struct damage *damage, const char *at, size_t length, int by
     return debug_differs(at, length, byte, &damage->first, &damage->end);
 }
 
-/* What is wrong with an object in use; NULL: nothing. */
+/* Returns what is wrong with an object in use, with *damage set; NULL if nothing is. */
 static const char *look_live(const struct kmem_cache *cache, const struct debug_object *record, const char *raw,
                              struct damage *damage)
 {
     const char *end = raw + record->offset + record->size;
-    /* who looks at a neighbour may see the offset of one life and the size of the next: debug_check() finds out */
+    /* of a neighbour, this may be the offset of one allocation and the size of the next: debug_check() notices */
     if (!(cache->flags & SLAB_RED_ZONE) || end > raw + cache->slab.size)
         return NULL;
     if (damaged(damage, end, cache->slab.size - (size_t)(end - raw), BYTE_ZONE))
@@ -139,7 +140,7 @@ static const char *look_live(const struct kmem_cache *cache, const struct debug_
     return NULL;
 }
 
-/* And with a free one. */
+/* The same for a free object. */
 static const char *look_free(const struct kmem_cache *cache, const char *raw, struct damage *damage)
 {
     const char *object = raw + cache->slab.lead, *end = object + cache->object_size;
@@ -206,7 +207,7 @@ static noinline_cold void trace(const struct kmem_cache *cache, const char *what
     debug_write(&m);
 }
 
-/* ---- slabs come and go ---- */
+/* ---- creation and release of slabs ---- */
 
 static struct kmem_cache *cache_of(struct slab_cache *slab)
 {
@@ -241,7 +242,7 @@ static void slab_released(struct slab_cache *slab, uint32_t unit)
         atomic_store_explicit(&record->state, OBJECT_NONE, memory_order_relaxed);
         atomic_fetch_add(&record->version, 2);
     }
-    /* they have their pages to themselves */
+    /* the slab's records share no page with other records */
     vm_discard(record_at(unit, 0), round_up(slab->objects * sizeof(struct debug_object), space.page_size));
 }
 
@@ -258,14 +259,14 @@ uint32_t debug_layout(struct kmem_cache *cache, uint32_t object_size, uint32_t a
     return size > least ? size : least;
 }
 
-/* ---- handing out and taking back ---- */
+/* ---- allocation and free ---- */
 
 void *debug_present(struct kmem_cache *cache, void *raw, size_t size, size_t align)
 {
     struct debug_object *record = debug_place(cache, raw).record;
     struct damage damage;
     if (!record)
-        __builtin_unreachable(); /* whatever a slab gives has one */
+        __builtin_unreachable(); /* every object of a slab has a record */
     const char *kind = look_free(cache, raw, &damage);
     if (unlikely(kind != NULL))
         tell(cache, kind, record, raw, &damage, "repaired: the object was filled anew and is handed out");
@@ -285,7 +286,8 @@ void *debug_present(struct kmem_cache *cache, void *raw, size_t size, size_t ali
     return (char *)raw + record->offset;
 }
 
-/* p is not the start of a live object. */
+/* Report a pointer that is not the start of a live object: as `twice` if an object starts there, else as
+ * `inside`. */
 static noinline_cold void refuse_pointer(const struct kmem_cache *cache, const struct debug_place *place,
                                          const void *p, const char *inside, const char *twice)
 {
@@ -329,7 +331,7 @@ static void look_at_neighbour(const struct kmem_cache *cache, uint32_t unit, uin
     debug_report(&report);
 }
 
-/* F: what lies on both sides. */
+/* SLAB_CONSISTENCY_CHECKS: check the objects on both sides. */
 static void look_at_neighbours(const struct kmem_cache *cache, const char *raw)
 {
     uint32_t unit, index;

@@ -14,15 +14,16 @@
 #include <time.h>
 #include <unistd.h>
 
-#define DUMP_BYTES 64 /* shown of what was damaged */
+#define DUMP_BYTES 64 /* most bytes of the damage that are shown */
 #define DUMP_LINE  16
 #define WAIT_TRIES 1000
 
-/* ---- where it goes ---- */
+/* ---- destination ---- */
 
 /*
- * The file is opened at start and put above the descriptors that programs use. Some close all they find, and another
- * file may then have the number: so before each report it is asked whether it is still ours.
+ * The file is opened when debugging starts, at a descriptor number above those that programs use. Some programs
+ * close all descriptors, and the number may then belong to another file; so each report first compares device and
+ * inode.
  */
 static struct {
     int file;
@@ -82,8 +83,9 @@ void debug_write(struct message *m)
 }
 
 /*
- * Reports of two threads should not mix. That is all that depends on it: so a handler over a report goes on at once,
- * and nobody waits for ever for a thread that a fork left behind.
+ * Keeps the reports of two threads apart. Nothing else depends on it, so it is given up where waiting could take
+ * forever: in a signal handler that interrupted a report, and after WAIT_TRIES yields, because the owner may not
+ * exist in a forked child.
  */
 static _Atomic uint64_t reporter;
 
@@ -103,9 +105,9 @@ static bool report_enter(void)
 /* ---- lines ---- */
 
 /*
- * dladdr() waits for the dynamic linker's lock, and who holds that may wait for ours (a constructor that calls
- * malloc_trim). So where slabs are looked at under the lock of takeovers, the file alone is told, which takes no
- * lock; `sheaf report` finds the symbol.
+ * dladdr() waits for the dynamic linker's lock, and the holder of that may be waiting for the lock of takeovers (a
+ * constructor that calls malloc_trim). So under the lock of takeovers only the file is found, by a function that
+ * takes no lock; `sheaf report` finds the symbol.
  */
 static bool find_symbol(uintptr_t pc, Dl_info *info)
 {
@@ -129,7 +131,7 @@ static void write_frame(uintptr_t pc, const char *indent)
     Dl_info info;
     message_text(&m, "sheaf: ");
     message_text(&m, indent);
-    /* a return address may lie behind the function that does not return */
+    /* after a call that does not return, the return address may lie beyond the end of the function */
     bool known = find_symbol(pc - 1, &info);
     if (known && info.dli_sname) {
         message_text(&m, info.dli_sname);
@@ -256,7 +258,7 @@ static void write_damage(const struct damage *damage, const char *object)
                                                                                 : DUMP_LINE);
 }
 
-/* ---- the whole ---- */
+/* ---- whole reports ---- */
 
 static void write_finder(void)
 {

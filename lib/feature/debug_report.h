@@ -1,8 +1,10 @@
 /*
- * Reports on debugged objects: what is wrong, the bytes, who allocated, who freed, who found it, and what was done.
- * Put together without malloc or stdio. Symbols come from dladdr(), which takes the dynamic linker's lock; where
- * the lock of takeovers is held, which is the only one of ours that may be, they are left out. To standard error, or
- * to the file of SHEAF_DEBUG_LOG.
+ * Reports on debugged objects: what is wrong, the damaged bytes, the stacks of the allocation, of the free and of
+ * the thread that found it, and what was done about it. They go to standard error, or to the file of
+ * SHEAF_DEBUG_LOG.
+ *
+ * Reports are written without malloc and stdio. The caller may hold the lock of takeovers and no other. Symbols
+ * come from dladdr(), which takes the dynamic linker's lock; they are left out under the lock of takeovers.
  */
 #ifndef SHEAF_FEATURE_DEBUG_REPORT_H
 #define SHEAF_FEATURE_DEBUG_REPORT_H
@@ -10,7 +12,7 @@
 #include "feature/debug.h"
 #include "os/message.h"
 
-/* Damaged bytes: [first, end) at `at`, of a stretch of `length` that should hold `byte`. */
+/* Damaged bytes: from `first` to before `end`, of `length` bytes at `at` that should all be `byte`. */
 struct damage {
     const char *at;
     size_t length, first, end;
@@ -19,30 +21,31 @@ struct damage {
 
 struct debug_report {
     const char *kind;                  /* "double free of" */
-    const void *pointer;               /* as misused */
+    const void *pointer;               /* the pointer that was misused, or the object */
     const char *cache;                 /* its name */
     const struct debug_object *record; /* NULL: nothing is known */
-    const char *object;                /* where the user's part begins */
+    const char *object;                /* start of the user's object */
     const struct damage *damage;       /* NULL: none */
-    const char *done;                  /* what was repaired */
+    const char *done;                  /* the last line: what was done about it; NULL: none */
 };
 
-/* Write it. Returns where the options say so, else the process ends. */
+/* Write a report. debug_report() then aborts, unless SHEAF_DEBUG_ACTION=continue is set; debug_report_only()
+ * returns. */
 void debug_report(const struct debug_report *report);
 void debug_report_only(const struct debug_report *report);
 
-/* hooks.report. */
+/* hooks.report: a report on misuse of memory that is not debugged. */
 void debug_report_misuse(const char *kind, const void *p, const char *what, bool ignored);
 
-/* The lines of a stack, each after `indent`. */
+/* Write the lines of a stack of the depot, or of an array of return addresses, each after `indent`. */
 void debug_write_stack(uint32_t stack, const char *indent);
 
 void debug_write_pcs(const uintptr_t *pcs, unsigned depth, const char *indent);
 
-/* One line to where reports go. */
+/* Write one line to the destination of reports. errno is untouched. */
 void debug_write(struct message *m);
 
-/* Open the file for reports, if one was asked for. */
+/* Open the file for reports, if SHEAF_DEBUG_LOG names one. */
 void debug_report_start(void);
 
 #endif

@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-/* Upper or lower case; '-' is no flag. -1: no such letter. */
+/* The flag of a letter in upper or lower case; 0 for '-', -1 for any other character. */
 static int flag_of(char letter)
 {
     switch (letter & ~0x20) {
@@ -60,7 +60,7 @@ const char *debug_configure(struct sheaf_config *config, const char *list)
     return wrong;
 }
 
-/* Of *letters up to its end; none at all means all that does not print. */
+/* The flags of the letters at *letters, which is advanced to their end. No letters mean FZPU. */
 static slab_flags_t letters_flags(const char **letters)
 {
     const char *at = *letters;

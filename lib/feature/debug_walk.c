@@ -1,6 +1,7 @@
 /*
- * Looking at all objects of debugged caches: kmem_cache_validate(), and what is told at exit. No lock: each object is
- * looked at as it is at one moment (feature/debug.h), and slabs that come or go meanwhile may be missed.
+ * Walks over all objects of debugged caches: kmem_cache_validate(), validation at exit, and the report of leaks.
+ * No lock is held: each object is checked in one state (debug_check()), and slabs that are created or released
+ * meanwhile may be missed.
  */
 #include "feature/debug.h"
 #include "feature/debug_report.h"
@@ -11,7 +12,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#define STACKS_TOLD 50 /* of what is live at exit */
+#define STACKS_TOLD 50 /* most stacks in the report of leaks */
 
 typedef void visitor(struct kmem_cache *cache, struct debug_place place, void *with);
 
@@ -62,7 +63,7 @@ sheaf_export int kmem_cache_validate(struct kmem_cache *cache)
 
 struct live {
     uint64_t bytes, count, stacks;
-    const struct depot_stack *below; /* the last one that was told */
+    const struct depot_stack *below;
     struct depot_stack *largest;
 };
 
@@ -123,7 +124,7 @@ static void write_amount(const char *before, uint64_t bytes, uint64_t count, con
     debug_write(&m);
 }
 
-/* What was told is set to nothing, so that the next largest is found. */
+/* Clears the sums of each reported stack, so that the next search finds the next largest. */
 static void tell_stacks(struct live *live)
 {
     uint64_t bytes = live->bytes, count = live->count;

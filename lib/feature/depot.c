@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#define DEPOT_BYTES (64ul << 20) /* of address space: some 400 000 stacks */
+#define DEPOT_BYTES (64ul << 20) /* of address space, enough for some 400 000 stacks */
 #define CHAINS      16384u
 
 struct depot {
@@ -13,7 +13,7 @@ struct depot {
 
 static struct depot *_Atomic depot;
 
-/* Two threads may do this at once: one of them gives its mapping back. */
+/* Two threads may map a depot at once; one of them unmaps its own again. */
 static struct depot *get_depot(void)
 {
     struct depot *there = atomic_load_explicit(&depot, memory_order_acquire);

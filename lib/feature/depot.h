@@ -1,9 +1,9 @@
 /*
- * The depot: each call stack once, known by a number of 32 bits.
+ * The depot stores each call stack once and identifies it by a 32-bit reference.
  *
- * Entries are written before they are linked, linked by one compare-and-swap, and never change or go away but for
- * `live`, which belongs to the report of leaks. So there is no lock; two threads that bring the same new stack at the
- * same moment may store it twice, which only costs room. After a fork the child has a copy.
+ * An entry is written before it is linked by one compare-and-swap. It is never removed, and nothing in it changes
+ * but live_bytes and live_count, which only the report of leaks uses. So there is no lock. Two threads that add
+ * the same new stack at once may store it twice, which only wastes space. A forked child has a copy.
  */
 #ifndef SHEAF_FEATURE_DEPOT_H
 #define SHEAF_FEATURE_DEPOT_H
@@ -12,20 +12,21 @@
 #include "os/stack.h"
 
 struct depot_stack {
-    uint32_t next;  /* in the chain of its hash; 0: the last */
+    uint32_t next;  /* reference of the next entry with the same hash chain; 0: none */
     uint32_t depth; /* of pcs */
     uint64_t hash;
     uint64_t live_bytes, live_count; /* summed up by feature/debug_walk.c */
     uintptr_t pcs[];
 };
 
-/* The stack of whoever calls the allocator; 0 when there is no memory for it. */
+/* Store the stack of the allocator's caller. Returns its reference; 0 if there is no memory for it or it is not
+ * known. */
 uint32_t depot_here(void);
 
-/* NULL for 0. */
+/* The stack with this reference; NULL for 0. */
 struct depot_stack *depot_stack(uint32_t reference);
 
-/* All of them; those that come meanwhile may be missed. */
+/* Visit all stacks; those that are added meanwhile may be missed. */
 void depot_each(void (*visit)(struct depot_stack *stack, void *with), void *with);
 
 #endif

@@ -13,7 +13,8 @@ uint16_t detour_for(const char *name, slab_flags_t flags)
         detour |= DETOUR_DEBUG;
     if (unlikely(fail_concerns(name, flags & SLAB_FAILSLAB)))
         detour |= DETOUR_FAIL;
-    /* debugging poisons and looks by itself, but what waits longer is looked at later */
+    /* a debugged cache checks its objects itself, but a quarantine delays their reuse, so later writes are
+     * found */
     if (unlikely(harden_objects()) && (!(detour & DETOUR_DEBUG) || sheaf_config.harden.quarantine))
         detour |= DETOUR_HARDEN;
     return (uint16_t)detour;
@@ -26,7 +27,8 @@ static void *detour_present(struct kmem_cache *cache, void *raw, size_t size, si
     return cache->detour & DETOUR_DEBUG ? debug_present(cache, raw, size, align) : raw;
 }
 
-/* Caches of malloc fail in feature_serve() instead, so that the attempts for one request count as one call. */
+/* Caches of malloc fail in serve_failing() (feature/attach.c) instead, so that all attempts for a request count
+ * once. */
 static bool fails(const struct kmem_cache *cache, size_t size)
 {
     return unlikely(cache->detour & DETOUR_FAIL) && !cache_is_class(cache) && fail_now(cache->name, size);
@@ -40,7 +42,7 @@ static void *detour_alloc(struct kmem_cache *cache, size_t size, size_t align)
     if (enter)
         enter(&cache, slot_counting()); /* if the node is not known now, any sibling will do */
     void *raw = cache_alloc_raw(cache);
-    if (unlikely(!raw) && quarantine_waits()) { /* what only waits is not missing */
+    if (unlikely(!raw) && quarantine_waits()) { /* objects in quarantine can be reused */
         quarantine_drain(NULL);
         raw = cache_alloc_raw(cache);
     }

@@ -1,11 +1,10 @@
 /*
- * Detours: the features that handle each object of a cache, because it is debugged, hardened, or made to fail.
+ * Detours: features that handle each object of a cache, because it is debugged, hardened or made to fail.
  *
- * A cache with a detour has no sheaves (detour != 0 implies capacity == 0), so that the words of its slots stay 0,
- * each of its operations takes the slow path and reaches these functions, and other caches are not affected. Below
- * the detour objects are *raw*: slabs, prefilled sheaves and the standing reserve hold raw objects of slab.size
- * bytes. ops->present() makes the user's object from a raw one, and ops->free() turns it back; the two need not begin
- * at the same address.
+ * A cache with a detour has no sheaves (detour != 0 implies capacity == 0), so that its words stay 0, each of its
+ * operations takes the slow path to these functions, and other caches are not affected. Below the detour objects
+ * are *raw*: slabs, prefilled sheaves and the standing reserve hold raw objects of slab.size bytes. ops->present()
+ * makes the user's object from a raw one, and ops->free() turns it back; the two may begin at different addresses.
  */
 #ifndef SHEAF_FEATURE_DETOUR_H
 #define SHEAF_FEATURE_DETOUR_H

@@ -10,11 +10,11 @@
 #include <sys/auxv.h>
 
 #define PATTERNS 8
-#define TELL     10                    /* failures that get a line of their own */
+#define TELL     10                    /* failures that are reported by a line each */
 #define ALWAYS   (100ull * 1000000ull) /* a probability, in millionths of a percent */
 
 struct pattern {
-    const char *text; /* in the option's list, which stays */
+    const char *text; /* in the option's list, which is never freed */
     size_t length;
 };
 
@@ -34,7 +34,7 @@ enum key { PROBABILITY, INTERVAL, TIMES, AFTER, NTH, SPACE, SIZE, SEED, VERBOSE,
 static const char *const keys[KEYS] = {"probability=", "interval=", "times=",   "after=", "nth=",    "space=",
                                        "size=",        "seed=",     "verbose=", "cache=", "program="};
 
-/* Percent, with up to six digits behind the point. */
+/* A percentage with up to six decimal places, and an optional percent sign. */
 static bool read_percent(const char **at, uint64_t *value)
 {
     uint64_t whole, unit = 1000000;
@@ -69,7 +69,7 @@ static struct pattern read_pattern(const char **at)
     return pattern;
 }
 
-/* Other programs that inherit the environment go on as if nothing had been asked. */
+/* For `program=`: in other programs, which may inherit the environment, nothing fails. */
 static bool is_this_program(struct pattern pattern)
 {
     const char *path = (const char *)getauxval(AT_EXECFN);
@@ -171,13 +171,14 @@ static void tell_one(uint64_t call, const char *cache, size_t size)
     message_write(&m);
 }
 
-/* The first `space` bytes are granted. */
+/* Whether the request is among the first `space` bytes, which are granted. */
 static bool has_space(size_t size)
 {
     return spec.space && atomic_fetch_add_explicit(&space_used, size, memory_order_relaxed) + size <= spec.space;
 }
 
-/* By the number of the call and the seed alone: the same call fails again, whatever threads did in between. */
+/* Chance depends on the number of the call and the seed alone, so that the same call fails again whatever other
+ * threads do. */
 static bool chosen(uint64_t call, size_t size)
 {
     if (spec.nth)

@@ -66,7 +66,8 @@ const char *harden_configure(struct sheaf_config *config, const char *list)
 
 /* ---- objects ---- */
 
-/* What a constructor made survives free, as does what RCU readers may look at, and what debugging put there. */
+/* Constructed objects stay constructed while they are free, RCU readers may still read typesafe ones, and
+ * debugging fills free objects with its own pattern. */
 bool harden_keeps(const struct kmem_cache *cache)
 {
     return cache->slab.ctor || cache->slab.typesafe || cache->detour & DETOUR_DEBUG;
@@ -78,7 +79,7 @@ void harden_alloc(const struct kmem_cache *cache, void *object)
         memset(object, 0, cache->slab.size);
 }
 
-/* Before anything is written to it, it must be an object, and a live one as far as its slab knows. */
+/* Report a free of anything but an object that is out of its slab, before the object is written to. */
 static void check(const struct kmem_cache *cache, void *object)
 {
     bool inside = slab_object(&cache->slab, object) != object;

@@ -1,11 +1,13 @@
 /*
- * Hardening by option (SHEAF_HARDEN): what is on, for all caches of the process. Set once, before the first
- * allocation. The parts are where they belong:
- *     random      slab/shuffle.h      the order of fresh objects
- *     check       no sheaves, so that each free reaches the slab's bits at once
- *     zero-free, zero-alloc, quarantine   here and feature/quarantine.h, in the caches' detour
- *     guard       region/guard.h      closed units between groups of slabs and round large blocks
- *     sample      feature/sample.h      some allocations on pages of their own
+ * Hardening (SHEAF_HARDEN), for all caches of the process. It is set once, before the first allocation. The words
+ * are implemented in different layers:
+ *
+ *     random                  slab/shuffle.h: the order of fresh objects
+ *     check                   feature/attach.c: no sheaves, so that each free reaches the slab's bits at once
+ *     zero-free, zero-alloc   here, in the caches' detour
+ *     quarantine              feature/quarantine.h, in the same detour; large blocks: malloc/large.c
+ *     guard                   region/guard.h, malloc/guarded.h: closed memory between groups of slabs and around
+ * large blocks sample                  feature/sample.h: some allocations on pages of their own
  */
 #ifndef SHEAF_FEATURE_HARDEN_H
 #define SHEAF_FEATURE_HARDEN_H
@@ -14,7 +16,7 @@
 
 struct kmem_cache;
 
-/* Whether objects of the caches are handled one by one, by the two below. */
+/* Whether caches need a detour, which calls the two functions below for each object. */
 static inline bool harden_objects(void)
 {
     const struct harden_config *on = &sheaf_config.harden;
@@ -24,7 +26,8 @@ static inline bool harden_objects(void)
 /* Whether the contents of the cache's free objects must stay as they are. */
 bool harden_keeps(const struct kmem_cache *cache);
 
-/* A raw object on its way to the user, and back. The second gives the object that is to be free now, or NULL. */
+/* Called for each raw object when it is allocated and when it is freed. harden_free() returns the object, which is
+ * then freed, or NULL if it waits in quarantine. A double free that is found is reported. */
 void harden_alloc(const struct kmem_cache *cache, void *object);
 void *harden_free(struct kmem_cache *cache, void *object);
 

@@ -7,17 +7,17 @@
 
 #include <string.h>
 
-#define PATTERN      0x6b /* as the kernel's; a pointer of it is no address */
+#define PATTERN      0x6b /* the kernel's value; eight such bytes are no valid address */
 #define LEAST        1024 /* entries */
 #define MOST         (1u << 20)
 #define MEAN         256 /* bytes of an entry that the ring is sized for */
-#define RELEASE_MOST 64  /* by one free: who frees after a large block left waits for nobody's backlog */
+#define RELEASE_MOST 64  /* released by one free, so that none takes long after a large block has left */
 
 static struct {
     _Atomic uintptr_t *entries; /* NULL: no quarantine */
     size_t bound;
     uint32_t mask;
-    _Atomic uint64_t tail, head; /* entries written, and looked at to be released */
+    _Atomic uint64_t tail, head; /* entries written; entries considered for release */
     _Atomic int64_t bytes;
     void (*release_large)(void *p);
 } ring;
@@ -36,7 +36,7 @@ void quarantine_init(size_t bytes)
 
 /* ---- the pattern ---- */
 
-/* *first is a byte that is not of it. */
+/* Whether a byte differs from the pattern; *first is then the offset of the first one. */
 static bool changed(const void *object, size_t size, size_t *first)
 {
     size_t end;
@@ -51,7 +51,7 @@ static bool is_waiting(const void *object)
     return false;
 }
 
-/* ---- leaving ---- */
+/* ---- release ---- */
 
 static void release_object(struct kmem_cache *cache, void *object)
 {
@@ -83,7 +83,8 @@ static void release(uintptr_t entry)
     ring.release_large(p);
 }
 
-/* The oldest one's entry, to be looked at by us alone; it may be empty. False: there is none. */
+/* Claim the position of the oldest entry for this thread. The entry may already be empty. Returns false if nothing
+ * waits. */
 static bool next_head(uint64_t *at)
 {
     uint64_t head = atomic_load(&ring.head), tail;
@@ -91,7 +92,7 @@ static bool next_head(uint64_t *at)
         tail = atomic_load(&ring.tail);
         if (head >= tail)
             return false;
-        *at = tail - head > ring.mask ? tail - ring.mask - 1 : head; /* what was overtaken is gone */
+        *at = tail - head > ring.mask ? tail - ring.mask - 1 : head; /* older entries have been overwritten */
     } while (!atomic_compare_exchange_weak(&ring.head, &head, *at + 1));
     return true;
 }
@@ -112,7 +113,8 @@ static void enter(void *p, size_t bytes)
 
 /* ---- the interface ---- */
 
-/* What still has the pattern may be freed for the second time. (What has none is found out when it leaves twice.) */
+/* An object that still holds the pattern may be waiting already, so the ring is searched for it. (If the pattern
+ * is gone, the slab detects the double free when both entries have been released.) */
 bool quarantine_object(struct kmem_cache *cache, void *object, bool keep)
 {
     size_t size = cache->slab.size, first;
@@ -127,7 +129,7 @@ bool quarantine_object(struct kmem_cache *cache, void *object, bool keep)
     return true;
 }
 
-/* A block that would push out a quarter of what waits does not wait. */
+/* A block that would replace more than a quarter of the quarantine is not admitted. */
 bool quarantine_takes(size_t bytes)
 {
     return ring.entries && bytes <= ring.bound / 4;

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define REST 0xbb /* what the page holds beside the object; looked at when it is freed */
+#define REST 0xbb /* fills the page around the object; checked when the object is freed */
 
 enum state { EMPTY, BUSY, LIVE, FREED };
 
@@ -17,7 +17,7 @@ struct owner {
     uint32_t thread, stack;
 };
 
-/* Slot i has page 2i + 1 of the pool; the pages with even numbers are never open. */
+/* Slot i has page 2i + 1 of the pool; the pages with even numbers always stay closed. */
 struct slot_state {
     _Atomic uint32_t state;
     uint32_t size;
@@ -32,7 +32,7 @@ static struct {
     size_t page;
     bool all_come_by;
     uint32_t every;
-    _Atomic int64_t left; /* requests until the next is taken */
+    _Atomic int64_t left; /* requests until the next sample */
     _Atomic uint32_t turn;
     _Atomic uint64_t live;
 } pool;
@@ -60,8 +60,9 @@ void sample_passed(uint64_t requests)
 }
 
 /*
- * Between 1 and 2N - 1 from one to the next, so that no pattern of the program's hides from it. What passed beyond
- * the last one's turn counts for the next, or there would be fewer than one of N.
+ * The distance between samples is random, from 1 to 2N - 1, so that no pattern of the program evades sampling.
+ * Requests served since the sample was due count towards the next one; otherwise fewer than one in N would be
+ * sampled.
  */
 static bool due(void)
 {
@@ -79,7 +80,7 @@ static char *page_of(const struct slot_state *slot)
     return (char *)sample_start + (2 * (size_t)(slot - pool.slots) + 1) * pool.page;
 }
 
-/* The slot of an address, by its page or, for a closed one between two, the nearer. */
+/* The slot of an address: that of its page or, for a closed page, the nearer neighbour's. */
 static struct slot_state *slot_of(const void *p)
 {
     uintptr_t offset = (uintptr_t)p - sample_start, page = offset / pool.page;
@@ -106,7 +107,7 @@ static struct owner self(void)
     return (struct owner){.thread = (uint32_t)sys_call3(SYS_gettid, 0, 0, 0), .stack = depot_here()};
 }
 
-/* At the end of the page, so far as alignment allows, or at its start: half of them each. */
+/* Half of the objects are placed at the end of the page, as far as alignment allows, the others at its start. */
 static char *place(char *page, size_t n, size_t align)
 {
     size_t least = n <= 8 ? 8 : 16;
@@ -220,7 +221,7 @@ size_t sample_size(const void *p)
     return slot->size;
 }
 
-/* Closed before its state says so: who claims it next opens it again. */
+/* The page is closed before the state becomes FREED, because the next owner of the slot opens it again. */
 void sample_free(void *p)
 {
     struct slot_state *slot = slot_of(p);
@@ -234,6 +235,6 @@ void sample_free(void *p)
     atomic_fetch_sub(&pool.live, slot->size);
     char *page = page_of(slot);
     bool closed = vm_discard(page, pool.page) && vm_close(page, pool.page);
-    if (closed) /* else it is never used again */
+    if (closed) /* otherwise the slot is never used again */
         atomic_store(&slot->state, FREED);
 }

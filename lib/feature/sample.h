@@ -1,34 +1,33 @@
 /*
- * Sampled allocations: some of malloc's small requests get a page of their own between closed ones, so that a write
- * or read beyond the end, before the start or after free faults at once, and is told with who allocated and who
- * freed. SHEAF_HARDEN=sample=N, about one of N; after GWP-ASan (Chromium, LLVM: a fixed pool of slots).
+ * Sampling (SHEAF_HARDEN=sample=N): about one in N of malloc's small requests gets a page of its own between
+ * closed pages, so that an access beyond the end, before the start or after free faults at once and is reported
+ * with the stacks of the allocation and the free. After GWP-ASan (Chromium, LLVM), with a fixed pool of slots.
  *
- * Which are taken: the fast paths know nothing of it. Requests are counted where slots' counts are folded and in the
- * slow path, and when N have passed, the next request that comes by the slow path is taken. That is at the latest
- * after min(N, 4096) requests of one size class on one CPU, but always the one that finds its sheaf empty or its
- * count full; a size class that is asked for rarely still has its turn.
+ * The fast paths know nothing of sampling. Requests are counted in the slow path and, for fast paths, when a
+ * word's counts are folded. When N have passed, the next request in the slow path is sampled: one that finds its
+ * sheaf empty or its count full. A size class takes the slow path after at most min(N, 4096) requests on a CPU, so
+ * even a rarely used one is sampled.
  *
- * Slots are claimed by compare-and-swap of their state, in turn, so that what was freed stays closed as long as the
- * pool allows. No lock: all of it works in signal handlers. Fork: the child has its copy; a slot that another thread
- * was filling is lost to it.
+ * Slots are claimed by compare-and-swap of their state, in turn, so that freed pages stay closed as long as the
+ * pool allows. There is no lock: everything here works in signal handlers. A forked child has a copy of the pool;
+ * a slot that another thread was filling at the fork is lost to it.
  */
 #ifndef SHEAF_FEATURE_SAMPLE_H
 #define SHEAF_FEATURE_SAMPLE_H
 
 #include "os/compiler.h"
 
-#define SAMPLE_SLOTS 256 /* live and freed ones; when all are live, nothing more is sampled */
+#define SAMPLE_SLOTS 256 /* live and freed ones; while all are live, nothing more is sampled */
 
-/*
- * Once, for one request of `n`. `all_come_by`: there is no fast path that requests are served by unseen. Without
- * memory for the pool nothing is sampled.
- */
+/* Set up the pool, once, to sample one request of `n`. `all_come_by`: every request of a sampled cache takes the
+ * slow path. If there is no memory for the pool, nothing is sampled. */
 void sample_init(uint32_t n, bool all_come_by);
 
-/* That many requests were served by a fast path. */
+/* Count requests that fast paths have served. */
 void sample_passed(uint64_t requests);
 
-/* A request in the slow path; NULL: it is not taken. */
+/* Count a request in the slow path. Returns the object if it is sampled, else NULL; the caller then serves the
+ * request. */
 void *sample_alloc(size_t n, size_t align);
 
 /* Whether p lies in the pool. */
@@ -38,13 +37,13 @@ static inline bool sample_has(const void *p)
     return (uintptr_t)p - sample_start < sample_bytes;
 }
 
-/* Bytes of the live sample that begins at p; anything else is reported. */
+/* The size of the live sample that begins at p. Any other address in the pool is reported as misuse. */
 size_t sample_size(const void *p);
 
-/* Free it; anything but a live sample's start is reported. */
+/* Free the live sample that begins at p. Any other address in the pool is reported as misuse. */
 void sample_free(void *p);
 
-/* What is known of an address in the pool that could not be accessed. */
+/* Report what is known of an address in the pool that could not be accessed. */
 void sample_tell(const void *address);
 
 /* Bytes in live samples. */
