@@ -4,7 +4,7 @@
 #include <string.h>
 
 #define ALIASES     512
-#define SLACK_BELOW 8 /* bytes that each object may waste: as the kernel, less than a word */
+#define SLACK_BELOW 8 /* an object may waste fewer bytes than this, as in the kernel */
 
 static struct alias {
     char name[32];

@@ -10,7 +10,7 @@
 
 #include <errno.h>
 
-/* Creating, shrinking and destroying caches. */
+/* Creation, shrinking and destruction of caches. */
 
 static uint32_t alignment_for(unsigned size, const struct kmem_cache_args *args, slab_flags_t flags)
 {
@@ -31,7 +31,7 @@ static unsigned find_number(void)
     for (unsigned i = CACHE_USERS; i < node_stride; i++)
         if (!cache_in_use(&caches[i]))
             return i;
-    for (unsigned i = node_stride; i < CACHE_MAX; i++) /* the rest of the gaps, for caches without siblings */
+    for (unsigned i = node_stride; i < CACHE_MAX; i++) /* numbers in gaps, for caches without siblings */
         if (cache_gap(i % node_stride) && !cache_in_use(&caches[i]))
             return i;
     return 0;
@@ -89,7 +89,7 @@ sheaf_export struct kmem_cache *kmem_cache_create(const char *name, unsigned siz
     if (!cache)
         errno = ENOSPC;
     else if (flags & SLAB_TYPESAFE_BY_RCU)
-        hooks.rcu_start(); /* its slabs are freed where no thread may be started */
+        hooks.rcu_start(); /* slabs are released in contexts where no thread may be started */
     return cache;
 }
 
@@ -117,7 +117,7 @@ static bool destroy_locked(struct kmem_cache *cache, uint64_t *left)
     }
     if (*left || slabs)
         return false;
-    /* the home sibling last: it knows the others */
+    /* the home sibling last: the others are found by it */
     for (unsigned k = siblings; k--;) {
         struct kmem_cache *sibling = cache_sibling(cache, k);
         if (!lock_acquire(sibling->slab.lock))
@@ -128,7 +128,7 @@ static bool destroy_locked(struct kmem_cache *cache, uint64_t *left)
     return true;
 }
 
-/* Drop one of several names; the cache stays. */
+/* Drops the latest of several names; the cache stays. Returns false if it has only one. */
 static bool drop_name(struct kmem_cache *cache)
 {
     if (!(cache->flags & SLAB_MERGE) || !lock_acquire(lock_of(LOCK_SETUP)))
@@ -146,7 +146,7 @@ sheaf_export int kmem_cache_destroy(struct kmem_cache *cache)
         hooks.rcu_barrier_on(cache);
     if (reserve_size(cache)) {
         cache_drain(cache);
-        if (slab_out(&cache->slab) == atomic_load(&cache->reserved)) /* the reserve has all that are left */
+        if (slab_out(&cache->slab) == atomic_load(&cache->reserved)) /* all objects left are in the reserve */
             kmem_cache_reserve(cache, 0);
     }
     bool done = false;

@@ -10,7 +10,7 @@
 #include <errno.h>
 #include <string.h>
 
-/* Single objects and bulks of caches that the user made. */
+/* Allocation and free in caches that the user created: of single objects, in bulk, and on a memory node. */
 
 static void *alloc(struct kmem_cache *cache)
 {
@@ -57,7 +57,7 @@ sheaf_export void *kmem_cache_zalloc(struct kmem_cache *cache, gfp_t flags)
     return kmem_cache_alloc(cache, flags | __GFP_ZERO);
 }
 
-/* The cache that the object's unit belongs to; NULL when it is no object of ours. */
+/* The cache that the object's unit belongs to; NULL if it belongs to none. */
 static struct kmem_cache *cache_of(const void *object)
 {
     uintptr_t unit = unit_of(object);
@@ -107,7 +107,8 @@ sheaf_export bool kmem_cache_alloc_bulk(struct kmem_cache *cache, gfp_t flags, s
     return true;
 }
 
-/* How many objects from the first on have its id: they are one cache's, and sheaves on this node may hold them. */
+/* The number of objects, from the first on, whose units have the same id: they belong to one cache and one
+ * node. */
 static size_t alike(void *const *objects, size_t n)
 {
     uintptr_t unit = unit_of(objects[0]);

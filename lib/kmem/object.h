@@ -1,4 +1,4 @@
-/* What the functions of sheaf/kmem_cache.h share. */
+/* Functions shared by those of sheaf/kmem_cache.h. */
 #ifndef SHEAF_KMEM_OBJECT_H
 #define SHEAF_KMEM_OBJECT_H
 
@@ -7,7 +7,7 @@
 /* Count a failed allocation. Returns NULL, with errno set to ENOMEM. */
 void *kmem_alloc_failed(struct kmem_cache *cache);
 
-/* The user's object, made from a raw one; NULL for NULL. */
+/* The user's object that a detour makes from a raw one; NULL for NULL. */
 void *kmem_present(struct kmem_cache *cache, void *raw);
 
 #endif

@@ -10,16 +10,18 @@
 #include <string.h>
 
 /*
- * Prefilled sheaves: sheaves in a user's hands.
+ * Prefilled sheaves belong to the user, with the objects in them.
  *
- * Such a sheaf has LENT and the number of its cache in its bottom word; its link leads to further ones where more was
- * asked for than one holds or the cache's capacity allows ("oversize"). They are filled while nobody else knows them,
- * and only merged into what the user has when all is there: so a refill that fails changes nothing.
+ * The bottom word of such a sheaf holds LENT and the number of its cache. Its link leads to further sheaves if
+ * more objects were requested than one sheaf holds or the cache's capacity allows ("oversize"). Sheaves are filled
+ * while no other thread can reach them, and are linked to the user's sheaf only when all objects are there. So a
+ * refill that fails changes nothing.
  *
- * No lock is held on entry or exit, none is waited for but the slabs', and a sheaf comes from the slot and goes back
- * by single exchanges of the spare word: so all but the use of one and the same sheaf may meet itself in a signal
- * handler. There the slabs may be refused, and prefilling then fails. Fork: what a user has is private memory like
- * all else, and the child has its copy; what another thread had, or was filling, stays in use in the child for ever.
+ * No lock is held on entry or exit; the locks of the slabs and of takeovers are taken in between. A sheaf leaves
+ * the slot and returns to it by one exchange of the spare's word, so everything works in a signal handler but the
+ * use of a sheaf whose use the handler interrupted. If the handler cannot get the slabs' lock, prefilling fails.
+ * Fork: the user's sheaves are memory like any other, and the child has a copy. Those that another thread had or
+ * was filling stay in use in the child forever.
  */
 
 #define LENT       (1ull << 63)
@@ -30,7 +32,7 @@ static uint64_t lent_mark(const struct kmem_cache *cache)
     return LENT | cache->number;
 }
 
-/* The sheaf, and the sibling of the cache that its objects belong to. */
+/* Check that the handle is a prefilled sheaf of the cache, and set *cache to the sibling of its objects. */
 static struct sheaf *lent(struct kmem_cache **cache, struct slab_sheaf *handle)
 {
     struct sheaf *sheaf = (struct sheaf *)handle;
@@ -57,7 +59,7 @@ static unsigned total(const struct sheaf *sheaf)
     return n;
 }
 
-/* As many objects as fit. */
+/* Move as many objects as fit. */
 static void pour(struct sheaf *into, struct sheaf *from)
 {
     unsigned room = (unsigned)(into->capacity - into->count);
@@ -67,7 +69,7 @@ static void pour(struct sheaf *into, struct sheaf *from)
     from->count = (uint16_t)(from->count - n);
 }
 
-/* ---- giving sheaves back that are private ---- */
+/* ---- returning private sheaves ---- */
 
 static void discard_all(struct kmem_cache *cache, unsigned slot, struct sheaf *sheaf)
 {
@@ -78,7 +80,8 @@ static void discard_all(struct kmem_cache *cache, unsigned slot, struct sheaf *s
     }
 }
 
-/* The spare's place, else the barn, else the slabs. True for the first. */
+/* Put the sheaf into the spare's place, or else into the barn, or else flush it. Returns whether it became the
+ * spare. */
 static bool put_back(struct kmem_cache *cache, unsigned slot, struct sheaf *sheaf)
 {
     bool fits = sheaf->capacity <= cache->capacity && !cache_is_short(cache);
@@ -91,7 +94,7 @@ static bool put_back(struct kmem_cache *cache, unsigned slot, struct sheaf *shea
     return false;
 }
 
-/* ---- filling sheaves that are private ---- */
+/* ---- filling private sheaves ---- */
 
 static void fill_from_barn(struct kmem_cache *cache, unsigned slot, struct sheaf *sheaf, unsigned least)
 {
@@ -114,8 +117,8 @@ static void fill_from_slabs(struct kmem_cache *cache, unsigned slot, struct shea
     count(slot, cache->number, COUNT_sheaf_refill, n);
 }
 
-/* At least so many, at best to capacity. When memory is short, what lies in the sheaves of other slots is called in.
- */
+/* Fill the sheaf to at least `least` objects, at best to its capacity. If memory is short, the objects in the
+ * sheaves of other slots are drained to the slabs first. Returns false if there were too few. */
 static bool fill(struct kmem_cache *cache, unsigned slot, struct sheaf *sheaf, unsigned least, gfp_t flags)
 {
     fill_from_barn(cache, slot, sheaf, least);
@@ -131,8 +134,8 @@ static bool fill(struct kmem_cache *cache, unsigned slot, struct sheaf *sheaf, u
     return sheaf->count >= least;
 }
 
-/* An empty sheaf for `least` objects, or for `best` if there is memory; those of other slots are called in before it
- * fails. */
+/* Returns an empty sheaf for `best` objects or, if memory is short, for `least`. Drains the cache before it fails
+ * and returns NULL. */
 static struct sheaf *empty_for(struct kmem_cache *cache, unsigned least, unsigned best)
 {
     struct sheaf *sheaf = empty_sheaf_alloc(best);
@@ -143,7 +146,8 @@ static struct sheaf *empty_for(struct kmem_cache *cache, unsigned least, unsigne
     return sheaf;
 }
 
-/* Sheaves with at least `need` objects, the first with room for `room`; NULL, and nothing changed. */
+/* Returns linked sheaves with at least `need` objects together, the first with room for `room`. Returns NULL, with
+ * nothing changed, if there is no memory. */
 static struct sheaf *collect(struct kmem_cache *cache, unsigned slot, unsigned need, unsigned room, gfp_t flags)
 {
     struct sheaf *head = NULL;
@@ -159,7 +163,7 @@ static struct sheaf *collect(struct kmem_cache *cache, unsigned slot, unsigned n
             return NULL;
         }
         sheaf->link = 0;
-        if (head) { /* the largest stays in front: by it the whole is known as oversize */
+        if (head) { /* the largest stays in front: its capacity marks the whole as oversize */
             sheaf->link = head->link;
             head->link = sheaf_offset(sheaf);
         } else {
@@ -173,7 +177,7 @@ static struct sheaf *collect(struct kmem_cache *cache, unsigned slot, unsigned n
 
 /* ---- prefill ---- */
 
-/* The capacity for a sheaf of `size` objects, which the cache's allows: as large as the slot's others get now. */
+/* The capacity for a sheaf of `size` objects: at least that of the slot's next sheaves, at most the cache's. */
 static unsigned capacity_for(const struct kmem_cache *cache, unsigned slot, unsigned size)
 {
     if (cache->capacity_fixed)
@@ -184,7 +188,8 @@ static unsigned capacity_for(const struct kmem_cache *cache, unsigned slot, unsi
     return wanted < cache->capacity ? wanted : cache->capacity;
 }
 
-/* A sheaf of the cache's capacity or below: the slot's spare, as it is if it holds enough. */
+/* Returns a sheaf of at most the cache's capacity with `size` objects or more: the slot's spare, filled up if
+ * necessary. Returns NULL if there is no memory. */
 static struct sheaf *prefill(struct kmem_cache *cache, unsigned slot, unsigned size, gfp_t flags)
 {
     struct sheaf *sheaf = cache_take_spare(slot, SLOT_ID(cache->number));
@@ -216,7 +221,7 @@ static struct sheaf *prefill(struct kmem_cache *cache, unsigned slot, unsigned s
     return NULL;
 }
 
-/* On purpose; all objects that are to be fetched count as one allocation. */
+/* Fault injection: all objects that would be fetched count as one allocation. */
 static bool fails(const struct kmem_cache *cache, unsigned objects)
 {
     return unlikely(cache->detour & DETOUR_FAIL) && fail_now(cache->name, (size_t)objects * cache->object_size);
@@ -249,7 +254,7 @@ sheaf_export struct slab_sheaf *kmem_cache_prefill_sheaf(struct kmem_cache *cach
     return (struct slab_sheaf *)sheaf;
 }
 
-/* Behind all that the sheaf has; an empty one is not kept. */
+/* Link `more` behind the last sheaf. If the first of `more` is empty, it is freed instead. */
 static void append(struct sheaf *sheaf, struct sheaf *more)
 {
     struct sheaf *next = next_of(more);
@@ -288,7 +293,7 @@ sheaf_export int kmem_cache_refill_sheaf(struct kmem_cache *cache, gfp_t flags, 
 
 /* ---- use and return ---- */
 
-/* The sheaf itself is empty: fetch from those behind it. */
+/* Refill the empty sheaf from those linked to it. Returns false if they are empty as well. */
 static noinline_cold bool fetch(struct sheaf *sheaf)
 {
     struct sheaf *next;

@@ -7,9 +7,9 @@
 #include <sched.h>
 
 /*
- * No lock of the reserve's own: carriers move between two lock-free stacks, so everything here but the change of its
- * size works in a signal handler at any point. The slabs' lock may be refused there; then an object is not fetched or
- * checked, but never lost. Fork: each stack is one word; a carrier that another thread had in hand is lost to the
+ * The reserve has no lock. Carriers move between two lock-free stacks, so everything but a change of the size
+ * works in signal handlers at any point. A handler may be unable to get the slabs' lock; an object is then not
+ * fetched, but never lost. Fork: each stack is one word. A carrier that another thread had detached is lost to the
  * child with its object, and the child's reserve is smaller by it.
  */
 
@@ -17,7 +17,7 @@
 
 struct reserve {
     sheaf_stack filled, empty;
-    _Atomic uint32_t size; /* carriers: as many objects as it is to hold */
+    _Atomic uint32_t size; /* number of carriers, hence of objects to hold */
 };
 static large_table struct reserve reserves[CACHE_MAX];
 
@@ -80,9 +80,9 @@ static bool top_up(struct kmem_cache *cache)
 }
 
 /*
- * The first object that is taken makes the reserve short. From then on no sheaf is installed; those that are come
- * back now, so that the fast paths find none and each free reaches the reserve. (A thread that is installing one at
- * this moment keeps it for once; what it holds is found when the reserve is empty.)
+ * The first object taken makes the reserve short. From then on no sheaf is installed. The installed ones are
+ * drained now, so that the fast paths find none and each free reaches the reserve. (A thread that is just
+ * installing a sheaf still does so. Its objects are drained when the reserve is empty.)
  */
 void *reserve_take(struct kmem_cache *cache)
 {
@@ -107,7 +107,7 @@ static bool absorb(struct kmem_cache *cache, void *object)
     struct sheaf *carrier = sheaf_stack_pop(&reserve_of(cache)->empty);
     if (!carrier)
         return false;
-    /* what slab_give() would see */
+    /* the checks of slab_give(), which this object does not pass through */
     bool inside = slab_object(&cache->slab, object) != object;
     if (unlikely(inside || slab_is_free(&cache->slab, object))) {
         struct slab_report report = {inside ? SLAB_INTERIOR : SLAB_DOUBLE_FREE, object};

@@ -2,9 +2,9 @@
  * The standing reserve of a cache: objects kept for allocations with __GFP_MEMALLOC that find no other memory.
  *
  * Each object lies in a sheaf of its own, its carrier. A carrier is on `filled`, on `empty`, or detached by the
- * thread that moves its object. There are as many carriers as the reserve is to hold, so putting an object back needs
- * no memory. The reserve is short while `empty` has any; then slow paths attach no sheaves, and every free reaches
- * it.
+ * thread that moves its object. The number of carriers is the size of the reserve, so putting an object back needs
+ * no memory. The reserve is short while there are carriers on `empty`; slow paths then attach no sheaves, and
+ * every free reaches the reserve.
  */
 #ifndef SHEAF_KMEM_RESERVE_H
 #define SHEAF_KMEM_RESERVE_H

@@ -3,18 +3,20 @@
 #include "cache/sheaves.h"
 
 /*
- * Nothing is locked on entry or exit. What orders two threads on one slot, or a signal handler over its thread: a
- * sheaf leaves the spare's word by an exchange and comes back by a compare-and-swap into a word that holds none, so
- * whoever finds the place taken owns its sheaf alone and sends it. Preempted or moved to another CPU in between: the
- * word is still that of the slot where the sheaf was taken, which is as good as any of that node. Fork: an outbound
- * sheaf in another thread's hand is lost to the child, as any sheaf is.
+ * No lock is held on entry or exit. A sheaf leaves the spare's word by an exchange and returns by a
+ * compare-and-swap into a word without a spare. That orders two threads on one slot, and a signal handler and the
+ * code that it interrupted: a thread that finds the place taken owns its own sheaf alone, and sends it. A thread
+ * that is preempted or migrated in between continues with the slot where it took the sheaf, which is as good as
+ * any of that node. A child of fork loses the outbound sheaves that other threads had detached, as it loses any
+ * detached sheaf.
  */
 
 unsigned node_stride = CACHE_MAX;
 
 static const struct cache_ops node_ops, defrag_ops;
 
-/* Domains where slots of a node were seen; bits. An object that comes home goes to one of them. */
+/* For each node, a bit for each domain in which one of its slots was found. Their barns take the sheaves sent to
+ * the node. */
 static _Atomic uint8_t domains[NODES_MAX];
 _Static_assert(DOMAINS <= 8, "bits of the above");
 
@@ -22,7 +24,7 @@ void node_init(void)
 {
     unsigned rooms = 1;
     if (unlikely(numa.count > 1) && !space_grow_counters(CACHE_MAX - 1))
-        numa.count = 1; /* too little memory to tell nodes apart */
+        numa.count = 1; /* no memory for the counters of siblings: use one node */
     while (rooms < numa.count)
         rooms *= 2;
     node_stride = CACHE_MAX / rooms;
@@ -42,7 +44,8 @@ void node_attach(struct kmem_cache *cache, struct cache_shape *shape)
         shape->capacity_most = 0;
 }
 
-/* Two threads may do this at once: both write the same, and the size, which tells that it is done, last. */
+/* Two threads may set up a sibling at once: both write the same values, and the size, which marks it as complete,
+ * last. */
 apart struct kmem_cache *node_sibling(const struct kmem_cache *cache, unsigned index)
 {
     struct kmem_cache *sibling = cache_sibling(cache, index);
@@ -61,11 +64,13 @@ apart struct kmem_cache *node_sibling(const struct kmem_cache *cache, unsigned i
     return sibling;
 }
 
-/* ---- where slots are ---- */
+/* ---- nodes of slots ---- */
 
 /*
- * The slot's node is written once it is certain: when the CPU that the kernel told together with its node is the
- * slot's. Two threads then write the same. `node` first: who sees `near` may install only after having seen the node.
+ * Returns the index of the slot's node, or -1 if the thread is not on the slot's CPU now. The kernel returns the
+ * CPU and its node together; they are stored only if the CPU is the slot's, so that all threads store the same.
+ * `node` is stored before `near`, because a thread that sees `near` may install a sheaf only after it has seen
+ * `node`.
  */
 static noinline_cold int find_node(unsigned slot)
 {
@@ -111,12 +116,12 @@ static apart struct barn *node_barn(const struct kmem_cache *cache, unsigned slo
         return cache_barn(cache, slot_domain());
     unsigned seen = atomic_load_explicit(&domains[cache->slab.node], memory_order_relaxed);
     unsigned n = seen ? slot % (unsigned)__builtin_popcount(seen) : 0;
-    while (n--) /* those who send are shared out over the node's domains */
+    while (n--) /* senders are distributed over the node's domains */
         seen &= seen - 1;
     return cache_barn(cache, seen ? (unsigned)__builtin_ctz(seen) : 0);
 }
 
-/* ---- home ---- */
+/* ---- frees on far slots ---- */
 
 static bool put_home(struct kmem_cache *cache, unsigned slot, struct sheaf *sheaf)
 {
@@ -142,7 +147,7 @@ static apart bool node_free(struct kmem_cache *cache, unsigned slot, void *objec
     if (!cache_has_sheaves(cache))
         return false;
     struct sheaf *sheaf = cache_take_spare(slot, id);
-    if (unlikely(sheaf && sheaf->count == sheaf->capacity)) { /* put there full, after a grace period or a prefill */
+    if (unlikely(sheaf && sheaf->count == sheaf->capacity)) { /* full: from a grace period or a prefill */
         node_send(cache, slot, sheaf);
         sheaf = NULL;
     }
@@ -159,7 +164,7 @@ static apart bool node_free(struct kmem_cache *cache, unsigned slot, void *objec
     return true;
 }
 
-/* ---- other nodes' memory ---- */
+/* ---- memory of other nodes ---- */
 
 static void *from_barns(struct kmem_cache *cache)
 {
@@ -202,7 +207,7 @@ static apart void *node_defrag(struct kmem_cache *cache, unsigned slot)
     return node_alloc_elsewhere(cache, slot);
 }
 
-/* ---- */
+/* ---- operations ---- */
 
 #define NODE_OPS                                                                                                     \
     .enter = node_enter, .is_far = node_is_far, .free_far = node_free, .send_home = node_send, .barn = node_barn,    \
