@@ -7,7 +7,8 @@
 #include "cache/sheaves.h"
 #include "os/hooks.h"
 
-/* The bottom word while a sheaf is here: when its first object came, whose it is, and where it came from. */
+/* The bottom word of a sheaf of deferred frees: in its low half the time of the first object; above, the cache's
+ * number, and the slot and domain where the sheaf was begun. */
 #define NUMBER_SHIFT 32 /* 12 bits */
 #define SLOT_AT      44 /* 13 bits */
 #define DOMAIN_SHIFT 57 /* 3 bits */
@@ -27,16 +28,17 @@ static unsigned domain_in(uint64_t bottom)
     return (unsigned)(bottom >> DOMAIN_SHIFT) & 7;
 }
 
-#define HANDS          63u /* in the slot's word: how many hold a sheaf taken from it */
+#define HANDS          63u /* in the slot's word: the number of threads that hold a sheaf taken from it */
 #define LARGE_CAPACITY 61
-#define LARGE_AT_ONCE  (1ul << 20) /* so large a block does not wait for others; nor does any near the limit */
+#define LARGE_AT_ONCE  (1ul << 20) /* a block of this size is sealed at once, and near the limit any block is */
 
-/* Which slots (number % 64) hold something for a cache, and which caches have such slots: what a look must visit. */
+/* A bit for each slot (modulo 64) that may collect objects of a cache, and for each cache with such slots: those
+ * to visit. */
 static large_table _Atomic uint64_t slots_of[CACHE_MAX];
 static large_table _Atomic uint64_t caches_with[CACHE_MAX / 64];
 
 static sheaf_stack sealed;     /* waiting for a grace period to begin */
-static struct sheaf *in_grace; /* linked by `link`; of who is between rcu_collect() and rcu_finish() */
+static struct sheaf *in_grace; /* linked by `link`; belongs to the thread between rcu_collect() and rcu_finish() */
 static bool slabs_in_grace;
 static large_table _Atomic uint64_t waiting[CACHE_MAX]; /* objects in sealed sheaves */
 static _Atomic uint64_t bytes, sheaves;                 /* in sealed sheaves, and large blocks from their free on */
@@ -56,12 +58,13 @@ static void kick(void)
 
 static uint32_t size_of(unsigned number)
 {
-    return number == RCU_LARGE ? 0 : caches[number].slab.size; /* large blocks are counted when they come */
+    return number == RCU_LARGE ? 0 : caches[number].slab.size; /* rcu_put_large() counts large blocks */
 }
 
 /* ---- a slot's word ---- */
 
-/* Take what the slot collects: the word as it was. With all HANDS in it there were too many, and nothing is taken. */
+/* Take the slot's sheaf and count this thread as a holder. Returns the word as it was. If its count was HANDS,
+ * nothing is taken and the thread is not counted. */
 static uint32_t take(_Atomic uint32_t *word)
 {
     uint32_t seen = atomic_load_explicit(word, memory_order_relaxed);
@@ -77,7 +80,8 @@ static struct sheaf *sheaf_in(uint32_t seen)
     return seen & ~HANDS ? sheaf_at(seen & ~HANDS) : NULL;
 }
 
-/* The count is 0 already only in a child forked by a handler over us: rcu_fork_child(). */
+/* The count is already 0 only in a child forked by a handler that interrupted a holder: rcu_fork_child() cleared
+ * it. */
 static uint32_t one_hand_less(uint32_t seen)
 {
     return seen & HANDS ? seen - 1 : seen;
@@ -90,7 +94,7 @@ static void let_go(_Atomic uint32_t *word)
     }
 }
 
-/* Put it back and let go; false, still holding: another one is there. */
+/* Put the sheaf back and end the hold. Returns false and keeps the hold if another sheaf has taken the place. */
 static bool put_back(_Atomic uint32_t *word, const struct sheaf *sheaf)
 {
     uint32_t offset = sheaf_offset(sheaf);
@@ -103,14 +107,15 @@ static bool put_back(_Atomic uint32_t *word, const struct sheaf *sheaf)
     return true;
 }
 
-/* The slot holds something: whoever looks must come by. After the word, as the look clears the bit before it. */
+/* Mark the slot as one that collects objects. Must follow the change of the word, because sealing clears the bit
+ * before it reads the word. */
 static void note(unsigned slot, unsigned number)
 {
     uint64_t bit = 1ull << (slot % 64), cache_bit = 1ull << (number % 64);
     bool both = atomic_load(&slots_of[number]) & bit;
     if (unlikely(!both))
         atomic_fetch_or(&slots_of[number], bit);
-    if (unlikely(!(atomic_load(&caches_with[number / 64]) & cache_bit))) { /* who set the first may not be here yet */
+    if (unlikely(!(atomic_load(&caches_with[number / 64]) & cache_bit))) { /* another thread may be in between */
         atomic_fetch_or(&caches_with[number / 64], cache_bit);
         both = false;
     }
@@ -120,7 +125,7 @@ static void note(unsigned slot, unsigned number)
 
 /* ---- sealing ---- */
 
-/* The sheaf is ours, and nobody's afterwards. */
+/* Put a sheaf that belongs to this thread alone on the stack of sealed sheaves. */
 static void seal(unsigned slot, struct sheaf *sheaf)
 {
     unsigned number = number_in(sheaf->bottom);
@@ -133,7 +138,7 @@ static void seal(unsigned slot, struct sheaf *sheaf)
     kick();
 }
 
-/* A hint: the sheaf may be somebody else's by now, and then it is sealed early. */
+/* A hint: another thread may own the sheaf by now, and a younger one may be sealed in its place. */
 static bool old_enough(uint32_t seen, uint32_t age_ms)
 {
     uint32_t since = (uint32_t)read_once(sheaf_at(seen & ~HANDS)->bottom);
@@ -145,7 +150,8 @@ static unsigned held_in(uint32_t seen)
     return seen & HANDS ? SHEAF_RCU_HELD : 0;
 }
 
-/* Nothing is in hand if so it was when we took: before that moment, somebody may have come for what we saw. */
+/* Seal the slot's sheaf if it is old enough. Returns bits as rcu_seal() does. SHEAF_RCU_HELD follows from the word
+ * that take() returned, because another thread may have taken the sheaf after the first read. */
 static unsigned seal_slot(unsigned slot, unsigned number, uint32_t age_ms)
 {
     _Atomic uint32_t *word = word_of(slot, number);
@@ -163,7 +169,7 @@ static unsigned seal_slot(unsigned slot, unsigned number, uint32_t age_ms)
     return held_in(seen);
 }
 
-/* Only one caller at a time may clear bits: another would pass by what is being looked at. */
+/* Only one caller at a time may clear bits: another would miss the slots that the first is visiting. */
 static unsigned seal_number(unsigned number, uint32_t age_ms, bool clear)
 {
     unsigned all = 0;
@@ -214,7 +220,8 @@ void rcu_age(void)
 
 /* ---- taking objects ---- */
 
-/* No memory for an empty sheaf: one that holds free objects gives them to the slabs. */
+/* For lack of memory, take the spare or a sheaf of the barn and flush its objects. Returns NULL if there is none
+ * or it cannot be flushed. */
 static struct sheaf *empty_one(struct kmem_cache *cache, unsigned slot)
 {
     struct sheaf *sheaf = cache_take_spare(slot, SLOT_ID(cache->number));
@@ -226,7 +233,8 @@ static struct sheaf *empty_one(struct kmem_cache *cache, unsigned slot)
     return NULL;
 }
 
-/* The slot's spare, when it is an empty one: so those of a load that allocates as it frees never leave the slot. */
+/* Take the slot's spare if it is empty. So the sheaves of a load that allocates as much as it frees never leave
+ * the slot. */
 static struct sheaf *empty_spare(struct kmem_cache *cache, unsigned slot)
 {
     uintptr_t id = SLOT_ID(cache->number);
@@ -236,7 +244,7 @@ static struct sheaf *empty_spare(struct kmem_cache *cache, unsigned slot)
     struct sheaf *spare = cache_take_spare(slot, id);
     if (likely(!spare || !spare->count))
         return spare;
-    cache_put_sheaf(cache, slot, spare); /* another one by now */
+    cache_put_sheaf(cache, slot, spare); /* another sheaf is the spare by now */
     return NULL;
 }
 
@@ -302,7 +310,7 @@ enum sheaf_rcu_put rcu_put_large(void *p, size_t size)
 
 /* ---- after a grace period ---- */
 
-/* Below a detour objects are raw; what it keeps back is not free yet. */
+/* Replace the objects by raw ones. Objects that the detour keeps back leave the sheaf. */
 static void through_detour(struct kmem_cache *cache, struct sheaf *sheaf)
 {
     unsigned n = 0;
@@ -315,8 +323,9 @@ static void through_detour(struct kmem_cache *cache, struct sheaf *sheaf)
 }
 
 /*
- * As a full sheaf to its slot or that slot's domain. Few objects in a large sheaf go to their slabs: a barn of such
- * would be full of empty space.
+ * Reuse the sheaf as a full one: as the spare of its slot, or in the barn of that slot's domain. Returns false if
+ * the caller must flush it. The barn takes no sheaf that is at most half full, because it would fill with unused
+ * room.
  */
 static bool recycled(struct kmem_cache *cache, unsigned slot, unsigned domain, struct sheaf *sheaf)
 {
@@ -334,7 +343,8 @@ static bool recycled(struct kmem_cache *cache, unsigned slot, unsigned domain, s
     return taken;
 }
 
-/* They count as back when they are: the destruction of the cache goes by that. */
+/* Objects are counted as freed after they have been put in their place, because kmem_cache_destroy() waits for
+ * that count. */
 static void give_back(struct kmem_cache *cache, unsigned slot, unsigned domain, struct sheaf *sheaf)
 {
     if (unlikely(cache->detour))
@@ -344,7 +354,7 @@ static void give_back(struct kmem_cache *cache, unsigned slot, unsigned domain, 
         count(slot, cache->number, COUNT_rcu_recycle, 1);
     else
         cache_discard_sheaf(cache, slot, sheaf);
-    atomic_thread_fence(memory_order_release); /* with rcu_waits() */
+    atomic_thread_fence(memory_order_release); /* pairs with the fence in rcu_waits() */
     count(slot, cache->number, COUNT_free_rcu_done, n);
 }
 
@@ -381,7 +391,7 @@ bool rcu_collect(void)
 {
     struct sheaf *more = sheaf_stack_take_all(&sealed);
     uint32_t left = in_grace ? sheaf_offset(in_grace) : 0;
-    if (more && left) { /* by a thread that a fork did away with */
+    if (more && left) { /* left by a thread that does not exist in this child of a fork */
         struct sheaf *last = more;
         while (last->link)
             last = sheaf_at(last->link);
@@ -405,7 +415,7 @@ void rcu_finish(void)
         slab_retired_release();
 }
 
-/* ---- what is ---- */
+/* ---- what waits ---- */
 
 bool rcu_waits(const struct kmem_cache *cache)
 {
@@ -415,7 +425,7 @@ bool rcu_waits(const struct kmem_cache *cache)
         uint64_t given = sibling->inherited_rcu + counter_sum(sibling->number, COUNT_free_rcu);
         waits_for |= given != counter_sum(sibling->number, COUNT_free_rcu_done);
     }
-    atomic_thread_fence(memory_order_acquire); /* what is counted as back is where it belongs */
+    atomic_thread_fence(memory_order_acquire); /* what is counted as freed is in its place: give_back() */
     return waits_for;
 }
 
@@ -437,7 +447,7 @@ void rcu_note(bool was_lost)
 
 void rcu_stats(struct sheaf_rcu_stats *stats)
 {
-    int64_t now = (int64_t)atomic_load(&bytes); /* less than 0: a fork in a handler over us counted anew */
+    int64_t now = (int64_t)atomic_load(&bytes); /* below 0 after a fork in a handler that interrupted a change */
     stats->bytes += now > 0 ? (uint64_t)now : 0;
     stats->sheaves += atomic_load(&sheaves);
     stats->slabs += slab_retired_count();
@@ -465,7 +475,7 @@ static void count_all_anew(uint32_t offset)
     }
 }
 
-/* A look that the fork cut short had cleared the slot's bit. */
+/* Sets the slot's bits again, which another thread may have cleared for sealing at the moment of the fork. */
 static void collects_anew(unsigned slot, unsigned number)
 {
     uint32_t seen = atomic_load(word_of(slot, number));
@@ -480,8 +490,9 @@ static void collects_anew(unsigned slot, unsigned number)
 }
 
 /*
- * The other threads had sheaves in hand: those are lost here, so what waits is counted anew. Our own, below a
- * handler, we find without its hand.
+ * Sheaves that other threads held at the fork are lost to the child, so everything that waits is counted anew.
+ * After a fork in a signal handler, the interrupted code of this thread may still hold a sheaf; its hold is
+ * cleared as well.
  */
 void rcu_fork_child(void)
 {

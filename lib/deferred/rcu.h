@@ -1,23 +1,23 @@
 /*
- * Deferred frees: objects that readers under RCU may still be looking at.
+ * Deferred frees: objects that RCU readers may still access.
  *
- * Each slot has, for each cache, one word (slot_rcu()): in its upper 26 bits the offset of a sheaf that collects such
- * objects, 0 for none, and in the lower 6 bits how many threads hold a sheaf that they took from here. Whoever
- * exchanges the offset for 0 owns the sheaf, as with the spare; the count is for the barrier, which must not overlook
- * an object whose free has returned because another thread is putting its own beside it. Number 0 collects large
- * blocks.
+ * Each slot has one word for each cache (slot_rcu()). Its upper 26 bits are the offset of a sheaf that collects
+ * such objects, 0 for none; its lower 6 bits count the threads that hold a sheaf taken from it. As with the spare,
+ * the thread that exchanges the offset for 0 owns the sheaf. The count is for barriers, which must not miss an
+ * object whose free has returned while another thread adds its own object to the same sheaf. Number 0 collects
+ * large blocks.
  *
- * A sheaf that is full or old is *sealed*: it goes on one stack with all others, whatever their cache, and waits for
- * a grace period as a whole. Then it is a full sheaf like any other: for the spare's place in the slot it came from,
- * the barn of that slot's domain, else the slabs. Nothing is allocated for waiting: what must be known lies in the
- * sheaf's bottom word, which is 0 again afterwards.
+ * A sheaf that is full or old is *sealed*: it is put on one stack with the sheaves of all caches, and waits for a
+ * grace period as a whole. Afterwards it is a full sheaf like any other, for the spare's place in the slot that it
+ * came from, the barn of that slot's domain, or else the slabs. Waiting allocates nothing: what must be known is
+ * in the sheaf's bottom word, which is 0 again afterwards.
  *
- * Who waits for the grace periods is none of our business: libsheaf-rcu (lib/rcu), through deferred/rcu_core.h.
- * Without it nothing here is ever called.
+ * libsheaf-rcu (lib/rcu) waits for the grace periods, through deferred/rcu_core.h. Without it nothing here is
+ * called.
  *
- * No lock, no system call but the kick: all but rcu_finish() may be called in signal handlers at any point. Fork: the
- * stacks are single words; a sheaf that another thread had in hand is lost to the child, its objects stay in use
- * there.
+ * There is no lock, and no system call but those of the kick and of a lack of memory. All functions but
+ * rcu_finish() may be called in signal handlers at any point. Fork: the stacks are single words. A sheaf that
+ * another thread held is lost to the child, where its objects stay in use.
  */
 #ifndef SHEAF_DEFERRED_RCU_H
 #define SHEAF_DEFERRED_RCU_H
@@ -25,35 +25,39 @@
 #include "cache/kmem_cache.h"
 #include "deferred/rcu_core.h"
 
-#define RCU_LARGE 0 /* the number under which large blocks wait */
+#define RCU_LARGE 0 /* the number that stands for large blocks */
 
-/* Take an object of the cache, or a large block of `size` bytes that `free_large` will free. */
+/* Defer the free of an object of the cache, or of a large block of `size` bytes. Any context. */
 enum sheaf_rcu_put rcu_put(struct kmem_cache *cache, void *object);
 enum sheaf_rcu_put rcu_put_large(void *p, size_t size);
 
-/* Seal what is at least `age_ms` old (0: all) of one cache, or of all with NULL. SHEAF_RCU_LEFT: some is younger;
- * SHEAF_RCU_HELD: somebody had a sheaf in hand. One caller at a time. */
+/*
+ * Seal the sheaves of one cache, or of all with NULL, that are at least `age_ms` old (0: all). Returns
+ * SHEAF_RCU_LEFT if younger ones remain, and SHEAF_RCU_HELD if a thread held a sheaf, whose objects may have been
+ * missed. One caller at a time.
+ */
 unsigned rcu_seal(const struct kmem_cache *cache, uint32_t age_ms);
 
-/* Begin to wait for all that is sealed; false: there is nothing. One caller at a time from here to rcu_finish(). */
+/* Collect all that is sealed, before a grace period begins. Returns false if there is nothing. One caller at a
+ * time from here to rcu_finish(). */
 bool rcu_collect(void);
 
-/* A grace period has passed since: give it all back. Not for signal handlers. */
+/* Free what rcu_collect() collected; a grace period must have passed since. Not for signal handlers. */
 void rcu_finish(void);
 
-/* Seal what is old; for slow paths, now and then, once hooks.rcu_kick is set. */
+/* Seal what is older than the option rcu_age; called by steps of decay once hooks.rcu_kick is set. */
 void rcu_age(void);
 
-/* Whether anything of the cache waits; exact when nobody frees. */
+/* Whether objects of the cache wait; exact while no thread frees any. */
 bool rcu_waits(const struct kmem_cache *cache);
 
-/* Objects of the cache that wait, exact when it is quiet. */
+/* The number of objects of the cache that wait; exact while the cache is quiet. */
 uint64_t rcu_objects(const struct kmem_cache *cache);
 
-/* In the child of a fork, if hooks.rcu_kick is set: nobody else holds anything. `cache` numbers below cache_top. */
+/* Called in the child of a fork if hooks.rcu_kick is set: forget the holds of threads that do not exist there. */
 void rcu_fork_child(void);
 
-/* A caller waited because of the limit, or an object was lost. */
+/* Count a caller that waited because of the limit or, with `was_lost`, an object that was leaked. */
 void rcu_note(bool was_lost);
 
 void rcu_stats(struct sheaf_rcu_stats *stats);

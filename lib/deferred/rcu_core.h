@@ -1,7 +1,5 @@
-/*
- * What libsheaf-rcu finds in whichever Sheaf is loaded, libsheaf or the preloaded object: the exported table
- * sheaf_rcu_core_1. The name changes when the table does in a way that older ones do not understand.
- */
+/* The exported table sheaf_rcu_core_1, which libsheaf-rcu looks up in libsheaf and in the preloaded object. Its
+ * name changes when the table changes incompatibly. */
 #ifndef SHEAF_DEFERRED_RCU_CORE_H
 #define SHEAF_DEFERRED_RCU_CORE_H
 
@@ -16,8 +14,8 @@ struct kmem_cache;
 
 enum sheaf_rcu_put {
     SHEAF_RCU_TAKEN,
-    SHEAF_RCU_SEALED,    /* taken, and a sheaf is full */
-    SHEAF_RCU_NO_MEMORY, /* there is no sheaf to be had */
+    SHEAF_RCU_SEALED,    /* taken, and a sheaf was sealed */
+    SHEAF_RCU_NO_MEMORY, /* not taken: there is no memory for a sheaf */
 };
 
 #define SHEAF_RCU_LEFT 1u
@@ -28,7 +26,7 @@ struct sheaf_rcu_core {
     void (*attach)(void (*kick)(void), void (*barrier_on)(struct kmem_cache *cache), void (*start)(void));
     bool (*owns)(const void *p);
     bool (*owns_cache)(const struct kmem_cache *cache);
-    enum sheaf_rcu_put (*put)(void *p); /* p is owned */
+    enum sheaf_rcu_put (*put)(void *p); /* p must be owned: owns() */
     enum sheaf_rcu_put (*put_object)(struct kmem_cache *cache, void *object);
     void (*free)(void *p);
     unsigned (*seal)(const struct kmem_cache *cache, uint32_t age_ms);
@@ -36,9 +34,9 @@ struct sheaf_rcu_core {
     void (*finish)(void);
     bool (*waits)(const struct kmem_cache *cache);
     bool (*over_limit)(void);
-    void (*tune)(size_t limit, uint32_t age_ms); /* 0: as it is; the core has started then */
+    void (*tune)(size_t limit, uint32_t age_ms); /* 0: unchanged. Starts the allocator */
     uint32_t (*age)(void);                       /* milliseconds */
-    void (*note)(bool lost);                     /* a caller waited, or an object was lost */
+    void (*note)(bool lost);                     /* count a wait, or a leaked object */
     void (*stats)(struct sheaf_rcu_stats *stats);
 };
 
