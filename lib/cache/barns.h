@@ -1,6 +1,4 @@
-/*
- * The bound on all barns together, which the thread that frees enforces itself. Any context, no lock held.
- */
+/* The bound on all barns together, which the thread that frees enforces itself. Any context, no lock held. */
 #ifndef SHEAF_CACHE_BARNS_H
 #define SHEAF_CACHE_BARNS_H
 

@@ -15,9 +15,8 @@ early_data bool cache_layer_ready;
 
 static large_table struct cache_ops attached[CACHE_MAX];
 
-/*
- * Copied entry by entry: all entries are pointers, and a NULL entry of `ops` leaves that of another feature alone.
- */
+/* Copied entry by entry: all entries are pointers, and a NULL entry of `ops` leaves that of another feature
+ * alone. */
 void cache_attach(struct kmem_cache *cache, const struct cache_ops *ops)
 {
     void *const *from = (void *const *)ops;

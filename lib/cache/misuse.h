@@ -12,9 +12,8 @@ struct slab_report;
  * "free of foreign pointer" or the like; `what` is the name of the cache, or the kind of memory. */
 _Noreturn void misuse_report(const char *kind, const void *p, const char *what);
 
-/*
- * The same for misuse that can be ignored: returns if anything is debugged and SHEAF_DEBUG_ACTION=continue is set.
- */
+/* The same for misuse that can be ignored: returns if anything is debugged and SHEAF_DEBUG_ACTION=continue is
+ * set. */
 void misuse_tell(const char *kind, const void *p, const char *what);
 
 /* Report what a check of an object against its slab has found. */

@@ -79,9 +79,8 @@ struct cache_ops {
      * reported. */
     bool (*absorb)(struct kmem_cache *cache, void *object);
 
-    /*
-     * Put one object from the slabs into the reserve. Returns false if the reserve is full or there is no memory.
-     */
+    /* Put one object from the slabs into the reserve. Returns false if the reserve is full or there is no
+     * memory. */
     bool (*top_up)(struct kmem_cache *cache);
 };
 

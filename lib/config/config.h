@@ -45,7 +45,7 @@ extern hidden struct sheaf_config sheaf_config;
  * environment. */
 void sheaf_configure(struct sheaf_config *config);
 
-/* Called once, when allocation works: fork handlers and the like. */
+/* Called once, when allocation works: installs fork handlers, for example. */
 void sheaf_started(void);
 
 #endif

@@ -2,7 +2,7 @@
 #include "cache/ends.h"
 #include "deferred/rcu.h"
 
-/* The sums of counters.def, each evaluated as it stands there. */
+/* The sums of counters.def, by the expressions given there. */
 struct counted {
 #define SHEAF_COUNTER_SUMS(name, sum, help) uint64_t name;
 #include "slot/counters.def"
@@ -41,7 +41,7 @@ void cache_census_barns(const struct kmem_cache *cache, struct cache_census *cen
 void cache_census(const struct kmem_cache *cache, struct cache_census *census)
 {
     *census = (struct cache_census){.out = slab_out(&cache->slab)};
-    int64_t uncounted = 0; /* allocations less frees that only the words count yet */
+    int64_t uncounted = 0; /* fast allocations less frees that the words still count */
     for (unsigned slot = 0; slot < read_once(slot_top); slot++) {
         const struct slot_words *words = slot_words(slot, SLOT_ID(cache->number));
         uint32_t spare = (uint32_t)atomic_load_explicit(&words->spare, memory_order_relaxed);
@@ -81,7 +81,7 @@ void census_add(struct cache_census *sum, const struct cache_census *one)
     sum->in_rcu += one->in_rcu;
 }
 
-/* A cache with a detour may keep back what its users freed. */
+/* With a detour the counts may differ, because it may keep objects back after their grace period. */
 static bool rcu_agrees(const struct kmem_cache *cache, const struct cache_census *census)
 {
     return cache->detour || cache->inherited_rcu + counted(cache).in_rcu == census->in_rcu;

@@ -11,10 +11,10 @@ struct cache_census {
 };
 void cache_census(const struct kmem_cache *cache, struct cache_census *census);
 
-/* Only the fields about barns; cheap. */
+/* Set only the fields about barns, which is cheap. */
 void cache_census_barns(const struct kmem_cache *cache, struct cache_census *census);
 
-/* Objects that slabs have handed out and that are not in use. */
+/* Objects that are out of the slabs and not in use. */
 uint64_t census_kept(const struct cache_census *census);
 
 void census_add(struct cache_census *sum, const struct cache_census *one);

@@ -10,7 +10,8 @@
 #include "slot/stash.h"
 #include "os/hooks.h"
 
-/* The last step by age; of any kind; the units that slabs took by then. */
+/* The times of the last step by age and of the last step of any kind; the slabs' frontier, in units, at the last
+ * growth. */
 static _Atomic uint32_t last_ms, last_step_ms, last_frontier;
 static _Atomic uint64_t last_held; /* bytes in all barns after the last step */
 static _Atomic uint64_t trims;
@@ -126,8 +127,11 @@ static bool aged(void)
     return now - last >= sheaf_config.decay_ms && atomic_compare_exchange_strong(&last_ms, &last, now) && last;
 }
 
-/* Whether slabs grew by a thirtieth: before they grow further, unused objects must come back. The decay time alone is
- * too slow for a program whose sizes change within it (docs/notes). */
+/*
+ * Whether slabs grew by 2 MiB and a thirty-second: before they grow further, unused objects must come back. The
+ * decay time alone is too long for a program whose sizes change within it (docs/design-notes.md, "Decay, sparse
+ * caches, holes").
+ */
 #define GROWN_LEAST 32 /* units: 2 MiB */
 static bool grown(void)
 {
@@ -138,9 +142,9 @@ static bool grown(void)
 }
 
 /*
- * Whether twice what barns hold went to them since the last step. A load that uses all of them has used it by then,
- * and what was not touched belongs to classes that went out of use. STEP_LEAST_MS gives a load the time to show what
- * it uses.
+ * Whether twice the bytes that barns hold, and TRAFFIC_LEAST, went to them from this slot since the last step. A
+ * load that uses all of them has used them by then, and the rest belongs to classes that went out of use. Steps
+ * are at least STEP_LEAST_MS apart, so that a load has time to use its sheaves.
  */
 #define TRAFFIC_LEAST (2ull << 20)
 #define STEP_LEAST_MS 16

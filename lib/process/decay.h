@@ -6,24 +6,25 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* hooks.look: run a step of decay if one is due, and let the helper thread and the memory limit be considered. */
+/* hooks.look: run a step of decay if one is due. Also applies the memory limit of the process once, and decides
+ * whether the helper thread should start. */
 void decay_look(unsigned slot);
 
 /*
- * hooks.burst_ended: drain all caches that have few objects out, and return free pages inside their slabs. These
- * frees may be the program's last calls. A program whose bursts come again soon is left alone: the region has learned
- * that.
+ * hooks.burst_ended: drain all caches that have few objects out, and return free pages inside slabs of sparse
+ * caches and free memory of the region, because these frees may be the program's last calls. If the region has
+ * learned that such memory is soon needed again, only empty slabs and free pages inside slabs are returned.
  */
 void decay_after_burst(void);
 
-/* Run a step now and return free memory of the region to the system; what the region learned to keep only with
- * `all`. */
+/* Run a step now and return free memory of the region to the system; with `all`, also what the region has learned
+ * to keep. */
 void cache_decay_idle(bool all);
 
-/* Add all that the words of slots count to the counters; exact except for what runs meanwhile. */
+/* Add what the words of all slots count to the counters. Operations that run meanwhile may be missed. */
 void cache_fold_all(void);
 
-/* Return everything that is not in use. Returns the bytes returned to the system. */
+/* Drain all caches and return all free memory. Returns the bytes returned to the system. */
 size_t cache_trim_all(void);
 
 /* How often cache_trim_all() was called. */

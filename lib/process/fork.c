@@ -8,27 +8,27 @@
 #include <signal.h>
 
 /*
- * Fork at any moment. Lock order: by number (space/locks.h): the setup's, that of takeovers, the region's, those of
- * caches. All are taken before, so that no other thread is inside; afterwards the parent releases them and the child
- * forgets them. A lock that the forking thread holds already (it forks in a signal handler over the holder) is left
- * alone: the holder goes on in both.
+ * Fork at any moment. All locks are taken before it, in the lock order (space/locks.h), so that no other thread
+ * holds one. Afterwards the parent releases them and the child resets them. A lock that the forking thread already
+ * holds, because it forks in a signal handler that interrupted the holder, is left alone: the holder continues in
+ * both processes.
  *
- * Several threads may be at it: one waits for a lock whose holder was interrupted by a handler that forks, which goes
- * around the locks that the first has. So what a fork took stands in the words of the locks (LOCK_BY_FORK), and what
- * it keeps beside them is written when it holds the last lock in the order, which only one can.
+ * Several threads may fork at once. While one waits for a lock, the holder of that lock may be interrupted by a
+ * handler that forks and skips the locks that the first fork has taken. So a lock taken by a fork is marked in its
+ * word (LOCK_BY_FORK), and the other data of a fork is written while it holds the last lock in the order, which
+ * only one fork can.
  *
- * Signals are blocked from before the first lock to after the last: else a handler that forks would find half of them
- * taken by its own thread, and would neither have all nor know which to give back.
+ * Signals are blocked from before the first lock is taken until the last is released. Otherwise a handler that
+ * forks would find half of the locks taken by its own thread; it could neither take all of them nor know which to
+ * release.
  *
- * What the other threads had in hand outside any lock (a sheaf between two places) is lost to the child. Slots, barns
- * and pool are changed by single words only. A take-over holds its lock, so that its ends are held only when the fork
- * could not take that lock; the child then gives the ends back, without their sheaves.
+ * Sheaves that other threads had detached are lost to the child. Slots, barns and the pool of sheaves only change
+ * by single words. A takeover holds its lock, so ends are held only if the fork could not take that lock. The
+ * child stores 0 in such words, and their sheaves are lost.
  */
 
-/*
- * Who has taken them, and how many forks of the same thread lie between: a handler of fork that forks finds all locks
- * held by itself, and leaves them to the fork below.
- */
+/* The number of nested forks of the forking thread. A fork handler of the program that forks finds all locks held
+ * by its own thread, and leaves them to the outer fork. */
 static unsigned depth;
 
 static _Atomic uint64_t *forker(void)
@@ -36,13 +36,14 @@ static _Atomic uint64_t *forker(void)
     return &lock_of(LOCK_FORKER)->word;
 }
 
-/* The signal mask that it had; beside the words of locks, so that the fork writes no further page. */
+/* The forking thread's signal mask before the fork. It lies beside the locks, so that the fork writes to no
+ * further page. */
 static uint64_t *forker_mask(void)
 {
     return &lock_of(LOCK_FORKER)->waits;
 }
 
-/* The thread's signal mask; returns what it was. */
+/* Set the thread's signal mask. Returns the previous one. */
 static uint64_t set_signals(uint64_t mask)
 {
     uint64_t before = 0;
@@ -50,7 +51,6 @@ static uint64_t set_signals(uint64_t mask)
     return before;
 }
 
-/* For lock_acquire_slow(): only locks later in the order than all that this thread holds. */
 bool fork_may_wait(const struct lock *lock)
 {
     unsigned number = lock_number(lock);
@@ -60,10 +60,8 @@ bool fork_may_wait(const struct lock *lock)
     return true;
 }
 
-/*
- * In a signal handler over a holder not every lock may be waited for. Then what is free is taken; what another thread
- * is changing right now may be half changed in the child, as with any fork in a handler.
- */
+/* In a signal handler that interrupted a holder, lock_acquire_by() may refuse a lock. It is then left alone, and
+ * what another thread is changing under it may be half changed in the child, as after any fork in a handler. */
 void cache_fork_prepare(void)
 {
     if (atomic_load_explicit(forker(), memory_order_relaxed) == lock_self()) {
@@ -103,7 +101,7 @@ static void free_held_slots(void)
     for (unsigned slot = 0; slot < slot_top; slot++) {
         if (!slot_writable(slot))
             continue;
-        if (atomic_load_explicit(&slot_head(slot)->lock, memory_order_relaxed)) /* or its page would be copied */
+        if (atomic_load_explicit(&slot_head(slot)->lock, memory_order_relaxed)) /* a write would copy the page */
             atomic_store(&slot_head(slot)->lock, 0);
         for (unsigned i = CACHE_FIRST; i < cache_top; i++)
             if (cache_in_use(&caches[i]) && top_held(slot_words(slot, SLOT_ID(i))->top))
@@ -111,7 +109,8 @@ static void free_held_slots(void)
     }
 }
 
-/* Ours from below a handler stay; all others are ours to forget, their owners are not here. */
+/* Resets a lock, unless the code that this signal handler interrupted holds it. Other holders do not exist in the
+ * child. */
 static void forget(unsigned number)
 {
     if (taken_by_fork(number) || !lock_held_by_self(lock_of(number)))
@@ -120,7 +119,7 @@ static void forget(unsigned number)
 
 void cache_fork_child(void)
 {
-    if (depth) { /* the fork below still holds them, here too */
+    if (depth) { /* the outer fork holds the locks in the child, too */
         depth--;
         return;
     }
@@ -133,7 +132,7 @@ void cache_fork_child(void)
         free_held_slots();
     forget(LOCK_TAKEOVER);
     if (unlikely(hooks.rcu_kick))
-        rcu_fork_child(); /* knows no lock */
+        rcu_fork_child(); /* takes no lock */
     forget(LOCK_SETUP);
     if (helper_may())
         helper_forget();

@@ -7,7 +7,8 @@
 /* hooks.may_wait: whether the calling thread holds no lock that follows this one in the lock order. */
 bool fork_may_wait(const struct lock *lock);
 
-/* To be called before fork(), and after it in the parent and in the child. */
+/* To be called before fork(), and after it in the parent and in the child. Signals are blocked and all locks are
+ * held in between. Safe in signal handlers. */
 void cache_fork_prepare(void);
 void cache_fork_parent(void);
 void cache_fork_child(void);

@@ -12,15 +12,15 @@
 #include <linux/futex.h>
 #include <time.h>
 
-#define WORTH       64u  /* units, 4 MiB: so much must have come or gone since the last thread ended */
-#define LITTLE      16u  /* units, 1 MiB: less than that in a round is no movement */
-#define BUSY        256u /* slow paths in a round: the program's own steps of decay do what is due */
-#define ROUNDS      8    /* in the decay time */
+#define WORTH       64u  /* units, 4 MiB: a thread starts when more has come or gone since the last one ended */
+#define LITTLE      16u  /* units, 1 MiB: a change in a round that does not count */
+#define BUSY        256u /* slow paths in a round beyond which the program's own steps of decay suffice */
+#define ROUNDS      8    /* per decay time */
 #define PAUSE_LEAST 10   /* ms */
-#define QUIET_ALL   5    /* quiet rounds after which also what was learned to be kept goes back */
+#define QUIET_ALL   5    /* quiet rounds after which memory that the region learned to keep is returned as well */
 #define STILL_END   6    /* rounds without movement after which the thread ends */
-#define NOT_SAFE_MS 16   /* until the next try, where this thread may not start another one */
-#define FAILED_MOST 8    /* tries that the system refuses, ever longer apart, after which there are no more */
+#define NOT_SAFE_MS 16   /* until the next try, if the calling thread may not create one */
+#define FAILED_MOST 8    /* tries, at growing intervals, that the system may refuse before there are no more */
 
 _Atomic bool helper_wanted;
 static _Atomic int running;
@@ -63,10 +63,8 @@ void helper_look(void)
 
 extern __typeof__(_r_debug) _r_debug __attribute__((weak)); // NOLINT(readability-redundant-declaration): weak
 
-/*
- * The dynamic loader frees the thread-local data of threads that ended. libc has the lock of its list of stacks then,
- * and pthread_create() would wait for it for ever.
- */
+/* Whether the caller is the dynamic loader, which frees the thread-local data of threads that ended. libc then
+ * holds the lock of its list of stacks, and pthread_create() would wait for that lock forever. */
 static bool in_loader(const void *caller)
 {
     uintptr_t base = &_r_debug ? _r_debug.r_ldbase : 0;
@@ -80,7 +78,7 @@ static bool in_loader(const void *caller)
     return false;
 }
 
-/* As the kernel has it. */
+/* The kernel's struct sigaction. */
 struct kernel_action {
     uintptr_t handler, flags, rest[2];
 };
@@ -91,11 +89,12 @@ static bool synchronous(int signal)
 }
 
 /*
- * A handler may have interrupted pthread_create(), so none may call it. In a handler its own signal is blocked: so a
- * thread that blocks a signal which has a handler starts nothing; another thread or another time will do. Where a
- * handler does without that, nothing tells. Signals 32 and 33 are libc's own, whose handlers do not allocate. And a
- * program that handles SIGSYS runs in a sandbox that sends it for forbidden system calls: while libc makes a thread
- * all signals are blocked, and then that one ends the process.
+ * Whether this thread must not call pthread_create(). A signal handler must not, because it may have interrupted
+ * that function. In a handler its own signal is blocked, so a thread that blocks a signal with a handler creates
+ * no thread; another thread, or another call, will. A handler with SA_NODEFER cannot be recognized, so with one no
+ * thread creates any. Signals 32 and 33 are libc's own, whose handlers do not allocate. A program that handles
+ * SIGSYS runs in a sandbox that sends it for forbidden system calls; while libc creates a thread all signals are
+ * blocked, and SIGSYS then ends the process.
  */
 static bool better_not(void)
 {
@@ -114,7 +113,7 @@ static bool better_not(void)
 
 static void *helper(void *unused);
 
-/* pthread_create() calls malloc, which may come here again: the flag is set first. */
+/* `running` is set first, because pthread_create() calls malloc, which may call this function again. */
 void helper_start(const void *caller)
 {
     int no = 0;
@@ -143,8 +142,9 @@ void helper_forget(void)
 /* ---- the thread ---- */
 
 /*
- * A quiet round is a step of decay. What nobody used since the round before goes from the sheaves and barns to the
- * slabs, and from there to the system: it takes two rounds. In a program that is at work its own slow paths do that.
+ * In a quiet round the thread runs a step of decay. What was not used since the round before goes from sheaves and
+ * barns to the slabs, and then to the system, which takes two rounds. In a busy program its own slow paths do
+ * that.
  */
 bool helper_round(struct helper_rounds *rounds)
 {
@@ -161,7 +161,7 @@ bool helper_round(struct helper_rounds *rounds)
     return rounds->still < STILL_END;
 }
 
-/* By futex, which every program with threads may use, whatever else is forbidden to it. */
+/* Sleep by futex(), which any sandbox that allows threads must allow. */
 static void pause_ms(uint32_t ms)
 {
     uint32_t word = 0;

@@ -1,10 +1,10 @@
 /*
- * The thread that gives memory back while the program does nothing; docs/rest.md has what a program could notice of
- * it. It starts when there may be something worth giving back, and ends when there is nothing left.
+ * The helper thread returns memory while the program is idle. It starts when there may be memory worth returning,
+ * and ends when nothing is left to do. docs/rest.md says what a program could notice of it.
  *
- * Starting is in two steps. Slow paths look now and then, and set helper_wanted. The thread is created by the next
- * malloc() or free() that misses the fast path, at its very beginning, because only there the caller is known: libc
- * frees a thread's data with the lock of its list of stacks held, which pthread_create() takes too.
+ * It starts in two steps. Slow paths check from time to time and set helper_wanted. The next malloc() or free()
+ * that misses the fast path creates the thread, at its very beginning, because only there the caller is known:
+ * libc frees a thread's data while it holds the lock of its list of stacks, which pthread_create() takes too.
  */
 #ifndef SHEAF_PROCESS_HELPER_H
 #define SHEAF_PROCESS_HELPER_H
@@ -14,10 +14,10 @@
 
 extern hidden _Atomic bool helper_wanted;
 
-/* glibc 2.32 and later; elsewhere nothing starts by itself. */
+/* In glibc 2.32 and later; without it HELPER_AUTO starts no thread. */
 extern char __libc_single_threaded __attribute__((weak));
 
-/* Whether the process may have a thread of ours: by option, or because it has several threads, or had. */
+/* Whether the process may have a helper thread: by option, or because it has or had several threads. */
 static inline bool helper_may(void)
 {
     if (sheaf_config.helper == HELPER_AUTO)
@@ -25,25 +25,23 @@ static inline bool helper_may(void)
     return sheaf_config.helper == HELPER_ON;
 }
 
-/* Called now and then by slow paths: sets helper_wanted where there is something worth giving back. */
+/* Called by one slow path in 32: sets helper_wanted if there is memory worth returning. */
 void helper_look(void);
 
-/* Start the thread if that is safe for this caller of malloc() or free(). Not with any lock held. */
+/* Start the thread if that is safe for this caller of malloc() or free(). No lock may be held. */
 void helper_start(const void *caller);
 
-/* In the child of a fork there is no such thread. */
+/* To be called in the child of a fork, which does not have the thread. */
 void helper_forget(void);
 
-/*
- * One round of the thread, for the thread itself and for tests. Returns whether it is to go on.
- */
+/* One round of the thread, called by the thread and by tests. Returns whether the thread should go on. */
 struct helper_look {
     uint64_t calls, in_use, warm; /* slow paths so far, units */
 };
 struct helper_rounds {
     struct helper_look before;
-    unsigned quiet; /* rounds in turn without much traffic */
-    unsigned still; /* rounds in turn in which hardly anything came or went */
+    unsigned quiet; /* consecutive rounds with few slow paths */
+    unsigned still; /* consecutive rounds in which hardly any memory came or went */
 };
 bool helper_round(struct helper_rounds *rounds);
 

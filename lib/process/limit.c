@@ -5,10 +5,10 @@
 #include "os/vm.h"
 #include "region/region.h"
 
-/* Parts of what the process may have: */
-#define SHARE_OF_SLOTS 64 /* objects in the sheaves of all slots */
-#define SHARE_OF_KEEP  16 /* free memory that stays resident because it was missed */
-#define SHARE_OF_RCU   16 /* what waits for grace periods */
+/* Shares of the process's memory limit: */
+#define SHARE_OF_SLOTS 64 /* for objects in the sheaves of all slots */
+#define SHARE_OF_KEEP  16 /* for free memory that the region may learn to keep */
+#define SHARE_OF_RCU   16 /* for deferred frees */
 
 static size_t at_most(size_t now, size_t most)
 {

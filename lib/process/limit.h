@@ -1,19 +1,18 @@
-/* Budgets follow the memory that the process may have, where a control group or RLIMIT_AS allows it less than the
- * machine has. */
+/* Budgets for a process that a control group or RLIMIT_AS allows less memory than the machine has. */
 #ifndef SHEAF_PROCESS_LIMIT_H
 #define SHEAF_PROCESS_LIMIT_H
 
 #include <stddef.h>
 
 /*
- * Look, once; not where the helper thread is switched off, which is for sandboxes that kill at a system call they do
- * not know. Called in slow paths, without a lock, when the heap has grown to so many units: a small program never
- * asks, nor touches the code.
+ * Read the limit and apply it, once. Does nothing if the helper thread is switched off, as it is in sandboxes that
+ * kill the process for unknown system calls. Called in slow paths, without a lock, when the heap has grown to
+ * LIMIT_LOOK_FROM units, so that a small program does not even touch the code.
  */
 #define LIMIT_LOOK_FROM 256u /* 16 MiB */
 void limit_look(void);
 
-/* Budgets for a process that may have so many bytes; those that the user chose stay. */
+/* Lower the budgets for a process with a limit of `bytes`. Values that the user chose stay. */
 void limit_apply(size_t bytes);
 
 #endif

@@ -13,7 +13,7 @@
 #include "os/hooks.h"
 
 #define TINY_KEEP     (1ul << 20)
-#define FOLD_SELDOM   4096 /* costs 0.02 ns per operation */
+#define FOLD_SELDOM   4096 /* costs next to nothing (docs/design-notes.md) */
 #define FOLD_RECORDED 1024 /* a record lags behind by at most so many operations per slot and cache */
 
 static void budget_init(void)
@@ -27,8 +27,7 @@ static void budget_init(void)
         sheaf_config.slot_budget /= 4;
 }
 
-/* Pushes (pops of a LIFO cache) after which a word overflows into the slow path. Sampling needs to see them often
- * enough. */
+/* Pushes (pops of a LIFO cache) until a word's count overflows into the slow path. Sampling needs small counts. */
 static uint32_t fold_interval(void)
 {
     uint32_t most = sheaf_config.record ? FOLD_RECORDED : FOLD_SELDOM, sample = sheaf_config.harden.sample;
@@ -60,7 +59,7 @@ static bool init_locked(void)
     hooks.attach_features = attach_features;
     hooks.look = decay_look;
     hooks.burst_ended = decay_after_burst;
-    /* with several nodes a slot must stay on its node */
+    /* nodes require that each slot is a CPU and so belongs to one node */
     if (sheaf_config.slots != SLOTS_MM_CID)
         numa_init(sheaf_config.numa, sheaf_config.nodes);
     bool by_cpu = sheaf_config.slots == SLOTS_CPU_ID || numa.count > 1;

@@ -4,8 +4,8 @@
 
 #include "os/compiler.h"
 
-/* Set up everything below malloc, once; any number of threads may call it. Returns false if the system grants no
- * memory, or in a signal handler that interrupted the start. */
+/* Set up everything below malloc, once; several threads may call it at once. Returns false if the system refuses
+ * memory, or in a signal handler that interrupted the start. Takes LOCK_SETUP; no lock may be held. */
 bool cache_layer_init(void);
 
 #endif
