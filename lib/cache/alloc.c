@@ -13,7 +13,7 @@
 
 #define TRIES 4 /* how often the word may change before an allocation bypasses the sheaves */
 
-/* Fold the full count of pops of a LIFO word into the counters. The sheaf stays the slot's. */
+/* Fold the full count of pops of a LIFO word into the counters. The slot keeps its sheaf. */
 static void fold_in_place(struct kmem_cache *cache, unsigned slot, uint64_t top)
 {
     struct ends ends;

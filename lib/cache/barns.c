@@ -59,7 +59,8 @@ static uint64_t give_share(struct kmem_cache *cache, uint64_t excess)
     return given;
 }
 
-/* Caches take turns in being the first. The takeover lock is held, so that no cache is destroyed meanwhile. */
+/* A different cache is the first each time, so that none is always flushed. The takeover lock is held, so that no
+ * cache is destroyed meanwhile. */
 static void give_excess(uint64_t excess)
 {
     static _Atomic unsigned turn;

@@ -144,8 +144,8 @@ bool ends_swap(unsigned slot, uintptr_t id)
            slot_exchange(slot, id, top_of(pop_end, push_end), from, to, n - stays);
 }
 
-/* Fill the sheaf up to `want` objects, in a sheaf of `capacity` if it is smaller. Returns the sheaf to use, which
- * is the original if there is no memory. */
+/* Fill the sheaf up to `want` objects, or a larger one that takes its place if its capacity is below `capacity`.
+ * Returns the sheaf to use, which is the original if there is no memory. */
 static struct sheaf *fill_up(struct kmem_cache *cache, unsigned slot, struct sheaf *sheaf, unsigned capacity,
                              unsigned want)
 {

@@ -4,8 +4,8 @@
  * The two ends change places when the pop end is empty and the push end is not, or when the push end is full and
  * the pop end is at most three quarters full. ends_swap() does so by one section. All other changes are made to
  * detached sheaves. ends_detach() replaces the word by 0, and from then on the sheaves belong to the caller alone,
- * as a spare does that was taken. The caller changes them and gives them back by ends_attach(). If another thread
- * or a signal handler uses the slot meanwhile, it finds the constant sheaf and attaches a sheaf of its own;
+ * like a spare that was taken. The caller changes them and gives them back by ends_attach(). If another thread or
+ * a signal handler uses the slot meanwhile, it finds the constant sheaf and attaches a sheaf of its own;
  * ends_attach() then passes the detached sheaves to the spare, the barn or the slabs. A child of fork loses the
  * sheaves that other threads had detached.
  *

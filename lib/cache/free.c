@@ -6,7 +6,7 @@
 #include "cache/sparse.h"
 #include "os/membarrier.h"
 
-/* As in cache/alloc.c, whose first comment says why no lock is needed. */
+/* The first comment of cache/alloc.c says why these functions need no lock. */
 
 #define TRIES 4 /* how often the word may change before a free bypasses the sheaves */
 

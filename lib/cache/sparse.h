@@ -17,7 +17,7 @@
 #define SPARSE_SHARE   4
 #define SPARSE_LEAST   2u
 #define SPARSE_TOTAL   256u
-#define SPARSE_WAITING 16 /* an end holds at most one of so many of the objects out */
+#define SPARSE_WAITING 16 /* an end holds at most one in this many of the objects out */
 
 /* A hint, from counts that are read without the lock. Objects in the barn count as free. */
 static inline bool cache_is_sparse(const struct kmem_cache *cache)

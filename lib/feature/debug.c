@@ -16,8 +16,9 @@ static noinline_cold bool refuse(void)
 {
     static _Atomic bool told;
     struct message m = {.length = 0};
-    message_text(&m, "sheaf: debugging needs as much address space again as the heap, and it is not granted; "
-                     "nothing is debugged. Raise `ulimit -v`");
+    message_text(&m,
+                 "sheaf: no address space for the records of debugging: nothing is debugged; raise `ulimit -v` to "
+                 "twice the size of the heap and more");
     if (!atomic_exchange(&told, true))
         message_write(&m);
     return false;
@@ -134,9 +135,9 @@ static const char *look_live(const struct kmem_cache *cache, const struct debug_
     if (!(cache->flags & SLAB_RED_ZONE) || end > raw + cache->slab.size)
         return NULL;
     if (damaged(damage, end, cache->slab.size - (size_t)(end - raw), BYTE_ZONE))
-        return "overflow: bytes were written behind";
+        return "overflow: bytes were written past the end of";
     if (damaged(damage, raw, record->offset, BYTE_ZONE))
-        return "underflow: bytes were written before";
+        return "underflow: bytes were written before the start of";
     return NULL;
 }
 
@@ -238,7 +239,7 @@ static void slab_released(struct slab_cache *slab, uint32_t unit)
         struct damage damage;
         const char *kind = look_free(cache, raw, &damage);
         if (kind)
-            tell(cache, kind, record, raw, &damage, "left as it is: its slab goes back to the region");
+            tell(cache, kind, record, raw, &damage, "not repaired: its slab is returned to the region");
         atomic_store_explicit(&record->state, OBJECT_NONE, memory_order_relaxed);
         atomic_fetch_add(&record->version, 2);
     }
@@ -269,7 +270,7 @@ void *debug_present(struct kmem_cache *cache, void *raw, size_t size, size_t ali
         __builtin_unreachable(); /* every object of a slab has a record */
     const char *kind = look_free(cache, raw, &damage);
     if (unlikely(kind != NULL))
-        tell(cache, kind, record, raw, &damage, "repaired: the object was filled anew and is handed out");
+        tell(cache, kind, record, raw, &damage, "repaired: the object was refilled before its allocation");
     atomic_store_explicit(&record->state, OBJECT_BUSY, memory_order_relaxed);
     atomic_fetch_add(&record->version, 1);
     record->offset = (uint32_t)(round_up((uintptr_t)raw + cache->slab.lead, align) - (uintptr_t)raw);
@@ -327,7 +328,7 @@ static void look_at_neighbour(const struct kmem_cache *cache, uint32_t unit, uin
     char *raw = (char *)unit_address(unit) + (size_t)index * cache->slab.size;
     if (likely(!debug_check(cache, (struct debug_place){record_at(unit, index), raw}, &report, &damage)))
         return;
-    report.done = "left as it is: found when the object beside it was freed";
+    report.done = "not repaired: found when a neighbouring object was freed";
     debug_report(&report);
 }
 
@@ -357,7 +358,7 @@ void *debug_free(struct kmem_cache *cache, void *object)
     const char *kind = look_live(cache, record, place.raw, &damage);
     if (unlikely(kind != NULL))
         tell(cache, kind, record, place.raw, &damage,
-             "repaired: the red zones were written anew, the object is freed");
+             "repaired: the red zones were rewritten, and the object was freed");
     if (cache->flags & SLAB_CONSISTENCY_CHECKS)
         look_at_neighbours(cache, place.raw);
     if (unlikely(cache->flags & SLAB_TRACE))

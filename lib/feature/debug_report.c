@@ -198,7 +198,7 @@ static void write_track(const char *what, const struct track *track, uint64_t ca
 
 static void write_object(const struct debug_report *report)
 {
-    static const char *const states[] = {"of a slab that is gone", "free", "in use", "in use"};
+    static const char *const states[] = {"in a slab that was released", "free", "in use", "in use"};
     struct message m = {.length = 0};
     uint32_t state = atomic_load_explicit(&report->record->state, memory_order_relaxed);
     message_text(&m, "sheaf:   object ");
@@ -213,7 +213,7 @@ static void write_object(const struct debug_report *report)
                                  : (size_t)(report->object - (const char *)report->pointer);
         message_text(&m, "; the pointer is ");
         message_number(&m, distance);
-        message_text(&m, behind ? " bytes behind its start" : " bytes before it");
+        message_text(&m, behind ? " bytes past its start" : " bytes before its start");
     }
     debug_write(&m);
 }
@@ -247,7 +247,7 @@ static void write_damage(const struct damage *damage, const char *object)
     message_number(&m, damage->end - damage->first);
     message_text(&m, damage->end - damage->first == 1 ? " byte, " : " bytes, ");
     message_number(&m, bad < object ? (size_t)(object - bad) : (size_t)(bad - object));
-    message_text(&m, bad < object ? " before the object's start" : " behind the object's start");
+    message_text(&m, bad < object ? " before the object's start" : " past the object's start");
     message_text(&m, ", should all be ");
     message_hex(&m, (unsigned)damage->byte, 2);
     message_text(&m, ":");
@@ -314,7 +314,7 @@ void debug_report(const struct debug_report *report)
         debug_report_only(report);
         return;
     }
-    last.done = "the process ends here (SHEAF_DEBUG_ACTION=continue repairs and goes on)";
+    last.done = "the process aborts; set SHEAF_DEBUG_ACTION=continue to repair the damage and continue";
     debug_report_only(&last);
     abort();
 }

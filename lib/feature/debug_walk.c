@@ -45,7 +45,7 @@ static void validate_one(struct kmem_cache *cache, struct debug_place place, voi
     unsigned *problems = with;
     if (likely(!debug_check(cache, place, &report, &damage)))
         return;
-    report.done = "left as it is: found by validation";
+    report.done = "not repaired: found by validation";
     debug_report_only(&report);
     ++*problems;
 }
@@ -142,7 +142,7 @@ static void tell_stacks(struct live *live)
     }
     if (count && live->stacks)
         write_amount("sheaf:   and ", bytes, count,
-                     live->stacks > STACKS_TOLD ? " by further stacks" : " without a stack");
+                     live->stacks > STACKS_TOLD ? " allocated by other stacks" : " without a stack");
 }
 
 static void each_cache(void (*visit)(struct kmem_cache *cache, struct live *live), struct live *live)

@@ -189,7 +189,7 @@ void sample_tell(const void *address)
     if (atomic_load(&slot->state) == FREED)
         kind = "access after free at";
     else if (atomic_load(&slot->state) == LIVE)
-        kind = (const char *)address < slot->object ? "access before the start at" : "access behind the end at";
+        kind = (const char *)address < slot->object ? "access before the start at" : "access past the end at";
     tell(kind, address, slot);
 }
 
@@ -210,7 +210,7 @@ static void check_rest(const struct slot_state *slot)
     if (unlikely(before != NULL))
         die("write before the start at", before, slot);
     if (unlikely(behind != NULL))
-        die("write behind the end at", behind, slot);
+        die("write past the end at", behind, slot);
 }
 
 size_t sample_size(const void *p)

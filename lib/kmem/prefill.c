@@ -18,8 +18,8 @@
  * refill that fails changes nothing.
  *
  * No lock is held on entry or exit; the locks of the slabs and of takeovers are taken in between. A sheaf leaves
- * the slot and returns to it by one exchange of the spare's word, so everything works in a signal handler but the
- * use of a sheaf whose use the handler interrupted. If the handler cannot get the slabs' lock, prefilling fails.
+ * the slot and returns to it by one exchange of the spare's word, so all functions work in signal handlers, except
+ * on a sheaf that the interrupted code is using. If the handler cannot get the slabs' lock, prefilling fails.
  * Fork: the user's sheaves are memory like any other, and the child has a copy. Those that another thread had or
  * was filling stay in use in the child forever.
  */
@@ -41,7 +41,7 @@ static struct sheaf *lent(struct kmem_cache **cache, struct slab_sheaf *handle)
         return sheaf;
     if (unlikely(!(sheaf->bottom & LENT) || number >= CACHE_MAX || !cache_in_use(&caches[number]) ||
                  caches[number].home != (*cache)->home))
-        misuse_report("no prefilled sheaf of this cache at", sheaf, (*cache)->name);
+        misuse_report("not a prefilled sheaf of this cache:", sheaf, (*cache)->name);
     *cache = &caches[number];
     return sheaf;
 }

@@ -38,7 +38,7 @@ static void tell_region(const void *address)
     if (run->kind == UNIT_CLOSED) {
         tell("access after free at", address, head);
     } else if (run->kind == UNIT_LARGE && run->guarded) {
-        tell("access behind the end at", address, head);
+        tell("access past the end at", address, head);
     } else if (run->kind == UNIT_GUARD && run->length == 1) {
         tell("access to the guard between slabs at", address, UNIT_NONE);
     } else if (run->kind == UNIT_GUARD) {

@@ -72,7 +72,7 @@ static bool damaged(const struct debug_object *record, char *p, struct damage *d
 static void look(const struct debug_object *record, char *p)
 {
     struct damage damage;
-    struct debug_report report = report_on("overflow: bytes were written behind", record, p);
+    struct debug_report report = report_on("overflow: bytes were written past the end of", record, p);
     if (likely(!damaged(record, p, &damage)))
         return;
     report.damage = &damage;
@@ -150,9 +150,10 @@ static unsigned validate(void)
         if (read_once(unit_at(unit)->kind) != UNIT_LARGE || atomic_load(&record->state) != OBJECT_LIVE ||
             !damaged(record, unit_address(unit), &damage) || atomic_load(&record->state) != OBJECT_LIVE)
             continue;
-        struct debug_report report = report_on("overflow: bytes were written behind", record, unit_address(unit));
+        struct debug_report report =
+            report_on("overflow: bytes were written past the end of", record, unit_address(unit));
         report.damage = &damage;
-        report.done = "left as it is: found by validation";
+        report.done = "not repaired: found by validation";
         debug_report_only(&report);
         problems++;
     }

@@ -18,7 +18,7 @@ static const struct cache_ops node_ops, defrag_ops;
 /* For each node, a bit for each domain in which one of its slots was found. Their barns take the sheaves sent to
  * the node. */
 static _Atomic uint8_t domains[NODES_MAX];
-_Static_assert(DOMAINS <= 8, "bits of the above");
+_Static_assert(DOMAINS <= 8, "a bit for each domain");
 
 void node_init(void)
 {

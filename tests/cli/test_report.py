@@ -34,7 +34,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_report_ends_the_program(sheaf: Run, program: Path) -> None:
     done = sheaf("run", "--debug", "FZPU", "--", str(program))
     assert done.returncode == -6
-    assert re.match(r"sheaf: overflow: bytes were written behind 0x[0-9a-f]+ \(malloc-32\)\n", done.stderr)
+    assert re.match(r"sheaf: overflow: bytes were written past the end of 0x[0-9a-f]+ \(malloc-32\)\n", done.stderr)
 
 
 @pytest.mark.usefixtures("library")
@@ -49,7 +49,7 @@ def test_files_and_lines(sheaf: Run, program: Path, tmp_path: Path) -> None:
     allocated, found = shown.split("found by")
     assert re.search(r"harm\.c:3\n", allocated)
     assert re.search(r"harm\.c:4\n", found)
-    assert "repaired: the red zones were written anew" in shown
+    assert "repaired: the red zones were rewritten" in shown
 
 
 def test_other_lines_are_kept_or_omitted(sheaf: Run, tmp_path: Path) -> None:

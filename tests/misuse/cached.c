@@ -175,13 +175,13 @@ static void validated(void)
 }
 
 #define FOREIGN "free of foreign pointer"
-#define OVER    "overflow: bytes were written behind"
+#define OVER    "overflow: bytes were written past the end of"
 
 static const struct fault faults[] = {
     {"double", "free twice", double_free, "double free of", "double free of", "things", 1},
     {"overflow", "write 1 byte past the end", overflow, OVER, NULL, "things", 1},
-    {"underflow", "write 1 byte before the start", underflow, "underflow: bytes were written before", NULL, "things",
-     1},
+    {"underflow", "write 1 byte before the start", underflow, "underflow: bytes were written before the start of",
+     NULL, "things", 1},
     {"write-after-free", "write after free", write_after_free, "write after free into", NULL, "things", 1},
     {"wrong-cache", "free to another cache", wrong_cache, "free to the wrong cache of", "free to the wrong cache of",
      "things", 0},
@@ -189,8 +189,8 @@ static const struct fault faults[] = {
     {"interior", "free of p + 8", interior, "free of interior pointer", NULL, "things", 1},
     {"overflow-prefilled", "write past the end of an object of a prefilled sheaf", overflow_prefilled, OVER, NULL,
      "things", 0},
-    {"sheaf-twice", "return a prefilled sheaf twice", sheaf_twice, "no prefilled sheaf of this cache at",
-     "no prefilled sheaf of this cache at", "things", 0},
+    {"sheaf-twice", "return a prefilled sheaf twice", sheaf_twice,
+     "not a prefilled sheaf of this cache:", "not a prefilled sheaf of this cache:", "things", 0},
     {"overflow-constructed", "write past the end of a constructed object", overflow_constructed, OVER, NULL, "made",
      1},
     {"validated", "write past the end and after free, found by kmem_cache_validate", validated, OVER, NULL, "things",

@@ -456,8 +456,8 @@ static void legal(void)
 }
 
 #define DOUBLE   "double free of"
-#define OVER     "overflow: bytes were written behind"
-#define UNDER    "underflow: bytes were written before"
+#define OVER     "overflow: bytes were written past the end of"
+#define UNDER    "underflow: bytes were written before the start of"
 #define AFTER    "write after free into"
 #define INTERIOR "free of interior pointer"
 #define FOREIGN  "free of foreign pointer"
