@@ -23,14 +23,22 @@ DERIVED = [
 ]
 
 
-# The same in lib/include/sheaf/record.h, for who reads the file.
+COUNTERS_HEAD = [
+    "This page is for users who read `sheaf stats` or a record: it says what each counter counts and what to do about it. It is",
+    "made from lib/slot/counters.def by tests/check/reference.py; do not edit it.",
+]
+# lib/include/sheaf/record.h says the same.
 EXACT = [
-    "All are exact, with three reservations. Fast-path counts follow from the word that the section commits, so that a",
-    "restart cannot count twice; they reach a record by slow paths of their cache and slot, at the latest after 1024 frees (for",
-    "objects above 1 KiB: allocations), and at the end. An event of a slow path is counted in the slot where the thread ran when",
-    "it counted, which after a migration is the next one: sums over slots are exact. And threads that are killed inside a slow",
-    "path leave it half counted.",
-    "`remote_free` stays 0 until there are nodes to tell apart.",
+    "All counters are exact, with three reservations. Fast operations are counted when a slow path of their cache and slot adds",
+    "them up, so a record is behind by up to 1024 frees (of objects above 1 KiB: allocations) until the process ends. An event",
+    "of a slow path is counted in the slot where the thread runs at that moment, which after a migration is not the slot where",
+    "it began; sums over slots are exact. A thread that is killed inside a slow path leaves that path half counted.",
+    "",
+    "`remote_free` stays 0 where there is one memory node.",
+]
+OPTIONS_HEAD = [
+    "This page is for everybody who sets an option: it lists all of them with their values and defaults. It is made from",
+    "lib/config/options.def by tests/check/reference.py; do not edit it.",
 ]
 
 
@@ -57,7 +65,7 @@ def sums(text: str) -> list[str]:
 def counters() -> str:
     text = (ROOT / "lib/slot/counters.def").read_text()
     told = advice()
-    out = ["# Counters", "", "Made from lib/slot/counters.def by tests/check/reference.py; do not edit.", "", *EXACT]
+    out = ["# Counters", "", *COUNTERS_HEAD, "", *EXACT]
     seen = set()
     for macro, title in GROUPS.items():
         part = group(text, macro)
@@ -90,7 +98,7 @@ def options() -> str:
     table = optiontable.parse(optiontable.table_file().read_text())
     if wrong := wrong_rows(table):
         raise SystemExit("\n".join(f"lib/config/options.def: {line}" for line in wrong))
-    out = ["# Options", "", "Made from lib/config/options.def by tests/check/reference.py; do not edit.", "",
+    out = ["# Options", "", *OPTIONS_HEAD, "",
            "Each option is read from the environment and can be given to `sheaf run --option` by its name in lower case. Sizes",
            "take K, M, G and T (powers of 1024). A value that cannot be used is reported in one line on standard error, and the",
            "default is used. Programs with raised privileges ignore all options.",

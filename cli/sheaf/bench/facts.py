@@ -61,11 +61,17 @@ def cpu_name(machine: Mapping[str, str | int | float]) -> str:
     return known if known != "unknown" else str(machine.get("cpu", "unknown CPU"))
 
 
+_PURPOSE = """\
+This page is for readers who want every figure of one run of `sheaf bench`: it has the command, the machine, the allocators,
+and the results of each test. `docs/benchmark.md` explains the columns and the method."""
+
+
 def to_markdown(facts: Facts) -> str:
     """The page of one run: command, machine, contestants, then the results."""
     versions = [f"- {contestant.name}: {describe(contestant)}" for contestant in facts.contestants]
     head = [f"# Benchmark results: {cpu_name(facts.machine)}", "    " + shlex.join(facts.command)]
-    head += ["Columns and method: `docs/benchmark.md`.", *facts.remarks]
+    head[1:1] = [_PURPOSE]
+    head += facts.remarks
     where = ["## Machine", "\n".join(f"- {line}" for line in machine_lines(facts.machine)), "## Contestants", "\n".join(versions)]
     pictures = ["## Plots", "\n\n".join(f"![{Path(plot).stem}]({plot})" for plot in facts.plots)] if facts.plots else []
     figures = ["## Figures", render(facts.findings, facts.contestants, markdown=True)]

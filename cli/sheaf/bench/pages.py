@@ -17,6 +17,9 @@ from sheaf.errors import SheafError
 SUMMARY = "README.md"
 _HEAD = """# Benchmark results
 
+This page is for everybody who wants to know how fast Sheaf is and how much memory it takes: it lists the tests that Sheaf
+loses, the means over all tests, and the pages with all figures. It is made by `docs/results/write.py`; do not edit it.
+
 ## Where Sheaf loses
 
 All tests in which Sheaf takes more than 1.05 times the time or 1.2 times the memory of the best peer, the worst first.
