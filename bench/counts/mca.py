@@ -3,7 +3,7 @@
 Estimate the cycles of the fast paths with llvm-mca, for models of several CPUs: from the first to the last instruction of
 one call, and per pair of malloc and free in many consecutive pairs. The models assume that every load hits the first-level
 cache. They ignore the forwarding of stores to loads (a word stored by the previous call costs nothing), the front end,
-calls and returns, and mispredicted branches; see docs/design.md, "Critical paths".
+calls and returns, and mispredicted branches; see docs/design-notes.md, "Critical paths".
 
 python3 bench/counts/mca.py BUILD/preload/libsheaf-preload.so...
 """

@@ -1,6 +1,6 @@
 /*
  * The fast paths, to be inlined into malloc() and free(). They use no atomic operation and no lock, and do not
- * touch the object or its slab. Every instruction counts: docs/design.md has the numbers and what was tried.
+ * touch the object or its slab. Every instruction counts: docs/design-notes.md has the numbers and what was tried.
  */
 #ifndef SHEAF_MALLOC_FAST_H
 #define SHEAF_MALLOC_FAST_H

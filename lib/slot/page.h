@@ -34,7 +34,7 @@
 
 /* ---- in slot 0: the table of ids by size ---- */
 
-#define TWO_ENDS_MOST 1024 /* bytes of the largest object of a cache with two ends (docs/design.md says why) */
+#define TWO_ENDS_MOST 1024 /* bytes of the largest object of a cache with two ends (docs/design-notes.md) */
 
 /* Two bytes for each size up to TWO_ENDS_MOST, and for each multiple of 128 up to 32 KiB, 0 included in both. */
 #define CLASS_TABLE_SMALL (TWO_ENDS_MOST + 1)

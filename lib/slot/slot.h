@@ -7,7 +7,7 @@
  * Two ends, for small objects: the low half is the pop end, where allocations take objects from one sheaf, and the
  * high half is the push end, where frees put objects into another. The two sheaves change places when the first is
  * empty (cache/ends.h). So allocations do not wait for the stores of frees, nor frees for those of allocations
- * (docs/design.md, "Critical paths").
+ * (docs/design-notes.md, "Critical paths").
  *
  * LIFO, for large objects, whose lines are better reused at once: the low half is both ends. The high half counts
  * pops upwards from slot_fold_start, so that it overflows after fold_interval pops, and the next pop takes the slow

@@ -31,7 +31,7 @@
  *
  * A small program touches three windows of 2 MiB: the end of ids with the first slots; the hub, from the counters
  * of the first slots to the first units; and the start of the region. A window is one page of the kernel's page
- * tables, which fork must allocate and fill (docs/design.md, "Page tables").
+ * tables, which fork must allocate and fill (docs/design.md, "Address space and page tables").
  */
 #ifndef SHEAF_SPACE_SPACE_H
 #define SHEAF_SPACE_SPACE_H

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Checks all pages (*.md): what relative links lead to exists, docs/README.md leads to each page of docs/, and the files
-and functions that pages of the design name are there."""
+and functions that pages name are there. Also checks that the pages and sections that sources refer to exist."""
 
 from __future__ import annotations
 
@@ -14,15 +14,22 @@ LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)|<img [^>]*src=\"([^\"]+)\"")
 INDEX, INDEXED = "docs/README.md", "docs"
 FILE = re.compile(r"`((?:lib|preload|cli|tests|bench|docs)/[\w./+-]+\w)`")
 FUNCTION = re.compile(r"`(\w+_\w+)\(\)`")
+# In sources: a page, perhaps followed by the name of a section, which may be continued on the next line of a comment.
+REFERENCE = re.compile(r'\bdocs/([\w./-]*\w\.md)(?:,[\s*/#]*"([^"]+)")?')
+SOURCES = ("*.c", "*.h", "*.def", "*.cpp", "*.py", "*.ld", "*.build")
 # Functions of libraries that pages name.
 FOREIGN = {"pthread_create", "call_rcu_before_fork"}
 
 
-def pages() -> list[Path]:
+def files(*patterns: str) -> list[Path]:
     listed = subprocess.run(
-        ["git", "-C", str(ROOT), "ls-files", "-co", "--exclude-standard", "*.md"], capture_output=True, text=True, check=True
+        ["git", "-C", str(ROOT), "ls-files", "-co", "--exclude-standard", *patterns], capture_output=True, text=True, check=True
     )
     return [ROOT / line for line in listed.stdout.splitlines() if (ROOT / line).is_file()]
+
+
+def pages() -> list[Path]:
+    return files("*.md")
 
 
 def prose(page: Path) -> str:
@@ -83,8 +90,29 @@ def wrong_names(page: Path, words: set[str]) -> list[str]:
     return wrong + [f"{name}: {function}(): no such function" for function in sorted(functions)]
 
 
+def sections(page: Path) -> set[str]:
+    """The headings, and the bold words that begin a paragraph, without what they have in parentheses."""
+    found = re.findall(r"^(?:#{1,6} +(.*?) *$|\*\*(.*?)[.:]?\*\*)", page.read_text(), re.M)
+    return {re.sub(r" \(.*\)\.?$", "", heading or bold) for heading, bold in found}
+
+
+def wrong_references(source: Path) -> list[str]:
+    name, wrong = source.relative_to(ROOT), []
+    for page, section in REFERENCE.findall(source.read_text()):
+        target = ROOT / "docs" / page
+        wanted = re.sub(r"[\s*]+", " ", section)
+        if not target.exists() and target.stem != "NAME":  # NAME.md stands for any page
+            wrong.append(f"{name}: docs/{page}: no such page")
+        elif wanted and wanted not in sections(target):
+            wrong.append(f"{name}: docs/{page}: no section {wanted!r}; there are {', '.join(sorted(sections(target)))}")
+    return wrong
+
+
 def main() -> int:
     wrong: list[str] = []
+    for source in files(*SOURCES):
+        if source.parts[len(ROOT.parts)] != "tests" or "check" not in source.parts:
+            wrong += wrong_references(source)
     led: set[Path] = set()
     words = sources()
     for page in pages():
