@@ -8,8 +8,11 @@ from pathlib import Path
 from typing import BinaryIO
 
 MACHINES = {"x86_64": 62, "aarch64": 183}  # e_machine by the name in uname(2)
-_LOAD, _DYNAMIC, _INTERP = 1, 2, 3
-_DT_NEEDED, _DT_STRTAB, _DT_STRSZ = 1, 5, 10
+_LOAD, _DYNAMIC, _INTERP, _NOTE = 1, 2, 3, 4
+_DT_NEEDED, _DT_HASH, _DT_STRTAB, _DT_SYMTAB, _DT_STRSZ = 1, 4, 5, 6, 10
+_DT_GNU_HASH, _DT_VERNEED, _DT_VERNEEDNUM = 0x6FFFFEF5, 0x6FFFFFFE, 0x6FFFFFFF
+_SYMBOL = 24  # bytes of an entry of the symbol table
+_WEAK_VERSION = 2  # the flag of a version that only weak references need
 _LARGEST = 64 << 20  # bytes; a longer table counts as damage
 
 
@@ -19,11 +22,15 @@ class Damaged(Exception):
 
 @dataclass
 class Image:
-    """`interpreted` means dynamically linked. `strings` is the dynamic string table, with all symbols used or defined."""
+    """
+    `interpreted` means dynamically linked; `loader` is then the path of the dynamic loader. `strings` is the dynamic string
+    table, with all symbols used or defined.
+    """
 
     bits: int
     machine: int
     interpreted: bool = False
+    loader: str = ""
     needed: list[str] = field(default_factory=list)
     strings: frozenset[str] = frozenset()
 
@@ -45,6 +52,11 @@ def _at(file: BinaryIO, offset: int, size: int) -> bytes:
     if len(raw) < size:
         raise Damaged
     return raw
+
+
+def _text(raw: bytes) -> str:
+    """The text up to the first NUL."""
+    return raw.split(b"\0", 1)[0].decode("utf-8", "replace")
 
 
 def _segments(file: BinaryIO, head: bytes, order: str) -> list[_Segment]:
@@ -81,7 +93,7 @@ def _read_dynamic(file: BinaryIO, segments: list[_Segment], order: str, image: I
     image.strings = frozenset(word.decode("utf-8", "replace") for word in strings.split(b"\0"))
     for tag, value in entries:
         if tag == _DT_NEEDED:
-            image.needed.append(strings[value:].split(b"\0", 1)[0].decode("utf-8", "replace"))
+            image.needed.append(_text(strings[value:]))
 
 
 def read(path: Path) -> Image | None:
@@ -95,5 +107,94 @@ def read(path: Path) -> Image | None:
         if image.bits == 64 and len(head) == 64:
             segments = _segments(file, head, order)
             image.interpreted = any(s.kind == _INTERP for s in segments)
+            image.loader = next((_text(_at(file, s.offset, s.size)) for s in segments if s.kind == _INTERP), "")
             _read_dynamic(file, segments, order, image)
         return image
+
+
+# ---- what only `sheaf doctor` needs: reading it would delay `sheaf run` ----
+
+
+@dataclass
+class Details:
+    """
+    `defined` has the dynamic symbols that the file itself defines, `versions` the symbol versions that it needs from
+    libraries (except for weak references), `notes` the owners of its notes.
+    """
+
+    defined: frozenset[str]
+    versions: frozenset[str]
+    notes: frozenset[str]
+
+
+def _symbol_count(file: BinaryIO, values: dict[int, int], segments: list[_Segment], order: str) -> int:
+    """The number of dynamic symbols. Only the hash tables tell it."""
+    if _DT_HASH in values:
+        return int(struct.unpack(order + "2I", _at(file, _offset_of(values[_DT_HASH], segments), 8))[1])
+    if _DT_GNU_HASH not in values:
+        return 0
+    start = _offset_of(values[_DT_GNU_HASH], segments)
+    buckets, first, bloom, _ = struct.unpack(order + "4I", _at(file, start, 16))
+    start += 16 + 8 * bloom
+    last = max(struct.unpack(f"{order}{buckets}I", _at(file, start, 4 * buckets)), default=0)
+    if last < first:
+        return int(first)
+    start += 4 * (buckets - first)
+    while not struct.unpack(order + "I", _at(file, start + 4 * last, 4))[0] & 1:  # the last of a chain has bit 0 set
+        last += 1
+    return int(last) + 1
+
+
+def _needed_versions(file: BinaryIO, values: dict[int, int], segments: list[_Segment], order: str,
+                     strings: bytes) -> frozenset[str]:
+    versions = set()
+    entry = _offset_of(values[_DT_VERNEED], segments)
+    for _ in range(values.get(_DT_VERNEEDNUM, 0)):
+        _, count, _, aux, following = struct.unpack(order + "HHIII", _at(file, entry, 16))
+        at = entry + aux
+        for _ in range(count):
+            _, flags, _, name, step = struct.unpack(order + "IHHII", _at(file, at, 16))
+            if not flags & _WEAK_VERSION:
+                versions.add(_text(strings[name:]))
+            if not step:
+                break
+            at += step
+        if not following:
+            break
+        entry += following
+    return frozenset(versions)
+
+
+def _note_owners(raw: bytes, order: str) -> set[str]:
+    owners, at = set(), 0
+    while at + 12 <= len(raw):
+        name, description, _ = struct.unpack_from(order + "3I", raw, at)
+        owners.add(_text(raw[at + 12 : at + 12 + name]))
+        at += 12 + (name + 3 & ~3) + (description + 3 & ~3)
+    return owners
+
+
+def details(path: Path) -> Details:
+    """More of a 64-bit ELF file. Raises Damaged if it is none, and OSError if it cannot be read."""
+    with path.open("rb") as file:
+        head = file.read(64)
+        if head[:5] != b"\x7fELF\2" or len(head) < 64:
+            raise Damaged
+        order = ">" if head[5] == 2 else "<"
+        segments = _segments(file, head, order)
+        notes: set[str] = set()
+        for segment in segments:
+            if segment.kind == _NOTE:
+                notes |= _note_owners(_at(file, segment.offset, segment.size), order)
+        dynamic = next((s for s in segments if s.kind == _DYNAMIC), None)
+        raw = _at(file, dynamic.offset, dynamic.size - dynamic.size % 16) if dynamic else b""
+        values: dict[int, int] = dict(struct.iter_unpack(order + "QQ", raw))
+        if not values.keys() >= {_DT_STRTAB, _DT_STRSZ, _DT_SYMTAB}:
+            return Details(frozenset(), frozenset(), frozenset(notes))
+        strings = _at(file, _offset_of(values[_DT_STRTAB], segments), values[_DT_STRSZ])
+        count = _symbol_count(file, values, segments, order)
+        table = _at(file, _offset_of(values[_DT_SYMTAB], segments), count * _SYMBOL)
+        names = (name for name, _, _, section, _, _ in struct.iter_unpack(order + "IBBHQQ", table) if section)
+        defined = frozenset(_text(strings[name : name + 256]) for name in names)
+        versions = _needed_versions(file, values, segments, order, strings) if _DT_VERNEED in values else frozenset()
+        return Details(defined, versions, frozenset(notes))

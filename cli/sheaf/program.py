@@ -17,10 +17,11 @@ _SANITIZERS = ("asan", "tsan", "msan", "lsan", "hwasan")  # ubsan does not repla
 
 @dataclass
 class Obstacle:
-    """Why a program cannot run on Sheaf, and what its user can do."""
+    """Why a program cannot run on Sheaf, and what its user can do. `subject` is a key in the output of `sheaf doctor`."""
 
     reason: str
     advice: str
+    subject: str
 
 
 def _candidates(command: str) -> Iterator[str]:
@@ -81,25 +82,26 @@ def obstacle(path: Path) -> Obstacle | None:
     target = interpreter(path)
     why = _raised_privileges(target)
     if why:
-        return Obstacle(why, "the loader ignores LD_PRELOAD for it; run it without Sheaf")
+        return Obstacle(why, "the loader ignores LD_PRELOAD for it; run it without Sheaf", "privileges")
     try:
         image = elf.read(target)
     except (OSError, elf.Damaged):
         return None
-    return _elf_obstacle(image) if image else None
+    return elf_obstacle(image) if image else None
 
 
-def _elf_obstacle(image: elf.Image) -> Obstacle | None:
+def elf_obstacle(image: elf.Image) -> Obstacle | None:
+    """What in the file itself prevents preloading into a program; None if nothing does."""
     if image.bits != 64:
-        return Obstacle("it is a 32-bit program", "Sheaf is 64-bit; run the program without Sheaf")
+        return Obstacle("it is a 32-bit program", "Sheaf is 64-bit; run the program without Sheaf", "machine")
     wanted = elf.MACHINES.get(os.uname().machine)
     if wanted is not None and image.machine != wanted:
-        return Obstacle("it is built for another architecture", "run it without Sheaf")
+        return Obstacle("it is built for another architecture", "run it without Sheaf", "machine")
     if not image.interpreted:
-        return Obstacle("it is statically linked", "link it dynamically, or run it without Sheaf")
+        return Obstacle("it is statically linked", "link it dynamically, or run it without Sheaf", "linkage")
     for kind in _SANITIZERS:
         if f"__{kind}_init" in image.strings or any(name.startswith(f"lib{kind}.so") for name in image.needed):
-            return Obstacle("it is built with a sanitizer, which replaces malloc", "build it without the sanitizer")
+            return Obstacle("it is built with a sanitizer, which replaces malloc", "build it without the sanitizer", "sanitizer")
     return None
 
 

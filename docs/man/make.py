@@ -18,7 +18,7 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 sys.path.insert(0, str(ROOT / "cli"))
 
-from sheaf import options, stats  # noqa: E402
+from sheaf import doctor, options, stats  # noqa: E402
 from sheaf.__main__ import _COMMANDS, main  # noqa: E402
 
 ENVIRONMENT = [
@@ -57,6 +57,14 @@ EXTRA: dict[str, list[tuple[str, str | list[tuple[str, str]]]]] = {
          "by exec.\n\n"
          "--by node shows one row if the caches are not divided by memory node: the machine has one node, SHEAF_NUMA is off, or "
          "the process was started with a memory policy (numactl)."),
+    ],
+    "doctor": [
+        ("FINDINGS", doctor.EXPLAINED),
+        ("EXIT STATUS", "0: nothing hinders. 1: there is a problem. 2: wrong command line."),
+        ("NOTES", "The mode is found by a trial: a Python process that does nothing else runs on Sheaf, under the limits and the "
+         "sandbox of this shell. A process on Sheaf that keeps a record has its mode there; for others it is only expected.\n\n"
+         "A number is the PID of a process, unless a file of that name exists.\n\n"
+         "docs/doctor.md lists the subjects and describes the JSON object."),
     ],
     "report": [
         ("EXIT STATUS", "0: success. 1: the file cannot be read, or addr2line is missing. 2: wrong command line."),
