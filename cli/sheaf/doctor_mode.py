@@ -27,7 +27,9 @@ _MEANING = {
 }
 _SOURCES = {"expected": "expected", "trial": "found by a trial", "record": "from its record"}
 _FEW_SLOTS, _SLOT_BYTES, _SLOTS_SHARE = 8, 96 << 10, 8  # lib/space/space.c: affordable_slots()
-_MEMBARRIER = {"x86_64": 324, "aarch64": 283}  # the number of the system call
+_CPU_BITS = 8192  # the maximum of x86-64 kernels
+_GETAFFINITY = {"x86_64": 204, "aarch64": 122}  # the numbers of the system calls
+_MEMBARRIER = {"x86_64": 324, "aarch64": 283}
 _EXPEDITED_RSEQ = 1 << 7  # of the commands that it knows
 _TRIAL = "import ctypes\nprint(ctypes.CDLL(None).syscall({}, 0, 0, 0))"
 _CHOICES = ("SHEAF_RSEQ", "SHEAF_SLOTS", "SHEAF_NUMA", "SHEAF_NODES", "SHEAF_REGION")  # the options that decide the mode
@@ -69,10 +71,19 @@ def _count(path: str) -> int:
         return 1
 
 
+def _slots() -> int:
+    """The slots that Sheaf plans: as many as the CPU masks of the kernel have bits. libc's wrapper does not return that."""
+    import ctypes  # slow to import, and only needed under RLIMIT_AS
+
+    mask = ctypes.create_string_buffer(_CPU_BITS // 8)
+    width = ctypes.CDLL(None).syscall(_GETAFFINITY.get(os.uname().machine, -1), 0, len(mask), mask)
+    return int(width) * 8 if width > 0 else _CPU_BITS
+
+
 def grounds(process: Process, libc_has_rseq: bool) -> Grounds:
     """What decides the mode of a process."""
-    limit, cpus = process.limit("Max address space"), _count("/sys/devices/system/cpu/possible")
-    fit = limit is None or cpus <= _FEW_SLOTS or cpus * _SLOT_BYTES <= limit // _SLOTS_SHARE
+    limit = process.limit("Max address space")
+    fit = limit is None or _slots() <= _FEW_SLOTS or _slots() * _SLOT_BYTES <= limit // _SLOTS_SHARE
     return Grounds(os.uname().machine, kernel_version(), process.auxiliary(AT_RSEQ_FEATURE_SIZE), libc_has_rseq,
                    _count("/sys/devices/system/node/has_memory"), fit, process.environment)
 

@@ -260,6 +260,8 @@ def examine(program: Program, process: Process, ours: bool = True) -> tuple[list
     if ours:
         findings.append(_raisable(program) or ok("privileges", "it is started without raised privileges"))
     libc, rseq = _libc(program, process)
+    if libc.status == "problem":
+        return [*findings, libc], False
     extra = (_runtime(program), deep_binding(_is_php(program.image), process.environment), others_preloaded(process.environment))
     findings += [libc, _malloc(program), *(one for one in extra if one)]
     return findings, rseq

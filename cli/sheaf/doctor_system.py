@@ -54,14 +54,11 @@ def kernel(version: tuple[int, int], features: int) -> Finding:
 
 
 def address_space(process: Process) -> Finding:
-    """RLIMIT_AS."""
+    """RLIMIT_AS. Sheaf adapts to small limits, so whether one suffices is left to the trial."""
     limit = process.limit("Max address space")
     if limit is None:
         return ok("address-space", "not limited")
-    if limit < 2 * START_BYTES:
-        return problem("address-space", f"limited to {size(limit)}, of which Sheaf takes some {size(START_BYTES)} at the start",
-                       "raise the limit (ulimit -v)")
-    return note("address-space", f"limited to {size(limit)}, of which Sheaf takes some {size(START_BYTES)} at the start",
+    return note("address-space", f"limited to {size(limit)}, of which Sheaf takes up to {size(START_BYTES)} at the start",
                 "limit resident memory by a control group instead (MemoryMax=)")
 
 
@@ -70,10 +67,8 @@ def data(process: Process) -> Finding:
     limit = process.limit("Max data size")
     if limit is None:
         return ok("data", "not limited")
-    what = f"limited to {size(limit)}, which counts all writable memory of the process"
-    if limit < CHARGED_BYTES:
-        return problem("data", what, "raise the limit (ulimit -d)")
-    return note("data", what, "limit resident memory by a control group instead (MemoryMax=)")
+    return note("data", f"limited to {size(limit)}, which counts all writable memory of the process",
+                "limit resident memory by a control group instead (MemoryMax=)")
 
 
 def _group_limits(process: Process) -> Iterator[tuple[int, Path]]:
@@ -140,7 +135,7 @@ def overcommit(mode: int | None, left: int | None) -> Finding:
         return ok("overcommit", f"vm.overcommit_memory={mode}" if mode is not None else "unknown")
     what = f"vm.overcommit_memory=2 charges some {size(CHARGED_BYTES)} of tables to each process"
     if left is not None and left < CHARGED_BYTES:
-        return problem("overcommit", f"{what}, and {size(max(left, 0))} are left", "raise vm.overcommit_ratio")
+        return note("overcommit", f"{what}, and {size(max(left, 0))} are left", "raise vm.overcommit_ratio")
     return note("overcommit", what, "raise vm.overcommit_ratio if there are many small processes")
 
 

@@ -343,23 +343,10 @@ def test_limits(examine: Examine, tmp_path: Path) -> None:
     assert answer["found"]["address-space"]["status"] == "note"
     assert "4 GiB" in answer["found"]["address-space"]["what"]
     assert answer["found"]["data"]["status"] == "note"
+    mode = examine("true", preexec_fn=limited((resource.RLIMIT_AS, 64 << 20)))["mode"]
+    assert mode["name"] != doctor_mode.LOCK or mode["why"].startswith("RLIMIT_AS")  # by the width of the kernel's CPU masks
     answer = examine("--record", str(tmp_path), preexec_fn=limited((resource.RLIMIT_FSIZE, 1 << 20)))
     assert answer["found"]["records"]["status"] == "note"
-
-
-def process(directory: Path, **environment: str) -> Process:
-    return Process(directory, environment)
-
-
-def test_small_limits(tmp_path: Path) -> None:
-    (tmp_path / "limits").write_text(
-        "Limit                     Soft Limit           Hard Limit           Units     \n"
-        "Max data size             1000000              unlimited            bytes     \n"
-        "Max address space         50000000             unlimited            bytes     \n")
-    small = process(tmp_path)
-    assert doctor_system.address_space(small).status == "problem"
-    assert doctor_system.data(small).status == "problem"
-    assert doctor_system.address_space(process(tmp_path / "none")).status == "ok"
 
 
 @pytest.mark.parametrize(("version", "features", "status", "said"), [
@@ -379,7 +366,7 @@ def test_control_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version
     (mount / "a/b").mkdir(parents=True)
     file = "memory.limit_in_bytes" if version == 1 else "memory.max"
     (tmp_path / "cgroup").write_text("3:cpu,memory:/a/b\n" if version == 1 else "0::/a/b\n")
-    one = process(tmp_path)
+    one = Process(tmp_path, {})
     assert "no control group" in doctor_system.group(one).what
     (mount / "a" / file).write_text(f"{64 << 20}\n")
     (mount / "a/b" / file).write_text("max\n")
@@ -397,13 +384,13 @@ def test_control_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version
 def test_huge_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, option: str, status: str) -> None:
     monkeypatch.setattr(doctor_system, "_HUGE", tmp_path / "enabled")
     (tmp_path / "enabled").write_text(text)
-    assert doctor_system.huge_pages(process(tmp_path, SHEAF_HUGE=option)).status == status
+    assert doctor_system.huge_pages(Process(tmp_path, {"SHEAF_HUGE": option})).status == status
 
 
 def test_overcommit_and_mappings() -> None:
     assert doctor_system.overcommit(0, 0).status == "ok"
     assert doctor_system.overcommit(2, 1 << 30).status == "note"
-    assert doctor_system.overcommit(2, -1).status == "problem"
+    assert "0 bytes are left" in doctor_system.overcommit(2, -1).what
     assert doctor_system.mappings(65530, "guard").status == "ok"
     assert doctor_system.mappings(1000, "").status == "note"
     assert "SHEAF_HARDEN=guard" in doctor_system.mappings(1000, "guard").what
@@ -412,7 +399,7 @@ def test_overcommit_and_mappings() -> None:
 @pytest.mark.parametrize(("mode", "status"), [("0", "ok"), ("1", "problem"), ("2", "note")])
 def test_seccomp(tmp_path: Path, mode: str, status: str) -> None:
     (tmp_path / "status").write_text(f"Name:\tx\nSeccomp:\t{mode}\n")
-    assert doctor_system.seccomp(process(tmp_path)).status == status
+    assert doctor_system.seccomp(Process(tmp_path, {})).status == status
 
 
 def test_options(examine: Examine) -> None:
@@ -472,7 +459,7 @@ def test_a_trial_has_the_expected_mode(library: str, monkeypatch: pytest.MonkeyP
         monkeypatch.setenv(name, value)
     trial = doctor_mode.attempt()
     assert [one for one in trial.findings if one.status == "problem"] == []
-    if SELF.joinpath("status").read_text().find("Seccomp:\t0") >= 0:
+    if "Seccomp:\t0" in (SELF / "status").read_text():
         assert trial.mode == doctor_mode.expected(doctor_mode.grounds(future(), True)).name
 
 
