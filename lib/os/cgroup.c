@@ -1,10 +1,8 @@
 #define _GNU_SOURCE
 #include "os/cgroup.h"
 #include "os/file.h"
-#include "os/syscall.h"
 
 #include <string.h>
-#include <sys/prctl.h>
 
 /*
  * Static, because the stack may be a signal handler's of a few KiB. Only one thread may therefore run this code at
@@ -14,6 +12,7 @@
 static large_table char groups[TEXT_MOST], name[TEXT_MOST];
 
 const char *cgroup_root = "";
+long cgroup_sandbox_at_start;
 
 /* Returns the limit in bytes; SIZE_MAX for "max" and for a number that does not fit a size_t. */
 static size_t limit_in(const char *path)
@@ -86,11 +85,21 @@ static size_t limit_of_line(const char *line, const char *end)
                : SIZE_MAX;
 }
 
+/*
+ * A container's filter is there from the start. A filter that the program adds to that one leaves the mode as it is
+ * and is recognized only if the program had to set no_new_privs for it.
+ */
+static bool may_open(void)
+{
+    long now = cgroup_sandbox();
+    return now == cgroup_sandbox_at_start && (now == 0 || now >= CGROUP_FILTER);
+}
+
 size_t cgroup_limit(void)
 {
     static const char own[] = "/proc/self/cgroup";
     size_t limit = SIZE_MAX, before = strlen(cgroup_root);
-    if (before + sizeof(own) > sizeof(name) || sys_call(SYS_prctl, PR_GET_SECCOMP, 0, 0, 0, 0, 0) != 0)
+    if (before + sizeof(own) > sizeof(name) || !may_open())
         return limit;
     strcpy(name, cgroup_root);
     strcpy(name + before, own);

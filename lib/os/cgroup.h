@@ -2,12 +2,32 @@
 #ifndef SHEAF_OS_CGROUP_H
 #define SHEAF_OS_CGROUP_H
 
-#include <stddef.h>
+#include "os/compiler.h"
+#include "os/syscall.h"
+
+#include <sys/prctl.h>
+
+/*
+ * The seccomp filter of this thread: 0 for none. With a filter it is CGROUP_FILTER, plus CGROUP_NO_NEW_PRIVS if that
+ * is set, which a program without privileges must do before it installs a filter of its own. Negative if the system
+ * does not say.
+ */
+#define CGROUP_FILTER       2 /* SECCOMP_MODE_FILTER */
+#define CGROUP_NO_NEW_PRIVS 1
+static inline long cgroup_sandbox(void)
+{
+    long mode = sys_call(SYS_prctl, PR_GET_SECCOMP, 0, 0, 0, 0, 0);
+    return likely(mode != CGROUP_FILTER) ? mode : mode | sys_call(SYS_prctl, PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0, 0);
+}
+
+/* cgroup_sandbox() at the start of the process, or 0. The dynamic loader has opened files under such a filter. */
+extern hidden long cgroup_sandbox_at_start;
 
 /*
  * Returns the smallest memory limit, in bytes, of the process's group and its visible ancestors, for both versions
  * of control groups; SIZE_MAX when there is no limit or none can be read. Reads a few small files of /proc and
- * /sys without allocating; reads none in a process under a seccomp filter, which may forbid those system calls.
+ * /sys without allocating. Reads none under a seccomp filter that was not there at the start of the process, because
+ * the filter may kill the process for opening a file.
  * Leaves errno alone. Safe in signal handlers, but two threads must not call it at once.
  */
 size_t cgroup_limit(void);

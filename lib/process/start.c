@@ -3,6 +3,7 @@
 #include "feature/quarantine.h"
 #include "feature/sample.h"
 #include "node/node.h"
+#include "os/cgroup.h"
 #include "os/cpu.h"
 #include "os/vm.h"
 #include "process/decay.h"
@@ -52,6 +53,8 @@ static bool init_locked(void)
 {
     unsigned possible, allowed;
     sheaf_configure(&sheaf_config);
+    if (sheaf_config.helper != HELPER_OFF) /* otherwise limit_look() does nothing */
+        cgroup_sandbox_at_start = cgroup_sandbox();
     cpu_count(&possible, &allowed);
     if (!space_init(possible, sheaf_config.region))
         return false;
