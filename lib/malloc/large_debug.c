@@ -30,6 +30,17 @@ static struct debug_object *record_of(const void *p, bool writable)
     return unit < space.unit_count ? debug_of_unit((uint32_t)unit, writable) : NULL;
 }
 
+/*
+ * Marks a live record as busy. Returns false if the block has no live record. The state is read first, because the
+ * records of blocks for which the system granted none lie in pages that are not writable.
+ */
+static bool claim(struct debug_object *record)
+{
+    uint32_t live = OBJECT_LIVE;
+    return atomic_load(&record->state) == OBJECT_LIVE &&
+           atomic_compare_exchange_strong(&record->state, &live, OBJECT_BUSY);
+}
+
 static void begin(struct debug_object *record, char *p, size_t n, bool fresh)
 {
     record->size = n;
@@ -88,10 +99,9 @@ static bool is_start(const void *p)
 bool large_debug_free(void *p)
 {
     struct debug_object *record = is_start(p) ? record_of(p, false) : NULL;
-    uint32_t state = OBJECT_LIVE;
     if (!record || read_once(unit_at(unit_of(p))->kind) != UNIT_LARGE)
         record = NULL;
-    else if (atomic_compare_exchange_strong(&record->state, &state, OBJECT_BUSY)) {
+    else if (claim(record)) {
         look(record, p);
         if (large_debug & SLAB_POISON)
             memset(p, BYTE_FREED, record->size < POISON_MOST ? record->size : POISON_MOST);
@@ -115,8 +125,7 @@ bool large_debug_free(void *p)
 void *large_debug_resize(void *p, size_t n)
 {
     struct debug_object *record = record_of(p, false);
-    uint32_t state = OBJECT_LIVE;
-    bool known = record && atomic_compare_exchange_strong(&record->state, &state, OBJECT_BUSY);
+    bool known = record && claim(record);
     if (n > PTRDIFF_MAX)
         n = PTRDIFF_MAX; /* makes the call below fail */
     if (known) {

@@ -131,6 +131,27 @@ static void without_room(void)
     execl("/proc/self/exe", "modes", "--inside", "limited", (char *)NULL);
 }
 
+/*
+ * The system grants memory for large blocks but none for their records: the table of records grows by as much as the
+ * region, and is only readable where that is refused.
+ */
+static void large_without_records(void)
+{
+    enum { BLOCKS = 100 };
+    const struct rlimit little = {90u << 20, RLIM_INFINITY}, none = {1, RLIM_INFINITY};
+    char *blocks[BLOCKS], *p;
+    must(!setrlimit(RLIMIT_DATA, &little));
+    must((p = malloc(36u << 20)));
+    free(p);
+    must(!setrlimit(RLIMIT_DATA, &none));
+    for (int i = 0; i < BLOCKS; i++)
+        must((blocks[i] = malloc(100000)));
+    for (int i = 0; i < BLOCKS; i++) {
+        char *more = i % 2 ? realloc(blocks[i], 200000) : NULL;
+        free(more ? more : blocks[i]);
+    }
+}
+
 /* ---- threads, fork, handlers ---- */
 
 static void *churn(void *seed)
@@ -357,6 +378,7 @@ static const struct option_case cases[] = {
     {"bad-name", "SHEAF_DEBUG=F,", none_at_all, 0, {"an empty cache name"}},
     {"bad-part", "SHEAF_DEBUG=F;Q", none_at_all, 0, {"give letters"}},
     {"limited", "SHEAF_DEBUG=FZPU", without_room, 0, {NULL}},
+    {"large-blocks-without-records", "SHEAF_DEBUG=FZPU", large_without_records, 0, {NULL}},
 };
 
 /* These run with SHEAF_DEBUG_ACTION=continue and other settings in the environment: see meson.build. */
