@@ -10,6 +10,7 @@
 /* Units. Memory is mapped in steps of a quarter of what the arena uses, between 1 and 64 MiB. */
 #define STEP_LEAST 16u
 #define STEP_MOST  1024u
+#define WHOLE_FROM 64u    /* units, 4 MiB: smaller arenas take no whole windows, as overcommit off charges for them */
 #define TRIM_LEAST 64u    /* units: shorter ends of an arena are not unmapped */
 #define ASK_FROM   16384u /* units, 1 GiB: deal() first checks that the system grants so much */
 #define HOPS       24     /* attempts to get past foreign mappings; each skips twice as far as the last */
@@ -199,7 +200,9 @@ static enum vm_extent map_some(struct arena *arena, uint32_t to)
         return VM_EXTENDED;
     uint32_t step = used(arena) / 4;
     step = step < STEP_LEAST ? STEP_LEAST : step > STEP_MOST ? STEP_MOST : step;
-    uint64_t more = round_up((uint64_t)to + step, WINDOW_UNITS);
+    uint64_t more = (uint64_t)to + step;
+    if (more > arena->start + WHOLE_FROM)
+        more = round_up(more, WINDOW_UNITS);
     enum vm_extent done = map_to(arena, more < arena->end ? (uint32_t)more : arena->end);
     return done == VM_REFUSED ? map_to(arena, to) : done;
 }

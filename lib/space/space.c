@@ -46,10 +46,26 @@ static size_t take(size_t *at, size_t bytes)
 /* Offsets from the start of the plan, and sizes, in bytes. */
 struct layout {
     size_t slabs, slabs_size, outside, dirty_rest, units_rest, counters_rest, counters_size, ids_near, base, sheaves,
-        sheaves_size, counters, orders, dirty, chunks, slabs_first, sheaves_first, units, region, shadow, total;
+        sheaves_size, counters, orders, dirty, chunks, slabs_first, sheaves_first, units, units_end, region, shadow,
+        total;
     unsigned slots, slots_open, chunk_shift;
     uint32_t unit_most;
 };
+
+/* Computes the offsets of the hub from the end of the counters on. */
+static void lay_out_hub(struct layout *l, size_t at)
+{
+    l->counters = at;
+    size_t orders = (round_up(at, WINDOW) + WINDOW - l->sheaves) >> SHEAF_PAGE_SHIFT; /* up to the first sheaves */
+    l->orders = take(&at, orders);
+    l->dirty = at;
+    l->chunks = at + UNITS_FIRST / 8; /* the chunks of the first 64 GiB share a page with the first dirty bits */
+    take(&at, UNITS_FIRST / 8 + (l->unit_most >> l->chunk_shift) + 1);
+    l->slabs_first = take(&at, SLABS_FIRST);
+    l->sheaves_first = take(&at, SHEAVES_FIRST);
+    l->units = take(&at, UNITS_FIRST * sizeof(struct unit));
+    l->units_end = at;
+}
 
 /* Computes the offsets of everything above the ids for a base at offset `base`. */
 static void lay_out_above(struct layout *l, size_t base)
@@ -58,17 +74,14 @@ static void lay_out_above(struct layout *l, size_t base)
     l->base = take(&at, (size_t)l->slots << SLOT_SHIFT);
     l->sheaves = take(&at, l->sheaves_size);
     l->outside = take(&at, sizeof(struct outside) * OUTSIDE_MAX);
-    l->counters = round_up(at + l->slots * COUNTER_BLOCK, WINDOW) + HUB_COUNTERS * COUNTER_BLOCK;
-    at = l->counters;
-    size_t orders = (at + WINDOW - l->sheaves) >> SHEAF_PAGE_SHIFT; /* up to the highest place of the first sheaves */
-    l->orders = take(&at, orders);
-    l->dirty = at;
-    l->chunks = at + UNITS_FIRST / 8; /* the chunks of the first 64 GiB share a page with the first dirty bits */
-    take(&at, UNITS_FIRST / 8 + (l->unit_most >> l->chunk_shift) + 1);
-    l->slabs_first = take(&at, SLABS_FIRST);
-    l->sheaves_first = take(&at, SHEAVES_FIRST);
-    l->units = take(&at, UNITS_FIRST * sizeof(struct unit));
-    l->region = round_up(at, WINDOW);
+    /*
+     * The hub ends where the region begins. The first pass measures it from a boundary of windows; what is left of
+     * the last window goes to counters, whose lower part is not writable, and so nothing is charged for it.
+     */
+    size_t hub = round_up(at + l->slots * COUNTER_BLOCK, WINDOW) + HUB_COUNTERS * COUNTER_BLOCK;
+    lay_out_hub(l, hub);
+    lay_out_hub(l, hub + round_up(l->units_end, WINDOW) - l->units_end);
+    l->region = l->units_end;
     l->shadow = l->region + ((size_t)l->unit_most << UNIT_SHIFT);
     l->total = l->shadow + ((size_t)l->unit_most << UNIT_SHIFT);
 }

@@ -67,6 +67,7 @@ static void the_first_of_each_part_is_writable(void)
     must(writable(space.slabs.start + space.slabs_first_end - 1) && writable(space.sheaves_first));
     must(writable(unit_address(UNITS_START) - 1) && writable(unit_id(UNITS_FIRST - 1)));
     must(!writable(space.outside));
+    must_be((uintptr_t)unit_at(UNITS_FIRST - 1) + sizeof(struct unit), space.region); /* a gap would be charged */
 }
 
 /* Writable memory counts as used where overcommit is off; slots beyond the CPUs get it when they are needed. */
