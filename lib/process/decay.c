@@ -1,4 +1,5 @@
 #include "process/decay.h"
+#include "cache/barns.h"
 #include "cache/decay.h"
 #include "cache/holes.h"
 #include "cache/takeover.h"
@@ -104,6 +105,10 @@ void decay_after_burst(void)
     bool comes_again = region_keeps_learned();
     if (!lock_try(lock_of(LOCK_TAKEOVER)))
         return;
+    if (!burst_fell()) { /* another thread has just handled the same fall */
+        lock_release(lock_of(LOCK_TAKEOVER));
+        return;
+    }
     for (unsigned i = CACHE_FIRST; i < read_once(cache_top); i++) {
         struct kmem_cache *cache = &caches[i];
         if (!cache_in_use(cache))
@@ -115,6 +120,7 @@ void decay_after_burst(void)
         holes_now(cache);
         cache_went_slow(cache);
     }
+    burst_handled();
     lock_release(lock_of(LOCK_TAKEOVER));
     if (!comes_again)
         region_purge_fallen();
