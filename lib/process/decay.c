@@ -94,6 +94,7 @@ void cache_decay_idle(bool all)
     publish_all();
 }
 
+/* A cache with a detour has no sheaves, and what waits in its quarantine must go on waiting. */
 static bool few_are_out(const struct kmem_cache *cache)
 {
     uint64_t objects = (uint64_t)read_once(cache->slab.slabs) * cache->slab.objects;
@@ -113,7 +114,7 @@ void decay_after_burst(void)
         struct kmem_cache *cache = &caches[i];
         if (!cache_in_use(cache))
             continue;
-        if (!comes_again && few_are_out(cache))
+        if (!comes_again && !cache->detour && few_are_out(cache))
             cache_drain_locked(cache);
         else
             slab_shrink(&cache->slab);
