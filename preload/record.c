@@ -177,6 +177,7 @@ static void fill_header(struct sheaf_record_header *h, const char *program, uint
         snprintf(h->kernel, sizeof(h->kernel), "%.60s %.60s", system.release, system.machine);
     memcpy(at(TEXT_AT), description, sizeof(description) - 1);
     h->checksum = checksum(at(SHEAF_RECORD_CHECKED_FROM), CHECKED_END - SHEAF_RECORD_CHECKED_FROM);
+    __atomic_thread_fence(__ATOMIC_RELEASE);
     memcpy(h->magic, SHEAF_RECORD_MAGIC, sizeof(h->magic)); /* last: a reader sees a complete header or none */
 }
 
@@ -294,18 +295,20 @@ static struct sheaf_record_cache *entry_of(const struct kmem_cache *cache)
 {
     struct sheaf_record_cache *entry = (struct sheaf_record_cache *)(void *)at(CACHES_AT) + cache->number;
     if (!entry->name[0] && cache_in_use(cache)) {
-        entry->object_size = cache->object_size;
-        entry->size = cache->slab.size;
-        entry->align = cache->align;
-        entry->slab_size = cache->slab.units * (uint32_t)UNIT_SIZE;
-        entry->slab_objects = cache->slab.objects;
-        entry->capacity = cache->capacity;
-        entry->flags = cache_is_class(cache) |
-                       (cache->nodes ? (numa.node[cache->slab.node] + 1u) << SHEAF_RECORD_NODE_SHIFT : 0);
-        struct sheaf_record_cache named = *entry;
-        memcpy(named.name, cache->name, sizeof(named.name));
-        entry->checksum = checksum((const char *)&named, offsetof(struct sheaf_record_cache, checksum));
-        memcpy(entry->name, named.name, sizeof(entry->name)); /* last: a reader sees a complete entry or none */
+        struct sheaf_record_cache new = {
+            .object_size = cache->object_size,
+            .size = cache->slab.size,
+            .align = cache->align,
+            .slab_size = cache->slab.units * (uint32_t)UNIT_SIZE,
+            .slab_objects = cache->slab.objects,
+            .capacity = cache->capacity,
+            .flags = cache_is_class(cache) |
+                     (cache->nodes ? (numa.node[cache->slab.node] + 1u) << SHEAF_RECORD_NODE_SHIFT : 0),
+        };
+        memcpy(new.name, cache->name, sizeof(new.name));
+        new.checksum = checksum((const char *)&new, offsetof(struct sheaf_record_cache, checksum));
+        /* at once: a reader that meets an incomplete entry reads again, but a killed process leaves it incomplete */
+        memcpy(entry, &new, offsetof(struct sheaf_record_cache, gauges));
     } else if (!cache_in_use(cache)) {
         memset(entry, 0, sizeof(*entry));
     }

@@ -80,11 +80,10 @@ static void give_excess(uint64_t excess)
 
 _Atomic uint32_t burst_mark;
 
-void burst_fell(void)
+void burst_handled(void)
 {
     uint32_t units = (uint32_t)read_once(region_stats.slab_units);
     atomic_store_explicit(&burst_mark, units >= SMALL_HEAP ? units - units / 8 : 0, memory_order_relaxed);
-    hooks.burst_ended();
 }
 
 void barns_look(void)

@@ -28,15 +28,20 @@ static inline void barns_traffic(unsigned slot, uint64_t bytes)
 /*
  * The end of a burst: the units of all slabs have fallen to half of their peak or, after that, by another eighth.
  * The last frees of a burst may be the program's last calls, so the thread that frees checks this after each
- * flush. The check is racy: two threads may both find a fall, or one of two falls may be missed.
+ * flush. While the takeover lock is taken, hooks.burst_ended does nothing, and the next flush checks again.
  */
 extern hidden _Atomic uint32_t burst_mark; /* units in slabs below which a burst ends */
-void burst_fell(void);
+static inline bool burst_fell(void)
+{
+    return (uint32_t)read_once(region_stats.slab_units) < atomic_load_explicit(&burst_mark, memory_order_relaxed);
+}
 static inline void burst_look(void)
 {
-    if (unlikely((uint32_t)read_once(region_stats.slab_units) <
-                 atomic_load_explicit(&burst_mark, memory_order_relaxed)))
-        burst_fell();
+    if (unlikely(burst_fell()))
+        hooks.burst_ended();
 }
+
+/* The fall was handled: set the mark an eighth lower than slabs are now. The takeover lock is held. */
+void burst_handled(void);
 
 #endif

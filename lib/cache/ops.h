@@ -91,8 +91,12 @@ struct cache_ops {
 void cache_attach(struct kmem_cache *cache, const struct cache_ops *ops);
 
 /* The entry, or NULL. A feature may be attached to a cache that is in use, so an entry may appear at any time, and
- * the entries of one feature in any order. */
+ * the entries of one feature in any order. The table is loaded once, because the pointer becomes NULL when the cache
+ * is destroyed. */
 #define cache_op(cache, entry)                                                                                       \
-    (unlikely(read_once((cache)->ops) != NULL) ? read_once(read_once((cache)->ops)->entry) : NULL)
+    __extension__({                                                                                                  \
+        const struct cache_ops *ops_ = read_once((cache)->ops);                                                      \
+        unlikely(ops_ != NULL) ? read_once(ops_->entry) : NULL;                                                      \
+    })
 
 #endif

@@ -122,6 +122,7 @@ static bool destroy_locked(struct kmem_cache *cache, uint64_t *left)
         struct kmem_cache *sibling = cache_sibling(cache, k);
         if (!lock_acquire(sibling->slab.lock))
             return false;
+        reserve_forget(sibling);
         cache_forget(sibling);
         lock_release(sibling->slab.lock);
     }

@@ -162,6 +162,18 @@ static bool grow(struct kmem_cache *cache)
     return true;
 }
 
+/* In a child of fork `size` may count a carrier that another thread had detached. */
+void reserve_forget(const struct kmem_cache *cache)
+{
+    struct reserve *reserve = reserve_of(cache);
+    struct sheaf *carrier;
+    if (likely(!reserve_size(cache)))
+        return;
+    while ((carrier = sheaf_stack_pop(&reserve->empty)) != NULL)
+        empty_sheaf_free(carrier);
+    atomic_store_explicit(&reserve->size, 0, memory_order_relaxed);
+}
+
 static const struct cache_ops reserve_ops = {.is_short = is_short, .absorb = absorb, .top_up = top_up};
 
 sheaf_export int kmem_cache_reserve(struct kmem_cache *cache, unsigned size)

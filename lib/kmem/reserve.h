@@ -18,4 +18,8 @@ void *reserve_take(struct kmem_cache *cache);
 /* The number of objects that the reserve is to hold. */
 uint32_t reserve_size(const struct kmem_cache *cache);
 
+/* The next cache with this number starts without a reserve. The cache is empty, and the locks of setup and of
+ * takeovers are held. */
+void reserve_forget(const struct kmem_cache *cache);
+
 #endif

@@ -106,7 +106,7 @@ static __attribute__((noinline)) bool served_by_ops(unsigned number, size_t n, s
 }
 
 /* Fault injection and sampling. Returns true if *p is final; NULL is a failure. */
-static bool served(unsigned number, size_t n, size_t align, void **p)
+static always_inline bool served(unsigned number, size_t n, size_t align, void **p)
 {
     bool plain = __atomic_load_n(&class_ready[number], __ATOMIC_ACQUIRE) && !read_once(caches[number].ops);
     return unlikely(!plain) && served_by_ops(number, n, align, p);

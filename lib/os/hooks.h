@@ -30,7 +30,8 @@ struct hooks {
     /* Look at the clock, and run a step of decay if one is due. Called by one slow path in 32, with no lock held. */
     void (*look)(unsigned slot);
 
-    /* Slabs fell to half of what they were, or by an eighth again. Called by slow paths, with no lock held. */
+    /* Slabs fell to half of what they were, or by an eighth again. Called by each flush of a sheaf that finds it,
+     * with at most the locks of setup and takeovers held. */
     void (*burst_ended)(void);
 
     /* ---- set by preload/record.c when a record is opened; cleared in a child of fork that cannot have one ---- */

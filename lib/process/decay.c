@@ -1,4 +1,5 @@
 #include "process/decay.h"
+#include "cache/barns.h"
 #include "cache/decay.h"
 #include "cache/holes.h"
 #include "cache/takeover.h"
@@ -93,6 +94,7 @@ void cache_decay_idle(bool all)
     publish_all();
 }
 
+/* A cache with a detour has no sheaves, and what waits in its quarantine must go on waiting. */
 static bool few_are_out(const struct kmem_cache *cache)
 {
     uint64_t objects = (uint64_t)read_once(cache->slab.slabs) * cache->slab.objects;
@@ -104,17 +106,22 @@ void decay_after_burst(void)
     bool comes_again = region_keeps_learned();
     if (!lock_try(lock_of(LOCK_TAKEOVER)))
         return;
+    if (!burst_fell()) { /* another thread has just handled the same fall */
+        lock_release(lock_of(LOCK_TAKEOVER));
+        return;
+    }
     for (unsigned i = CACHE_FIRST; i < read_once(cache_top); i++) {
         struct kmem_cache *cache = &caches[i];
         if (!cache_in_use(cache))
             continue;
-        if (!comes_again && few_are_out(cache))
+        if (!comes_again && !cache->detour && few_are_out(cache))
             cache_drain_locked(cache);
         else
             slab_shrink(&cache->slab);
         holes_now(cache);
         cache_went_slow(cache);
     }
+    burst_handled();
     lock_release(lock_of(LOCK_TAKEOVER));
     if (!comes_again)
         region_purge_fallen();

@@ -13,7 +13,8 @@ void decay_look(unsigned slot);
 /*
  * hooks.burst_ended: drain all caches that have few objects out, and return free pages inside slabs of sparse
  * caches and free memory of the region, because these frees may be the program's last calls. If the region has
- * learned that such memory is soon needed again, only empty slabs and free pages inside slabs are returned.
+ * learned that such memory is soon needed again, only empty slabs and free pages inside slabs are returned. Does
+ * nothing if the takeover lock is taken, as it is for the flushes that are made here.
  */
 void decay_after_burst(void);
 

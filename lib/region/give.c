@@ -259,6 +259,8 @@ size_t region_purge(bool all)
 
 void region_purge_fallen(void)
 {
+    if (!region.decay_ms)
+        return;
     write_once(region.fallen_to, region_in_use());
     region_purge_idle(false);
 }

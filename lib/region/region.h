@@ -84,7 +84,8 @@ void region_purge_idle(bool all);
 /* Change what region_init() set. */
 void region_keep(size_t bytes, bool chosen);
 
-/* The same as region_purge_idle(false), and keep less until more units are in use than now. */
+/* The same as region_purge_idle(false), and keep less until more units are in use than now. Without decay nothing
+ * changes. */
 void region_purge_fallen(void);
 
 /* Whether free memory of slabs stays resident because returned memory was soon missed. Takes no lock. */

@@ -409,6 +409,19 @@ static void less_stays_after_a_burst(void)
     must_be(give_limit(ARENA_SLAB), 132);
 }
 
+/* Without decay, what is free below the limit stays. */
+static void without_decay_a_burst_leaves_what_the_limit_allows(void)
+{
+    start_region(0, 0);
+    block(1600);
+    region_free(block(100));
+    os_clear();
+    region_purge_fallen();
+    must_be(os_count(OS_DISCARD), 0);
+    must_be(warm(ARENA_LARGE), 100);
+    must_be(give_limit(ARENA_SLAB), 132);
+}
+
 /* A limit that is learned: what went back and is wanted again within half a second stays the next times. */
 static void what_is_missed_soon_stays(void)
 {
@@ -490,6 +503,7 @@ static const struct test_case cases[] = {
     CASE(scattered_slabs_are_bounded_too),
     CASE(what_is_in_use_raises_the_limit),
     CASE(less_stays_after_a_burst),
+    CASE(without_decay_a_burst_leaves_what_the_limit_allows),
     CASE(what_is_missed_soon_stays),
     CASE(new_memory_is_paid_for),
     CASE(little_is_not_paid_for),

@@ -92,6 +92,16 @@ int probe_mode(void)
     return (int)slot_mode;
 }
 
+void probe_hold_takeovers(void)
+{
+    lock_acquire(lock_of(LOCK_TAKEOVER));
+}
+
+void probe_allow_takeovers(void)
+{
+    lock_release(lock_of(LOCK_TAKEOVER));
+}
+
 void probe_takeover(struct kmem_cache *cache)
 {
     lock_acquire(lock_of(LOCK_TAKEOVER));

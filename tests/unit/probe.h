@@ -46,6 +46,10 @@ void probe_forget_learned(void);
 /* Slots whose ends were taken over so far. */
 uint64_t probe_takeovers(void);
 
+/* Take and release the lock of takeovers, as a step of decay does. */
+void probe_hold_takeovers(void);
+void probe_allow_takeovers(void);
+
 /* Take the sheaves of all slots from outside, as trim does. */
 void probe_takeover(struct kmem_cache *cache);
 

@@ -60,6 +60,29 @@ TEST_CASE("a burst freed in random order leaves little memory in slabs", "[sheav
     check_burst(blocks);
 }
 
+TEST_CASE("a burst that ends during a step of decay is noticed after it", "[sheaves]")
+{
+    sheaf_malloc_trim();
+    auto blocks = burst();
+    uint64_t peak = probe_slab_bytes();
+    probe_forget_learned();
+    probe_hold_takeovers();
+    while (probe_slab_bytes() > peak * 15 / 32) { // less than half, and more than an eighth less than that
+        sheaf_free(blocks.back());
+        blocks.pop_back();
+    }
+    probe_allow_takeovers();
+    uint64_t before = probe_takeovers();
+    while (probe_takeovers() == before && probe_slab_bytes() > peak * 29 / 64) {
+        sheaf_free(blocks.back());
+        blocks.pop_back();
+    }
+    CHECK(probe_takeovers() > before);
+    for (void *block : blocks)
+        sheaf_free(block);
+    sheaf_malloc_trim();
+}
+
 TEST_CASE("a burst that recurs keeps its sheaves", "[sheaves]")
 {
     sheaf_malloc_trim();
