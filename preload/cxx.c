@@ -1,14 +1,17 @@
 /*
  * The operators that libstdc++ exports, without a dependency on libstdc++: its new-handler and the function that
  * throws bad_alloc are looked up when an allocation fails. Built with -fexceptions, so that the exception
- * propagates.
+ * propagates. In the static library (SHEAF_STATIC) this file is a member of its own, for programs in C++ only.
  */
 #define _GNU_SOURCE
 #include "malloc/fast.h"
+
+#ifndef SHEAF_STATIC
 #include "os/message.h"
 
 #include <dlfcn.h>
 #include <stdlib.h>
+#endif
 
 typedef void (*new_handler)(void);
 
@@ -23,6 +26,14 @@ typedef void (*new_handler)(void);
  * directly and not through the symbol.
  */
 #define replaceable __attribute__((weak))
+
+#ifdef SHEAF_STATIC
+
+/* A weak reference would not take them from libstdc++.a. */
+extern new_handler current_handler(void) __asm__("_ZSt15get_new_handlerv");
+extern _Noreturn void throw_bad_alloc(void) __asm__("_ZSt17__throw_bad_allocv");
+
+#else
 
 static new_handler current_handler(void)
 {
@@ -46,6 +57,8 @@ static _Noreturn noinline_cold void throw_bad_alloc(void)
     message_write(&m);
     abort();
 }
+
+#endif
 
 static void *allocate(size_t size, size_t align)
 {
@@ -198,7 +211,9 @@ sheaf_export void *_ZnamSt11align_val_t(size_t size, size_t align)
     return aligned_new(size, align);
 }
 
-/* ---- nothrow ---- */
+/* ---- nothrow; a static program takes libstdc++'s, which call the operators above and catch ---- */
+
+#ifndef SHEAF_STATIC
 
 /*
  * Calls libstdc++'s own operator of that name, which calls the throwing operator and catches what that or the
@@ -265,6 +280,8 @@ NOTHROW(_ZnamRKSt9nothrow_t, REPLACED(plain_new) || REPLACED(array_new))
     }
 NOTHROW_ALIGNED(_ZnwmSt11align_val_tRKSt9nothrow_t, REPLACED(aligned_new))
 NOTHROW_ALIGNED(_ZnamSt11align_val_tRKSt9nothrow_t, REPLACED(aligned_new) || REPLACED(aligned_array_new))
+
+#endif
 
 /* ---- delete ---- */
 

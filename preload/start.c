@@ -7,10 +7,10 @@
 #include "malloc/malloc.h"
 #include "preload/options.h"
 #include "preload/record.h"
+#include "preload/start.h"
 #include "preload/vfork.h"
 #include "process/fork.h"
 
-#include <dlfcn.h>
 #include <fcntl.h>
 #include <malloc.h>
 #include <stdlib.h>
@@ -28,7 +28,7 @@ void *__dso_handle = &__dso_handle;
 /* In glibc; libc_nonshared.a wraps it as pthread_atfork. */
 extern int __register_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void), void *handle);
 
-static void fork_child(void)
+void start_fork_child(void)
 {
     cache_fork_child();
     if (sheaf_config.record)
@@ -67,33 +67,9 @@ static void fork_parent(void)
 
 static void fork_child_of_handlers(void)
 {
-    fork_child();
+    start_fork_child();
     if (streams_locked)
         _IO_list_resetlock(); /* as fork() itself has done */
-}
-
-/*
- * _Fork runs no handlers, but its child may still call malloc if the locks are in order. The real function is
- * looked up on first use, because it is rarely needed and the look-up costs more than everything else at the
- * start.
- */
-sheaf_export pid_t _Fork(void)
-{
-    static pid_t (*real)(void);
-    if (!real) {
-        union {
-            void *symbol;
-            pid_t (*call)(void);
-        } found = {.symbol = dlsym(RTLD_NEXT, "_Fork")};
-        real = found.symbol ? found.call : fork;
-    }
-    cache_fork_prepare();
-    pid_t pid = real();
-    if (pid == 0)
-        fork_child();
-    else
-        cache_fork_parent();
-    return pid;
 }
 
 /* Some programs close standard error in their own atexit handlers, which run before ours. */
@@ -123,7 +99,18 @@ static void tell_at_exit(void)
         fail_tell();
 }
 
-/* Reads the environment, which in most programs has no options: then options_read() and its tables stay untouched. */
+/* In most programs the environment has no options: then options_read() and its tables stay untouched. */
+static void read_environment(struct sheaf_config *config)
+{
+    if (!environ || getauxval(AT_SECURE))
+        return;
+    char **e = environ;
+    while (*e && strncmp(*e, "SHEAF_", 6) != 0)
+        e++;
+    if (unlikely(*e != NULL))
+        options_read(config, e);
+}
+
 void sheaf_configure(struct sheaf_config *config)
 {
     static early_data bool done;
@@ -132,13 +119,12 @@ void sheaf_configure(struct sheaf_config *config)
     done = true;
 #define OPTION_PRELOADED(name, field, default_) config->field = default_;
 #include "config/options.def"
-    if (!environ || getauxval(AT_SECURE))
-        return;
-    char **e = environ;
-    while (*e && strncmp(*e, "SHEAF_", 6) != 0)
-        e++;
-    if (unlikely(*e != NULL))
-        options_read(config, e);
+    read_environment(config);
+#ifdef SHEAF_STATIC
+    /* libc frees thread-local data while it holds a lock that pthread_create() takes. A preloaded object recognises
+     * those calls because they come from the dynamic linker (helper_start()). */
+    config->helper = HELPER_OFF;
+#endif
 }
 
 /*

@@ -256,6 +256,8 @@ def examine(program: Program, process: Process, ours: bool = True) -> tuple[list
     barrier = _barrier(program, ours)
     if barrier or not program.image or not program.details:
         return [*findings, *([barrier] if barrier else [])], False
+    if not program.image.interpreted:
+        return [*findings, ok("linkage", "it is statically linked with Sheaf")], True
     findings.append(ok("linkage", "64-bit, dynamically linked, without a sanitizer"))
     if ours:
         findings.append(_raisable(program) or ok("privileges", "it is started without raised privileges"))

@@ -24,7 +24,8 @@ class Damaged(Exception):
 class Image:
     """
     `interpreted` means dynamically linked; `loader` is then the path of the dynamic loader. `strings` is the dynamic string
-    table, with all symbols used or defined.
+    table, with all symbols used or defined. `sections` has the names of the sections of a static program; it is empty if
+    their table was removed.
     """
 
     bits: int
@@ -33,6 +34,7 @@ class Image:
     loader: str = ""
     needed: list[str] = field(default_factory=list)
     strings: frozenset[str] = frozenset()
+    sections: frozenset[str] = frozenset()
 
 
 @dataclass
@@ -96,6 +98,22 @@ def _read_dynamic(file: BinaryIO, segments: list[_Segment], order: str, image: I
             image.needed.append(_text(strings[value:]))
 
 
+def _sections(file: BinaryIO, head: bytes, order: str) -> frozenset[str]:
+    """The names of the sections, which nothing needs to run the program: damage means that there are none."""
+    offset, = struct.unpack_from(order + "Q", head, 40)
+    size, count, names = struct.unpack_from(order + "HHH", head, 58)
+    if size < 64 or names >= count:
+        return frozenset()
+    try:
+        table = _at(file, offset, size * count)
+        at, length = struct.unpack_from(order + "QQ", table, names * size + 24)
+        strings = _at(file, at, length)
+    except Damaged:
+        return frozenset()
+    places = [struct.unpack_from(order + "I", table, i * size)[0] for i in range(count)]
+    return frozenset(_text(strings[place:]) for place in places)
+
+
 def read(path: Path) -> Image | None:
     """Read the headers of a file; None if it is not ELF. Raises Damaged, or OSError if it cannot be read."""
     with path.open("rb") as file:
@@ -108,6 +126,8 @@ def read(path: Path) -> Image | None:
             segments = _segments(file, head, order)
             image.interpreted = any(s.kind == _INTERP for s in segments)
             image.loader = next((_text(_at(file, s.offset, s.size)) for s in segments if s.kind == _INTERP), "")
+            if not image.interpreted:
+                image.sections = _sections(file, head, order)
             _read_dynamic(file, segments, order, image)
         return image
 

@@ -14,6 +14,9 @@ from sheaf.errors import SheafError
 
 _SANITIZERS = ("asan", "tsan", "msan", "lsan", "hwasan")  # ubsan does not replace malloc
 
+_GO = {".note.go.buildid", ".go.buildinfo"}
+_LINKED = ".note.sheaf"  # in static programs that were linked with libsheaf-malloc
+
 
 @dataclass
 class Obstacle:
@@ -98,11 +101,24 @@ def elf_obstacle(image: elf.Image) -> Obstacle | None:
     if wanted is not None and image.machine != wanted:
         return Obstacle("it is built for another architecture", "run it without Sheaf", "machine")
     if not image.interpreted:
-        return Obstacle("it is statically linked", "link it dynamically, or run it without Sheaf", "linkage")
+        return _static_obstacle(image)
     for kind in _SANITIZERS:
         if f"__{kind}_init" in image.strings or any(name.startswith(f"lib{kind}.so") for name in image.needed):
             return Obstacle("it is built with a sanitizer, which replaces malloc", "build it without the sanitizer", "sanitizer")
     return None
+
+
+def linked_with_sheaf(image: elf.Image) -> bool:
+    """Whether a static program contains Sheaf, which then needs no preloading."""
+    return _LINKED in image.sections
+
+
+def _static_obstacle(image: elf.Image) -> Obstacle | None:
+    if linked_with_sheaf(image):
+        return None
+    if image.sections & _GO:
+        return Obstacle("it is a static Go program, whose heap is that of Go's runtime", "run it without Sheaf", "linkage")
+    return Obstacle("it is statically linked", "link it with -lsheaf-malloc or dynamically, or run it without Sheaf", "linkage")
 
 
 # ---- privileges for which the kernel sets AT_SECURE; the loader then ignores LD_PRELOAD ----

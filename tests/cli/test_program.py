@@ -226,3 +226,61 @@ def test_an_interpreter_named_by_env_is_examined(tmp_path: Path, monkeypatch: py
 def test_a_directory_is_named_as_one(sheaf: Run, library: str, tmp_path: Path) -> None:
     done = sheaf("run", str(tmp_path))
     assert (done.returncode, done.stderr) == (126, f"sheaf: {tmp_path}: is a directory; name a program\n")
+
+
+# ---- static programs ----
+
+
+@needs_gcc
+def test_static_programs_are_refused_unless_they_have_sheaf(sheaf: Run, library: str, tmp_path: Path) -> None:
+    source = "#include <stdlib.h>\nint main(void) { void *volatile p = malloc(100); free(p); return 0; }"
+    plain = compile_c(source, tmp_path / "plain", "-static")
+    archive = Path(library).with_name("libsheaf-malloc.a")
+    if not plain or not archive.exists():
+        pytest.skip("no static libc or no libsheaf-malloc.a")
+    done = sheaf("run", str(plain))
+    assert done.returncode == 125
+    assert "statically linked; link it with -lsheaf-malloc" in done.stderr
+    linked = compile_c(source, tmp_path / "linked", "-static", "-x", "none", str(archive))
+    assert linked
+    done = sheaf("run", "--stats", str(linked))
+    assert done.returncode == 0
+    assert "1 process: linked" in done.stderr
+    stripped = tmp_path / "stripped"
+    subprocess.run(["strip", "-o", stripped, linked], check=True)
+    assert program.obstacle(stripped) is None
+
+
+def elf_with_sections(path: Path, *names: str) -> Path:
+    """A static ELF file that has nothing but sections of these names."""
+    strings = b"\0" + b"".join(name.encode() + b"\0" for name in names)
+    table = bytearray(64)
+    for name in names:
+        table += struct.pack("<IIQQQQIIQQ", strings.index(name.encode()), 1, 0, 0, 64, len(strings), 0, 0, 1, 0)
+    machine = {"x86_64": 62, "aarch64": 183}.get(os.uname().machine, 0)
+    start = 64 + len(strings)
+    numbers = (2, 1, 1, 0, 0, 2, machine, 1, 0, 0, start, 0, 64, 56, 0, 64, len(names) + 1, 1)
+    head = struct.pack("<4s5B7x2HI3QI6H", b"\x7fELF", *numbers)
+    path.write_bytes(head + strings + table)
+    path.chmod(0o755)
+    return path
+
+
+@pytest.mark.parametrize("name", [".note.go.buildid", ".go.buildinfo"])
+def test_go_programs_get_an_answer_of_their_own(sheaf: Run, library: str, tmp_path: Path, name: str) -> None:
+    done = sheaf("run", str(elf_with_sections(tmp_path / "go", ".text", name)))
+    assert done.returncode == 125
+    assert "static Go program" in done.stderr
+    assert "sheaf-malloc" not in done.stderr
+    why = program.obstacle(elf_with_sections(tmp_path / "other", ".text"))
+    assert why is not None
+    assert "Go" not in why.reason
+
+
+@pytest.mark.parametrize("offset", [40, 58, 60, 62])
+@pytest.mark.parametrize("raw", [b"\0\0", b"\xff\xff", b"\x01\0"])
+def test_damaged_section_tables_do_not_matter(tmp_path: Path, offset: int, raw: bytes) -> None:
+    whole = elf_with_sections(tmp_path / "go", ".text", ".go.buildinfo")
+    assert program.obstacle(changed_copy(whole, tmp_path / "damaged", offset, raw)) is not None
+    true = Path(shutil.which("true") or "")
+    assert program.obstacle(changed_copy(true, tmp_path / "damaged", offset, raw)) is None

@@ -1,0 +1,31 @@
+/* _Fork(). Not in the static library, where this definition would replace libc's, which it needs. */
+#define _GNU_SOURCE
+#include "preload/start.h"
+#include "process/fork.h"
+
+#include <dlfcn.h>
+#include <unistd.h>
+
+/*
+ * _Fork runs no handlers, but its child may still call malloc if the locks are in order. The real function is
+ * looked up on first use, because it is rarely needed and the look-up costs more than everything else at the
+ * start.
+ */
+sheaf_export pid_t _Fork(void)
+{
+    static pid_t (*real)(void);
+    if (!real) {
+        union {
+            void *symbol;
+            pid_t (*call)(void);
+        } found = {.symbol = dlsym(RTLD_NEXT, "_Fork")};
+        real = found.symbol ? found.call : fork;
+    }
+    cache_fork_prepare();
+    pid_t pid = real();
+    if (pid == 0)
+        start_fork_child();
+    else
+        cache_fork_parent();
+    return pid;
+}

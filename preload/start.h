@@ -1,0 +1,8 @@
+/* What the fork handlers and _Fork() share. */
+#ifndef SHEAF_PRELOAD_START_H
+#define SHEAF_PRELOAD_START_H
+
+/* To be called in the child of a fork: makes the locks usable and gives the child a record of its own. */
+void start_fork_child(void);
+
+#endif
