@@ -94,7 +94,6 @@ void cache_decay_idle(bool all)
     publish_all();
 }
 
-/* A cache with a detour has no sheaves, and what waits in its quarantine must go on waiting. */
 static bool few_are_out(const struct kmem_cache *cache)
 {
     uint64_t objects = (uint64_t)read_once(cache->slab.slabs) * cache->slab.objects;
@@ -114,6 +113,7 @@ void decay_after_burst(void)
         struct kmem_cache *cache = &caches[i];
         if (!cache_in_use(cache))
             continue;
+        /* a cache with a detour has no sheaves, and a drain would release its quarantine too early */
         if (!comes_again && !cache->detour && few_are_out(cache))
             cache_drain_locked(cache);
         else
