@@ -131,15 +131,6 @@ def test_a_static_program(examine: Examine, tmp_path: Path) -> None:
     assert "statically linked" in problem(examine(str(static)), "linkage")
 
 
-@needs_gcc
-def test_a_static_program_that_has_sheaf(examine: Examine, library: str, tmp_path: Path) -> None:
-    archive = Path(library).with_name("libsheaf-malloc.a")
-    if not archive.exists():
-        pytest.skip("no libsheaf-malloc.a")
-    found = examine(str(compile_c(tmp_path / "static", EMPTY, "-static", "-x", "none", "-Wl,-u,malloc", str(archive), needed=False)))
-    assert found["found"]["linkage"]["status"] == "ok"
-
-
 @needs_root
 def test_a_setuid_program(examine: Examine, public: Path) -> None:
     copy = Path(shutil.copy(TRUE, public / "copy"))

@@ -246,6 +246,7 @@ def test_static_programs_are_refused_unless_they_have_sheaf(sheaf: Run, library:
     done = sheaf("run", "--stats", str(linked))
     assert done.returncode == 0
     assert "1 process: linked" in done.stderr
+    assert "ok       linkage: it is statically linked with Sheaf" in sheaf("doctor", str(linked)).stdout
     stripped = tmp_path / "stripped"
     subprocess.run(["strip", "-o", stripped, linked], check=True)
     assert program.obstacle(stripped) is None
