@@ -147,6 +147,23 @@ static uint32_t checksum(const char *bytes, size_t size)
     return ~crc;
 }
 
+/* Process numbers are reused. A number and its start time are not, within one boot and one PID namespace. */
+static void identify_process(struct sheaf_record_header *h)
+{
+    char text[1024];
+    struct stat namespace;
+    if (file_read("/proc/self/stat", text, sizeof(text))) {
+        char *at = strrchr(text, ')'); /* the name, in parentheses, may contain anything */
+        for (int field = 2; at && field < 22; field++)
+            at = strchr(at + 1, ' ');
+        h->process_start = at ? strtoull(at + 1, NULL, 10) : 0;
+    }
+    if (stat("/proc/self/ns/pid", &namespace) == 0)
+        h->pid_namespace = namespace.st_ino;
+    if (file_read("/proc/sys/kernel/random/boot_id", text, sizeof(text)))
+        snprintf(h->boot_id, sizeof(h->boot_id), "%.*s", (int)strcspn(text, "\n"), text);
+}
+
 static void fill_header(struct sheaf_record_header *h, const char *program, uint64_t slots_at, uint64_t file_size)
 {
     struct utsname system;
@@ -175,6 +192,7 @@ static void fill_header(struct sheaf_record_header *h, const char *program, uint
     snprintf(h->program, sizeof(h->program), "%.127s", program);
     if (uname(&system) == 0)
         snprintf(h->kernel, sizeof(h->kernel), "%.60s %.60s", system.release, system.machine);
+    identify_process(h);
     memcpy(at(TEXT_AT), description, sizeof(description) - 1);
     h->checksum = checksum(at(SHEAF_RECORD_CHECKED_FROM), CHECKED_END - SHEAF_RECORD_CHECKED_FROM);
     __atomic_thread_fence(__ATOMIC_RELEASE);
