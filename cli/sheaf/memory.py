@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from sheaf.record import Record
+from sheaf.state import States
 from sheaf.table import Row, process_json, size
 
 
@@ -83,7 +84,8 @@ def to_json(memory: Memory) -> dict[str, int | None]:
 
 def processes_json(records: Sequence[Record]) -> list[Row]:
     """One object for each process in the machine-readable formats."""
-    return [{**process_json(record), "memory": to_json(of_process(record))} for record in records]
+    states = States(records)
+    return [{**process_json(record, states.of(record)), "memory": to_json(of_process(record))} for record in records]
 
 
 def _size(n: int) -> str:

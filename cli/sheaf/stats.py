@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import difflib
+import textwrap
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import click
 
 from sheaf import memory, record, table
 from sheaf.errors import SheafError
 from sheaf.record import Record
+from sheaf.state import States
 from sheaf.table import Row
 
 _SLOT_COLUMNS = (
@@ -117,20 +120,63 @@ def _counts(name: str, value: object) -> bool:
     return isinstance(value, int) and name not in table.FIXED
 
 
-def _state(r: Record) -> str:
-    return "ended" if r.end_time_ns else "running" if r.alive else "ended without closing the record"
+@dataclass
+class _Groups:
+    """Records by the state of their processes; `others` may be running or ended."""
+
+    states: States
+    running: list[Record]
+    ended: list[Record]
+    others: list[Record]
 
 
-def _heading(records: list[Record]) -> str:
-    """State and memory of each process, or the sums if there are more than four."""
-    lines = []
-    for r in records if len(records) <= 4 else []:
-        lines += [f"{r.program[:24]} ({r.pid}), {_state(r)}, {r.mode}", *memory.lines(memory.of_process(r))]
-    if not lines:
-        states = [_state(r) for r in records]
-        counts = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
-        lines += [f"{len(records)} processes: {counts}", *memory.lines(memory.of_all(records), len(records))]
+def _grouped(records: list[Record]) -> _Groups:
+    groups = _Groups(States(records), [], [], [])
+    for one in records:
+        state = groups.states.of(one)
+        (groups.running if state.name == "running" else groups.ended if state.ended else groups.others).append(one)
+    return groups
+
+
+def _heading(records: list[Record], groups: _Groups) -> str:
+    """
+    State and memory of each process. With more than four, the sums over running processes, and apart from them the sums
+    over ended ones, whose memory is no longer in use.
+    """
+    states, lines = groups.states, []
+    if len(records) <= 4:
+        for r in records:
+            lines += [f"{r.program[:24]} ({r.pid}), {states.of(r)}, {r.mode}", *memory.lines(memory.of_process(r))]
+        return "\n".join(lines)
+    kinds = [states.of(r).kind for r in [*groups.running, *groups.ended, *groups.others]]
+    counts = ", ".join(f"{kinds.count(kind)} {kind}" for kind in dict.fromkeys(kinds))
+    lines += textwrap.wrap(f"{len(records)} processes: {counts}", 80, subsequent_indent="  ")
+    titles = ((groups.running, "running"), (groups.ended, "ended, as their records were left"),
+              (groups.others, "copied, or not visible from here"))
+    for group, title in titles:
+        if group:
+            lines += [f"{len(group)} {title}:", *memory.lines(memory.of_all(group), len(group))]
     return "\n".join(lines)
+
+
+def _only(records: list[Record], wanted: str | None) -> list[Record]:
+    """The records of running or of ended processes. Raises SheafError if there are none."""
+    if not wanted:
+        return records
+    groups = _grouped(records)
+    chosen = groups.running if wanted == "running" else groups.ended
+    if not chosen:
+        raise SheafError(f"--only {wanted}: no record is of a process that {'runs' if wanted == 'running' else 'ended'}; leave the option out")
+    return chosen
+
+
+def _mixture(groups: _Groups) -> str:
+    """A remark if the rows add up running and ended processes; empty otherwise."""
+    rest = len(groups.ended) + len(groups.others)
+    if not groups.running or not rest:
+        return ""
+    total = len(groups.running) + rest
+    return f"\nRows add up all {total} processes. Use --only running to leave out {rest} that may have ended."
 
 
 def _print_table(rows: list[Row], by: str) -> None:
@@ -165,8 +211,9 @@ class _Stats(click.Command):
               help="Sort by a column of the table or of --format csv, largest first, or by name.  "
                    "[default: memory_bytes; name with --by slot and node]")
 @click.option("--diff", is_flag=True, help="Show the difference between two records, of which the earlier comes first.")
+@click.option("--only", type=click.Choice(["running", "ended"]), help="Leave out the records of ended or of running processes.")
 @click.option("--all", "everything", is_flag=True, help="Include caches that were never used.")
-def stats(targets: tuple[str, ...], form: str, by: str, key: str | None, diff: bool, everything: bool) -> None:
+def stats(targets: tuple[str, ...], form: str, by: str, key: str | None, diff: bool, only: str | None, everything: bool) -> None:
     """Show the caches of a record FILE, of the running process PID, or of all records in DIR.
 
     \b
@@ -177,19 +224,23 @@ def stats(targets: tuple[str, ...], form: str, by: str, key: str | None, diff: b
     """
     before: list[Record] = []
     if diff:
+        if only:
+            raise SheafError("--only: does not go with --diff; name the two records", 2)
         if len(targets) != 2:
             raise SheafError("--diff: needs exactly two records; name the earlier one first", 2)
         before, records = _load(targets[:1]), _load(targets[1:])
         rows = _difference(_rows(before, by, everything), _rows(records, by, everything))
     else:
-        records = _load(targets)
+        records = _only(_load(targets), only)
         rows = _rows(records, by, everything)
     rows = _sorted(rows, key, by)
     if form == "table":
         if diff:
-            click.echo(f"before: {_heading(before)}\nafter: {_heading(records)}\n\nDifference (after minus before)")
+            headings = [_heading(group, _grouped(group)) for group in (before, records)]
+            click.echo(f"before: {headings[0]}\nafter: {headings[1]}\n\nDifference (after minus before)")
         else:
-            click.echo(_heading(records))
+            groups = _grouped(records)
+            click.echo(_heading(records, groups) + _mixture(groups))
         _print_table(rows, by)
     else:
         click.echo(table.machine(rows, memory.processes_json(records), form))

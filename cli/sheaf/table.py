@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sheaf.record import Cache, Record
+from sheaf.state import State
 
 SCHEMA_VERSION = 1
 Row = dict[str, Any]
@@ -137,14 +138,15 @@ def text(rows: Sequence[Row], columns: Sequence[tuple[str, str, int]] = COLUMNS)
     return "\n".join(lines)
 
 
-def process_json(record: Record) -> Row:
+def process_json(record: Record, state: State) -> Row:
     """The object of a process in the machine-readable formats, without its memory, which memory.py adds."""
     return {
         "pid": record.pid,
         "parent_pid": record.parent_pid,
         "program": record.program,
         "mode": record.mode,
-        "state": "ended" if record.end_time_ns else "running" if record.alive else "gone",
+        "state": state.name,
+        "replaced_by": state.program or None,
         "start_time_ns": record.start_time_ns,
         "end_time_ns": record.end_time_ns,
         "resident_bytes": record.resident,  # current for a running process, otherwise the peak

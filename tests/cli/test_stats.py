@@ -7,6 +7,7 @@ import errno
 import io
 import json
 import os
+import re
 import struct
 import subprocess
 import sys
@@ -245,10 +246,35 @@ def test_many_processes_are_summed_up(sheaf: Run, tmp_path: Path) -> None:
     for i in range(7):
         write_record(tmp_path / f"p.{i}.sheaf", {"malloc-64": A}, ended=i >= 2)
     lines = sheaf("stats", str(tmp_path)).stdout.splitlines()
-    assert lines[0] == "7 processes: 2 ended without closing the record, 5 ended"
-    assert "highest peak 1 MiB" in lines[4]
+    assert lines[:2] == ["7 processes: 2 ended by signal, _exit or exec, 5 ended", "7 ended, as their records were left:"]
+    assert "highest peak 1 MiB" in lines[5]
     assert max(map(len, lines)) <= 80
     assert next(line for line in lines[2:] if not line.startswith("  ")).startswith("NAME")
+
+
+def test_the_headline_adds_up_running_processes_apart_from_ended_ones(
+        sheaf: Run, tmp_path: Path, worker: subprocess.Popen[str]) -> None:
+    records = tmp_path / "records"
+    large = {"large_bytes": 1 << 40}
+    for i in range(6):
+        write_record(records / f"p.{i}.sheaf", {"malloc-64": A}, values=large)
+    lines = sheaf("stats", str(records)).stdout.splitlines()
+    assert lines[:2] == ["7 processes: 1 running, 6 ended", "1 running:"]
+    assert re.match(r"  live [\d.]+ MiB: ", lines[2])
+    ended = lines.index("6 ended, as their records were left:")
+    assert lines[ended + 1].startswith("  live 6.0 TiB: ")
+    assert "Rows add up all 7 processes. Use --only running to leave out 6 that may have ended." in lines
+    only = sheaf("stats", "--only", "running", str(records)).stdout
+    assert f"({worker.pid}), running, " in only.splitlines()[0]
+    assert "Rows add up" not in only
+    rows = json.loads(sheaf("stats", "--only", "ended", "--format", "json", str(records)).stdout)["rows"]
+    assert [(row["name"], row["in_use"]) for row in rows] == [("malloc-64", 6 * 308)]
+
+
+def test_only_without_such_a_process_is_an_error(sheaf: Run, one: Path) -> None:
+    done = sheaf("stats", "--only", "running", str(one))
+    said = "sheaf: --only running: no record is of a process that runs; leave the option out\n"
+    assert (done.stderr, done.returncode) == (said, 1)
 
 
 def test_a_closed_pipe_is_quiet(one: Path) -> None:
@@ -344,7 +370,7 @@ def test_a_killed_process_leaves_its_counters(sheaf: Run, worker: subprocess.Pop
     assert (out["processes"][0]["state"], out["processes"][0]["end_time_ns"]) == ("gone", 0)
     big = next(row for row in out["rows"] if row["object_size_bytes"] == 5120)
     assert big["in_use"] + big["in_sheaves"] + big["in_barns"] >= 2000
-    assert "ended without closing the record" in sheaf("stats", str(path)).stdout
+    assert "ended by signal, _exit or exec" in sheaf("stats", str(path)).stdout
 
 
 def test_peak_memory_is_the_programs_own(library: str, tmp_path: Path) -> None:
