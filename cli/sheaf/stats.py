@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import sys
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,10 +26,6 @@ _NODE_COLUMNS = (
     ("free_in_slabs", "FREE", 6), ("slabs", "SLABS", 5), ("memory_bytes", "MEMORY", 6), ("fast_share", "FAST", 6),
     ("remote_free", "REMOTE", 7), ("outbound_barn", "HOME", 6),
 )
-_BARN_COLUMNS = (
-    ("name", "NAME", 13), ("object_size_bytes", "SIZE", 6), ("barn_gets", "GETS", 7), ("barn_get_fails", "FAILS", 7),
-    ("barn_puts", "PUTS", 7), ("barn_put_fails", "FAILS", 7),
-)
 
 MEMORY_EXPLAINED = [
     ("live", "memory that the program has allocated, touched or not: objects by class size, large blocks in units of 64 KiB"),
@@ -40,11 +37,13 @@ MEMORY_EXPLAINED = [
     ("resident", "resident memory of the whole process as the system reports it, now or when the process ended"),
 ]
 EXPLAINED = [
+    ("SIZE", "bytes of an object, as requested at the cache's creation"),
     ("IN USE", "objects that the program has allocated and not freed"),
     ("SHEAVES", "free objects in the sheaves of slots, for the fast path"),
     ("BARNS", "free objects in the full sheaves of barns, for any slot"),
     ("FREE", "free objects in slabs"),
-    ("SLABS, MEMORY", "number of slabs, and their size in bytes"),
+    ("SLABS, MEMORY", "number of slabs, and their size in bytes; for large blocks their size"),
+    ("USED", "percentage of MEMORY in objects in use"),
     ("FAST", "percentage of allocations and frees that took the fast path"),
     ("REFILL, FLUSH", "objects moved from slabs to sheaves, and back to slabs"),
     ("REMOTE, HOME", "objects of the node freed on other nodes, and sheaves of them returned to its barns"),
@@ -84,7 +83,7 @@ def _rows(records: list[Record], by: str, everything: bool) -> list[Row]:
 def _column(key: str, rows: list[Row]) -> str:
     """The column for a --sort key, which is the name or the heading of a column. Raises SheafError if there is none."""
     known = list(dict.fromkeys(name for row in rows for name in row))
-    headings = {head.lower(): name for name, head, _ in table.COLUMNS if name in known}
+    headings = {head.lower(): name for name, head, _ in (*table.MOVES, *table.COLUMNS) if name in known}
     wanted = headings.get(key.lower(), key.lower())
     if rows and wanted not in known:
         near = difflib.get_close_matches(wanted, known, 1)
@@ -138,7 +137,7 @@ def _grouped(records: list[Record]) -> _Groups:
     return groups
 
 
-def _heading(records: list[Record], groups: _Groups) -> str:
+def _heading(records: list[Record], groups: _Groups, width: int) -> str:
     """
     State and memory of each process. With more than four, the sums over running processes, and apart from them the sums
     over ended ones, whose memory is no longer in use.
@@ -146,16 +145,16 @@ def _heading(records: list[Record], groups: _Groups) -> str:
     states, lines = groups.states, []
     if len(records) <= 4:
         for r in records:
-            lines += [f"{r.program[:24]} ({r.pid}), {states.of(r)}, {r.mode}", *memory.lines(memory.of_process(r))]
+            lines += [f"{r.program[:24]} ({r.pid}), {states.of(r)}, {r.mode}", *memory.lines(memory.of_process(r), width=width)]
         return "\n".join(lines)
     kinds = [states.of(r).kind for r in [*groups.running, *groups.ended, *groups.others]]
     counts = ", ".join(f"{kinds.count(kind)} {kind}" for kind in dict.fromkeys(kinds))
-    lines += textwrap.wrap(f"{len(records)} processes: {counts}", 80, subsequent_indent="  ")
+    lines += textwrap.wrap(f"{len(records)} processes: {counts}", width, subsequent_indent="  ")
     titles = ((groups.running, "running"), (groups.ended, "ended, as their records were left"),
               (groups.others, "copied, or not visible from here"))
     for group, title in titles:
         if group:
-            lines += [f"{len(group)} {title}:", *memory.lines(memory.of_all(group), len(group))]
+            lines += [f"{len(group)} {title}:", *memory.lines(memory.of_all(group), len(group), width)]
     return "\n".join(lines)
 
 
@@ -166,7 +165,8 @@ def _only(records: list[Record], wanted: str | None) -> list[Record]:
     groups = _grouped(records)
     chosen = groups.running if wanted == "running" else groups.ended
     if not chosen:
-        raise SheafError(f"--only {wanted}: no record is of a process that {'runs' if wanted == 'running' else 'ended'}; leave the option out")
+        which = "runs" if wanted == "running" else "ended"
+        raise SheafError(f"--only {wanted}: no record is of a process that {which}; leave the option out")
     return chosen
 
 
@@ -179,18 +179,15 @@ def _mixture(groups: _Groups) -> str:
     return f"\nRows add up all {total} processes. Use --only running to leave out {rest} that may have ended."
 
 
-def _print_table(rows: list[Row], by: str) -> None:
-    if by == "node":
-        if all(row.get("node") is None for row in rows):
-            click.echo("These caches are not divided by memory node (one node, SHEAF_NUMA=off, numactl).")
-        click.echo(table.text([*rows, table.totals(rows)] if len(rows) > 1 else rows, _NODE_COLUMNS))
-        return
+def _tables(rows: list[Row], by: str, large: list[Row], diff: bool, width: int) -> str:
     if by == "slot":
-        click.echo(table.text([*rows, table.totals(rows)], _SLOT_COLUMNS))
-        return
-    total = table.totals(rows)
-    click.echo(table.text([*rows, total]))
-    click.echo("\n" + table.text([*rows, total], _BARN_COLUMNS))
+        return table.text([*rows, table.totals(rows)], _SLOT_COLUMNS, width)
+    if by == "cache":
+        return table.both(rows, large, width, total_used=not diff)
+    text = table.text([*rows, table.totals(rows)] if len(rows) > 1 else rows, _NODE_COLUMNS, width)
+    if all(row.get("node") is None for row in rows):
+        return f"These caches are not divided by memory node (one node, SHEAF_NUMA=off, numactl).\n{text}"
+    return text
 
 
 class _Stats(click.Command):
@@ -234,13 +231,18 @@ def stats(targets: tuple[str, ...], form: str, by: str, key: str | None, diff: b
         records = _only(_load(targets), only)
         rows = _rows(records, by, everything)
     rows = _sorted(rows, key, by)
-    if form == "table":
-        if diff:
-            headings = [_heading(group, _grouped(group)) for group in (before, records)]
-            click.echo(f"before: {headings[0]}\nafter: {headings[1]}\n\nDifference (after minus before)")
-        else:
-            groups = _grouped(records)
-            click.echo(_heading(records, groups) + _mixture(groups))
-        _print_table(rows, by)
-    else:
+    if form != "table":
         click.echo(table.machine(rows, memory.processes_json(records), form))
+        return
+    width = table.terminal_width(sys.stdout)
+    text_width = max(20, min(80, width))
+    large = table.large_rows(records)
+    groups = _grouped(records)
+    heading = _heading(records, groups, text_width)
+    if diff:
+        large = _difference(table.large_rows(before), large)
+        first = _heading(before, _grouped(before), text_width)
+        click.echo(f"before: {first}\nafter: {heading}\n\nDifference (after minus before)")
+    else:
+        click.echo(heading + _mixture(groups))
+    click.echo(_tables(rows, by, large, diff, width))

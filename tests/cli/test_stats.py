@@ -32,7 +32,7 @@ def one(tmp_path: Path) -> Path:
 
 def test_numbers(sheaf: Run, one: Path) -> None:
     out = json.loads(sheaf("stats", "--format", "json", str(one)).stdout)
-    assert out["schema_version"] == 1
+    assert out["schema_version"] == 2
     row = out["rows"][0]
     assert row["name"] == "malloc-64"
     assert row["in_use"] == 3 + 1010 - 705
@@ -51,9 +51,60 @@ def test_table_fits_and_is_plain(sheaf: Run, one: Path) -> None:
     assert max(map(len, done.stdout.splitlines())) <= 80
 
 
+def test_the_table_has_sizes_shares_and_large_blocks(sheaf: Run, tmp_path: Path) -> None:
+    values = {"large_bytes": 3 << 20, "large_blocks": 2}
+    path = write_record(tmp_path / "prog.1.sheaf", {"malloc-64": A}, values=values)
+    first, second = sheaf("stats", str(path)).stdout.split("NAME", 1)[1].split("\n\n")
+    rows = [line.split() for line in first.splitlines()]
+    assert rows[0] == ["SIZE", "IN", "USE", "SHEAVES", "BARNS", "FREE", "SLABS", "MEMORY", "USED", "FAST"]
+    assert rows[1] == ["malloc-64", "64", "308", "140", "100", "1500", "2", "128K", "15%", "99.1%"]
+    assert rows[2] == ["large", "blocks", "-", "2", "-", "-", "-", "-", "3072K", "-", "-"]
+    assert rows[3] == ["total", "-", "310", "140", "100", "1500", "2", "3200K", "97%", "99.1%"]
+    assert second.split()[:9] == ["NAME", "REFILL", "FLUSH", "GETS", "FAILS", "PUTS", "FAILS", "malloc-64", "253"]
+    assert "own mappings" not in first
+    write_record(path, {"malloc-64": A}, values={**values, "outside_bytes": 1 << 30})
+    lines = sheaf("stats", str(path)).stdout.splitlines()
+    assert next(line for line in lines if line.startswith("own mappings")).split()[-3:] == ["1.0G", "-", "-"]
+
+
+def test_the_difference_has_large_blocks(sheaf: Run, tmp_path: Path) -> None:
+    paths = [write_record(tmp_path / f"p.{i}.sheaf", {"malloc-64": A}, values={"large_bytes": i << 20, "large_blocks": i})
+             for i in (1, 4)]
+    lines = sheaf("stats", "--diff", *map(str, paths)).stdout.splitlines()
+    assert next(line for line in lines if line.startswith("large blocks")).split()[3:8] == ["3", "-", "-", "-", "-"]
+
+
+@pytest.mark.parametrize("columns", [1, 13, 30, 44, 60, 79, 80, 100])
+@pytest.mark.parametrize("more", [[], ["--by", "slot"], ["--by", "node"]])
+def test_a_narrow_terminal_leaves_out_columns(sheaf: Run, tmp_path: Path, columns: int, more: list[str]) -> None:
+    path = write_record(tmp_path / "prog.1.sheaf", {"malloc-64": A, "a-cache-with-a-long-name": A})
+    out = sheaf("stats", *more, str(path), env={"COLUMNS": str(columns)}).stdout
+    assert max(map(len, out.splitlines()[1:])) <= max(columns, 20) + 80 * ("not divided" in out)
+    assert ("Not shown in" in out) == (columns < (75 if not more else 78))
+    if not more:
+        assert ("a-cache-with-a-long-name" in out.split("\n\n")[0]) == (columns >= 100)
+        assert columns < 44 or "MEMORY" in out
+
+
+def test_no_figure_has_two_names(sheaf: Run, tmp_path: Path) -> None:
+    """Each counter, gauge and value is different, so equal figures are one figure."""
+    numbers = {name: 10**6 + 1009 * 3**i for i, name in enumerate(A)}
+    values = {name: 10**7 + 1000 * i for i, name in enumerate(
+        ("slab_bytes", "large_bytes", "outside_bytes", "warm_bytes", "stash_bytes", "purged_bytes", "resident_bytes"))}
+    path = write_record(tmp_path / "prog.1.sheaf", {"malloc-64": numbers}, values=values, peak=1 << 25)
+    out = json.loads(sheaf("stats", "--format", "json", str(path)).stdout)
+    (row,), (process,) = out["rows"], out["processes"]
+    figures = [n for n in row.values() if isinstance(n, int) and n]
+    assert len(figures) == len(set(figures))
+    flat = {**process, **process["values"], **process["memory"]}
+    assert not process["values"].keys() & (process.keys() | process["memory"].keys())
+    figures = [n for n in flat.values() if isinstance(n, int) and n > 10**6]
+    assert len(figures) == len(set(figures))
+
+
 def test_csv_and_jsonl(sheaf: Run, one: Path) -> None:
     rows = list(csv.DictReader(io.StringIO(sheaf("stats", "--format", "csv", str(one)).stdout)))
-    assert rows[0]["schema_version"] == "1"
+    assert rows[0]["schema_version"] == "2"
     assert int(rows[0]["in_use"]) == 308
     lines = sheaf("stats", "--format", "jsonl", str(one)).stdout.splitlines()
     assert [json.loads(line)["name"] for line in lines] == ["malloc-64", "malloc-128"]
