@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import resource
 import shutil
 import subprocess
 import sys
@@ -296,3 +297,30 @@ def test_the_time_for_many_records_is_linear(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-m", "sheaf", "records", tmp_path], stdout=subprocess.DEVNULL, check=True,
                    env={**os.environ, "PYTHONPATH": str(ROOT / "cli")})
     assert time.monotonic() - begun < 10  # 0.5 s on an idle machine; a directory read for each record takes minutes
+
+
+# ---- the size of a record ----
+
+
+def test_a_record_has_room_for_the_online_cpus_only(library: str, tmp_path: Path) -> None:
+    cpus = int(re.split("[-,]", Path("/sys/devices/system/cpu/online").read_text().strip())[-1]) + 1
+    nodes = len(list(Path("/sys/devices/system/node").glob("node[0-9]*"))) or 1
+    begin(library, tmp_path, "import os; print('ready', flush=True); os.fork() and os.wait()").communicate()
+    files = list(tmp_path.iterdir())
+    assert len(files) == 2
+    for path in files:
+        assert path.stat().st_size <= 65536 + nodes * 32768 * (2 + cpus)
+        found = record.read(path)
+        assert sum(sum(part.derived()[f"{where}_bytes"] for where in ("in_use", "in_sheaves", "in_barns", "in_slabs"))
+                   for part in found.parts) == found.process["slab_bytes"]
+
+
+def test_a_limit_of_the_file_size_is_no_signal(library: str, tmp_path: Path) -> None:
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (65536, 65536))
+
+    done = subprocess.run(["ls", "-d", "/"], capture_output=True, text=True, preexec_fn=limit,
+                          env={**os.environ, "LD_PRELOAD": library, "SHEAF_RECORD": str(tmp_path)})
+    assert (done.returncode, done.stdout) == (0, "/\n")
+    assert done.stderr.startswith(f"sheaf: no record in {tmp_path}: File too large; ")
+    assert names(tmp_path) == set()

@@ -33,13 +33,15 @@
  * SUM adds and subtracts products of names, as in `a * b - c`. In it a counter stands for its sum over all slots, an
  * unknown name for 0, and a negative result counts as 0. lib/slot/counters.def explains all counters and sums.
  *
- * The file is sparse: slots and caches that were never used are holes and read as zero. The entry of a cache is
- * not in use if its name is empty. All values are written with single 8-byte stores, and only by the process
- * itself. end_time_ns is 0 while the process runs; it stays 0 if the process was killed, called _exit, or executed
- * another program. `pid`, `process_start`, `pid_namespace` and `boot_id` together identify the process, which keeps
- * them when it executes another program. A reader can therefore tell an exec from an end: the process still runs
- * but does not map the file, or there is a later record of the same process. The last three are 0 or empty where
- * /proc could not be read.
+ * The file has room for cache_max caches, which are all of malloc's on all memory nodes, and for slot_max slots,
+ * which are those of the CPUs that were online when the process started. Slots of CPUs that are brought online later
+ * count in memory only. The file is sparse: slots and caches that were never used are holes and read as zero. The
+ * entry of a cache is not in use if its name is empty. All values are written with single 8-byte stores, and only by
+ * the process itself. end_time_ns is 0 while the process runs; it stays 0 if the process was killed, called _exit, or
+ * executed another program. `pid`, `process_start`, `pid_namespace` and `boot_id` together identify the process,
+ * which keeps them when it executes another program. A reader can therefore tell an exec from an end: the process
+ * still runs but does not map the file, or there is a later record of the same process. The last three are 0 or empty
+ * where /proc could not be read.
  *
  * Accuracy: events of slow paths are counted at once. Fast allocations and frees follow exactly from the word that
  * the fast path commits; slow paths of the same cache and slot add them to the file, at the latest after
