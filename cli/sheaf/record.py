@@ -67,7 +67,7 @@ class Cache:
 
 @dataclass
 class Head:
-    """The process of a record: who it is, and whether it closed its record. Times are in nanoseconds since the epoch."""
+    """The process of a record and its end. Times are in nanoseconds since the epoch."""
 
     path: Path
     pid: int
