@@ -40,6 +40,8 @@
  * the kernel wipes in children, tells it that it is a child.
  */
 static struct sheaf_record_header *header;
+static unsigned file_caches, file_slots; /* what the file has room for */
+static uint64_t slots_at, mapped_bytes;
 static uint32_t *alive;
 static large_table char path[512];
 
@@ -84,10 +86,32 @@ enum {
 _Static_assert(CHECKED_END <= VALUES_AT && PROCESS_VALUES * 8 <= CACHES_AT - VALUES_AT,
                "the parts of the file do not overlap");
 
+static uint64_t slot_stride(void)
+{
+    return (uint64_t)file_caches * COUNTER_STRIDE;
+}
+
+static uint64_t file_size(void)
+{
+    return slots_at + file_slots * slot_stride();
+}
+
 static char *at(uint64_t offset)
 {
     return (char *)header + offset;
 }
+
+/*
+ * The number of a cache in the file, which has room for malloc's caches. These have the first numbers of each node
+ * (node/node.h). Returns file_caches for all others: they count in memory only.
+ */
+static unsigned file_number(unsigned number)
+{
+    unsigned first = number % node_stride;
+    return first < COUNTER_GROUP ? number / node_stride * COUNTER_GROUP + first : file_caches;
+}
+_Static_assert(CACHE_GAP <= COUNTER_GROUP && CACHE_MAX / NODES_MAX % COUNTER_GROUP == 0,
+               "malloc's caches of a node are in one group of counters");
 
 static uint64_t now_ns(void)
 {
@@ -147,21 +171,38 @@ static uint32_t checksum(const char *bytes, size_t size)
     return ~crc;
 }
 
-static void fill_header(struct sheaf_record_header *h, const char *program, uint64_t slots_at, uint64_t file_size)
+/* Process numbers are reused. A number and its start time are not, within one boot and one PID namespace. */
+static void identify_process(struct sheaf_record_header *h)
+{
+    char text[1024];
+    struct stat namespace;
+    if (file_read("/proc/self/stat", text, sizeof(text))) {
+        char *at = strrchr(text, ')'); /* the name, in parentheses, may contain anything */
+        for (int field = 2; at && field < 22; field++)
+            at = strchr(at + 1, ' ');
+        h->process_start = at ? strtoull(at + 1, NULL, 10) : 0;
+    }
+    if (stat("/proc/self/ns/pid", &namespace) == 0)
+        h->pid_namespace = namespace.st_ino;
+    if (file_read("/proc/sys/kernel/random/boot_id", text, sizeof(text)))
+        snprintf(h->boot_id, sizeof(h->boot_id), "%.*s", (int)strcspn(text, "\n"), text);
+}
+
+static void fill_header(struct sheaf_record_header *h, const char *program)
 {
     struct utsname system;
     *h = (struct sheaf_record_header){
         .version = SHEAF_RECORD_VERSION,
         .checked_size = CHECKED_END,
         .text_offset = TEXT_AT,
-        .file_size = file_size,
+        .file_size = file_size(),
         .values_offset = VALUES_AT,
         .caches_offset = CACHES_AT,
         .slots_offset = slots_at,
-        .cache_max = CACHE_MAX,
+        .cache_max = file_caches,
         .cache_stride = sizeof(struct sheaf_record_cache),
-        .slot_max = space.slots,
-        .slot_stride = RECORD_BLOCK,
+        .slot_max = file_slots,
+        .slot_stride = (uint32_t)slot_stride(),
         .counter_stride = COUNTER_STRIDE,
         .pid = (uint32_t)getpid(),
         .parent_pid = (uint32_t)getppid(),
@@ -175,6 +216,7 @@ static void fill_header(struct sheaf_record_header *h, const char *program, uint
     snprintf(h->program, sizeof(h->program), "%.127s", program);
     if (uname(&system) == 0)
         snprintf(h->kernel, sizeof(h->kernel), "%.60s %.60s", system.release, system.machine);
+    identify_process(h);
     memcpy(at(TEXT_AT), description, sizeof(description) - 1);
     h->checksum = checksum(at(SHEAF_RECORD_CHECKED_FROM), CHECKED_END - SHEAF_RECORD_CHECKED_FROM);
     __atomic_thread_fence(__ATOMIC_RELEASE);
@@ -207,20 +249,36 @@ static unsigned cpus_online(void)
     return last + 1 > cpu_allowed_count ? last + 1 : cpu_allowed_count;
 }
 
-static bool has_room(int fd, uint64_t slots_at)
+static bool has_room(int fd)
 {
     bool room = allocate(fd, 0, CACHES_AT);
-    unsigned slots = slot_reachable(cpus_online());
-    for (unsigned node = 0; room && node < numa.count; node++) {
-        uint64_t first = node * node_stride; /* of the node's numbers, malloc's come first */
+    for (unsigned first = 0; room && first < file_caches; first += COUNTER_GROUP) {
         uint64_t caches_at = CACHES_AT + first * sizeof(struct sheaf_record_cache);
         room = allocate(fd, (off_t)caches_at, CACHE_GAP * sizeof(struct sheaf_record_cache));
-        for (unsigned slot = 0; room && slot < slots; slot++) {
-            uint64_t counters_at = slots_at + slot * RECORD_BLOCK + first * COUNTER_STRIDE;
+        for (unsigned slot = 0; room && slot < file_slots; slot++) {
+            uint64_t counters_at = slots_at + slot * slot_stride() + first * COUNTER_STRIDE;
             room = allocate(fd, (off_t)counters_at, CACHE_GAP * COUNTER_STRIDE);
         }
     }
     return room;
+}
+
+/*
+ * Maps the file, and behind it memory for the counters of all slots that it lacks: an access to a mapped page behind
+ * the end of a file raises SIGBUS. The file therefore has its size from the start and keeps it, and only CPUs that
+ * are brought online later touch that memory. Returns MAP_FAILED, with errno, where the system refuses.
+ */
+static void *map_whole(int fd)
+{
+    mapped_bytes = slots_at + space.slots * slot_stride();
+    char *map = mmap(NULL, mapped_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (map == MAP_FAILED ||
+        mmap(map, file_size(), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0) != MAP_FAILED)
+        return map;
+    int why = errno;
+    munmap(map, mapped_bytes);
+    errno = why;
+    return MAP_FAILED;
 }
 
 /* No strerror(): within malloc, libc may hold the lock of locales. */
@@ -230,8 +288,9 @@ static bool map_file(void)
 {
     char program[128];
     program_name(program, sizeof(program));
-    uint64_t slots_at = round_up(CACHES_AT + CACHE_MAX * sizeof(struct sheaf_record_cache), 1ul << 16);
-    uint64_t file_size = slots_at + space.slots * RECORD_BLOCK;
+    file_caches = numa.count * COUNTER_GROUP;
+    file_slots = slot_reachable(cpus_online());
+    slots_at = round_up(CACHES_AT + file_caches * sizeof(struct sheaf_record_cache), 1ul << 16);
     int fd = create_file(program);
     if (fd < 0) {
         complain(strerrordesc_np(errno), wants);
@@ -239,10 +298,10 @@ static bool map_file(void)
     }
     void *map = MAP_FAILED;
     struct rlimit most; /* beyond it, a signal would end the program */
-    if (getrlimit(RLIMIT_FSIZE, &most) == 0 && most.rlim_cur < file_size)
+    if (getrlimit(RLIMIT_FSIZE, &most) == 0 && most.rlim_cur < file_size())
         errno = EFBIG;
-    else if (ftruncate(fd, (off_t)file_size) == 0 && has_room(fd, slots_at))
-        map = mmap(NULL, file_size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    else if (ftruncate(fd, (off_t)file_size()) == 0 && has_room(fd))
+        map = map_whole(fd);
     if (map == MAP_FAILED) {
         complain(strerrordesc_np(errno), wants);
         close(fd);
@@ -251,7 +310,7 @@ static bool map_file(void)
     }
     close(fd);
     header = map;
-    fill_header(header, program, slots_at, file_size);
+    fill_header(header, program);
     return true;
 }
 
@@ -293,7 +352,8 @@ static void publish_process(void)
 
 static struct sheaf_record_cache *entry_of(const struct kmem_cache *cache)
 {
-    struct sheaf_record_cache *entry = (struct sheaf_record_cache *)(void *)at(CACHES_AT) + cache->number;
+    struct sheaf_record_cache *entry =
+        (struct sheaf_record_cache *)(void *)at(CACHES_AT) + file_number(cache->number);
     if (!entry->name[0] && cache_in_use(cache)) {
         struct sheaf_record_cache new = {
             .object_size = cache->object_size,
@@ -317,6 +377,8 @@ static struct sheaf_record_cache *entry_of(const struct kmem_cache *cache)
 
 static void publish_cache(const struct kmem_cache *cache)
 {
+    if (file_number(cache->number) >= file_caches)
+        return;
     uint64_t *gauges = entry_of(cache)->gauges;
     struct cache_census barns;
     cache_census_barns(cache, &barns);
@@ -361,7 +423,11 @@ static void publish_all(void)
 
 static void count_in_file(void)
 {
-    counters_file = (uintptr_t)at(header->slots_offset);
+    counters_file_stride = (intptr_t)slot_stride();
+    for (unsigned i = 0; i < CACHE_MAX; i += COUNTER_GROUP)
+        if (file_number(i) < file_caches)
+            __atomic_store_n(&counters_file[i / COUNTER_GROUP],
+                             (uintptr_t)at(slots_at) + file_number(i) * COUNTER_STRIDE, __ATOMIC_RELEASE);
     hooks.publish = publish;
 }
 
@@ -381,8 +447,8 @@ void record_start(void)
     /* Copies what was counted before. Usually no other thread runs at the first allocation. */
     for (unsigned slot = 0; slot < slot_top; slot++)
         for (unsigned i = CACHE_FIRST; i < cache_top; i++)
-            if (cache_in_use(&caches[i]))
-                memcpy(at(header->slots_offset) + slot * RECORD_BLOCK + i * COUNTER_STRIDE, counter_at(slot, i, 0),
+            if (cache_in_use(&caches[i]) && file_number(i) < file_caches)
+                memcpy(at(slots_at) + slot * slot_stride() + file_number(i) * COUNTER_STRIDE, counter_at(slot, i, 0),
                        COUNTER_STRIDE);
     count_in_file();
     publish_all();
@@ -412,7 +478,7 @@ void record_fork_child(void)
         return;
     int saved = errno;
     struct sheaf_record_header *parents = header;
-    size_t parents_size = header->file_size;
+    size_t parents_size = mapped_bytes;
     *alive = 1;
     for (unsigned i = CACHE_FIRST; i < cache_top; i++) {
         struct cache_census census;
@@ -424,7 +490,7 @@ void record_fork_child(void)
         }
     }
     header = NULL;
-    counters_file = 0;
+    memset(counters_file, 0, sizeof(counters_file));
     fold_slots();
     for (unsigned slot = 0; slot < slot_top; slot++)
         for (unsigned i = CACHE_FIRST; i < cache_top; i++)

@@ -27,6 +27,7 @@ class _Entry:
 _COMMANDS = {
     "run": _Entry("sheaf.run", "Run a program on Sheaf.", 125),  # the status that env(1) uses
     "stats": _Entry("sheaf.stats", "Show the caches of running and finished programs."),
+    "records": _Entry("sheaf.records", "List records, and remove those of ended processes."),
     "doctor": _Entry("sheaf.doctor", "Say whether a program will run on Sheaf, in which mode, and why."),
     "report": _Entry("sheaf.report", "Add source files and lines to debugging reports."),
     "bench": _Entry("sheaf.bench", "Compare the time and memory of Sheaf and other allocators."),

@@ -5,6 +5,7 @@ sheaf/record.h describes the text. Only the start of the header has a fixed layo
 
 from __future__ import annotations
 
+import functools
 import math
 import os
 import re
@@ -12,6 +13,7 @@ import stat
 import struct
 import zlib
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from sheaf.errors import SheafError
@@ -108,6 +110,35 @@ def evaluate(sums: Sums, lookup: Callable[[str], int]) -> dict[str, int]:
     return values
 
 
+@dataclass(frozen=True)
+class _Description:
+    """What the text of a record says."""
+
+    header: Fields
+    entry: Fields
+    counters: list[str]
+    gauges: list[str]
+    values: list[str]
+    cache_sums: Sums
+    process_sums: Sums
+
+
+@functools.lru_cache(maxsize=16)
+def _described(raw: bytes) -> _Description:
+    """Parse the text of a record. All records of one release have the same text."""
+    lines: dict[str, list[str]] = {}
+    for line in raw.decode("ascii").splitlines():
+        kind, _, rest = line.partition(" ")
+        lines.setdefault(kind, []).append(rest)
+    header, entry = Fields(lines.get("header", [])), Fields(lines.get("entry", []))
+    counters, gauges, values = (lines.get(kind, []) for kind in ("counter", "gauge", "value"))
+    cache_sums, process_sums = _sums(lines.get("cache", [])), _sums(lines.get("process", []))
+    if not (header.has(_NUMBERS, _TEXTS, set()) and entry.has(_ENTRY_NUMBERS, {"name"}, {"gauges"})
+            and cache_sums.keys() >= _CACHE_SUMS and process_sums.keys() >= _PROCESS_SUMS):
+        raise Malformed
+    return _Description(header, entry, counters, gauges, values, cache_sums, process_sums)
+
+
 class Reader:
     """An open record and its layout. Raises SheafError for a file that is not a complete record."""
 
@@ -150,17 +181,11 @@ class Reader:
         return checked
 
     def _read_text(self, checked: bytes) -> None:
-        lines: dict[str, list[str]] = {}
-        for line in checked[self.text_offset :].decode("ascii").splitlines():
-            kind, _, rest = line.partition(" ")
-            lines.setdefault(kind, []).append(rest)
-        header, self.entry = Fields(lines.get("header", [])), Fields(lines.get("entry", []))
-        self.counters, self.gauges, self.values = (lines.get(kind, []) for kind in ("counter", "gauge", "value"))
-        self.cache_sums, self.process_sums = _sums(lines.get("cache", [])), _sums(lines.get("process", []))
-        if not (header.has(_NUMBERS, _TEXTS, set()) and self.entry.has(_ENTRY_NUMBERS, {"name"}, {"gauges"})
-                and self.cache_sums.keys() >= _CACHE_SUMS and self.process_sums.keys() >= _PROCESS_SUMS):
-            raise Malformed
-        self.header = header.unpack(checked)
+        described = _described(checked[self.text_offset :])
+        self.entry, self.counters, self.gauges, self.values = (
+            described.entry, described.counters, described.gauges, described.values)
+        self.cache_sums, self.process_sums = described.cache_sums, described.process_sums
+        self.header = described.header.unpack(checked)
         number = self.number
         sane = (max(number("cache_max"), number("slot_max"), number("counter_stride"), number("cache_stride")) <= _LARGEST
                 and 8 * len(self.counters) <= number("counter_stride")
@@ -171,6 +196,16 @@ class Reader:
         if self.length < number("slots_offset"):
             raise self._short(self.length)
 
+    def optional(self, name: str) -> int:
+        """A number in the header, or 0 if it has none of this name."""
+        return self.number(name) if isinstance(self.header.get(name), int) else 0
+
+    def value(self, name: str) -> int:
+        """A value of the process, or 0 if it has none of this name."""
+        if name not in self.values:
+            return 0
+        return self.numbers(self.number("values_offset") + 8 * self.values.index(name), 1)[0]
+
     def number(self, name: str) -> int:
         """A number in the header."""
         value = self.header[name]
@@ -178,8 +213,8 @@ class Reader:
         return value
 
     def string(self, name: str) -> str:
-        """A text in the header."""
-        return str(self.header[name])
+        """A text in the header; empty if it has none of this name."""
+        return str(self.header.get(name, ""))
 
     def _short(self, length: int) -> SheafError:
         return SheafError(f"{self.path}: cut short at {length} bytes; {_AGAIN}")

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from sheaf.record import Record
+from sheaf.state import States
 from sheaf.table import Row, process_json, size
 
 
@@ -27,7 +28,7 @@ class Memory:
     slabs: int  # free objects in slabs, even if never touched, and the unused tail of each slab
     stash: int
     region: int  # warm runs outside the stashes
-    given_back: int  # since the start; a forked child continues from its parent's value
+    returned: int  # since the start; a forked child continues from its parent's value
     resident: int | None  # None if the process ended without recording it
     peak_resident: int | None
 
@@ -60,7 +61,7 @@ def of_process(record: Record) -> Memory:
         slabs=sum(cache["in_slabs_bytes"] for cache in caches),
         stash=value("stash_bytes", 0),
         region=process["region_free_bytes"],
-        given_back=value("purged_bytes", 0),
+        returned=value("purged_bytes", 0),
         resident=_resident(record),
         peak_resident=record.peak_rss or None,
     )
@@ -83,7 +84,8 @@ def to_json(memory: Memory) -> dict[str, int | None]:
 
 def processes_json(records: Sequence[Record]) -> list[Row]:
     """One object for each process in the machine-readable formats."""
-    return [{**process_json(record), "memory": to_json(of_process(record))} for record in records]
+    states = States(records)
+    return [{**process_json(record, states.of(record)), "memory": to_json(of_process(record))} for record in records]
 
 
 def _size(n: int) -> str:
@@ -91,19 +93,19 @@ def _size(n: int) -> str:
     return size(n).replace(" ", "\u00a0")
 
 
-def lines(memory: Memory, processes: int = 1) -> list[str]:
-    """The memory as indented text of at most 80 columns, for `processes` processes."""
+def lines(memory: Memory, processes: int = 1, width: int = 80) -> list[str]:
+    """The memory as indented text of at most `width` columns, for `processes` processes."""
     holders = ("sheaves", "barns", "slabs", "stash", "region")
     kept = ", ".join(f"{name} {_size(getattr(memory, name))}" for name in holders)
     said = [
         f"live {_size(memory.live)}: objects {_size(memory.live_objects)}, large blocks {_size(memory.live_large)}",
         f"warm {_size(memory.warm)}: {kept}",
     ]
-    parts = [f"returned {_size(memory.given_back)} in total"]
+    parts = [f"returned {_size(memory.returned)} in total"]
     if memory.resident is not None:
         parts.append(f"resident {_size(memory.resident)}")
     if memory.peak_resident is not None:
         parts.append(f"{'peak' if processes == 1 else 'highest peak'} {_size(memory.peak_resident)}")
     said.append("; ".join([parts[0], ", ".join(parts[1:])] if parts[1:] else parts))
-    wrapped = [textwrap.wrap(one, 80, initial_indent="  ", subsequent_indent="    ") for one in said]
+    wrapped = [textwrap.wrap(one, max(width, 20), initial_indent="  ", subsequent_indent="    ") for one in said]
     return [line.replace("\u00a0", " ") for one in wrapped for line in one]

@@ -7,20 +7,20 @@ different moments.
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from sheaf import layout
 from sheaf.errors import SheafError
 
 NODE_SHIFT = 16  # bit position of the memory node, plus 1, in the flags of a cache
 _PID = re.compile("[0-9]{1,18}")
-_NAME_A_RECORD = "name a .sheaf file made with `sheaf run --record DIR` or SHEAF_RECORD"
-_AGAIN = "copy the record again, or run the program again"
 
 
 @dataclass
@@ -66,8 +66,8 @@ class Cache:
 
 
 @dataclass
-class Record:
-    """The record of one process. Times are in nanoseconds since the epoch, `peak_rss` is in bytes."""
+class Head:
+    """The process of a record and its end. Times are in nanoseconds since the epoch."""
 
     path: Path
     pid: int
@@ -78,15 +78,28 @@ class Record:
     fold_interval: int
     kernel: str
     version: str
+    process_start: int  # in clock ticks since boot; 0 if unknown
+    pid_namespace: int  # in which `pid` is a number; 0 if unknown
+    boot_id: str  # empty if unknown
+    end_time_ns: int  # 0 while the process runs, and if it did not close its record
+
+    @functools.cached_property
+    def alive(self) -> bool:
+        """Whether the process is running and has this file mapped, at the first time that this is read."""
+        try:
+            return not self.end_time_ns and any(same(self.path, file) for file in mapped(self.pid, maps(self.pid)))
+        except SheafError:
+            return False
+
+
+@dataclass
+class Record(Head):
+    """The record of one process."""
+
     process: dict[str, int]
     sums: layout.Sums
     caches: dict[str, Cache]  # by name, those of one name on several nodes added up
     parts: list[Cache]  # each as it stands in the record
-
-    @property
-    def end_time_ns(self) -> int:
-        """The time of the end; 0 while the process runs, or if it was killed or replaced by exec."""
-        return self.process.get("end_time_ns", 0)
 
     @property
     def peak_rss(self) -> int:
@@ -96,14 +109,6 @@ class Record:
     def derived(self) -> dict[str, int]:
         """The sums over values of the process."""
         return layout.evaluate(self.sums, lambda name: self.process.get(name, 0))
-
-    @property
-    def alive(self) -> bool:
-        """Whether the process is running and has this file mapped."""
-        try:
-            return not self.end_time_ns and any(_same(self.path, file) for file in _mapped(self.pid, _maps(self.pid)))
-        except SheafError:
-            return False
 
     @property
     def resident(self) -> int:
@@ -118,7 +123,7 @@ class Record:
 
 
 @dataclass
-class _Mapped:
+class Mapped:
     """A record in /proc/PID/maps: its device and inode, and the two paths under which this process may find it."""
 
     device: int
@@ -126,7 +131,8 @@ class _Mapped:
     places: tuple[Path, Path]
 
 
-def _maps(pid: int) -> str:
+def maps(pid: int) -> str:
+    """/proc/PID/maps; empty if the process has ended. Raises SheafError if reading is not permitted."""
     try:
         return Path(f"/proc/{pid}/maps").read_text(errors="surrogateescape")
     except PermissionError as error:
@@ -136,19 +142,19 @@ def _maps(pid: int) -> str:
         return ""
 
 
-def _mapped(pid: int, maps: str) -> list[_Mapped]:
-    """The records that a process has mapped, in the order of its maps."""
+def mapped(pid: int, text: str) -> list[Mapped]:
+    """The records that a process has mapped, in the order of the text of its maps."""
     files = []
-    for line in maps.splitlines():
+    for line in text.splitlines():
         fields = line.split(maxsplit=5)
         if len(fields) == 6 and fields[5].endswith(".sheaf"):
             major, minor = (int(part, 16) for part in fields[3].split(":"))
             places = Path(fields[5]), Path(f"/proc/{pid}/root{fields[5]}")  # the second one for a process in a container
-            files.append(_Mapped(os.makedev(major, minor), int(fields[4]), places))
+            files.append(Mapped(os.makedev(major, minor), int(fields[4]), places))
     return files
 
 
-def _same(path: Path, file: _Mapped) -> bool:
+def same(path: Path, file: Mapped) -> bool:
     """
     Whether a path leads to a mapped file. Some file systems report different devices in maps and in stat, so the paths of
     the mapping are compared as well.
@@ -217,16 +223,32 @@ def _by_name(parts: list[Cache]) -> dict[str, Cache]:
     return caches
 
 
+def _head(reader: layout.Reader) -> dict[str, Any]:
+    number, string, optional = reader.number, reader.string, reader.optional
+    return {
+        "path": reader.path, "pid": number("pid"), "parent_pid": number("parent_pid"), "program": string("program"),
+        "mode": string("mode_name"), "start_time_ns": number("start_time_ns"), "fold_interval": number("fold_interval"),
+        "kernel": string("kernel"), "version": string("sheaf_version"), "process_start": optional("process_start"),
+        "pid_namespace": optional("pid_namespace"), "boot_id": string("boot_id"), "end_time_ns": reader.value("end_time_ns"),
+    }
+
+
+def read_head(path: Path) -> Head:
+    """Read which process a record belongs to, without its caches. SheafError says what is wrong with a file that is none."""
+    reader = layout.Reader(path)
+    with reader.file:
+        return Head(**_head(reader))
+
+
 def read(path: Path) -> Record:
     """Read one record. SheafError says what is wrong with a file that is none."""
     reader = layout.Reader(path)
     with reader.file:
+        head = _head(reader)
         values = reader.numbers(reader.number("values_offset"), len(reader.values))
         parts = _read_caches(reader)
-    number, string = reader.number, reader.string
-    return Record(path, number("pid"), number("parent_pid"), string("program"), string("mode_name"), number("start_time_ns"),
-                  number("fold_interval"), string("kernel"), string("sheaf_version"),
-                  dict(zip(reader.values, values, strict=True)), reader.process_sums, _by_name(parts), parts)
+    process = dict(zip(reader.values, values, strict=True))
+    return Record(**head, process=process, sums=reader.process_sums, caches=_by_name(parts), parts=parts)
 
 
 def find(target: str) -> Iterator[Path]:
@@ -256,20 +278,20 @@ def _of_process(pid: int) -> Path:
     """The record of a running process. Raises SheafError if it keeps none."""
     if not Path(f"/proc/{pid}").exists():
         raise SheafError(f"{pid}: no such process; name a running process, a record file or a directory")
-    maps = _maps(pid)
-    for file in _mapped(pid, maps):
-        return next((place for place in file.places if _same(place, file)), file.places[0])
-    if "libsheaf-preload" in maps:
+    text = maps(pid)
+    for file in mapped(pid, text):
+        return next((place for place in file.places if same(place, file)), file.places[0])
+    if "libsheaf-preload" in text:
         raise SheafError(f"{pid}: runs on Sheaf but keeps no record; start it with `sheaf run --record DIR`")
-    if _is_zombie(pid):
+    if is_zombie(pid):
         raise SheafError(f"{pid}: has ended and waits for its parent (zombie); name its record file")
-    child = next((child for child in _children(pid) if "libsheaf-preload" in _maps(child)), None)
+    child = next((child for child in _children(pid) if "libsheaf-preload" in maps(child)), None)
     if child:
         raise SheafError(f"{pid}: does not run on Sheaf, but its child {child} does; run `sheaf stats {child}`")
     raise SheafError(f"{pid}: does not run on Sheaf; start it with `sheaf run --record DIR`")
 
 
-def _is_zombie(pid: int) -> bool:
+def is_zombie(pid: int) -> bool:
     """Whether the process has ended but was not waited for. Its maps are empty then."""
     try:
         return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[0] in "ZX"

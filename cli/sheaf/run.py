@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import sys
 import tempfile
 from pathlib import Path
+from typing import TextIO
 
 import click
 
@@ -66,6 +68,15 @@ def _say(text: str) -> None:
         click.echo(text, err=True)
 
 
+def _open(name: str) -> TextIO:
+    """Open the file of --stats-file before the program starts, so that a wrong name is an error at once."""
+    try:
+        return open(name, "w", encoding="utf-8", errors="backslashreplace")
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        raise SheafError(f"--stats-file {name}: {why}; name a file that can be written", 125) from error
+
+
 def _why_no_record(directory: str) -> str:
     """The reason why a run left no record, and what to do."""
     try:
@@ -77,8 +88,8 @@ def _why_no_record(directory: str) -> str:
     return "no process wrote a record: Sheaf was not loaded, no memory was allocated, or the reason is printed above"
 
 
-def _report(directory: str, before: set[Path], form: str) -> None:
-    """Print the caches of the records that were created during the run, in the format `form`."""
+def _report(directory: str, before: set[Path], form: str | None, file: TextIO | None) -> None:
+    """Print the caches of the records that were created during the run, in the format `form`, to the file if there is one."""
     records = []
     for path in sorted(set(Path(directory).glob("*.sheaf")) - before):
         try:
@@ -88,14 +99,32 @@ def _report(directory: str, before: set[Path], form: str) -> None:
     if not records:
         _say(f"sheaf: no counters: {_why_no_record(directory)}")
         return
-    rows = sorted(table.cache_rows(record.merge(records)), key=lambda row: -row["memory_bytes"])
-    if form == "json":
-        _say(table.machine(rows, processes_json(records), "json"))
+    text = _json(records) if form == "json" else _text(records, table.terminal_width(file or sys.stderr))
+    if file is None:
+        _say(text)
         return
+    try:
+        click.echo(text, file)
+        file.close()
+    except OSError as error:
+        with contextlib.suppress(OSError):  # reports the error again, and closes the file
+            file.close()
+        _say(f"sheaf: --stats-file {file.name}: {error.strerror}; the counters are not written")
+
+
+def _rows(records: list[record.Record]) -> list[table.Row]:
+    return sorted(table.cache_rows(record.merge(records)), key=lambda row: -row["memory_bytes"])
+
+
+def _json(records: list[record.Record]) -> str:
+    return table.machine(_rows(records), processes_json(records), "json")
+
+
+def _text(records: list[record.Record], width: int) -> str:
     names = ", ".join(f"{r.program} ({r.pid})" for r in records[:5]) + (", ..." if len(records) > 5 else "")
     plural = "process" if len(records) == 1 else "processes"
-    _say(f"sheaf: {len(records)} {plural}: {names}; {records[0].mode}")
-    _say(table.text([*rows, table.totals(rows)]))
+    heading = f"sheaf: {len(records)} {plural}: {names}; {records[0].mode}"
+    return heading + "\n" + table.both(_rows(records), table.large_rows(records), width)
 
 
 class _Run(click.Command):
@@ -106,7 +135,7 @@ class _Run(click.Command):
         while i < len(args) and args[i].startswith("-") and args[i] != "--":
             if args[i] == "--stats":
                 args[i] = "--stats=table"
-            i += 2 if args[i] in ("--option", "--record", "--debug") else 1
+            i += 2 if args[i] in ("--option", "--record", "--debug", "--stats-file") else 1
         return super().parse_args(ctx, args)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -122,11 +151,13 @@ class _Run(click.Command):
               help="Record the counters of each process in DIR/<program>.<pid>.sheaf, readable at any time, even after SIGKILL.")
 @click.option("--stats", type=click.Choice(FORMS), metavar="[=table|json]",
               help="Print the caches of the program and its children to standard error when it ends.")
+@click.option("--stats-file", "stats_file", metavar="FILE",
+              help="Write the caches to FILE instead of standard error, which the program uses as well; implies --stats.")
 @click.option("--no-children", is_flag=True, help="Run only the program itself on Sheaf, not its children.")
 @click.option("--force", is_flag=True, help="Run the program even if Sheaf cannot be preloaded into it.")
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="PROGRAM [ARGS]...")
-def run(settings: tuple[str, ...], debug: str | None, directory: str | None, stats: str | None, no_children: bool,
-        force: bool, command: tuple[str, ...]) -> None:
+def run(settings: tuple[str, ...], debug: str | None, directory: str | None, stats: str | None, stats_file: str | None,
+        no_children: bool, force: bool, command: tuple[str, ...]) -> None:
     """Run a program on Sheaf.
 
     \b
@@ -150,14 +181,17 @@ def run(settings: tuple[str, ...], debug: str | None, directory: str | None, sta
         environment["SHEAF_DEBUG"] = _debugged(debug)
     if directory is not None:
         environment["SHEAF_RECORD"] = _directory(directory)
+    if stats_file is not None:
+        stats = stats or "table"
     if not stats:
         child.execute(_command(program, command, environment, no_children))
     with contextlib.ExitStack() as stack:
+        file = stack.enter_context(_open(stats_file)) if stats_file is not None else None
         if not environment.get("SHEAF_RECORD"):
             private = tempfile.TemporaryDirectory(prefix="sheaf-", ignore_cleanup_errors=True)
             environment["SHEAF_RECORD"] = stack.enter_context(private)
         records = environment["SHEAF_RECORD"]
         before = set(Path(records).glob("*.sheaf"))
         status = child.run(_command(program, command, environment, no_children))
-        _report(records, before, stats or "table")
+        _report(records, before, stats, file)
     child.end_as(status)

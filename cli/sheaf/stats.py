@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import difflib
+import sys
+import textwrap
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import click
 
 from sheaf import memory, record, table
 from sheaf.errors import SheafError
 from sheaf.record import Record
+from sheaf.state import States
 from sheaf.table import Row
 
 _SLOT_COLUMNS = (
@@ -22,10 +26,6 @@ _NODE_COLUMNS = (
     ("free_in_slabs", "FREE", 6), ("slabs", "SLABS", 5), ("memory_bytes", "MEMORY", 6), ("fast_share", "FAST", 6),
     ("remote_free", "REMOTE", 7), ("outbound_barn", "HOME", 6),
 )
-_BARN_COLUMNS = (
-    ("name", "NAME", 13), ("object_size_bytes", "SIZE", 6), ("barn_gets", "GETS", 7), ("barn_get_fails", "FAILS", 7),
-    ("barn_puts", "PUTS", 7), ("barn_put_fails", "FAILS", 7),
-)
 
 MEMORY_EXPLAINED = [
     ("live", "memory that the program has allocated, touched or not: objects by class size, large blocks in units of 64 KiB"),
@@ -37,11 +37,13 @@ MEMORY_EXPLAINED = [
     ("resident", "resident memory of the whole process as the system reports it, now or when the process ended"),
 ]
 EXPLAINED = [
+    ("SIZE", "bytes of an object, as requested at the cache's creation"),
     ("IN USE", "objects that the program has allocated and not freed"),
     ("SHEAVES", "free objects in the sheaves of slots, for the fast path"),
     ("BARNS", "free objects in the full sheaves of barns, for any slot"),
     ("FREE", "free objects in slabs"),
-    ("SLABS, MEMORY", "number of slabs, and their size in bytes"),
+    ("SLABS, MEMORY", "number of slabs, and their size in bytes; for large blocks their size"),
+    ("USED", "percentage of MEMORY in objects in use"),
     ("FAST", "percentage of allocations and frees that took the fast path"),
     ("REFILL, FLUSH", "objects moved from slabs to sheaves, and back to slabs"),
     ("REMOTE, HOME", "objects of the node freed on other nodes, and sheaves of them returned to its barns"),
@@ -81,7 +83,7 @@ def _rows(records: list[Record], by: str, everything: bool) -> list[Row]:
 def _column(key: str, rows: list[Row]) -> str:
     """The column for a --sort key, which is the name or the heading of a column. Raises SheafError if there is none."""
     known = list(dict.fromkeys(name for row in rows for name in row))
-    headings = {head.lower(): name for name, head, _ in table.COLUMNS if name in known}
+    headings = {head.lower(): name for name, head, _ in (*table.MOVES, *table.COLUMNS) if name in known}
     wanted = headings.get(key.lower(), key.lower())
     if rows and wanted not in known:
         near = difflib.get_close_matches(wanted, known, 1)
@@ -117,34 +119,75 @@ def _counts(name: str, value: object) -> bool:
     return isinstance(value, int) and name not in table.FIXED
 
 
-def _state(r: Record) -> str:
-    return "ended" if r.end_time_ns else "running" if r.alive else "ended without closing the record"
+@dataclass
+class _Groups:
+    """Records by the state of their processes; `others` may be running or ended."""
+
+    states: States
+    running: list[Record]
+    ended: list[Record]
+    others: list[Record]
 
 
-def _heading(records: list[Record]) -> str:
-    """State and memory of each process, or the sums if there are more than four."""
-    lines = []
-    for r in records if len(records) <= 4 else []:
-        lines += [f"{r.program[:24]} ({r.pid}), {_state(r)}, {r.mode}", *memory.lines(memory.of_process(r))]
-    if not lines:
-        states = [_state(r) for r in records]
-        counts = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
-        lines += [f"{len(records)} processes: {counts}", *memory.lines(memory.of_all(records), len(records))]
+def _grouped(records: list[Record]) -> _Groups:
+    groups = _Groups(States(records), [], [], [])
+    for one in records:
+        state = groups.states.of(one)
+        (groups.running if state.name == "running" else groups.ended if state.ended else groups.others).append(one)
+    return groups
+
+
+def _heading(records: list[Record], groups: _Groups, width: int) -> str:
+    """
+    State and memory of each process. With more than four, the sums over running processes, and apart from them the sums
+    over ended ones, whose memory is no longer in use.
+    """
+    states, lines = groups.states, []
+    if len(records) <= 4:
+        for r in records:
+            lines += [f"{r.program[:24]} ({r.pid}), {states.of(r)}, {r.mode}", *memory.lines(memory.of_process(r), width=width)]
+        return "\n".join(lines)
+    kinds = [states.of(r).kind for r in [*groups.running, *groups.ended, *groups.others]]
+    counts = ", ".join(f"{kinds.count(kind)} {kind}" for kind in dict.fromkeys(kinds))
+    lines += textwrap.wrap(f"{len(records)} processes: {counts}", width, subsequent_indent="  ")
+    titles = ((groups.running, "running"), (groups.ended, "ended, as their records were left"),
+              (groups.others, "copied, or not visible from here"))
+    for group, title in titles:
+        if group:
+            lines += [f"{len(group)} {title}:", *memory.lines(memory.of_all(group), len(group), width)]
     return "\n".join(lines)
 
 
-def _print_table(rows: list[Row], by: str) -> None:
-    if by == "node":
-        if all(row.get("node") is None for row in rows):
-            click.echo("These caches are not divided by memory node (one node, SHEAF_NUMA=off, numactl).")
-        click.echo(table.text([*rows, table.totals(rows)] if len(rows) > 1 else rows, _NODE_COLUMNS))
-        return
+def _only(records: list[Record], wanted: str | None) -> list[Record]:
+    """The records of running or of ended processes. Raises SheafError if there are none."""
+    if not wanted:
+        return records
+    groups = _grouped(records)
+    chosen = groups.running if wanted == "running" else groups.ended
+    if not chosen:
+        which = "runs" if wanted == "running" else "ended"
+        raise SheafError(f"--only {wanted}: no record is of a process that {which}; leave the option out")
+    return chosen
+
+
+def _mixture(groups: _Groups) -> str:
+    """A remark if the rows add up running and ended processes; empty otherwise."""
+    rest = len(groups.ended) + len(groups.others)
+    if not groups.running or not rest:
+        return ""
+    total = len(groups.running) + rest
+    return f"\nRows add up all {total} processes. Use --only running to leave out {rest} that may have ended."
+
+
+def _tables(rows: list[Row], by: str, large: list[Row], diff: bool, width: int) -> str:
     if by == "slot":
-        click.echo(table.text([*rows, table.totals(rows)], _SLOT_COLUMNS))
-        return
-    total = table.totals(rows)
-    click.echo(table.text([*rows, total]))
-    click.echo("\n" + table.text([*rows, total], _BARN_COLUMNS))
+        return table.text([*rows, table.totals(rows)], _SLOT_COLUMNS, width)
+    if by == "cache":
+        return table.both(rows, large, width, total_used=not diff)
+    text = table.text([*rows, table.totals(rows)] if len(rows) > 1 else rows, _NODE_COLUMNS, width)
+    if all(row.get("node") is None for row in rows):
+        return f"These caches are not divided by memory node (one node, SHEAF_NUMA=off, numactl).\n{text}"
+    return text
 
 
 class _Stats(click.Command):
@@ -165,8 +208,9 @@ class _Stats(click.Command):
               help="Sort by a column of the table or of --format csv, largest first, or by name.  "
                    "[default: memory_bytes; name with --by slot and node]")
 @click.option("--diff", is_flag=True, help="Show the difference between two records, of which the earlier comes first.")
+@click.option("--only", type=click.Choice(["running", "ended"]), help="Leave out the records of ended or of running processes.")
 @click.option("--all", "everything", is_flag=True, help="Include caches that were never used.")
-def stats(targets: tuple[str, ...], form: str, by: str, key: str | None, diff: bool, everything: bool) -> None:
+def stats(targets: tuple[str, ...], form: str, by: str, key: str | None, diff: bool, only: str | None, everything: bool) -> None:
     """Show the caches of a record FILE, of the running process PID, or of all records in DIR.
 
     \b
@@ -177,19 +221,28 @@ def stats(targets: tuple[str, ...], form: str, by: str, key: str | None, diff: b
     """
     before: list[Record] = []
     if diff:
+        if only:
+            raise SheafError("--only: does not go with --diff; name the two records", 2)
         if len(targets) != 2:
             raise SheafError("--diff: needs exactly two records; name the earlier one first", 2)
         before, records = _load(targets[:1]), _load(targets[1:])
         rows = _difference(_rows(before, by, everything), _rows(records, by, everything))
     else:
-        records = _load(targets)
+        records = _only(_load(targets), only)
         rows = _rows(records, by, everything)
     rows = _sorted(rows, key, by)
-    if form == "table":
-        if diff:
-            click.echo(f"before: {_heading(before)}\nafter: {_heading(records)}\n\nDifference (after minus before)")
-        else:
-            click.echo(_heading(records))
-        _print_table(rows, by)
-    else:
+    if form != "table":
         click.echo(table.machine(rows, memory.processes_json(records), form))
+        return
+    width = table.terminal_width(sys.stdout)
+    text_width = max(20, min(80, width))
+    large = table.large_rows(records)
+    groups = _grouped(records)
+    heading = _heading(records, groups, text_width)
+    if diff:
+        large = _difference(table.large_rows(before), large)
+        first = _heading(before, _grouped(before), text_width)
+        click.echo(f"before: {first}\nafter: {heading}\n\nDifference (after minus before)")
+    else:
+        click.echo(heading + _mixture(groups))
+    click.echo(_tables(rows, by, large, diff, width))

@@ -5,28 +5,51 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
+import textwrap
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import IO, Any
 
 from sheaf.record import Cache, Record
+from sheaf.state import State
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 Row = dict[str, Any]
+Columns = Sequence[tuple[str, str, int]]
 FIXED = ("object_size_bytes", "slot", "node")  # properties of a row; never added up or subtracted
 
 # Name in the machine-readable formats; heading and width in the table, which fits 80 columns.
-COLUMNS: Sequence[tuple[str, str, int]] = (
+COLUMNS: Columns = (
     ("name", "NAME", 13),
+    ("object_size_bytes", "SIZE", 6),
     ("in_use", "IN USE", 7),
     ("in_sheaves", "SHEAVES", 7),
     ("in_barns", "BARNS", 6),
     ("free_in_slabs", "FREE", 6),
     ("slabs", "SLABS", 5),
     ("memory_bytes", "MEMORY", 6),
+    ("used_share", "USED", 5),
     ("fast_share", "FAST", 6),
-    ("refills", "REFILL", 6),
-    ("flushes", "FLUSH", 6),
 )
+MOVES: Columns = (
+    ("name", "NAME", 13),
+    ("sheaf_refill", "REFILL", 7),
+    ("sheaf_flush", "FLUSH", 7),
+    ("barn_get", "GETS", 7),
+    ("barn_get_fail", "FAILS", 7),
+    ("barn_put", "PUTS", 7),
+    ("barn_put_fail", "FAILS", 7),
+)
+# What a narrow terminal leaves out first. Then columns are left out from the right.
+_LEAST = ("in_barns", "slabs", "free_in_slabs", "in_sheaves", "fast_share", "used_share", "object_size_bytes")
+_WIDEST_NAME = 31
+# Values of the process that its object has elsewhere: end_time_ns itself, the others under `memory`, where warm_bytes has a
+# wider meaning and the value is region_bytes + stash_bytes.
+_ELSEWHERE = {"end_time_ns", "resident_bytes", "peak_resident_bytes", "stash_bytes", "purged_bytes", "warm_bytes"}
+
+
+def _share(part: int, whole: int) -> float | None:
+    return round(part / whole, 6) if whole > 0 else None
 
 
 def cache_row(cache: Cache) -> Row:
@@ -41,13 +64,10 @@ def cache_row(cache: Cache) -> Row:
         "free_in_slabs": cache.gauges.get("free_in_slabs", 0),
         "slabs": cache.gauges.get("slabs", 0),
         "memory_bytes": derived["memory_bytes"],
+        "in_use_bytes": derived["in_use_bytes"],
+        "used_share": _share(derived["in_use_bytes"], derived["memory_bytes"]),
         "fast_share": None if share is None else round(share, 6),
-        "refills": cache.count("sheaf_refill"),
-        "flushes": cache.count("sheaf_flush"),
-        "barn_gets": cache.count("barn_get"),
-        "barn_get_fails": cache.count("barn_get_fail"),
-        "barn_puts": cache.count("barn_put"),
-        "barn_put_fails": cache.count("barn_put_fail"),
+        **{name: cache.count(name) for name, _, _ in MOVES[1:]},
     }
     for name in dict.fromkeys(name for counters in cache.slots.values() for name in counters):
         row.setdefault(name, cache.count(name))
@@ -80,16 +100,28 @@ def node_rows(nodes: Mapping[int | None, Mapping[str, Cache]]) -> list[Row]:
 
 
 def totals(rows: Sequence[Row]) -> Row:
-    """The sum of all rows; the share of the fast path is recomputed."""
+    """The sum of all rows; shares are recomputed."""
     total: Row = {"name": "total"}
     for row in rows:
         for name, value in row.items():
             if isinstance(value, int) and name not in FIXED:
                 total[name] = total.get(name, 0) + value
     fast = total.get("alloc_fastpath", 0) + total.get("free_fastpath", 0)
-    every = fast + total.get("alloc_slowpath", 0) + total.get("free_slowpath", 0)
-    total["fast_share"] = round(fast / every, 6) if every else None
+    total["fast_share"] = _share(fast, fast + total.get("alloc_slowpath", 0) + total.get("free_slowpath", 0))
+    total["used_share"] = _share(total.get("in_use_bytes", 0), total.get("memory_bytes", 0))
     return total
+
+
+def large_rows(records: Sequence[Record]) -> list[Row]:
+    """
+    Rows for the memory that belongs to no cache: large blocks of the region, and those that have mappings of their own,
+    whose number is not counted.
+    """
+    value = {name: sum(r.process.get(name, 0) for r in records) for name in ("large_blocks", "large_bytes", "outside_bytes")}
+    rows = [{"name": "large blocks", "in_use": value["large_blocks"], "memory_bytes": value["large_bytes"]}]
+    if value["outside_bytes"]:
+        rows.append({"name": "own mappings", "memory_bytes": value["outside_bytes"]})
+    return [{**row, "in_use_bytes": row["memory_bytes"]} for row in rows]
 
 
 def short(n: int) -> str:
@@ -119,40 +151,81 @@ def _cell(name: str, value: Any) -> str:
         return "-"
     if name == "fast_share":
         return f"{100 * value:.1f}%"
+    if name == "used_share":
+        return f"{100 * value:.0f}%"
     if name == "memory_bytes" and isinstance(value, int):
         return f"{value // 1024}K" if abs(value) < 100_000 * 1024 else short(value)
     return short(value) if isinstance(value, int) else str(value)
 
 
-def text(rows: Sequence[Row], columns: Sequence[tuple[str, str, int]] = COLUMNS) -> str:
-    """A plain table; the first column is left-aligned, all others are right-aligned."""
+def terminal_width(stream: IO[Any] | None) -> int:
+    """The columns of the terminal that a stream writes to: COLUMNS if it is set, 80 if it is no terminal."""
+    columns = os.environ.get("COLUMNS", "")
+    if columns.isdecimal() and int(columns) > 0:
+        return int(columns)
+    try:
+        return os.get_terminal_size(stream.fileno()).columns or 80 if stream else 80
+    except (OSError, ValueError):  # io.UnsupportedOperation is a ValueError
+        return 80
+
+
+def _fitting(columns: Columns, width: int) -> Columns:
+    """The columns without the least important ones, so that they fit `width`. The first one always stays."""
+    fit = list(columns)
+    while len(fit) > 1 and sum(size + 1 for _, _, size in fit) - 1 > width:
+        names = [name for name, _, _ in fit[1:]]
+        leave = next((name for name in _LEAST if name in names), names[-1])
+        fit = [column for column in fit if column[0] != leave]
+    return fit
+
+
+def text(rows: Sequence[Row], columns: Columns = COLUMNS, width: int = 80) -> str:
+    """
+    A plain table; the first column is left-aligned, all others are right-aligned. A table that is too wide loses columns,
+    which a note names. Room that is left widens the column of names.
+    """
     lines = []
+    fit = _fitting(columns, width)
     heads: Row = {name: head for name, head, _ in columns}
+    key, _, least = fit[0]
+    longest = min(_WIDEST_NAME, max((len(str(row.get(key))) for row in rows), default=0))
+    first = max(min(least, width), min(longest, width - sum(size + 1 for _, _, size in fit[1:])))
     for row in [heads, *rows]:
         cells = []
-        for i, (name, _, width) in enumerate(columns):
+        for i, (name, _, size) in enumerate(fit):
             cell = row.get(name) if row is heads else _cell(name, row.get(name))
-            cells.append(f"{str(cell)[:width]:<{width}}" if i == 0 else f"{cell!s:>{width}}")
+            cells.append(f"{str(cell)[:first]:<{first}}" if i == 0 else f"{cell!s:>{size}}")
         lines.append(" ".join(cells).rstrip())
+    left_out = [head for name, head, _ in columns if name not in {kept for kept, _, _ in fit}]
+    if left_out:
+        note = f"Not shown in {width} columns: {', '.join(left_out)}. Use a wider terminal, or set COLUMNS."
+        lines += textwrap.wrap(note, max(width, 20))
     return "\n".join(lines)
 
 
-def process_json(record: Record) -> Row:
+def both(rows: Sequence[Row], large: Sequence[Row], width: int, total_used: bool = True) -> str:
+    """The two tables of caches: objects and memory, with large blocks; and moves between sheaves, barns and slabs."""
+    total, caches = totals([*rows, *large]), totals(rows)
+    if not total_used:
+        total["used_share"] = None
+    return text([*rows, *large, total], COLUMNS, width) + "\n\n" + text([*rows, caches], MOVES, width)
+
+
+def process_json(record: Record, state: State) -> Row:
     """The object of a process in the machine-readable formats, without its memory, which memory.py adds."""
     return {
         "pid": record.pid,
         "parent_pid": record.parent_pid,
         "program": record.program,
         "mode": record.mode,
-        "state": "ended" if record.end_time_ns else "running" if record.alive else "gone",
+        "state": state.name,
+        "replaced_by": state.program or None,
         "start_time_ns": record.start_time_ns,
         "end_time_ns": record.end_time_ns,
-        "resident_bytes": record.resident,  # current for a running process, otherwise the peak
-        "peak_resident_bytes": record.peak_rss or None,
         "fold_interval": record.fold_interval,
         "kernel": record.kernel,
         "sheaf_version": record.version,
-        "values": record.process,
+        "values": {name: value for name, value in record.process.items() if name not in _ELSEWHERE},
     }
 
 

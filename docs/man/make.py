@@ -18,7 +18,7 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 sys.path.insert(0, str(ROOT / "cli"))
 
-from sheaf import doctor, options, stats  # noqa: E402
+from sheaf import doctor, options, state, stats  # noqa: E402
 from sheaf.__main__ import _COMMANDS, main  # noqa: E402
 
 ENVIRONMENT = [
@@ -57,6 +57,18 @@ EXTRA: dict[str, list[tuple[str, str | list[tuple[str, str]]]]] = {
          "by exec.\n\n"
          "--by node shows one row if the caches are not divided by memory node: the machine has one node, SHEAF_NUMA is off, or "
          "the process was started with a memory policy (numactl)."),
+    ],
+    "records": [
+        ("STATES", state.EXPLAINED),
+        ("EXIT STATUS", "0: success, also if there is nothing to list or to remove. 1: the directory cannot be read, or a record "
+         "could not be removed. 2: wrong command line."),
+        ("NOTES", "The end of a process that did not close its record is the start of the next record of the same process, or "
+         "the time of the file's last change, which the file system may have noted long before the process ended. Keep that in "
+         "mind when --older-than is short.\n\n"
+         "A process in a container is found from the system outside. From inside a container, processes of other containers are "
+         "not visible; their records are listed as such and never removed. A directory should hold the records of one machine "
+         "only, because a record of another machine looks like one of an earlier boot.\n\n"
+         "A record that is removed while its process is running would be lost: the process continues in the removed file."),
     ],
     "doctor": [
         ("FINDINGS", doctor.EXPLAINED),

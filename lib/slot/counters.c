@@ -1,6 +1,7 @@
 #include "slot/counters.h"
 
-uintptr_t counters_file;
+uintptr_t counters_file[CACHE_MAX / COUNTER_GROUP];
+intptr_t counters_file_stride;
 const struct rseq_area *counters_area;
 unsigned slot_top;
 

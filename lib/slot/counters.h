@@ -28,11 +28,12 @@ enum process_value {
 };
 
 /*
- * Where slots count: in a mapped file, from this address upwards, RECORD_BLOCK bytes for each slot; or, while this is
- * 0, in the space. A single word decides, because it changes while other threads count.
+ * Where slots count the caches of a group: in a mapped file, from this address upwards, counters_file_stride bytes
+ * apart; or, while this is 0, in the space. One word for each group decides, because it changes while other threads
+ * count. The stride is set before and stays the same.
  */
-extern hidden uintptr_t counters_file;
-#define RECORD_BLOCK ((size_t)CACHE_MAX * COUNTER_STRIDE)
+extern hidden uintptr_t counters_file[CACHE_MAX / COUNTER_GROUP];
+extern hidden intptr_t counters_file_stride;
 
 /* Where slot 0 counts something, and the distance from each slot to the next. */
 struct counter_place {
@@ -42,10 +43,11 @@ struct counter_place {
 
 static inline struct counter_place counter_place(unsigned number, enum slot_counter which)
 {
-    uintptr_t file = read_once(counters_file), at = (uintptr_t)which * sizeof(uint64_t);
+    uintptr_t file = __atomic_load_n(&counters_file[number / COUNTER_GROUP], __ATOMIC_ACQUIRE);
+    uintptr_t at = (uintptr_t)which * sizeof(uint64_t);
     if (likely(!file))
         return (struct counter_place){space_counters(number) + at, -(intptr_t)COUNTER_BLOCK};
-    return (struct counter_place){file + (uintptr_t)number * COUNTER_STRIDE + at, RECORD_BLOCK};
+    return (struct counter_place){file + number % COUNTER_GROUP * COUNTER_STRIDE + at, counters_file_stride};
 }
 
 static inline uint64_t *counter_at(unsigned slot, unsigned number, enum slot_counter which)

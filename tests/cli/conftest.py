@@ -56,20 +56,23 @@ def sums() -> list[str]:
 
 
 def write_record(path: Path, caches: dict[str, dict[str, int]], pid: int = 99999999, ended: bool = True, slot: int = 0,
-                 values: dict[str, int] | None = None, peak: int = 1 << 20, later: bool = False) -> Path:  # fmt: skip
+                 values: dict[str, int] | None = None, peak: int = 1 << 20, later: bool = False, start: int = 0,
+                 namespace: int = 0, boot: str = "", began: int = 5) -> Path:  # fmt: skip
     """
     Write a record in which one slot was used. `caches` has counters and gauges by name for each cache, `values` those of the
-    process. With `later` it has more fields, and those of the header in another order, as a later library may write them.
+    process; `start`, `namespace` and `boot` identify it, and it began to write at `began`. With `later` it has more
+    fields, and those of the header in another order, as a later library may write them.
     """
     process = {"slab_bytes": 65536 * len(caches), "large_bytes": 0, "end_time_ns": 6 if ended else 0,
                "peak_resident_bytes": peak, **(values or {})}
-    start, size, entry_at, slots_at = 16, 4096, 16384, 65536
+    first, size, entry_at, slots_at = 16, 4096, 16384, 65536
     fields: dict[str, tuple[str, int | bytes]] = {
         "values_offset": ("Q", 8192), "caches_offset": ("Q", entry_at), "slots_offset": ("Q", slots_at),
         "cache_max": ("I", 16), "cache_stride": ("I", 512), "slot_max": ("I", slot + 1), "slot_stride": ("I", 16 * 128),
         "counter_stride": ("I", 128), "fold_interval": ("I", 1024), "pid": ("I", pid), "parent_pid": ("I", 1),
-        "start_time_ns": ("Q", 5), "mode_name": ("16s", b"rseq mm_cid"), "sheaf_version": ("32s", b"0.1.0"),
+        "start_time_ns": ("Q", began), "mode_name": ("16s", b"rseq mm_cid"), "sheaf_version": ("32s", b"0.1.0"),
         "program": ("128s", path.stem.split(".")[0].encode()), "kernel": ("128s", b"kernel"),
+        "process_start": ("Q", start), "pid_namespace": ("Q", namespace), "boot_id": ("40s", boot.encode()),
     }  # fmt: skip
     entry = {"name": "32s", "object_size": "I", "size": "I", "slab_size": "I", "capacity": "I", "flags": "I",
              "checksum": "I", "gauges": "24Q"}  # fmt: skip
@@ -89,7 +92,7 @@ def write_record(path: Path, caches: dict[str, dict[str, int]], pid: int = 99999
     lines += [f"value {name}" for name in process] + (["tide high"] if later else []) + sums()
     header = struct.pack("<" + "".join(code for code, _ in fields.values()), *(value for _, value in fields.values()))
     checked = struct.pack("<II", size, 24 + len(header)) + header + "".join(f"{one}\n" for one in lines).encode()
-    checked = checked.ljust(size - start, b"\n")
+    checked = checked.ljust(size - first, b"\n")
     data = bytearray(slots_at + (slot + 1) * 16 * 128)
     data[:size] = struct.pack("<8sII", b"SHEAFREC", 2, zlib.crc32(checked)) + checked
     struct.pack_into(f"<{len(process)}Q", data, 8192, *process.values())

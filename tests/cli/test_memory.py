@@ -29,7 +29,7 @@ def test_known_numbers(tmp_path: Path) -> None:
     m = read(write_record(tmp_path / "p.1.sheaf", {"malloc-64": OBJECTS}, values=VALUES))
     assert (m.live_objects, m.live_large) == (300 * 64, 131072 + 4096)
     assert (m.sheaves, m.barns, m.slabs) == (100 * 64, 100 * 64, 2 * 65536 - 500 * 64)
-    assert (m.stash, m.region, m.given_back) == (65536, 400000 - 65536, 5 << 30)
+    assert (m.stash, m.region, m.returned) == (65536, 400000 - 65536, 5 << 30)
     assert (m.resident, m.peak_resident) == (700000, 1 << 20)
     assert m.live_objects + m.sheaves + m.barns + m.slabs == 2 * 65536
 
@@ -45,7 +45,7 @@ def test_memory_is_shown_and_exported(sheaf: Run, tmp_path: Path) -> None:
     ]
     (process,) = json.loads(sheaf("stats", "--format", "json", str(path)).stdout)["processes"]
     assert process["memory"]["live_bytes"] == 300 * 64 + 131072 + 4096
-    assert process["memory"]["given_back_bytes"] == 5 << 30
+    assert process["memory"]["returned_bytes"] == 5 << 30
     assert process["memory"]["warm_bytes"] == 12800 + 99072 + 400000
 
 
@@ -162,7 +162,7 @@ def test_the_table_at_exit_has_the_same_figures(library: str, tmp_path: Path) ->
     assert told["free in slabs"] == m.slabs
     assert told["free in stashes"] == m.stash
     assert told["free in region"] == m.region
-    assert told["given back"] == m.given_back
+    assert told["given back"] == m.returned
     assert told["resident"] > 0
 
 
@@ -176,7 +176,7 @@ def test_memory_that_the_helper_returns_is_recorded_while_the_program_sleeps(lib
         path = next(record.find(str(process.pid)))
         for _ in range(600):
             m = read(path)
-            if m.warm < 8 << 20 and m.given_back > 20 << 20:
+            if m.warm < 8 << 20 and m.returned > 20 << 20:
                 break
             time.sleep(0.1)
         else:

@@ -180,6 +180,37 @@ def test_a_record_directory_that_cannot_be_made(sheaf: Run, tmp_path: Path) -> N
 
 
 def test_totals_have_a_share_of_the_fast_path(sheaf: Run, library: str) -> None:
-    total = sheaf("run", "--stats", "ls", "/").stderr.splitlines()[-1].split()
+    tables = sheaf("run", "--stats", "ls", "/").stderr.split("\n\n")
+    total = tables[0].splitlines()[-1].split()
     assert total[0] == "total"
-    assert total[7].endswith("%")
+    assert total[8].endswith("%")
+    assert total[9].endswith("%")
+    assert "REFILL" in tables[1]
+
+
+def test_stats_go_to_a_file(sheaf: Run, library: str, tmp_path: Path) -> None:
+    file = tmp_path / "stats"
+    done = sheaf("run", "--stats=json", "--stats-file", str(file), "sh", "-c", "ls / >/dev/null; echo err >&2; exit 3")
+    assert (done.stdout, done.stderr, done.returncode) == ("", "err\n", 3)
+    assert json.loads(file.read_text())["rows"]
+    done = sheaf("run", "--stats-file", str(file), "ls", "-d", "/")
+    assert (done.stdout, done.stderr, done.returncode) == ("/\n", "", 0)
+    assert file.read_text().startswith("sheaf: 1 process: ls ")
+    assert sheaf("run", f"--stats-file={file}", "--stats", "ls", "-d", "/").stderr == ""
+
+
+def test_a_file_for_stats_that_cannot_be_written(sheaf: Run, library: str, tmp_path: Path) -> None:
+    for name, why in ((str(tmp_path), "Is a directory"), ("", "No such file or directory")):
+        done = sheaf("run", "--stats-file", name, "echo", "not run")
+        said = f"sheaf: --stats-file {name}: {why}; name a file that can be written\n"
+        assert (done.stdout, done.stderr, done.returncode) == ("", said, 125)
+    if os.access("/dev/full", os.W_OK):
+        done = sheaf("run", "--stats-file", "/dev/full", "sh", "-c", "ls / >/dev/null; exit 4")
+        said = "sheaf: --stats-file /dev/full: No space left on device; the counters are not written\n"
+        assert (done.stderr, done.returncode) == (said, 4)
+
+
+def test_a_narrow_terminal_is_respected(sheaf: Run, library: str) -> None:
+    for columns in (40, 60, 80, 120):
+        lines = sheaf("run", "--stats", "ls", "-d", "/", env={"COLUMNS": str(columns)}).stderr.splitlines()[1:]
+        assert max(map(len, lines)) <= columns

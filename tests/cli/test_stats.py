@@ -7,6 +7,7 @@ import errno
 import io
 import json
 import os
+import re
 import struct
 import subprocess
 import sys
@@ -31,7 +32,7 @@ def one(tmp_path: Path) -> Path:
 
 def test_numbers(sheaf: Run, one: Path) -> None:
     out = json.loads(sheaf("stats", "--format", "json", str(one)).stdout)
-    assert out["schema_version"] == 1
+    assert out["schema_version"] == 2
     row = out["rows"][0]
     assert row["name"] == "malloc-64"
     assert row["in_use"] == 3 + 1010 - 705
@@ -50,9 +51,60 @@ def test_table_fits_and_is_plain(sheaf: Run, one: Path) -> None:
     assert max(map(len, done.stdout.splitlines())) <= 80
 
 
+def test_the_table_has_sizes_shares_and_large_blocks(sheaf: Run, tmp_path: Path) -> None:
+    values = {"large_bytes": 3 << 20, "large_blocks": 2}
+    path = write_record(tmp_path / "prog.1.sheaf", {"malloc-64": A}, values=values)
+    first, second = sheaf("stats", str(path)).stdout.split("NAME", 1)[1].split("\n\n")
+    rows = [line.split() for line in first.splitlines()]
+    assert rows[0] == ["SIZE", "IN", "USE", "SHEAVES", "BARNS", "FREE", "SLABS", "MEMORY", "USED", "FAST"]
+    assert rows[1] == ["malloc-64", "64", "308", "140", "100", "1500", "2", "128K", "15%", "99.1%"]
+    assert rows[2] == ["large", "blocks", "-", "2", "-", "-", "-", "-", "3072K", "-", "-"]
+    assert rows[3] == ["total", "-", "310", "140", "100", "1500", "2", "3200K", "97%", "99.1%"]
+    assert second.split()[:9] == ["NAME", "REFILL", "FLUSH", "GETS", "FAILS", "PUTS", "FAILS", "malloc-64", "253"]
+    assert "own mappings" not in first
+    write_record(path, {"malloc-64": A}, values={**values, "outside_bytes": 1 << 30})
+    lines = sheaf("stats", str(path)).stdout.splitlines()
+    assert next(line for line in lines if line.startswith("own mappings")).split()[-3:] == ["1.0G", "-", "-"]
+
+
+def test_the_difference_has_large_blocks(sheaf: Run, tmp_path: Path) -> None:
+    paths = [write_record(tmp_path / f"p.{i}.sheaf", {"malloc-64": A}, values={"large_bytes": i << 20, "large_blocks": i})
+             for i in (1, 4)]
+    lines = sheaf("stats", "--diff", *map(str, paths)).stdout.splitlines()
+    assert next(line for line in lines if line.startswith("large blocks")).split()[3:8] == ["3", "-", "-", "-", "-"]
+
+
+@pytest.mark.parametrize("columns", [1, 13, 30, 44, 60, 79, 80, 100])
+@pytest.mark.parametrize("more", [[], ["--by", "slot"], ["--by", "node"]])
+def test_a_narrow_terminal_leaves_out_columns(sheaf: Run, tmp_path: Path, columns: int, more: list[str]) -> None:
+    path = write_record(tmp_path / "prog.1.sheaf", {"malloc-64": A, "a-cache-with-a-long-name": A})
+    out = sheaf("stats", *more, str(path), env={"COLUMNS": str(columns)}).stdout
+    assert max(map(len, out.splitlines()[1:])) <= max(columns, 20) + 80 * ("not divided" in out)
+    assert ("Not shown in" in out) == (columns < (75 if not more else 78))
+    if not more:
+        assert ("a-cache-with-a-long-name" in out.split("\n\n")[0]) == (columns >= 100)
+        assert columns < 44 or "MEMORY" in out
+
+
+def test_no_figure_has_two_names(sheaf: Run, tmp_path: Path) -> None:
+    """Each counter, gauge and value is different, so equal figures are one figure."""
+    numbers = {name: 10**6 + 1009 * 3**i for i, name in enumerate(A)}
+    values = {name: 10**7 + 1000 * i for i, name in enumerate(
+        ("slab_bytes", "large_bytes", "outside_bytes", "warm_bytes", "stash_bytes", "purged_bytes", "resident_bytes"))}
+    path = write_record(tmp_path / "prog.1.sheaf", {"malloc-64": numbers}, values=values, peak=1 << 25)
+    out = json.loads(sheaf("stats", "--format", "json", str(path)).stdout)
+    (row,), (process,) = out["rows"], out["processes"]
+    figures = [n for n in row.values() if isinstance(n, int) and n]
+    assert len(figures) == len(set(figures))
+    flat = {**process, **process["values"], **process["memory"]}
+    assert not process["values"].keys() & (process.keys() | process["memory"].keys())
+    figures = [n for n in flat.values() if isinstance(n, int) and n > 10**6]
+    assert len(figures) == len(set(figures))
+
+
 def test_csv_and_jsonl(sheaf: Run, one: Path) -> None:
     rows = list(csv.DictReader(io.StringIO(sheaf("stats", "--format", "csv", str(one)).stdout)))
-    assert rows[0]["schema_version"] == "1"
+    assert rows[0]["schema_version"] == "2"
     assert int(rows[0]["in_use"]) == 308
     lines = sheaf("stats", "--format", "jsonl", str(one)).stdout.splitlines()
     assert [json.loads(line)["name"] for line in lines] == ["malloc-64", "malloc-128"]
@@ -245,10 +297,35 @@ def test_many_processes_are_summed_up(sheaf: Run, tmp_path: Path) -> None:
     for i in range(7):
         write_record(tmp_path / f"p.{i}.sheaf", {"malloc-64": A}, ended=i >= 2)
     lines = sheaf("stats", str(tmp_path)).stdout.splitlines()
-    assert lines[0] == "7 processes: 2 ended without closing the record, 5 ended"
-    assert "highest peak 1 MiB" in lines[4]
+    assert lines[:2] == ["7 processes: 2 ended by signal, _exit or exec, 5 ended", "7 ended, as their records were left:"]
+    assert "highest peak 1 MiB" in lines[5]
     assert max(map(len, lines)) <= 80
     assert next(line for line in lines[2:] if not line.startswith("  ")).startswith("NAME")
+
+
+def test_the_headline_adds_up_running_processes_apart_from_ended_ones(
+        sheaf: Run, tmp_path: Path, worker: subprocess.Popen[str]) -> None:
+    records = tmp_path / "records"
+    large = {"large_bytes": 1 << 40}
+    for i in range(6):
+        write_record(records / f"p.{i}.sheaf", {"malloc-64": A}, values=large)
+    lines = sheaf("stats", str(records)).stdout.splitlines()
+    assert lines[:2] == ["7 processes: 1 running, 6 ended", "1 running:"]
+    assert re.match(r"  live [\d.]+ MiB: ", lines[2])
+    ended = lines.index("6 ended, as their records were left:")
+    assert lines[ended + 1].startswith("  live 6.0 TiB: ")
+    assert "Rows add up all 7 processes. Use --only running to leave out 6 that may have ended." in lines
+    only = sheaf("stats", "--only", "running", str(records)).stdout
+    assert f"({worker.pid}), running, " in only.splitlines()[0]
+    assert "Rows add up" not in only
+    rows = json.loads(sheaf("stats", "--only", "ended", "--format", "json", str(records)).stdout)["rows"]
+    assert [(row["name"], row["in_use"]) for row in rows] == [("malloc-64", 6 * 308)]
+
+
+def test_only_without_such_a_process_is_an_error(sheaf: Run, one: Path) -> None:
+    done = sheaf("stats", "--only", "running", str(one))
+    said = "sheaf: --only running: no record is of a process that runs; leave the option out\n"
+    assert (done.stderr, done.returncode) == (said, 1)
 
 
 def test_a_closed_pipe_is_quiet(one: Path) -> None:
@@ -344,7 +421,7 @@ def test_a_killed_process_leaves_its_counters(sheaf: Run, worker: subprocess.Pop
     assert (out["processes"][0]["state"], out["processes"][0]["end_time_ns"]) == ("gone", 0)
     big = next(row for row in out["rows"] if row["object_size_bytes"] == 5120)
     assert big["in_use"] + big["in_sheaves"] + big["in_barns"] >= 2000
-    assert "ended without closing the record" in sheaf("stats", str(path)).stdout
+    assert "ended by signal, _exit or exec" in sheaf("stats", str(path)).stdout
 
 
 def test_peak_memory_is_the_programs_own(library: str, tmp_path: Path) -> None:

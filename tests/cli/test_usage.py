@@ -47,7 +47,7 @@ def test_a_wrong_command_line_gives_one_line(sheaf: Run, status: int, line: str,
 
 def test_an_unknown_command_lists_the_commands(sheaf: Run) -> None:
     done = sheaf("qqq")
-    assert re.fullmatch(r"sheaf: qqq: no such command; the commands are run, stats(, \w+)*\n", done.stderr)
+    assert re.fullmatch(r"sheaf: qqq: no such command; the commands are run, stats, records(, \w+)*\n", done.stderr)
     assert done.returncode == 2
 
 

@@ -33,9 +33,15 @@
  * SUM adds and subtracts products of names, as in `a * b - c`. In it a counter stands for its sum over all slots, an
  * unknown name for 0, and a negative result counts as 0. lib/slot/counters.def explains all counters and sums.
  *
- * The file is sparse: slots and caches that were never used are holes and read as zero. The entry of a cache is
- * not in use if its name is empty. All values are written with single 8-byte stores, and only by the process
- * itself. end_time_ns is 0 while the process runs; it stays 0 if the process was killed or replaced by exec.
+ * The file has room for cache_max caches, which are all of malloc's on all memory nodes, and for slot_max slots,
+ * which are those of the CPUs that were online when the process started. Slots of CPUs that are brought online later
+ * count in memory only. The file is sparse: slots and caches that were never used are holes and read as zero. The
+ * entry of a cache is not in use if its name is empty. All values are written with single 8-byte stores, and only by
+ * the process itself. end_time_ns is 0 while the process runs; it stays 0 if the process was killed, called _exit, or
+ * executed another program. `pid`, `process_start`, `pid_namespace` and `boot_id` together identify the process,
+ * which keeps them when it executes another program. A reader can therefore tell an exec from an end: the process
+ * still runs but does not map the file, or there is a later record of the same process. The last three are 0 or empty
+ * where /proc could not be read.
  *
  * Accuracy: events of slow paths are counted at once. Fast allocations and frees follow exactly from the word that
  * the fast path commits; slow paths of the same cache and slot add them to the file, at the latest after
@@ -99,8 +105,11 @@ enum sheaf_mode {
     X(uint64_t, start_time_ns, ) /* CLOCK_REALTIME */                                                                \
     X(char, mode_name, [16])     /* "rseq mm_cid", "rseq cpu_id", "rseq own", "lock" */                              \
     X(char, sheaf_version, [32])                                                                                     \
-    X(char, program, [128]) /* base name of the executed file, truncated */                                          \
-    X(char, kernel, [128])  /* uname: release and machine */
+    X(char, program, [128])      /* base name of the executed file, truncated */                                     \
+    X(char, kernel, [128])       /* uname: release and machine */                                                    \
+    X(uint64_t, process_start, ) /* clock ticks since boot, field 22 of /proc/PID/stat; exec does not change it */   \
+    X(uint64_t, pid_namespace, ) /* inode number of /proc/PID/ns/pid; `pid` is a number in this namespace */         \
+    X(char, boot_id, [40])       /* /proc/sys/kernel/random/boot_id */
 
 #define SHEAF_RECORD_CACHE(X)                                                                                        \
     X(char, name, [32])                                                                                              \

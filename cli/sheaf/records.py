@@ -1,0 +1,197 @@
+"""`sheaf records`: list the records in a directory, and remove those of ended processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import stat
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from sheaf import record, table
+from sheaf.errors import SheafError, printable
+from sheaf.record import Head
+from sheaf.state import State, States
+
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
+_AGE = re.compile(r"(\d{1,9})([smhdw])")
+
+
+@dataclass
+class _Entry:
+    """A record in the directory. `moment` is the start of a running process, otherwise the end, in nanoseconds."""
+
+    head: Head
+    state: State
+    status: os.stat_result
+    moment: int
+    matches: bool = False  # --older-than and --keep select it for removal
+    removed: bool = False
+
+    @property
+    def age(self) -> int:
+        """Seconds since `moment`."""
+        return max(0, time.time_ns() - self.moment) // 1_000_000_000
+
+    @property
+    def allocated(self) -> int:
+        """Bytes on disk, without holes."""
+        return self.status.st_blocks * 512
+
+
+def _moment(head: Head, state: State, status: os.stat_result, states: States) -> int:
+    """
+    The start of a running process, or the end of an ended one. Without a recorded end it is the time of the last change
+    of the file, which the file system may have noted long before the end.
+    """
+    if head.end_time_ns:
+        return head.end_time_ns
+    if not state.ended:
+        return head.start_time_ns
+    later = states.successor(head)
+    return later.start_time_ns if later else max(head.start_time_ns, status.st_mtime_ns)
+
+
+def _seconds(_: click.Context, __: click.Parameter, value: str | None) -> int | None:
+    if value is None:
+        return None
+    found = _AGE.fullmatch(value)
+    if not found:
+        raise SheafError(f"--older-than {value}: not an age; give a number and s, m, h, d or w, such as 12h or 7d", 2)
+    return int(found[1]) * _SECONDS[found[2]]
+
+
+def _read(directory: Path) -> tuple[list[_Entry], list[str]]:
+    """The records in a directory by age, the oldest first, and why other files with the suffix .sheaf are none."""
+    try:
+        names = sorted(name for name in os.listdir(directory) if name.endswith(".sheaf"))
+    except OSError as error:
+        raise SheafError(f"{directory}: {error.strerror}; name a directory of records that you may read") from error
+    found: list[tuple[Head, os.stat_result]] = []
+    others: list[str] = []
+    for name in names:
+        path = directory / name
+        try:
+            status = path.lstat()
+            if not stat.S_ISREG(status.st_mode):
+                raise SheafError(f"{path}: not a regular file")
+            found.append((record.read_head(path), status))
+        except FileNotFoundError:
+            continue
+        except SheafError as error:
+            others.append(error.message.partition(";")[0])
+    states = States(head for head, _ in found)
+    entries = []
+    for head, status in found:
+        state = states.of(head)
+        entries.append(_Entry(head, state, status, _moment(head, state, status, states)))
+    return sorted(entries, key=lambda entry: (entry.moment, entry.head.path)), others
+
+
+def _select(entries: list[_Entry], seconds: int | None, keep: int | None) -> None:
+    """Mark the records of ended processes that are older than `seconds` and not among the newest `keep` of them."""
+    ended = [entry for entry in entries if entry.state.ended]
+    for entry in ended[: max(0, len(ended) - (keep or 0))]:
+        entry.matches = seconds is None or entry.age > seconds
+
+
+def _remove(entries: list[_Entry], directory: Path) -> bool:
+    """Remove the selected records; returns whether all could be removed. A file that was replaced meanwhile stays."""
+    done = True
+    where = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        for entry in entries:
+            name = entry.head.path.name
+            try:
+                if entry.matches and os.path.samestat(entry.status, os.stat(name, dir_fd=where, follow_symlinks=False)):
+                    os.unlink(name, dir_fd=where)
+                    entry.removed = True
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                SheafError(f"{entry.head.path}: not removed: {error.strerror}; run sheaf as the owner of {directory}").show()
+                done = False
+    finally:
+        os.close(where)
+    return done
+
+
+def _age(seconds: int) -> str:
+    """An age in its largest unit, such as 12h."""
+    unit = next((unit for unit in "wdhm" if seconds >= 2 * _SECONDS[unit]), "s")
+    return f"{seconds // _SECONDS[unit]}{unit}"
+
+
+def _text(entries: list[_Entry], others: list[str], prune: bool) -> str:
+    shown = [entry for entry in entries if entry.removed or not prune]
+    names = [printable(entry.head.path.name) for entry in shown]
+    width = max(map(len, ["FILE", *names]))
+    lines = [f"{'FILE':<{width}} {'AGE':>5} {'SIZE':>9} STATE"] if shown else []
+    for name, entry in zip(names, shown, strict=True):
+        lines.append(f"{name:<{width}} {_age(entry.age):>5} {table.size(entry.allocated):>9} {entry.state}")
+    running = sum(entry.state.name == "running" for entry in entries)
+    removed = [entry for entry in entries if entry.removed]
+    left = [entry for entry in entries if not entry.removed]
+    total = f"{_count(len(left), 'record')}, {table.size(sum(entry.allocated for entry in left))} on disk; {running} running"
+    if prune:
+        total = f"removed {_count(len(removed), 'record')}, {table.size(sum(e.allocated for e in removed))}; left {total}"
+    unknown = sum(entry.state.name == "unknown" for entry in entries)
+    lines.append(total + (f"; {unknown} whose process is not visible here" if unknown else ""))
+    return "\n".join([*lines, *(f"not a record: {other}" for other in others)])
+
+
+def _count(n: int, what: str) -> str:
+    return f"{n} {what}" if n == 1 else f"{n} {what}s"
+
+
+def _json(entries: list[_Entry], others: list[str]) -> str:
+    rows = [{
+        "path": printable(str(entry.head.path)), "program": entry.head.program, "pid": entry.head.pid,
+        "state": entry.state.name, "replaced_by": entry.state.program or None, "start_time_ns": entry.head.start_time_ns,
+        "end_time_ns": entry.head.end_time_ns, "age_seconds": entry.age, "size_bytes": entry.status.st_size,
+        "allocated_bytes": entry.allocated, "removed": entry.removed,
+    } for entry in entries]  # fmt: skip
+    return json.dumps({"schema_version": table.SCHEMA_VERSION, "records": rows, "not_records": others}, indent=2)
+
+
+@click.command()
+@click.argument("directory", required=False, metavar="[DIR]")
+@click.option("--older-than", "seconds", metavar="AGE", callback=_seconds,
+              help="Select records of processes that ended longer ago than AGE: a number and s, m, h, d or w, such as 7d.")
+@click.option("--keep", type=click.IntRange(min=0), metavar="N",
+              help="Select records of ended processes except the N that ended last.")
+@click.option("--prune", is_flag=True, help="Remove the selected records; needs --older-than or --keep.")
+@click.option("--format", "form", type=click.Choice(["table", "json"]), default="table", show_default=True, help="Output format.")
+def records(directory: str | None, seconds: int | None, keep: int | None, prune: bool, form: str) -> int:
+    """List the records in DIR with the state of their processes, the oldest first.
+
+    DIR is by default the one that SHEAF_RECORD names, or the current directory. AGE is the time since the process ended, or
+    since it started if it still runs. --older-than and --keep select records; without --prune the selected ones are listed,
+    with it they are removed. With both options a record must match both. Only records of ended processes are selected, and
+    files that are not records are never removed.
+
+    \b
+    Examples:
+      sheaf records /tmp/records
+      sheaf records --prune --older-than 7d /var/lib/sheaf
+      sheaf records --prune --keep 100 /var/lib/sheaf
+    """
+    if directory == "":
+        raise SheafError("an empty name was given; name a directory of records", 2)
+    if prune and seconds is None and keep is None:
+        raise SheafError("--prune: needs --older-than AGE or --keep N, such as --older-than 7d", 2)
+    where = Path(directory or os.environ.get("SHEAF_RECORD") or ".")
+    entries, others = _read(where)
+    done = True
+    if seconds is not None or keep is not None:
+        _select(entries, seconds, keep)
+        if prune:
+            done = _remove(entries, where)
+        else:
+            entries = [entry for entry in entries if entry.matches]
+    click.echo(_json(entries, others) if form == "json" else _text(entries, others, prune))
+    return 0 if done else 1
