@@ -105,11 +105,15 @@ enum sheaf_mode {
     X(uint64_t, start_time_ns, ) /* CLOCK_REALTIME */                                                                \
     X(char, mode_name, [16])     /* "rseq mm_cid", "rseq cpu_id", "rseq own", "lock" */                              \
     X(char, sheaf_version, [32])                                                                                     \
-    X(char, program, [128])      /* base name of the executed file, truncated */                                     \
-    X(char, kernel, [128])       /* uname: release and machine */                                                    \
-    X(uint64_t, process_start, ) /* clock ticks since boot, field 22 of /proc/PID/stat; exec does not change it */   \
-    X(uint64_t, pid_namespace, ) /* inode number of /proc/PID/ns/pid; `pid` is a number in this namespace */         \
-    X(char, boot_id, [40])       /* /proc/sys/kernel/random/boot_id */
+    X(char, program, [128])       /* base name of the executed file, truncated */                                    \
+    X(char, kernel, [128])        /* uname: release and machine */                                                   \
+    X(uint64_t, process_start, )  /* clock ticks since boot, field 22 of /proc/PID/stat; exec does not change it */  \
+    X(uint64_t, pid_namespace, )  /* inode number of /proc/PID/ns/pid; `pid` is a number in this namespace */        \
+    X(char, boot_id, [40])        /* /proc/sys/kernel/random/boot_id */                                              \
+    X(uint64_t, control_offset, ) /* struct sheaf_control (sheaf/control.h) */                                       \
+    X(uint64_t, window_offset, )  /* SHEAF_WINDOW_BYTES for SHEAF_MAP */                                             \
+    X(uint64_t, profile_offset, ) /* struct sheaf_profile (sheaf/profile.h); 0: there is no room for it */           \
+    X(uint64_t, profile_size, )
 
 #define SHEAF_RECORD_CACHE(X)                                                                                        \
     X(char, name, [32])                                                                                              \
