@@ -114,12 +114,6 @@ static void *alloc_around(struct kmem_cache *cache, unsigned slot)
 
 /* ---- caches with features ---- */
 
-static bool enter(struct kmem_cache **cache, unsigned slot)
-{
-    __typeof__((*cache)->ops->enter) choose = cache_op(*cache, enter);
-    return !choose || choose(cache, slot);
-}
-
 static void *before_refill(struct kmem_cache *cache, unsigned slot)
 {
     __typeof__(cache->ops->before_refill) other = cache_op(cache, before_refill);
@@ -158,7 +152,7 @@ void *cache_alloc_slow(struct kmem_cache *cache)
         }
         cache_decay(slot);
         if (unlikely(cache->ops != NULL)) {
-            if (!enter(&cache, slot))
+            if (!cache_enter(&cache, slot))
                 continue;
             void *object = before_refill(cache, slot);
             if (object)

@@ -97,8 +97,7 @@ static size_t take_from_slabs(struct kmem_cache *cache, unsigned slot, void **ob
 size_t bulk_take(struct kmem_cache *cache, void **objects, size_t want)
 {
     unsigned slot = slot_counting();
-    __typeof__(cache->ops->enter) enter = cache_op(cache, enter);
-    if (!worth_it(cache, want) || !slot_writable(slot) || (unlikely(enter != NULL) && !enter(&cache, slot)))
+    if (!worth_it(cache, want) || !slot_writable(slot) || !cache_enter(&cache, slot))
         return 0;
     cache_decay(slot);
     size_t n = take_from_sheaves(cache, slot, objects, want);

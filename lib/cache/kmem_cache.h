@@ -112,6 +112,14 @@ static inline bool cache_is_far(const struct kmem_cache *cache, unsigned slot)
     return unlikely(is_far != NULL) && is_far(cache, slot);
 }
 
+/* Replace *cache by the sibling from which a thread on the slot allocates. Returns false if the slot's node is not
+ * known now; *cache is then unchanged, and any sibling will do. */
+static inline bool cache_enter(struct kmem_cache **cache, unsigned slot)
+{
+    __typeof__((*cache)->ops->enter) enter = cache_op(*cache, enter);
+    return likely(enter == NULL) || enter(cache, slot);
+}
+
 /* Publish the gauges of the cache in the record, if there is one; called after each slow path. With NULL, publish
  * those of large blocks; called after one was allocated or freed without the stash. */
 static inline void cache_went_slow(const struct kmem_cache *cache)

@@ -38,9 +38,7 @@ static void *detour_alloc(struct kmem_cache *cache, size_t size, size_t align)
 {
     if (fails(cache, size))
         return NULL;
-    __typeof__(cache->ops->enter) enter = cache_op(cache, enter);
-    if (enter)
-        enter(&cache, slot_counting()); /* if the node is not known now, any sibling will do */
+    cache_enter(&cache, slot_counting()); /* if the node is not known now, any sibling will do */
     void *raw = cache_alloc_raw(cache);
     if (unlikely(!raw) && quarantine_waits()) { /* objects in quarantine can be reused */
         quarantine_drain(NULL);

@@ -234,9 +234,7 @@ sheaf_export struct slab_sheaf *kmem_cache_prefill_sheaf(struct kmem_cache *cach
         return NULL;
     }
     unsigned slot = slot_counting();
-    __typeof__(cache->ops->enter) enter = cache_op(cache, enter);
-    if (unlikely(enter != NULL))
-        enter(&cache, slot); /* if the node is not known now, any sibling will do */
+    cache_enter(&cache, slot); /* if the node is not known now, any sibling will do */
     struct sheaf *sheaf;
     if (size <= cache->capacity) {
         sheaf = prefill(cache, slot, size, flags);
