@@ -10,16 +10,6 @@
 
 #include "cache/kmem_cache.h"
 
-/* Make the slot's words writable and count the slot as used. Returns false if the system refuses the memory. */
-static inline bool slot_enter(unsigned slot)
-{
-    if (!slot_commit(slot))
-        return false;
-    if (unlikely(slot >= read_once(slot_top)))
-        slot_raise_top(slot);
-    return true;
-}
-
 /* ---- the spare ---- */
 
 /* Take the spare of a slot; NULL if there is none. */

@@ -207,11 +207,7 @@ bool slot_exchange(unsigned slot, uintptr_t id, uint64_t top, const struct sheaf
 unsigned slot_counting(void)
 {
     unsigned slot = slot_current();
-    if (unlikely(!slot_commit(slot)))
-        return 0;
-    if (unlikely(slot >= read_once(slot_top)))
-        slot_raise_top(slot);
-    return slot;
+    return likely(slot_enter(slot)) ? slot : 0;
 }
 
 unsigned slot_reachable(unsigned cpus)

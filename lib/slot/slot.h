@@ -98,6 +98,16 @@ static inline bool slot_commit(unsigned slot)
     return likely(slot_writable(slot)) || space_open_slots(slot + 1);
 }
 
+/* Make the slot's words and counters writable, and count the slot as used. Returns false if the system refuses. */
+static inline bool slot_enter(unsigned slot)
+{
+    if (!slot_commit(slot))
+        return false;
+    if (unlikely(slot >= read_once(slot_top)))
+        slot_raise_top(slot);
+    return true;
+}
+
 /* The halves of `top`. */
 static inline uint32_t top_pop_end(uint64_t top)
 {
