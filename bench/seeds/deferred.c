@@ -18,6 +18,7 @@
 #include <urcu-bp.h>
 
 #include "deferred/rcu.h"
+#include "drop_empty.h"
 #include "sheaf/malloc.h"
 #include "sheaf/rcu.h"
 #include "process/decay.h"
@@ -39,26 +40,15 @@ static struct {
 } run = {.threads = 1, .ops = 1000000, .deferred = 1};
 
 static struct kmem_cache *nodes, *objects;
-static bool drop_empty;
 static _Atomic uint64_t empties; /* sheaves fetched from the common pool */
 
-/* The linker puts these two before the allocator's. */
+/* The linker puts this function before the allocator's. */
 struct sheaf *__real_empty_sheaf_alloc(unsigned capacity);
 struct sheaf *__wrap_empty_sheaf_alloc(unsigned capacity);
 struct sheaf *__wrap_empty_sheaf_alloc(unsigned capacity)
 {
     atomic_fetch_add_explicit(&empties, 1, memory_order_relaxed);
     return __real_empty_sheaf_alloc(capacity);
-}
-
-void __real_cache_put_sheaf(struct kmem_cache *cache, unsigned slot, struct sheaf *sheaf);
-void __wrap_cache_put_sheaf(struct kmem_cache *cache, unsigned slot, struct sheaf *sheaf);
-void __wrap_cache_put_sheaf(struct kmem_cache *cache, unsigned slot, struct sheaf *sheaf)
-{
-    if (drop_empty && !sheaf->count)
-        empty_sheaf_free(sheaf);
-    else
-        __real_cache_put_sheaf(cache, slot, sheaf);
 }
 
 static uint64_t now_ns(void)

@@ -10,6 +10,7 @@
 #define _GNU_SOURCE
 #include "../measure.h"
 #include "cache/kmem_cache.h"
+#include "drop_empty.h"
 #include "os/cpu.h"
 
 #include <stdio.h>
@@ -23,8 +24,6 @@ static _Thread_local struct {
     uint32_t below;
     volatile uint32_t slot;
 } simulated;
-
-static bool drop_empty;
 
 static struct {
     const char *test;
@@ -86,17 +85,6 @@ bool __wrap_slab_give(struct slab_cache *cache, void *const *objects, unsigned n
 {
     counts.slab++;
     return __real_slab_give(cache, objects, n, report);
-}
-
-/* Empty sheaves may be freed at once instead of becoming spares, as in the kernel before it kept them. */
-void __real_cache_put_sheaf(struct kmem_cache *cache, unsigned slot, struct sheaf *sheaf);
-void __wrap_cache_put_sheaf(struct kmem_cache *cache, unsigned slot, struct sheaf *sheaf);
-void __wrap_cache_put_sheaf(struct kmem_cache *cache, unsigned slot, struct sheaf *sheaf)
-{
-    if (drop_empty && !sheaf->count)
-        empty_sheaf_free(sheaf);
-    else
-        __real_cache_put_sheaf(cache, slot, sheaf);
 }
 
 static uintptr_t from_thread_pointer(volatile void *p)

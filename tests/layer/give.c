@@ -3,27 +3,12 @@
  * The clock is that of os.h.
  */
 #include "layer.h"
+#include "units.h"
 #include "region/give.h"
 #include "region/state.h"
 
 #define DECAY 1000u
 #define CHUNK 512u
-
-static bool zeroed;
-
-static uint32_t block(uint32_t units)
-{
-    uint32_t unit = region_alloc(ARENA_LARGE, units, 1, &zeroed);
-    must(unit != UNIT_NONE);
-    return unit;
-}
-
-static uint32_t slab(uint32_t units)
-{
-    uint32_t unit = region_alloc_slab(0, units, &zeroed);
-    must(unit != UNIT_NONE);
-    return unit;
-}
 
 static uint64_t warm(enum arena_kind kind)
 {

@@ -1,26 +1,11 @@
 /* Huge pages by themselves: where they are requested, where they are advised against, and what slow ones lead to. */
 #include "layer.h"
+#include "units.h"
 #include "os/hooks.h"
 #include "region/huge.h"
 #include "region/state.h"
 
 #define CHUNK 512u /* units of a chunk in a region of the usual size */
-
-static bool zeroed;
-
-static uint32_t block(uint32_t units)
-{
-    uint32_t unit = region_alloc(ARENA_LARGE, units, 1, &zeroed);
-    must(unit != UNIT_NONE);
-    return unit;
-}
-
-static uint32_t slab(uint32_t units)
-{
-    uint32_t unit = region_alloc_slab(0, units, &zeroed);
-    must(unit != UNIT_NONE);
-    return unit;
-}
 
 static uint64_t huge_ns, huge_cost;
 
