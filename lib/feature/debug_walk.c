@@ -63,7 +63,6 @@ sheaf_export int kmem_cache_validate(struct kmem_cache *cache)
 
 struct live {
     uint64_t bytes, count, stacks;
-    const struct depot_stack *below;
     struct depot_stack *largest;
 };
 

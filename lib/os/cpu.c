@@ -62,16 +62,3 @@ unsigned cpu_llc(void)
     return 0;
 #endif
 }
-
-bool cpu_many_nodes(void)
-{
-    unsigned long nodes[16] = {0};
-    enum { MEMS_ALLOWED = 4 }; /* MPOL_F_MEMS_ALLOWED */
-    long ret = sys_call(SYS_get_mempolicy, 0, (long)nodes, sizeof(nodes) * 8, 0, MEMS_ALLOWED, 0);
-    if (ret < 0)
-        return false;
-    unsigned n = 0;
-    for (size_t i = 0; i < array_size(nodes); i++)
-        n += (unsigned)__builtin_popcountl(nodes[i]);
-    return n > 1;
-}

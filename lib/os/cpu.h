@@ -19,7 +19,4 @@ unsigned cpu_current(void);
 /* A number shared by exactly the CPUs that share the current CPU's last-level cache; 0 where that is unknown. */
 unsigned cpu_llc(void);
 
-/* Whether this process may use memory of more than one NUMA node. */
-bool cpu_many_nodes(void);
-
 #endif

@@ -87,11 +87,6 @@ struct probe_budgets probe_limit(size_t bytes, int chosen)
     return now;
 }
 
-int probe_mode(void)
-{
-    return (int)slot_mode;
-}
-
 void probe_hold_takeovers(void)
 {
     lock_acquire(lock_of(LOCK_TAKEOVER));

@@ -26,9 +26,6 @@ void probe_take_census(const struct kmem_cache *cache, struct probe_census *cens
 void probe_check(struct kmem_cache *cache);
 void probe_check_all(void);
 
-/* The mode in use, as in sheaf/record.h. */
-int probe_mode(void);
-
 /* The memory limit of the control group, and where its files are looked for. */
 size_t probe_cgroup_limit(void);
 void probe_cgroup_root(const char *root);
