@@ -8,16 +8,10 @@ docs/ and the README, without tables, code and lists. The same seed draws the sa
 import argparse
 import random
 import re
-import subprocess
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+from tree import ROOT, listed
+
 WORDS = 6
-
-
-def listed(*patterns: str) -> list[Path]:
-    out = subprocess.run(["git", "-C", str(ROOT), "ls-files", *patterns], capture_output=True, text=True, check=True).stdout
-    return [ROOT / line for line in out.splitlines()]
 
 
 def comments() -> list[str]:

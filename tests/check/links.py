@@ -5,11 +5,11 @@ and functions that pages name are there. Also checks that the pages and sections
 from __future__ import annotations
 
 import re
-import subprocess
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+from tree import ROOT, listed
+
 LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)|<img [^>]*src=\"([^\"]+)\"")
 INDEX, INDEXED = "docs/README.md", "docs"
 FILE = re.compile(r"`((?:lib|preload|cli|tests|bench|docs)/[\w./+-]+\w)`")
@@ -21,15 +21,8 @@ SOURCES = ("*.c", "*.h", "*.def", "*.cpp", "*.py", "*.ld", "*.build")
 FOREIGN = {"pthread_create", "call_rcu_before_fork"}
 
 
-def files(*patterns: str) -> list[Path]:
-    listed = subprocess.run(
-        ["git", "-C", str(ROOT), "ls-files", "-co", "--exclude-standard", *patterns], capture_output=True, text=True, check=True
-    )
-    return [ROOT / line for line in listed.stdout.splitlines() if (ROOT / line).is_file()]
-
-
 def pages() -> list[Path]:
-    return files("*.md")
+    return listed("*.md")
 
 
 def prose(page: Path) -> str:
@@ -110,7 +103,7 @@ def wrong_references(source: Path) -> list[str]:
 
 def main() -> int:
     wrong: list[str] = []
-    for source in files(*SOURCES):
+    for source in listed(*SOURCES):
         if source.parts[len(ROOT.parts)] != "tests" or "check" not in source.parts:
             wrong += wrong_references(source)
     led: set[Path] = set()

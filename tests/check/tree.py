@@ -16,11 +16,12 @@ TOP = {"lib", "preload", "cli", "tests", "bench", "docs", "meson.build", "meson_
        "pyproject.toml", "LICENSE"}  # fmt: skip
 
 
-def sources() -> list[Path]:
-    listed = subprocess.run(
-        ["git", "-C", str(ROOT), "ls-files", "-co", "--exclude-standard"], capture_output=True, text=True, check=True
+def listed(*patterns: str) -> list[Path]:
+    """The files of the tree that git does not ignore, added or not; only those that match a pattern if there are any."""
+    done = subprocess.run(
+        ["git", "-C", str(ROOT), "ls-files", "-co", "--exclude-standard", *patterns], capture_output=True, text=True, check=True
     )
-    return [ROOT / line for line in listed.stdout.splitlines() if (ROOT / line).is_file()]
+    return [ROOT / line for line in done.stdout.splitlines() if (ROOT / line).is_file()]
 
 
 def layers(files: list[Path]) -> list[str]:
@@ -77,9 +78,9 @@ def functions(files: list[Path]) -> list[str]:
 
 def cases(files: list[Path]) -> list[str]:
     """A real program that meson does not know of would never be run."""
-    listed = set(re.findall(r"'([\w+.-]+)'", (ROOT / "tests/real/meson.build").read_text().split("foreach")[0]))
+    named = set(re.findall(r"'([\w+.-]+)'", (ROOT / "tests/real/meson.build").read_text().split("foreach")[0]))
     there = {file.stem for file in files if file.suffix == ".case"}
-    return [f"tests/real/meson.build: {name} is listed or there, not both" for name in sorted(listed ^ there)]
+    return [f"tests/real/meson.build: {name} is listed or there, not both" for name in sorted(named ^ there)]
 
 
 def top(files: list[Path]) -> list[str]:
@@ -88,7 +89,7 @@ def top(files: list[Path]) -> list[str]:
 
 
 def main() -> int:
-    files = sources()
+    files = listed()
     failed = 0
     checks = (layers, lengths, folders, functions, cases, top)
     print(f"1..{len(checks)}")
