@@ -53,22 +53,18 @@ def kernel(version: tuple[int, int], features: int) -> Finding:
     return ok("kernel", f"{name} has restartable sequences with mm_cid")
 
 
-def address_space(process: Process) -> Finding:
-    """RLIMIT_AS. Sheaf adapts to small limits, so whether one suffices is left to the trial."""
-    limit = process.limit("Max address space")
-    if limit is None:
-        return ok("address-space", "not limited")
-    return note("address-space", f"limited to {size(limit)}, of which Sheaf takes up to {size(START_BYTES)} at the start",
-                "limit resident memory by a control group instead (MemoryMax=)")
-
-
-def data(process: Process) -> Finding:
-    """RLIMIT_DATA."""
-    limit = process.limit("Max data size")
-    if limit is None:
-        return ok("data", "not limited")
-    return note("data", f"limited to {size(limit)}, which counts all writable memory of the process",
-                "limit resident memory by a control group instead (MemoryMax=)")
+def limits(process: Process) -> Iterator[Finding]:
+    """RLIMIT_AS and RLIMIT_DATA. Sheaf adapts to small limits, so whether one suffices is left to the trial."""
+    for subject, name, meaning in (
+        ("address-space", "Max address space", f"of which Sheaf takes up to {size(START_BYTES)} at the start"),
+        ("data", "Max data size", "which counts all writable memory of the process"),
+    ):
+        limit = process.limit(name)
+        if limit is None:
+            yield ok(subject, "not limited")
+        else:
+            yield note(subject, f"limited to {size(limit)}, {meaning}",
+                       "limit resident memory by a control group instead (MemoryMax=)")
 
 
 def _group_limits(process: Process) -> Iterator[tuple[int, Path]]:
@@ -205,8 +201,7 @@ def records(process: Process, directory: str | None) -> Finding:
 def system(process: Process, directory: str | None) -> Iterator[Finding]:
     """All findings on the surroundings of a process."""
     yield kernel(kernel_version(), process.auxiliary(AT_RSEQ_FEATURE_SIZE))
-    yield address_space(process)
-    yield data(process)
+    yield from limits(process)
     yield group(process)
     yield huge_pages(process)
     yield overcommit(_setting("overcommit_memory"), _left_to_commit())
