@@ -6,8 +6,9 @@
  *     check                   feature/attach.c: no sheaves, so that each free reaches the slab's bits at once
  *     zero-free, zero-alloc   here, in the caches' detour
  *     quarantine              feature/quarantine.h, in the same detour; large blocks: malloc/large.c
- *     guard                   region/guard.h, malloc/guarded.h: closed memory between groups of slabs and around
- * large blocks sample                  feature/sample.h: some allocations on pages of their own
+ *     guard                   region/guard.h: closed memory between groups of slabs;
+ *                             malloc/guarded.h: closed memory around large blocks
+ *     sample                  feature/sample.h: some allocations on pages of their own
  */
 #ifndef SHEAF_FEATURE_HARDEN_H
 #define SHEAF_FEATURE_HARDEN_H
