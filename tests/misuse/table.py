@@ -1,6 +1,10 @@
 #!/usr/bin/env python3
-"""Check or write the tables of docs/debug.md from the output of the programs: table.py --check|--write DEBUGGED CACHED."""
+"""
+Check or write the tables of docs/debug.md from the output of the programs: table.py --check|--write DEBUGGED CACHED.
+LD_PRELOAD must name Sheaf's object.
+"""
 
+import os
 import re
 import subprocess
 import sys
@@ -15,8 +19,18 @@ def rows(program: str) -> str:
     return "".join(line + "\n" for line in ran.stdout.splitlines() if "| nothing wrong |" not in line)
 
 
+def is_on_sheaf(program: str) -> bool:
+    """Whether the dynamic linker would load Sheaf's malloc into the program. The program is not run."""
+    environment = {**os.environ, "LD_TRACE_LOADED_OBJECTS": "1"}
+    loaded = subprocess.run([program], capture_output=True, text=True, check=True, env=environment).stdout
+    return re.search(r"libsheaf-(preload|malloc)\.so", loaded) is not None
+
+
 def main() -> int:
     mode, debugged, cached = sys.argv[1:]
+    if not is_on_sheaf(debugged):  # the program would find no fault, and the table would say so
+        print(f"tests/misuse/table.py: {debugged} does not run on Sheaf; set LD_PRELOAD to libsheaf-preload.so", file=sys.stderr)
+        return 2
     text = page = PAGE.read_text()
     for name, program in (("malloc", debugged), ("caches", cached)):
         start, end = f"<!-- table of {name} -->\n", f"<!-- end of {name} -->\n"
