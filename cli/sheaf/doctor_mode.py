@@ -16,6 +16,7 @@ from sheaf import elf, preload, record
 from sheaf.doctor_finding import Finding, Process, note, ok, problem
 from sheaf.doctor_system import AT_RSEQ_FEATURE_SIZE, FEATURES_WITH_MM_CID, RSEQ, kernel_version
 from sheaf.errors import SheafError
+from sheaf.table import size
 
 # The names are those that records have.
 MM_CID, CPU_ID, OWN, LOCK = "rseq mm_cid", "rseq cpu_id", "rseq own", "lock"
@@ -51,14 +52,14 @@ class Mode:
 
 @dataclass(frozen=True)
 class Grounds:
-    """What decides the mode; `slots_fit` is false where RLIMIT_AS has no room for a slot of each CPU."""
+    """What decides the mode; `space_needed` is the least RLIMIT_AS in bytes under which each CPU has a slot, 0 if it is met."""
 
     machine: str
     kernel: tuple[int, int]
     features: int  # bytes of the kernel's struct rseq
     libc_has_rseq: bool
     nodes: int
-    slots_fit: bool
+    space_needed: int
     environment: Mapping[str, str]
 
 
@@ -80,12 +81,20 @@ def _slots() -> int:
     return int(width) * 8 if width > 0 else _CPU_BITS
 
 
+def _space_needed(limit: int | None) -> int:
+    """The least RLIMIT_AS in bytes under which each CPU has a slot; 0 if `limit`, the present one, allows that."""
+    if limit is None:
+        return 0
+    slots = _slots()
+    needed = slots * _SLOT_BYTES * _SLOTS_SHARE
+    return needed if slots > _FEW_SLOTS and limit < needed else 0
+
+
 def grounds(process: Process, libc_has_rseq: bool) -> Grounds:
     """What decides the mode of a process."""
-    limit = process.limit("Max address space")
-    fit = limit is None or _slots() <= _FEW_SLOTS or _slots() * _SLOT_BYTES <= limit // _SLOTS_SHARE
     return Grounds(os.uname().machine, kernel_version(), process.auxiliary(AT_RSEQ_FEATURE_SIZE), libc_has_rseq,
-                   _count("/sys/devices/system/node/has_memory"), fit, process.environment)
+                   _count("/sys/devices/system/node/has_memory"), _space_needed(process.limit("Max address space")),
+                   process.environment)
 
 
 def _locked(given: Grounds) -> Mode | None:
@@ -98,8 +107,9 @@ def _locked(given: Grounds) -> Mode | None:
         return Mode(LOCK, "the kernel has no restartable sequences", "use Linux 4.18 or later")
     if not given.libc_has_rseq:
         return Mode(LOCK, "the C library does not know restartable sequences", "use glibc 2.35 or later")
-    if not given.slots_fit:
-        return Mode(LOCK, "RLIMIT_AS has no room for a slot of each CPU", "raise the limit (ulimit -v)")
+    if given.space_needed:
+        return Mode(LOCK, "RLIMIT_AS leaves no address space for a slot of each CPU",
+                    f"raise the limit to {size(given.space_needed)} (ulimit -v {given.space_needed >> 10}) or remove it")
     return None
 
 

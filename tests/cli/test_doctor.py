@@ -7,22 +7,19 @@ import json
 import os
 import resource
 import shutil
-import signal
 import struct
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from conftest import ROOT, Run, as_nobody
 from sheaf import doctor_mode, doctor_program, doctor_system, elf
-from sheaf.doctor_finding import SELF, Finding, Process, future, running
-from sheaf.doctor_mode import Grounds
+from sheaf.doctor_finding import Finding, Process, future, running
 from sheaf.doctor_process import examine_process
 
 TRUE = Path(shutil.which("true") or "/bin/true")
@@ -343,8 +340,6 @@ def test_limits(examine: Examine, tmp_path: Path) -> None:
     assert answer["found"]["address-space"]["status"] == "note"
     assert "4 GiB" in answer["found"]["address-space"]["what"]
     assert answer["found"]["data"]["status"] == "note"
-    mode = examine("true", preexec_fn=limited((resource.RLIMIT_AS, 64 << 20)))["mode"]
-    assert mode["name"] != doctor_mode.LOCK or mode["why"].startswith("RLIMIT_AS")  # by the width of the kernel's CPU masks
     answer = examine("--record", str(tmp_path), preexec_fn=limited((resource.RLIMIT_FSIZE, 1 << 20)))
     assert answer["found"]["records"]["status"] == "note"
 
@@ -424,58 +419,7 @@ def test_a_directory_that_is_not_writable(public: Path) -> None:
     assert as_nobody(lambda: doctor_system.records(future(), str(public)).what) == f"{public}: Permission denied"
 
 
-# ---- the mode ----
-
-USUAL = Grounds("x86_64", (6, 18), 32, True, 1, True, {})
-
-
-@pytest.mark.parametrize(("given", "mode"), [
-    (USUAL, doctor_mode.MM_CID),
-    (replace(USUAL, features=20), doctor_mode.CPU_ID),
-    (replace(USUAL, nodes=2), doctor_mode.CPU_ID),
-    (replace(USUAL, nodes=2, environment={"SHEAF_NUMA": "off"}), doctor_mode.MM_CID),
-    (replace(USUAL, nodes=2, environment={"SHEAF_SLOTS": "mm_cid"}), doctor_mode.MM_CID),
-    (replace(USUAL, environment={"SHEAF_SLOTS": "cpu_id"}), doctor_mode.CPU_ID),
-    (replace(USUAL, environment={"GLIBC_TUNABLES": "glibc.malloc.check=0:glibc.pthread.rseq=0"}), doctor_mode.OWN),
-    (replace(USUAL, environment={"GLIBC_TUNABLES": "glibc.pthread.rseq=0", "SHEAF_RSEQ": "libc"}), doctor_mode.LOCK),
-    (replace(USUAL, environment={"SHEAF_RSEQ": "off"}), doctor_mode.LOCK),
-    (replace(USUAL, machine="riscv64"), doctor_mode.LOCK),
-    (replace(USUAL, kernel=(4, 17)), doctor_mode.LOCK),
-    (replace(USUAL, libc_has_rseq=False), doctor_mode.LOCK),
-    (replace(USUAL, slots_fit=False), doctor_mode.LOCK),
-])
-def test_expected_modes(given: Grounds, mode: str) -> None:
-    assert doctor_mode.expected(given).name == mode
-
-
-@pytest.mark.parametrize("environment", [
-    {}, {"SHEAF_RSEQ": "off"}, {"SHEAF_SLOTS": "cpu_id"}, {"SHEAF_NODES": "2"}, {"GLIBC_TUNABLES": "glibc.pthread.rseq=0"},
-    {"GLIBC_TUNABLES": "glibc.pthread.rseq=0", "SHEAF_RSEQ": "libc"},
-])
-def test_a_trial_has_the_expected_mode(library: str, monkeypatch: pytest.MonkeyPatch, environment: dict[str, str]) -> None:
-    for name in ("GLIBC_TUNABLES", *(name for name in os.environ if name.startswith("SHEAF_") and name != "SHEAF_LIBRARY")):
-        monkeypatch.delenv(name, raising=False)
-    for name, value in environment.items():
-        monkeypatch.setenv(name, value)
-    trial = doctor_mode.attempt()
-    assert [one for one in trial.findings if one.status == "problem"] == []
-    if "Seccomp:\t0" in (SELF / "status").read_text():
-        assert trial.mode == doctor_mode.expected(doctor_mode.grounds(future(), True)).name
-
-
-def test_what_trials_say() -> None:
-    def judge(status: int, stdout: str = "", stderr: str = "") -> list[Finding]:
-        return doctor_mode._judge(subprocess.CompletedProcess([], status, stdout, stderr))
-
-    assert judge(0, "1023\n") == []
-    assert [one.subject for one in judge(0, "-1\n")] == ["membarrier"]
-    assert [one.subject for one in judge(-signal.SIGSYS)] == ["seccomp"]
-    assert [one.subject for one in judge(0, "1023", "ERROR: ld.so: x cannot be preloaded (y): ignored.")] == ["library"]
-    assert "by signal 6: no memory" in judge(-6, "", "first\nno memory\n")[0].what
-    guess = doctor_mode.expected(USUAL)
-    refused = doctor_mode.known(doctor_mode.LOCK, "trial", guess)
-    assert "refuses restartable sequences" in doctor_mode.finding(refused).what
-
+# ---- sandboxes ----
 
 FILTER = """
 #include <linux/filter.h>
