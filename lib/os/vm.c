@@ -3,6 +3,7 @@
 #include "os/syscall.h"
 
 #include <errno.h>
+#include <linux/futex.h>
 #include <sys/auxv.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -13,6 +14,10 @@
 #endif
 #ifndef MAP_FIXED_NOREPLACE
 #define MAP_FIXED_NOREPLACE 0x100000 /* Linux 4.17; older kernels take the address as a hint */
+#endif
+
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23 /* Linux 5.14 */
 #endif
 
 #define MAP_FLAGS (MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE)
@@ -159,6 +164,28 @@ bool vm_open(void *addr, size_t size)
 void vm_advise_huge(void *addr, size_t size, bool huge)
 {
     sys_call3(SYS_madvise, (long)addr, (long)size, huge ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
+}
+
+/*
+ * FUTEX_WAKE_OP adds 0 to a word of the page by one atomic operation of the kernel, and wakes no thread. Where the
+ * program would get SIGBUS the call fails with EFAULT.
+ */
+bool vm_populate_pages(void *start, size_t size)
+{
+    size_t page = vm_page_size();
+    uint32_t none = 0;
+    for (size_t at = 0; at < size; at += page)
+        if (sys_call(SYS_futex, (long)&none, FUTEX_WAKE_OP_PRIVATE, 0, 0, (long)start + (long)at,
+                     FUTEX_OP(FUTEX_OP_ADD, 0, FUTEX_OP_CMP_LT, 0)) < 0)
+            return false;
+    return true;
+}
+
+/* EINVAL is the answer of kernels that do not know this advice. */
+bool vm_populate(void *start, size_t size)
+{
+    long ret = sys_call3(SYS_madvise, (long)start, (long)size, MADV_POPULATE_WRITE);
+    return ret == 0 || (ret == -EINVAL && vm_populate_pages(start, size));
 }
 
 bool vm_resize(void *at, size_t old, size_t size, void *to)

@@ -75,6 +75,17 @@ bool vm_discard(void *addr, size_t size);
 bool vm_close(void *addr, size_t size);
 bool vm_open(void *addr, size_t size);
 
+/*
+ * Confirm that writes to a range of a shared mapping of a file find memory: beyond the end of the file, and where its
+ * file system is full, they would raise SIGBUS. The contents stay, and other threads may write meanwhile. `start`
+ * begins a page. Returns false when a page has no memory; pages before it may have got theirs. It stays valid until
+ * the file is truncated or a hole is punched into it. Any context.
+ */
+bool vm_populate(void *start, size_t size);
+
+/* The same, page by page, for kernels before Linux 5.14. */
+bool vm_populate_pages(void *start, size_t size);
+
 /* Advise for or against huge pages in a range. A system without huge pages ignores it. */
 void vm_advise_huge(void *addr, size_t size, bool huge);
 

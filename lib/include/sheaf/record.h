@@ -12,6 +12,8 @@
  *   u64 value[]                                         at values_offset
  *   struct sheaf_record_cache caches[cache_max]         at caches_offset, cache_stride bytes apart
  *   slot s, cache c, counter k: u64                     at slots_offset + s*slot_stride + c*counter_stride + k*8
+ *   the control area and its window (sheaf/control.h)   at control_offset, window_offset
+ *   the profile area (sheaf/profile.h)                  at profile_offset, at or beyond the end of the file
  *
  * The positions of the first five fields of the header are the same in every version. The header and the text are
  * constant once `magic` is there. The checksum of the header is that of the bytes from SHEAF_RECORD_CHECKED_FROM to
@@ -32,6 +34,9 @@
  *
  * SUM adds and subtracts products of names, as in `a * b - c`. In it a counter stands for its sum over all slots, an
  * unknown name for 0, and a negative result counts as 0. lib/slot/counters.def explains all counters and sums.
+ *
+ * The file has file_size bytes at the start. A client that wants samples extends it to profile_offset + profile_size,
+ * and never shortens it, because the process would then be killed by SIGBUS. Readers must accept both sizes.
  *
  * The file has room for cache_max caches, which are all of malloc's on all memory nodes, and for slot_max slots,
  * which are those of the CPUs that were online when the process started. Slots of CPUs that are brought online later
