@@ -1,5 +1,6 @@
 #define _GNU_SOURCE
 #include "preload/record.h"
+#include "preload/profile.h"
 #include "preload/record_file.h"
 #include "preload/status.h"
 #include "malloc/large.h"
@@ -216,6 +217,7 @@ void record_fork_child(void)
     } else {
         hooks.publish = NULL;
     }
+    profile_record_fork_child();
     errno = saved;
 }
 
@@ -231,7 +233,8 @@ void *record_profile_area(size_t *bytes)
 {
     char *area = record_file.header ? record_file.profile : NULL;
     size_t page = space.page_size;
-    if (!area || !vm_populate(area + SHEAF_PROFILE_BYTES - page, page) || !vm_populate(area, page))
+    if (!area || !vm_populate(area + SHEAF_PROFILE_BYTES - page, page) || !vm_populate(area, page) ||
+        !record_file_has_twins())
         return NULL;
     record_file.reach_profile = true;
     *bytes = SHEAF_PROFILE_BYTES;

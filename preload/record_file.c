@@ -4,6 +4,7 @@
 #include "os/cpu.h"
 #include "os/file.h"
 #include "os/message.h"
+#include "os/vm.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -244,18 +245,41 @@ static bool allocate(int fd, off_t from, off_t size)
            (errno != ENOSPC && errno != EDQUOT && errno != EFBIG);
 }
 
+/* The numbers of malloc's caches, and with a profile area those of their twins, end here. */
+static unsigned caches_end(void)
+{
+    return record_file.reach_profile ? TWIN_END : CACHE_GAP;
+}
+
 static bool has_room(int fd)
 {
     uint64_t page = space.page_size;
     bool room = allocate(fd, 0, RECORD_CACHES_AT) && allocate(fd, (off_t)control_at(), (off_t)page);
     for (unsigned first = 0; room && first < record_file.caches; first += COUNTER_GROUP) {
         uint64_t caches_at = RECORD_CACHES_AT + first * sizeof(struct sheaf_record_cache);
-        room = allocate(fd, (off_t)caches_at, CACHE_GAP * sizeof(struct sheaf_record_cache));
+        unsigned end = first ? CACHE_GAP : caches_end();
+        room = allocate(fd, (off_t)caches_at, (off_t)(end * sizeof(struct sheaf_record_cache)));
         for (unsigned slot = 0; room && slot < record_file.slots; slot++) {
             uint64_t counters_at = record_file.slots_at + slot * record_slot_stride() + first * COUNTER_STRIDE;
-            room = allocate(fd, (off_t)counters_at, CACHE_GAP * COUNTER_STRIDE);
+            room = allocate(fd, (off_t)counters_at, (off_t)(end * COUNTER_STRIDE));
         }
     }
+    return room;
+}
+
+/* Whether the file has memory for an array of which the part for twins is about to be used. */
+static bool confirm_twins(uint64_t offset, size_t size)
+{
+    uint64_t from = offset + CACHE_GAP * size, to = offset + TWIN_END * size;
+    from -= from % space.page_size;
+    return vm_populate(record_at(from), round_up(to - from, space.page_size));
+}
+
+bool record_file_has_twins(void)
+{
+    bool room = confirm_twins(RECORD_CACHES_AT, sizeof(struct sheaf_record_cache));
+    for (unsigned slot = 0; room && slot < record_file.slots; slot++)
+        room = confirm_twins(record_file.slots_at + slot * record_slot_stride(), COUNTER_STRIDE);
     return room;
 }
 

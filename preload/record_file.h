@@ -10,6 +10,7 @@
 #define SHEAF_PRELOAD_RECORD_FILE_H
 
 #include "node/node.h"
+#include "profile/profile.h"
 #include "sheaf/control.h"
 #include "sheaf/profile.h"
 #include "sheaf/record.h"
@@ -33,6 +34,9 @@ extern hidden struct record_file record_file;
  * says why there is no record. A child's mapping is then private memory, which nothing reads. Changes errno.
  */
 bool record_file_open(void);
+
+/* Whether the file has memory for the counters of twins (profile/profile.h); makes system calls. Any context. */
+bool record_file_has_twins(void);
 
 /* Print why there is no record: "sheaf: no record in DIR: WHAT ADVICE". */
 void record_complain(const char *what, const char *advice);

@@ -6,6 +6,7 @@
 #include "malloc/fault.h"
 #include "malloc/malloc.h"
 #include "preload/options.h"
+#include "preload/profile.h"
 #include "preload/record.h"
 #include "preload/start.h"
 #include "preload/vfork.h"
@@ -138,7 +139,10 @@ void sheaf_started(void)
     if (sheaf_config.harden.sample || sheaf_config.harden.guard || sheaf_config.harden.quarantine)
         fault_start();
     if (sheaf_config.record) {
+        if (sheaf_config.profile)
+            record_extend_for_profile();
         record_start();
+        profile_record_start();
         atexit(record_end);
     }
     if (sheaf_config.stats || sheaf_config.validate || sheaf_config.leaks || sheaf_config.debug_log ||

@@ -2,6 +2,7 @@
 #include "cache/decay.h"
 #include "cache/ends.h"
 #include "cache/sheaves.h"
+#include "cache/stops.h"
 
 /*
  * No lock is held on entry to or exit from any function here, and none keeps other threads off the slot. A sheaf
@@ -13,12 +14,16 @@
 
 #define TRIES 4 /* how often the word may change before an allocation bypasses the sheaves */
 
-/* Fold the full count of pops of a LIFO word into the counters. The slot keeps its sheaf. */
+/* Fold the full count of pops of a LIFO word into the counters. The slot keeps its sheaf. A stop at this pop is
+ * dropped: ops->sample() did not take it. */
 static void fold_in_place(struct kmem_cache *cache, unsigned slot, uint64_t top)
 {
     struct ends ends;
-    if (ends_detach(cache, slot, top, &ends))
-        ends_attach(cache, slot, ends);
+    if (!ends_detach(cache, slot, top, &ends))
+        return;
+    if (ends.due.least == 0 && ends.due.span == 1)
+        ends.due.known = false;
+    ends_attach(cache, slot, ends);
 }
 
 /* ---- the pop end is empty ---- */
@@ -172,6 +177,8 @@ void *cache_alloc_slow(struct kmem_cache *cache)
             void *object = slot_pop(id, cache->lifo);
             if (object)
                 return object;
+            if (unlikely(cache->ops != NULL) && stops_here(cache, top))
+                fold_in_place(cache, slot, top);
             continue;
         }
         if (!cache_has_sheaves(cache))

@@ -21,7 +21,7 @@ static bool worth_it(const struct kmem_cache *cache, size_t n)
  * just changed. */
 static struct ends detach(struct kmem_cache *cache, unsigned slot)
 {
-    struct ends ends = {NULL, NULL};
+    struct ends ends = {.pop = NULL};
     uint64_t top = read_once(slot_words(slot, SLOT_ID(cache->number))->top);
     if (!top_held(top))
         ends_detach(cache, slot, top, &ends);

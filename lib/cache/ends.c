@@ -1,5 +1,6 @@
 #include "cache/ends.h"
 #include "cache/sheaves.h"
+#include "cache/stops.h"
 
 #include <string.h>
 
@@ -11,6 +12,8 @@ struct ends_account ends_account(const struct kmem_cache *cache, uint64_t top)
         return (struct ends_account){0};
     uint32_t pop_end = top_pop_end(top), push_end = cache->lifo ? 0 : top_push_end(top);
     struct ends_account a = {.pop_depth = end_holds(pop_end), .push_depth = end_holds(push_end)};
+    if (unlikely(cache->ops != NULL) && stops_account(cache, top, &a))
+        return a;
     if (push_end) {
         const struct sheaf *push = sheaf_containing(push_end);
         a.pushes = push->link - slot_fold_start + a.push_depth;
@@ -25,6 +28,12 @@ struct ends_account ends_account(const struct kmem_cache *cache, uint64_t top)
 
 uint64_t ends_top(const struct kmem_cache *cache, struct ends ends)
 {
+    __typeof__(cache->ops->draw) draw = cache_op(cache, draw);
+    if (unlikely(draw != NULL) && ends.pop) {
+        uint64_t top;
+        if (stops_arm(cache, ends, draw(cache, &ends.due), &top))
+            return top;
+    }
     uint32_t pop_end = end_of(ends.pop), push_end = end_of(ends.push);
     if (cache->lifo)
         return pop_end ? top_of(pop_end, slot_fold_start) : 0;
@@ -50,6 +59,8 @@ struct ends ends_fold(struct kmem_cache *cache, unsigned slot, uint64_t top)
     __typeof__(cache->ops->popped) popped = cache_op(cache, popped);
     if (unlikely(popped != NULL))
         popped(a.pops);
+    if (unlikely(cache->ops != NULL))
+        stops_fold(cache, top, &ends, &a);
     if (ends.pop)
         ends.pop->count = (uint16_t)a.pop_depth;
     if (ends.push)
@@ -61,7 +72,7 @@ struct ends ends_fold(struct kmem_cache *cache, unsigned slot, uint64_t top)
 
 bool ends_detach(struct kmem_cache *cache, unsigned slot, uint64_t top, struct ends *ends)
 {
-    *ends = (struct ends){NULL, NULL};
+    *ends = (struct ends){.pop = NULL};
     if (!top)
         return true;
     if (!slot_install(slot, SLOT_ID(cache->number), top, 0)) {
@@ -74,16 +85,15 @@ bool ends_detach(struct kmem_cache *cache, unsigned slot, uint64_t top, struct e
 
 void ends_attach(struct kmem_cache *cache, unsigned slot, struct ends ends)
 {
-    uint16_t pushed = ends.push ? ends.push->count : 0;
-    if (likely(slot_install(slot, SLOT_ID(cache->number), 0, ends_top(cache, ends))))
+    uint64_t top = ends_top(cache, ends);
+    if (likely(slot_install(slot, SLOT_ID(cache->number), 0, top)))
         return;
     count(slot, cache->number, COUNT_install_fail, 1);
+    ends = ends_fold(cache, slot, top); /* undoes what ends_top() did; no operation was counted */
     if (ends.pop)
         cache_put_sheaf(cache, slot, ends.pop);
-    if (ends.push) {
-        ends.push->count = pushed;
+    if (ends.push)
         cache_put_sheaf(cache, slot, ends.push);
-    }
 }
 
 static void replace(struct kmem_cache *cache, unsigned slot, uint64_t top, bool push, struct sheaf *sheaf)

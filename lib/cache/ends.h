@@ -31,6 +31,7 @@
 
 struct ends {
     struct sheaf *pop, *push; /* NULL: none. A LIFO cache has only the first. */
+    struct pops_due due;      /* what is known of the next stop */
 };
 
 /* Fast operations that follow from a slot's word, and the objects at its ends. All are 0 if a takeover holds the
@@ -38,6 +39,7 @@ struct ends {
 struct ends_account {
     uint32_t pops, pushes;
     unsigned pop_depth, push_depth;
+    bool stopped; /* an entry of the sheaf at the pop end is NULL (cache/stops.h); pop_depth does not count it */
 };
 struct ends_account ends_account(const struct kmem_cache *cache, uint64_t top);
 

@@ -18,6 +18,14 @@ struct barn;
 struct kmem_cache;
 struct sheaf;
 
+/* What is known of the number of fast pops until the next one that must take the slow path (cache/stops.h). */
+struct pops_due {
+    bool known;     /* otherwise nothing was drawn yet */
+    uint8_t mean;   /* which mean distance it was drawn with, 0 to 3 */
+    uint32_t least; /* the number is not smaller than this */
+    uint32_t span;  /* and smaller than least + span; 0: there is no upper bound */
+};
+
 struct cache_ops {
     /* ---- objects, one by one: entries of a detour (struct kmem_cache, `detour`) ---- */
 
@@ -44,6 +52,15 @@ struct cache_ops {
 
     /* Called when `pops` fast allocations have been added to the counters. */
     void (*popped)(uint64_t pops);
+
+    /* ---- sampling of allocations (profile/object.c), for caches of malloc ---- */
+
+    /* Serve a request that missed the fast path with a sampled object. Returns NULL if the cache is to serve it. */
+    void *(*sample)(struct kmem_cache *cache, size_t n, size_t align);
+
+    /* Draw the number of fast pops until the next stop from its distribution, given what is known of it, and set
+     * due->mean. Returns UINT32_MAX if there is to be no stop. */
+    uint32_t (*draw)(const struct kmem_cache *cache, struct pops_due *due);
 
     /* ---- memory nodes ---- */
 

@@ -57,6 +57,6 @@ bool sparse_free(struct kmem_cache *cache, unsigned slot, uint64_t top, void *ob
     barn_drain_some(cache, slot, barn);
     sheaf->objects[sheaf->count++] = object;
     count(slot, cache->number, COUNT_free_slowpath, 1);
-    ends_attach(cache, slot, cache->lifo ? (struct ends){sheaf, NULL} : (struct ends){NULL, sheaf});
+    ends_attach(cache, slot, cache->lifo ? (struct ends){.pop = sheaf} : (struct ends){.push = sheaf});
     return true;
 }

@@ -81,7 +81,7 @@ static void let_go(const struct kmem_cache *cache, uint64_t *top, uint64_t old)
 static bool taken(struct kmem_cache *cache, unsigned slot, uint64_t old, enum takeover_aim aim, struct ends *ends)
 {
     uint64_t *top = &slot_words(slot, SLOT_ID(cache->number))->top;
-    *ends = (struct ends){NULL, NULL};
+    *ends = (struct ends){.pop = NULL};
     if (__atomic_load_n(top, __ATOMIC_ACQUIRE) != held(cache, old)) {
         let_go(cache, top, old);
         return false;
@@ -160,7 +160,7 @@ static bool take_batch(struct kmem_cache *cache, unsigned from, unsigned to, enu
     /* release all slots first, because emptying sheaves takes locks and may call the system */
     struct ends ends[BATCH];
     for (unsigned slot = from; slot < to; slot++) {
-        ends[slot - from] = (struct ends){NULL, NULL};
+        ends[slot - from] = (struct ends){.pop = NULL};
         if (old[slot - from] && !taken(cache, slot, old[slot - from], aim, &ends[slot - from]))
             all = false;
     }

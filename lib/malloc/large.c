@@ -10,6 +10,7 @@
 #include "region/outside.h"
 #include "cache/decay.h"
 #include "process/decay.h"
+#include "profile/profile.h"
 
 #include <stdint.h>
 #include <stdlib.h>
@@ -157,7 +158,12 @@ static noinline_cold void free_hardened(void *p)
 
 void *large_alloc(size_t n, size_t align, bool zero)
 {
-    return unlikely(large_debug) ? large_debug_alloc(n, align, zero) : large_plain_alloc(n, align, zero);
+    if (unlikely(large_debug))
+        return large_debug_alloc(n, align, zero);
+    void *p = large_plain_alloc(n, align, zero);
+    if (unlikely(read_once(profile_on)) && p)
+        profile_large(p, n);
+    return p;
 }
 
 /* Between two threads that free the same block, the exchange decides. */
@@ -172,6 +178,8 @@ void large_plain_free(void *p)
         return;
     }
     cache_decay(slot_current());
+    if (unlikely(unit_at(unit)->sampled))
+        profile_large_freed(p);
     if (unlikely(sheaf_config.harden.large))
         free_hardened(p);
     else if (stash_put((uint32_t)unit))
@@ -285,9 +293,17 @@ void *large_plain_resize(void *p, size_t n)
     return units < have ? p : grow_moving(p, old, n);
 }
 
+/* A block that stays where it is counts as freed and allocated anew, as one that moves does. */
 void *large_resize(void *p, size_t n)
 {
-    return unlikely(large_debug) ? large_debug_resize(p, n) : large_plain_resize(p, n);
+    if (unlikely(large_debug))
+        return large_debug_resize(p, n);
+    void *to = large_plain_resize(p, n);
+    if (unlikely(to == p && unit_at(unit_of(p))->sampled))
+        profile_large_freed(p);
+    if (unlikely(read_once(profile_on)) && to)
+        profile_large(to, n);
+    return to;
 }
 
 /*

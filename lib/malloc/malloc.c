@@ -9,6 +9,7 @@
 #include "process/decay.h"
 #include "process/helper.h"
 #include "process/start.h"
+#include "profile/profile.h"
 #include "cache/misuse.h"
 #include "feature/sample.h"
 #include "malloc/classes.h"
@@ -63,8 +64,14 @@ static void *class_alloc(unsigned number, size_t n, size_t align)
             return object;
     }
     struct kmem_cache *cache = class_cache(number);
-    __typeof__(cache->ops->alloc) alloc_object = cache_op(cache, alloc);
-    return unlikely(alloc_object != NULL) ? alloc_object(cache, n, align) : cache_alloc_slow(cache);
+    if (unlikely(cache->ops != NULL)) {
+        __typeof__(cache->ops->alloc) alloc_object = cache_op(cache, alloc);
+        __typeof__(cache->ops->sample) sample = cache_op(cache, sample);
+        void *object = alloc_object ? alloc_object(cache, n, align) : sample ? sample(cache, n, align) : NULL;
+        if (alloc_object || object)
+            return object;
+    }
+    return cache_alloc_slow(cache);
 }
 
 /*
@@ -251,6 +258,8 @@ static noinline_cold void free_foreign(void *p)
         sample_free(p);
         return;
     }
+    if (unlikely(atomic_load_explicit(&profile_outside, memory_order_relaxed)))
+        profile_outside_freed(p);
     if (cache_layer_ready && outside_free(p)) {
         cache_went_slow(NULL);
         return;
@@ -333,7 +342,13 @@ static void *resize_outside(void *p, size_t old, size_t n)
     if (n <= old && n > old / 2)
         return p;
     void *to = n > CLASS_MOST && likely(!fail_large) ? outside_resize(p, n) : NULL;
-    return to ? to : move(p, old, n);
+    if (!to)
+        return move(p, old, n);
+    if (unlikely(atomic_load_explicit(&profile_outside, memory_order_relaxed)))
+        profile_outside_freed(p);
+    if (unlikely(read_once(profile_on)))
+        profile_large(to, n);
+    return to;
 }
 
 void *malloc_resize(void *p, size_t n)

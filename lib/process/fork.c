@@ -70,7 +70,7 @@ void cache_fork_prepare(void)
     }
     uint64_t mask = set_signals(~0ull);
     for (unsigned i = 0; i < read_once(cache_top); i++)
-        if (i <= LOCK_REGION || i >= CACHE_FIRST)
+        if (i <= LOCK_REGION || i == LOCK_PROFILE || i >= CACHE_FIRST)
             lock_acquire_by(lock_of(i), lock_self() | LOCK_BY_FORK);
     *forker_mask() = mask;
     atomic_store_explicit(forker(), lock_self(), memory_order_relaxed);
@@ -127,6 +127,7 @@ void cache_fork_child(void)
     atomic_store_explicit(forker(), 0, memory_order_relaxed);
     for (unsigned i = CACHE_FIRST; i < cache_top; i++)
         forget(i);
+    forget(LOCK_PROFILE);
     forget(LOCK_REGION);
     if (taken_by_fork(LOCK_TAKEOVER) || !lock_held_by_self(lock_of(LOCK_TAKEOVER)))
         free_held_slots();

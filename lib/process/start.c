@@ -8,6 +8,7 @@
 #include "os/vm.h"
 #include "process/decay.h"
 #include "process/fork.h"
+#include "profile/profile.h"
 #include "region/guard.h"
 #include "region/huge.h"
 #include "slot/stash.h"
@@ -47,6 +48,7 @@ static void attach_features(struct kmem_cache *cache, struct cache_shape *shape)
 {
     node_attach(cache, shape);
     feature_attach(cache, shape);
+    profile_attach(cache, shape);
 }
 
 static bool init_locked(void)
@@ -81,6 +83,8 @@ static bool init_locked(void)
         sample_init(sheaf_config.harden.sample, slot_mode == SHEAF_MODE_LOCK || slot_mode == SHEAF_MODE_RSEQ_OWN);
     if (sheaf_config.harden.quarantine)
         quarantine_init(sheaf_config.harden.quarantine);
+    if (sheaf_config.profile)
+        profile_switch(sheaf_config.profile);
     return true;
 }
 

@@ -139,8 +139,10 @@ static bool locked_exchange(unsigned slot, uint64_t *top, uint64_t old, const st
 {
     if (!slot_try_lock(slot))
         return false;
-    bool same = *top == old && !__builtin_add_overflow(from->link, n, &to->link);
+    uint32_t link; /* that of `to` must stay if this fails (cache/stops.h) */
+    bool same = *top == old && !__builtin_add_overflow(from->link, n, &link);
     if (same) {
+        to->link = link;
         to->count = from->count; /* the capacities are equal */
         *top = old >> 32 | old << 32;
     }

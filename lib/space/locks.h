@@ -13,6 +13,7 @@
  *                  destroyed while a thread holds it
  *   LOCK_REGION    arenas, bins, units and dirty bits of runs that      LOCK_SETUP, LOCK_TAKEOVER
  *                  are not in use; growth of the tables of the space
+ *   LOCK_PROFILE   the table of samples (profile/area.h)                LOCK_SETUP
  *   of a cache     the lists of the cache's slabs, their bits and       LOCK_SETUP, LOCK_TAKEOVER
  *                  counts
  *
@@ -24,6 +25,7 @@
  *   LOCK_TAKEOVER  nothing is taken over, drained or decayed, and no cache is destroyed
  *   LOCK_REGION    an allocation gets a unit of the reserve or fails; a free puts its run aside for the next
  *                  holder; a resize fails; no run is returned to the system, and no table grows
+ *   LOCK_PROFILE   the allocation is not sampled; a sample that is freed is noted for the next holder
  *   of a cache     no slab is used: a request is served from elsewhere or fails, and objects that should be
  *                  flushed go to a barn
  *
@@ -47,6 +49,7 @@ enum {
     LOCK_TAKEOVER,
     LOCK_REGION,
     LOCK_FORKER, /* never taken: its word names the thread that forks (process/fork.c) */
+    LOCK_PROFILE,
 };
 
 #define LOCK_LINES 32

@@ -31,7 +31,10 @@ enum unit_kind {
 struct unit {
     uint32_t length; /* units in the run */
     uint8_t kind;    /* enum unit_kind */
-    uint8_t listed;  /* free: it is in the list by age */
+    union {
+        uint8_t listed;  /* free: it is in the list by age */
+        uint8_t sampled; /* large: it is a sample (profile/profile.h); 0 again before the block is freed */
+    };
     uint8_t window;  /* first of a window of 2 MiB: enum window_pages (region/huge.h) */
     uint8_t guarded; /* large: has guards; `lead` units of them precede the block, `pages` of it are accessible */
     uint32_t bin_next, bin_prev; /* free: its neighbours in the bin, UNIT_NONE at the ends */

@@ -1,0 +1,85 @@
+#define _GNU_SOURCE
+#include "profile/modules.h"
+#include "os/syscall.h"
+
+#include <dlfcn.h>
+#include <elf.h>
+#include <fcntl.h>
+#include <link.h>
+#include <string.h>
+
+/* The name of the program, which the loader knows as "". */
+static void program_path(char *path, size_t size)
+{
+    long n = sys_call(SYS_readlinkat, AT_FDCWD, (long)"/proc/self/exe", (long)path, (long)size - 1, 0, 0);
+    path[n > 0 ? n : 0] = 0;
+}
+
+/* Keeps the end of a path that is too long. */
+static void copy_path(char *to, size_t size, const char *path)
+{
+    size_t length = strlen(path);
+    memcpy(to, length < size ? path : path + length - size + 1, length < size ? length : size - 1);
+    to[length < size ? length : size - 1] = 0;
+}
+
+static void read_notes(struct sheaf_profile_module *module, const char *at, const char *end)
+{
+    while (at + sizeof(ElfW(Nhdr)) <= end) {
+        const ElfW(Nhdr) *note = (const void *)at;
+        const char *name = at + sizeof(*note), *text = name + round_up(note->n_namesz, 4);
+        if (note->n_type == NT_GNU_BUILD_ID && note->n_namesz == 4 && !memcmp(name, "GNU", 4) &&
+            note->n_descsz <= sizeof(module->build_id) && text + note->n_descsz <= end) {
+            memcpy(module->build_id, text, note->n_descsz);
+            module->build_id_bytes = note->n_descsz;
+            return;
+        }
+        at = text + round_up(note->n_descsz, 4);
+    }
+}
+
+/* The ELF header and the notes are mapped with the first segment of nearly every object. */
+static void read_build_id(struct sheaf_profile_module *module)
+{
+    const ElfW(Ehdr) *header = (const void *)module->start;
+    size_t bytes = module->end - module->start;
+    if (bytes < sizeof(*header) || memcmp(header->e_ident, ELFMAG, SELFMAG) != 0 ||
+        header->e_phoff + header->e_phnum * sizeof(ElfW(Phdr)) > bytes)
+        return;
+    const ElfW(Phdr) *parts = (const void *)(module->start + header->e_phoff);
+    for (unsigned i = 0; i < header->e_phnum && !module->build_id_bytes; i++) {
+        uintptr_t at = module->bias + parts[i].p_vaddr;
+        if (parts[i].p_type == PT_NOTE && at >= module->start && parts[i].p_memsz <= bytes &&
+            at - module->start <= bytes - parts[i].p_memsz)
+            read_notes(module, (const char *)at, (const char *)at + parts[i].p_memsz);
+    }
+}
+
+#ifdef DLFO_STRUCT_HAS_EH_DBASE
+extern int _dl_find_object(void *pc, struct dl_find_object *found) __attribute__((weak));
+
+bool module_find(uintptr_t pc, struct sheaf_profile_module *module)
+{
+    struct dl_find_object found;
+    if (!&_dl_find_object || _dl_find_object((void *)pc, &found) != 0)
+        return false;
+    *module = (struct sheaf_profile_module){
+        .start = (uintptr_t)found.dlfo_map_start,
+        .end = (uintptr_t)found.dlfo_map_end,
+        .bias = found.dlfo_link_map->l_addr,
+    };
+    const char *name = found.dlfo_link_map->l_name;
+    if (name && *name)
+        copy_path(module->path, sizeof(module->path), name);
+    else
+        program_path(module->path, sizeof(module->path));
+    read_build_id(module);
+    return true;
+}
+#else
+bool module_find(uintptr_t pc, struct sheaf_profile_module *module)
+{
+    (void)pc, (void)module;
+    return false;
+}
+#endif

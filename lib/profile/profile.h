@@ -1,0 +1,60 @@
+/*
+ * Sampling of malloc's allocations with their call stacks, for `sheaf profile`.
+ *
+ * Which allocations are sampled is drawn in advance (chance.h, cache/stops.h), so that fast paths do not change and
+ * take no part. A sampled object of up to 32 KiB comes from the *twin* of its class: a cache with objects of at least
+ * the same size and alignment, but without sheaves, so that its free takes the slow path, which removes the sample. A
+ * sampled large block is marked in its unit. Allocations of caches with a detour, of large blocks under debugging,
+ * and of kmem_cache_alloc() are not sampled.
+ */
+#ifndef SHEAF_PROFILE_PROFILE_H
+#define SHEAF_PROFILE_PROFILE_H
+
+#include "cache/kmem_cache.h"
+
+/*
+ * Twins have numbers in the gap behind malloc's caches (slot/page.h), where all words are 0 but those of the stash,
+ * and in the same group of counters as these. Above 128 bytes each two classes share the twin of the larger one. Its
+ * size is a multiple of the largest power of two that divides the smaller size, because the two are neighbouring
+ * multiples of it.
+ */
+#define TWIN_FIRST 83
+#define TWINS      41
+#define TWIN_END   (TWIN_FIRST + TWINS)
+#define TWIN_PAIRS 17 /* the first class of the first pair: 144 bytes */
+_Static_assert(SLOT_ID(TWIN_FIRST) >= STASH_END && TWIN_END <= COUNTER_GROUP, "twins have words and counters");
+_Static_assert(CACHE_GAP - TWIN_PAIRS == 2 * (TWINS - (TWIN_PAIRS - CACHE_FIRST)), "each class has a twin");
+static inline unsigned twin_number(unsigned class)
+{
+    return TWIN_FIRST +
+           (class < TWIN_PAIRS ? class - CACHE_FIRST : TWIN_PAIRS - CACHE_FIRST + (class - TWIN_PAIRS) / 2);
+}
+
+/* Whether allocations are sampled now. */
+extern hidden bool profile_on;
+
+/* Called while a cache is being set up (hooks.attach_features). Programs without samples do not touch the code. */
+void profile_attach_slow(struct kmem_cache *cache, struct cache_shape *shape);
+static inline void profile_attach(struct kmem_cache *cache, struct cache_shape *shape)
+{
+    if (unlikely(read_once(profile_on) || cache_gap(cache->number)))
+        profile_attach_slow(cache, shape);
+}
+
+/* Switch sampling on, with one sample for each `rate` bytes, or off (0). Returns false if there is no memory. May be
+ * called again at any time, without a lock; the caller then folds all words, so that they know of it. */
+bool profile_switch(uint64_t rate);
+
+/* ---- large blocks ---- */
+
+/* Sampled blocks that lie outside the region. */
+extern hidden _Atomic uint32_t profile_outside;
+
+/* Draw whether to sample a new block of n bytes, which is in use. */
+void profile_large(void *p, size_t n);
+
+/* A sampled block of the region is about to be freed; or any block outside it, while profile_outside is not 0. */
+void profile_large_freed(void *p);
+void profile_outside_freed(void *p);
+
+#endif

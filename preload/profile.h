@@ -1,0 +1,18 @@
+/* The profile area of this process's record; see sheaf/profile.h. */
+#ifndef SHEAF_PRELOAD_PROFILE_H
+#define SHEAF_PRELOAD_PROFILE_H
+
+#include "sheaf/control.h"
+
+/* Let samples be kept in the record that was just started, if there is one and it has room. */
+void profile_record_start(void);
+
+/* The same in the child of a fork, which has a new record. Samples that the parent took, and that are live, are in
+ * it. */
+void profile_record_fork_child(void);
+
+/* Switch sampling on, with one sample for each `rate` bytes on average, or off (0). The answer to SHEAF_PROFILE. No
+ * lock may be held. */
+enum sheaf_status profile_request(uint64_t rate);
+
+#endif

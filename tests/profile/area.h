@@ -1,0 +1,113 @@
+/*
+ * The profile area of the calling process, read from its record. The programs here run on the preloaded object with
+ * SHEAF_RECORD and SHEAF_PROFILE set; profile_environment() arranges that.
+ */
+#ifndef SHEAF_TESTS_PROFILE_AREA_H
+#define SHEAF_TESTS_PROFILE_AREA_H
+
+#include "../cases.h"
+#include "sheaf/profile.h"
+#include "sheaf/record.h"
+
+#include <fcntl.h>
+#include <ftw.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+
+/* Run the program again with these options, and remove the records at the end. Returns in the second run. */
+static void profile_environment(char **argv, const char *rate, const char *cost);
+
+/* Map the area of this process. A forked child has one of its own. */
+static const struct sheaf_profile *profile_area(void);
+
+/* ---- */
+
+static int remove_one(const char *path, const struct stat *status, int flag, struct FTW *at)
+{
+    (void)status, (void)flag, (void)at;
+    return remove(path);
+}
+
+static void profile_environment(char **argv, const char *rate, const char *cost)
+{
+    char directory[] = "/tmp/sheaf-profile-XXXXXX";
+    if (getenv("SHEAF_PROFILE"))
+        return;
+    must(mkdtemp(directory));
+    setenv("SHEAF_RECORD", directory, 1);
+    setenv("SHEAF_PROFILE", rate, 1);
+    setenv("SHEAF_PROFILE_COST", cost, 1);
+    pid_t child = fork();
+    if (child == 0) {
+        execv("/proc/self/exe", argv);
+        _exit(127);
+    }
+    int status = -1;
+    waitpid(child, &status, 0);
+    nftw(directory, remove_one, 8, FTW_DEPTH | FTW_PHYS);
+    exit(WIFEXITED(status) ? WEXITSTATUS(status) : 1);
+}
+
+/* The path of the mapped record, without an allocation by way of stdio's buffers. */
+static void record_path(char *path, size_t size)
+{
+    static char maps[1 << 20];
+    size_t length = 0;
+    ssize_t n;
+    int fd = open("/proc/self/maps", O_RDONLY);
+    must(fd >= 0);
+    while ((n = read(fd, maps + length, sizeof(maps) - 1 - length)) > 0)
+        length += (size_t)n;
+    close(fd);
+    maps[length] = 0;
+    char *end = strstr(maps, ".sheaf\n");
+    must(end);
+    char *start = end;
+    while (start[-1] != ' ')
+        start--;
+    must((size_t)(end + 6 - start) < size);
+    memcpy(path, start, (size_t)(end + 6 - start));
+    path[end + 6 - start] = 0;
+}
+
+__attribute__((unused)) static const struct sheaf_profile *profile_area(void)
+{
+    char path[512];
+    record_path(path, sizeof(path));
+    int fd = open(path, O_RDONLY);
+    must(fd >= 0);
+    struct sheaf_record_header *header = mmap(NULL, sizeof(*header), PROT_READ, MAP_SHARED, fd, 0);
+    must(header != MAP_FAILED && header->profile_offset);
+    const char *area = mmap(NULL, header->profile_size, PROT_READ, MAP_SHARED, fd, (off_t)header->profile_offset);
+    must(area != MAP_FAILED && !memcmp(area, SHEAF_PROFILE_MAGIC, 8));
+    close(fd);
+    return (const void *)area;
+}
+
+/* Sums over the stacks whose innermost frame lies in [start, end). */
+struct site_sums {
+    double alloc_count, alloc_bytes, alloc_variance, live_count, live_bytes, live_variance, live_wasted;
+};
+__attribute__((unused)) static struct site_sums profile_sums(const struct sheaf_profile *area, const char *start,
+                                                             const char *end)
+{
+    struct site_sums sums = {0};
+    const char *at = (const char *)area + area->stacks_at, *last = at + area->stacks_used;
+    while (at < last) {
+        const struct sheaf_profile_stack *stack = (const void *)at;
+        if (stack->depth && stack->pcs[0] > (uintptr_t)start && stack->pcs[0] <= (uintptr_t)end) {
+            sums.alloc_count += stack->alloc_count;
+            sums.alloc_bytes += stack->alloc_bytes;
+            sums.alloc_variance += stack->alloc_variance;
+            sums.live_count += stack->live_count;
+            sums.live_bytes += stack->live_bytes;
+            sums.live_variance += stack->live_variance;
+            sums.live_wasted += stack->live_wasted;
+        }
+        at += stack->bytes;
+    }
+    return sums;
+}
+
+#endif
