@@ -34,6 +34,10 @@ extern hidden struct record_file record_file;
  */
 bool record_file_open(void);
 
+/* The control area and its window in the mapping. The header has their offsets too, but is not read back. */
+struct sheaf_control *record_control(void);
+char *record_window(void);
+
 /* Print why there is no record: "sheaf: no record in DIR: WHAT ADVICE". */
 void record_complain(const char *what, const char *advice);
 
