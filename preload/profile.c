@@ -1,5 +1,6 @@
 #include "preload/profile.h"
 #include "preload/record.h"
+#include "feature/harden.h"
 #include "process/decay.h"
 #include "profile/area.h"
 #include "profile/profile.h"
@@ -19,13 +20,29 @@ void profile_record_fork_child(void)
         area_mirror(record_profile_area(&bytes));
 }
 
+/* Whether something else handles each object of every class that is in use. */
+static bool all_debugged(void)
+{
+    bool any = false;
+    for (unsigned i = CACHE_FIRST; i < CACHE_GAP; i++) {
+        if (cache_in_use(&caches[i]) && !caches[i].detour)
+            return false;
+        any |= cache_in_use(&caches[i]);
+    }
+    return any;
+}
+
 /* Words that know nothing of samples would hide them until they are folded. */
-enum sheaf_status profile_request(uint64_t rate)
+enum sheaf_status profile_request(uint64_t rate, enum sheaf_refusal *why)
 {
     size_t bytes;
+    *why = SHEAF_IS_DEBUGGED;
+    if (rate && (harden_objects() || all_debugged()))
+        return SHEAF_REFUSED;
     void *mirror = rate ? record_profile_area(&bytes) : NULL;
     if (rate && !mirror)
         return SHEAF_NO_ROOM;
+    *why = SHEAF_NO_MEMORY;
     if (!profile_switch(rate))
         return SHEAF_REFUSED;
     if (mirror)

@@ -1,5 +1,6 @@
 #define _GNU_SOURCE
 #include "preload/record.h"
+#include "preload/control.h"
 #include "preload/profile.h"
 #include "preload/record_file.h"
 #include "preload/status.h"
@@ -10,6 +11,7 @@
 #include "deferred/rcu.h"
 #include "process/census.h"
 #include "process/decay.h"
+#include "process/helper.h"
 #include "cache/takeover.h"
 #include "os/vm.h"
 #include "region/huge.h"
@@ -115,11 +117,16 @@ static void publish_cache(const struct kmem_cache *cache)
     write_once(gauges[GAUGE_reserve_size], reserve_size(cache));
 }
 
-static void publish(const struct kmem_cache *cache)
+bool record_is_ours(void)
 {
     if (unlikely(!*alive))
         record_fork_child();
-    if (!record_file.header)
+    return record_file.header;
+}
+
+static void publish(const struct kmem_cache *cache)
+{
+    if (!record_is_ours())
         return;
     if (cache)
         publish_cache(cache);
@@ -145,6 +152,7 @@ static void count_in_file(void)
                              (uintptr_t)record_at(record_file.slots_at) + record_number(i) * COUNTER_STRIDE,
                              __ATOMIC_RELEASE);
     hooks.publish = publish;
+    control_start();
 }
 
 void record_start(void)
@@ -205,6 +213,8 @@ void record_fork_child(void)
         }
     }
     record_file.header = NULL;
+    control_fork_child();
+    helper_forget();
     memset(counters_file, 0, sizeof(counters_file));
     fold_slots();
     for (unsigned slot = 0; slot < slot_top; slot++)
@@ -216,6 +226,7 @@ void record_fork_child(void)
         publish_all();
     } else {
         hooks.publish = NULL;
+        hooks.look_control = NULL;
     }
     profile_record_fork_child();
     errno = saved;

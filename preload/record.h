@@ -5,6 +5,7 @@
 #ifndef SHEAF_PRELOAD_RECORD_H
 #define SHEAF_PRELOAD_RECORD_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 /* Create the file and start to count in it. Must be called after malloc_init(), with sheaf_config.record set. */
@@ -28,6 +29,12 @@ void record_extend_for_profile(void);
  * the area lies at the same address but in another file, so the child must call this function again.
  */
 void *record_profile_area(size_t *bytes);
+
+/*
+ * Whether this process has a record of its own. The child of a bare clone(), which runs no handlers, gets its record
+ * here. No lock is held but that of takeovers.
+ */
+bool record_is_ours(void);
 
 /* Bring everything up to date and mark the record as ended. */
 void record_end(void);

@@ -78,6 +78,16 @@ static uint64_t window_at(void)
     return control_at() + round_up(sizeof(struct sheaf_control), space.page_size);
 }
 
+struct sheaf_control *record_control(void)
+{
+    return (struct sheaf_control *)(void *)record_at(control_at());
+}
+
+char *record_window(void)
+{
+    return record_at(window_at());
+}
+
 static uint64_t file_size(void)
 {
     return record_file.slots_at + record_file.slots * record_slot_stride();

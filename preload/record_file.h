@@ -38,6 +38,10 @@ bool record_file_open(void);
 /* Whether the file has memory for the counters of twins (profile/profile.h); makes system calls. Any context. */
 bool record_file_has_twins(void);
 
+/* The control area and its window in the mapping. The header has their offsets too, but is not read back. */
+struct sheaf_control *record_control(void);
+char *record_window(void);
+
 /* Print why there is no record: "sheaf: no record in DIR: WHAT ADVICE". */
 void record_complain(const char *what, const char *advice);
 

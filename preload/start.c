@@ -11,6 +11,7 @@
 #include "preload/start.h"
 #include "preload/vfork.h"
 #include "process/fork.h"
+#include "process/helper.h"
 
 #include <fcntl.h>
 #include <malloc.h>
@@ -125,6 +126,7 @@ void sheaf_configure(struct sheaf_config *config)
     /* libc frees thread-local data while it holds a lock that pthread_create() takes. A preloaded object recognises
      * those calls because they come from the dynamic linker (helper_start()). */
     config->helper = HELPER_OFF;
+    helper_impossible = true;
 #endif
 }
 

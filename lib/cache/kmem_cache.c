@@ -90,9 +90,28 @@ static void barn_setup(struct kmem_cache *cache, uint32_t size)
         least = most = 0;
     else if (least < cache->capacity) /* a barn must be able to hold one sheaf */
         least = cache->capacity;
-    cache->barn_least = (uint32_t)(least < UINT32_MAX ? least : UINT32_MAX);
+    write_once(cache->barn_least, (uint32_t)(least < UINT32_MAX ? least : UINT32_MAX));
     most = most > least ? most : least;
-    cache->barn_most = (uint32_t)(most < UINT32_MAX ? most : UINT32_MAX);
+    write_once(cache->barn_most, (uint32_t)(most < UINT32_MAX ? most : UINT32_MAX));
+}
+
+/* A barn that has grown beyond the new limit takes no sheaves until it holds less. */
+void cache_barns_limit(void)
+{
+    if (!lock_acquire(lock_of(LOCK_TAKEOVER)))
+        return;
+    for (unsigned i = CACHE_FIRST; i < read_once(cache_top); i++) {
+        if (!cache_in_use(&caches[i]))
+            continue;
+        barn_setup(&caches[i], caches[i].slab.size);
+        uint32_t more = caches[i].barn_most - caches[i].barn_least;
+        for (unsigned domain = 0; domain < DOMAINS; domain++) {
+            struct barn *barn = cache_barn(&caches[i], domain);
+            if (atomic_load_explicit(&barn->grown, memory_order_relaxed) > more)
+                atomic_store_explicit(&barn->grown, more, memory_order_relaxed);
+        }
+    }
+    lock_release(lock_of(LOCK_TAKEOVER));
 }
 
 static void raise_top(unsigned number)

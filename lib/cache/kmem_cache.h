@@ -146,6 +146,13 @@ struct cache_shape {
  * same values. */
 void cache_setup(unsigned number, struct cache_shape shape);
 
+/*
+ * Apply sheaf_config.barn_max, which has changed, to the caches in use. A cache that another thread is setting up
+ * meanwhile may keep the former limit. Holds the takeover lock, so that no cache is destroyed; does nothing in a
+ * signal handler that interrupted its holder.
+ */
+void cache_barns_limit(void);
+
 /* Clear an empty cache, so that its number can be used again. The locks of setup, of takeovers and of the cache
  * are held. */
 void cache_forget(struct kmem_cache *cache);

@@ -89,7 +89,7 @@ static size_t limit_of_line(const char *line, const char *end)
  * A container's filter is there from the start. A filter that the program adds to that one leaves the mode as it is
  * and is recognized only if the program had to set no_new_privs for it.
  */
-static bool may_open(void)
+bool cgroup_may_open(void)
 {
     long now = cgroup_sandbox();
     return now == cgroup_sandbox_at_start && (now == 0 || now >= CGROUP_FILTER);
@@ -99,7 +99,7 @@ size_t cgroup_limit(void)
 {
     static const char own[] = "/proc/self/cgroup";
     size_t limit = SIZE_MAX, before = strlen(cgroup_root);
-    if (before + sizeof(own) > sizeof(name) || !may_open())
+    if (before + sizeof(own) > sizeof(name) || !cgroup_may_open())
         return limit;
     strcpy(name, cgroup_root);
     strcpy(name + before, own);

@@ -24,10 +24,15 @@ static inline long cgroup_sandbox(void)
 extern hidden long cgroup_sandbox_at_start;
 
 /*
+ * Whether this process may open files: not under a seccomp filter that was not there at its start, because the filter
+ * may kill the process for it. cgroup_sandbox_at_start must have been set.
+ */
+bool cgroup_may_open(void);
+
+/*
  * Returns the smallest memory limit, in bytes, of the process's group and its visible ancestors, for both versions
  * of control groups; SIZE_MAX when there is no limit or none can be read. Reads a few small files of /proc and
- * /sys without allocating. Reads none under a seccomp filter that was not there at the start of the process, because
- * the filter may kill the process for opening a file.
+ * /sys without allocating, and none unless cgroup_may_open().
  * Leaves errno alone. Safe in signal handlers, but two threads must not call it at once.
  */
 size_t cgroup_limit(void);

@@ -11,6 +11,8 @@
 
 #include "os/compiler.h"
 
+#include "sheaf/control.h"
+
 struct cache_shape;
 struct kmem_cache;
 struct lock;
@@ -39,6 +41,12 @@ struct hooks {
     /* Copy the gauges of the cache to the record; with NULL, those of large blocks. Called by slow paths, decay and
      * trims, with at most the takeover lock held. */
     void (*publish)(const struct kmem_cache *cache);
+
+    /* ---- set by preload/control.c when a record is opened; cleared as `publish` is ---- */
+
+    /* Do what a client asks for in the control area of the record (sheaf/control.h). Called where slow paths look at
+     * the clock, and by the helper thread, with no lock held. */
+    void (*look_control)(void);
 
     /* ---- set by feature/debug.c when the first cache is debugged ---- */
 

@@ -34,11 +34,8 @@ void cache_fold_all(void)
     lock_release(lock_of(LOCK_TAKEOVER));
 }
 
-/*
- * Slow paths publish only their own cache, but a record must also show what was returned since, perhaps by a helper
- * thread in a program that sleeps. The lock keeps caches from being destroyed meanwhile.
- */
-static void publish_all(void)
+/* The lock keeps caches from being destroyed meanwhile. */
+void cache_publish_all(void)
 {
     if (likely(hooks.publish == NULL) || !lock_acquire(lock_of(LOCK_TAKEOVER)))
         return;
@@ -57,7 +54,7 @@ size_t cache_trim_all(void)
         cache_drain(&caches[i]);
     stash_flush();
     size_t given = region_purge(true);
-    publish_all();
+    cache_publish_all();
     return given;
 }
 
@@ -91,7 +88,7 @@ void cache_decay_idle(bool all)
 {
     step(DECAY_AGED);
     region_purge_idle(all);
-    publish_all();
+    cache_publish_all();
 }
 
 static bool few_are_out(const struct kmem_cache *cache)
@@ -166,6 +163,8 @@ void decay_look(unsigned slot)
 {
     if (unlikely(region_in_use() >= LIMIT_LOOK_FROM))
         limit_look();
+    if (unlikely(hooks.look_control != NULL))
+        hooks.look_control();
     if (!sheaf_config.decay_ms)
         return;
     if (helper_may())
@@ -177,5 +176,5 @@ void decay_look(unsigned slot)
     if (why == DECAY_NOT_DUE)
         return;
     step(why);
-    publish_all();
+    cache_publish_all();
 }

@@ -22,6 +22,12 @@ void decay_after_burst(void);
  * to keep. */
 void cache_decay_idle(bool all);
 
+/*
+ * Publish the gauges of all caches in the record, if there is one. Slow paths publish only their own cache, but a
+ * record must also show what was returned since, perhaps by a helper thread in a program that sleeps.
+ */
+void cache_publish_all(void);
+
 /* Add what the words of all slots count to the counters. Operations that run meanwhile may be missed. */
 void cache_fold_all(void);
 

@@ -2,7 +2,11 @@
 #include "process/helper.h"
 #include "cache/kmem_cache.h"
 #include "process/decay.h"
+#include "process/limit.h"
+#include "os/cgroup.h"
 #include "os/clock.h"
+#include "os/file.h"
+#include "os/hooks.h"
 #include "os/syscall.h"
 #include "os/thread.h"
 
@@ -10,6 +14,7 @@
 #include <limits.h>
 #include <link.h>
 #include <linux/futex.h>
+#include <string.h>
 #include <time.h>
 
 #define WORTH       64u  /* units, 4 MiB: a thread starts when more has come or gone since the last one ended */
@@ -23,6 +28,7 @@
 #define FAILED_MOST 8    /* tries, at growing intervals, that the system may refuse before there are no more */
 
 _Atomic bool helper_wanted;
+bool helper_impossible;
 static _Atomic int running;
 static _Atomic uint32_t not_before_ms, failed;
 static _Atomic uint64_t rest_in_use, rest_warm; /* units, when the last thread ended */
@@ -46,14 +52,40 @@ static struct helper_look look(void)
 
 /* ---- starting ---- */
 
+/* Whether this is the only thread that has not ended, the main thread included. /proc/self/stat has the state of the
+ * main thread behind the name of the program, and 17 fields on the number of threads, which counts that one too. */
+static bool is_last_thread(void)
+{
+    char text[512], *at = file_read("/proc/self/stat", text, sizeof(text)) ? strrchr(text, ')') : NULL;
+    if (!at || at[1] != ' ' || at[2] != 'Z')
+        return false;
+    at += 2;
+    for (int field = 3; at && field < 20; field++)
+        at = strchr(at + 1, ' ');
+    return at && at[1] == '2' && at[2] == ' ';
+}
+
+/* The thread stays where the user wants one in any case and there is a record, so that the process can answer while
+ * the program sleeps. */
+static bool stays(void)
+{
+    return hooks.look_control && sheaf_config.helper == HELPER_ON && limit_allowed && cgroup_may_open() &&
+           !is_last_thread();
+}
+
+static bool worth_it(void)
+{
+    return distance(region_in_use(), atomic_load_explicit(&rest_in_use, memory_order_relaxed)) > WORTH ||
+           distance(read_once(region_stats.warm_units), atomic_load_explicit(&rest_warm, memory_order_relaxed)) >
+               WORTH;
+}
+
 void helper_look(void)
 {
     if (atomic_load_explicit(&running, memory_order_relaxed) ||
         atomic_load_explicit(&helper_wanted, memory_order_relaxed))
         return;
-    uint64_t in_use = region_in_use();
-    if (distance(in_use, atomic_load_explicit(&rest_in_use, memory_order_relaxed)) <= WORTH &&
-        distance(read_once(region_stats.warm_units), atomic_load_explicit(&rest_warm, memory_order_relaxed)) <= WORTH)
+    if (!worth_it() && !stays())
         return;
     uint32_t n = atomic_load_explicit(&failed, memory_order_relaxed);
     if (n >= FAILED_MOST || (int32_t)(clock_ms() - atomic_load_explicit(&not_before_ms, memory_order_relaxed)) < 0)
@@ -169,16 +201,29 @@ static void pause_ms(uint32_t ms)
     sys_call(SYS_futex, (long)&word, FUTEX_WAIT_PRIVATE, 0, (long)&time, 0, 0);
 }
 
+/* Sleep until the next round, and answer a client. Returns false if the thread was switched off meanwhile. */
+static bool wait_for_round(void)
+{
+    uint32_t ms = read_once(sheaf_config.decay_ms) / ROUNDS;
+    pause_ms(ms > PAUSE_LEAST ? ms : PAUSE_LEAST);
+    if (hooks.look_control)
+        hooks.look_control();
+    return helper_may() && read_once(sheaf_config.decay_ms);
+}
+
 static void *helper(void *unused)
 {
     (void)unused;
-    uint32_t ms = sheaf_config.decay_ms / ROUNDS;
-    struct helper_rounds rounds = {.before = look()};
+    bool on = true;
     do {
-        pause_ms(ms > PAUSE_LEAST ? ms : PAUSE_LEAST);
-    } while (helper_round(&rounds));
-    atomic_store_explicit(&rest_in_use, rounds.before.in_use, memory_order_relaxed);
-    atomic_store_explicit(&rest_warm, rounds.before.warm, memory_order_relaxed);
+        struct helper_rounds rounds = {.before = look()};
+        while ((on = wait_for_round()) && helper_round(&rounds)) {
+        }
+        atomic_store_explicit(&rest_in_use, rounds.before.in_use, memory_order_relaxed);
+        atomic_store_explicit(&rest_warm, rounds.before.warm, memory_order_relaxed);
+        while (on && !worth_it() && (on = stays()))
+            on = wait_for_round();
+    } while (on);
     atomic_store(&failed, 0);
     atomic_store(&running, 0);
     return NULL;

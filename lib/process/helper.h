@@ -1,6 +1,7 @@
 /*
  * The helper thread returns memory while the program is idle. It starts when there may be memory worth returning,
- * and ends when nothing is left to do. docs/rest.md says what a program could notice of it.
+ * and ends when nothing is left to do. With SHEAF_HELPER=1 and a record it stays, to answer clients
+ * (sheaf/control.h). docs/rest.md says what a program could notice of it.
  *
  * It starts in two steps. Slow paths check from time to time and set helper_wanted. The next malloc() or free()
  * that misses the fast path creates the thread, at its very beginning, because only there the caller is known:
@@ -13,6 +14,9 @@
 #include "os/compiler.h"
 
 extern hidden _Atomic bool helper_wanted;
+
+/* Set where the thread could deadlock in libc, as in static programs (preload/start.c); its option cannot change. */
+extern hidden bool helper_impossible;
 
 /* In glibc 2.32 and later; without it HELPER_AUTO starts no thread. */
 extern char __libc_single_threaded __attribute__((weak));

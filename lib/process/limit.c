@@ -27,11 +27,12 @@ void limit_apply(size_t bytes)
         write_once(sheaf_config.rcu_limit, at_most(sheaf_config.rcu_limit, bytes / SHARE_OF_RCU));
 }
 
+bool limit_allowed;
+
 void limit_look(void)
 {
     static _Atomic bool looked;
-    if (sheaf_config.helper == HELPER_OFF || atomic_load_explicit(&looked, memory_order_relaxed) ||
-        atomic_exchange(&looked, true))
+    if (!limit_allowed || atomic_load_explicit(&looked, memory_order_relaxed) || atomic_exchange(&looked, true))
         return;
     size_t limit = at_most(cgroup_limit(), space.limit);
     if (limit < vm_machine_memory())

@@ -8,6 +8,7 @@
 #include "os/vm.h"
 #include "process/decay.h"
 #include "process/fork.h"
+#include "process/limit.h"
 #include "profile/profile.h"
 #include "region/guard.h"
 #include "region/huge.h"
@@ -55,7 +56,8 @@ static bool init_locked(void)
 {
     unsigned possible, allowed;
     sheaf_configure(&sheaf_config);
-    if (sheaf_config.helper != HELPER_OFF) /* otherwise limit_look() does nothing */
+    limit_allowed = sheaf_config.helper != HELPER_OFF;
+    if (limit_allowed)
         cgroup_sandbox_at_start = cgroup_sandbox();
     cpu_count(&possible, &allowed);
     if (!space_init(possible, sheaf_config.region))

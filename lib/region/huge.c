@@ -1,6 +1,7 @@
 #include "region/huge.h"
 #include "region/arena.h"
 #include "region/region.h"
+#include "space/locks.h"
 #include "os/clock.h"
 #include "os/vm.h"
 #include "os/hooks.h"
@@ -19,6 +20,24 @@ static _Atomic uint32_t skip_from, skip_to; /* units that get small pages when t
 void huge_init(bool wanted)
 {
     atomic_store(&asking, wanted ? 0 : -1);
+}
+
+/* The advice for whole mappings takes one call for each of them, not one for each window. */
+void huge_set(bool wanted)
+{
+    if (!lock_acquire(lock_of(LOCK_REGION)))
+        return;
+    if (wanted != (atomic_load(&asking) >= 0)) {
+        atomic_store(&asking, wanted ? 0 : -1);
+        for (uint32_t window = 0; !wanted && window < region_end(); window += WINDOW_UNITS)
+            unit_at(window)->window = WINDOW_SMALL;
+        if (!wanted) {
+            atomic_store(&huge, 0);
+            atomic_store(&plain, 0);
+            vm_advise_huge(unit_address(0), (size_t)region_end() << UNIT_SHIFT, false);
+        }
+    }
+    lock_release(lock_of(LOCK_REGION));
 }
 
 /* Gives small pages to those windows in [from, to) for which huge pages were requested. */

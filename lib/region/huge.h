@@ -17,6 +17,12 @@
 /* Must be called before the other functions. With `wanted` false, huge pages are never requested. */
 void huge_init(bool wanted);
 
+/*
+ * Change what huge_init() set. With `wanted` false, what has huge pages keeps them until it is returned. Takes the
+ * region's lock; does nothing in a signal handler that interrupted its holder.
+ */
+void huge_set(bool wanted);
+
 /* The state of a window, in the struct of its first unit. */
 enum window_pages {
     WINDOW_SMALL,

@@ -294,6 +294,12 @@ void region_keep(size_t bytes, bool chosen)
     lock_release(lock_of(LOCK_REGION));
 }
 
+/* Read without the lock by threads that return memory, each of which may still use the former time. */
+void region_decay(uint32_t ms)
+{
+    write_once(region.decay_ms, ms);
+}
+
 bool region_keeps_learned(void)
 {
     const struct keep *keep = &region.keep[ARENA_SLAB];

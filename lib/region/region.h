@@ -81,8 +81,10 @@ size_t region_purge(bool all);
  */
 void region_purge_idle(bool all);
 
-/* Change what region_init() set. */
+/* Change what region_init() set. region_keep() does nothing in a signal handler that interrupted the lock's holder.
+ */
 void region_keep(size_t bytes, bool chosen);
+void region_decay(uint32_t ms);
 
 /* The same as region_purge_idle(false), and keep less until more units are in use than now. Without decay nothing
  * changes. */

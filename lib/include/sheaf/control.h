@@ -43,16 +43,16 @@ enum sheaf_settable {
 
 enum sheaf_status {
     SHEAF_DONE = 0,
-    SHEAF_UNKNOWN = 1, /* no such operation or option in this version */
-    SHEAF_RANGE = 2,   /* the value is outside the option's bounds */
-    SHEAF_NO_ROOM = 3, /* the file is too small or its file system is full: the client has to extend it first */
-    SHEAF_REFUSED = 4, /* the configuration of the process forbids it; results[0] is an enum sheaf_refusal */
+    SHEAF_UNKNOWN = 1,   /* no such operation or option in this version */
+    SHEAF_RANGE = 2,     /* the value is outside the option's bounds */
+    SHEAF_NO_ROOM = 3,   /* the file is too small or its file system is full: the client has to extend it first */
+    SHEAF_REFUSED = 4,   /* the configuration of the process forbids it; results[0] is an enum sheaf_refusal */
+    SHEAF_NO_EFFECT = 5, /* with the other options of the process, the option has none; it stays as it is */
 };
 
 enum sheaf_refusal {
     SHEAF_IS_DEBUGGED = 1, /* all caches are debugged or hardened, so that nothing can be sampled */
     SHEAF_NO_MEMORY = 2,
-    SHEAF_NO_STACKS = 3, /* no unwinder in this build */
 };
 
 struct sheaf_control {
@@ -67,8 +67,7 @@ struct sheaf_control {
  * The window for SHEAF_MAP, at `window_offset` of the file: one word for each unit of 64 KiB.
  *
  *   bits 0 to 3     enum sheaf_unit_kind
- *   bits 4 to 14    slabs: the number of the cache, which is its index among the record's caches where it is smaller
- *                   than their number
+ *   bits 4 to 14    slabs: the index of the cache among the record's caches; SHEAF_UNIT_UNRECORDED if it has none
  *   bits 15 to 27   slabs: objects of the slab that are out of it, in this unit's slab as a whole, at most 8191
  *   bit 31          the first unit of its run
  */
@@ -78,8 +77,11 @@ enum sheaf_unit_kind {
     SHEAF_UNIT_FREE = 2,     /* free, perhaps resident */
     SHEAF_UNIT_SLAB = 3,
     SHEAF_UNIT_LARGE = 4, /* a large block */
-    SHEAF_UNIT_OTHER = 5, /* guards, stashes, and runs that are about to change */
+    SHEAF_UNIT_OTHER =
+        5, /* guards, stashes, units set aside for signal handlers, and runs that are about to change */
 };
-#define SHEAF_WINDOW_BYTES (64u << 10)
+#define SHEAF_UNIT_UNRECORDED 2047 /* of a cache that only the program made: see cache_max in sheaf/record.h */
+#define SHEAF_UNIT_OUT_MOST   8191
+#define SHEAF_WINDOW_BYTES    (64u << 10)
 
 #endif

@@ -1,0 +1,118 @@
+#include "process/setting.h"
+#include "cache/kmem_cache.h"
+#include "config/config.h"
+#include "process/helper.h"
+#include "region/huge.h"
+#include "slot/stash.h"
+
+enum option_index {
+#define OPTION_EACH(name) OPTION_##name,
+#include "config/options.def"
+    OPTIONS
+};
+
+/* By their numbers in sheaf/control.h. */
+static const enum helper_choice helper_choices[] = {HELPER_OFF, HELPER_ON, HELPER_AUTO};
+
+/* Whether the value lies within the bounds that the table of options gives. */
+static bool fits(enum option_index which, uint64_t value)
+{
+    switch (which) {
+#define OPTION_BOOLEAN(name, ...)                                                                                    \
+    case OPTION_##name:                                                                                              \
+        return value <= 1;
+#define OPTION_NUMBER(name, field, default_, least, most, ...)                                                       \
+    case OPTION_##name:                                                                                              \
+        return value - (least) <= (uint64_t)(most) - (least);
+#define OPTION_SIZE(name, field, default_, least, most, ...)                                                         \
+    case OPTION_##name:                                                                                              \
+        return value - (least) <= (uint64_t)(most) - (least);
+#define OPTION_CHOICE(name, ...)                                                                                     \
+    case OPTION_##name:                                                                                              \
+        return which == OPTION_helper && value < array_size(helper_choices);
+#define OPTION_EACH(name) /* texts */                                                                                \
+    case OPTION_##name:                                                                                              \
+        return false;
+#include "config/options.def"
+    case OPTIONS:
+        break;
+    }
+    return false;
+}
+
+static bool has_no_effect(enum option_index which, const struct sheaf_config *config)
+{
+#define OPTION_NO_EFFECT(name, condition, text)                                                                      \
+    if (which == OPTION_##name && (condition))                                                                       \
+        return true;
+#include "config/options.def"
+    return false;
+}
+
+/* The configuration with the change, and which option that is; OPTIONS for an unknown subject. */
+static enum option_index changed_by(unsigned subject, uint64_t value, struct sheaf_config *config)
+{
+    switch (subject) {
+    case SHEAF_SET_DECAY:
+        config->decay_ms = (uint32_t)value;
+        return OPTION_decay;
+    case SHEAF_SET_KEEP:
+        config->keep = value;
+        return OPTION_keep;
+    case SHEAF_SET_HELPER:
+        config->helper = value < array_size(helper_choices) ? helper_choices[value] : HELPER_OFF;
+        return OPTION_helper;
+    case SHEAF_SET_HUGE:
+        config->huge = value;
+        return OPTION_huge;
+    case SHEAF_SET_BARN_MAX:
+        config->barn_max = value;
+        return OPTION_barn_max;
+    default:
+        return OPTIONS;
+    }
+}
+
+/* Other threads read these fields at any time. Only this one writes them, except that mallopt() sets `keep`. */
+static void apply(enum option_index which, const struct sheaf_config *config)
+{
+    switch (which) {
+    case OPTION_decay:
+        write_once(sheaf_config.decay_ms, config->decay_ms);
+        region_decay(config->decay_ms);
+        break;
+    case OPTION_keep:
+        write_once(sheaf_config.chosen.keep, true);
+        write_once(sheaf_config.keep, config->keep);
+        region_keep(config->keep, true);
+        stash_keep(config->keep);
+        break;
+    case OPTION_helper:
+        write_once(sheaf_config.helper, config->helper);
+        break;
+    case OPTION_huge:
+        write_once(sheaf_config.huge, config->huge);
+        huge_set(config->huge);
+        break;
+    case OPTION_barn_max:
+        write_once(sheaf_config.barn_max, config->barn_max);
+        cache_barns_limit();
+        break;
+    default:
+        break;
+    }
+}
+
+enum sheaf_status setting_change(unsigned subject, uint64_t value)
+{
+    struct sheaf_config changed = sheaf_config;
+    enum option_index which = changed_by(subject, value, &changed);
+    if (which == OPTIONS)
+        return SHEAF_UNKNOWN;
+    if (!fits(which, value))
+        return SHEAF_RANGE;
+    if (has_no_effect(which, &changed) || (which == OPTION_helper && helper_impossible))
+        return SHEAF_NO_EFFECT;
+    apply(which, &changed);
+    return SHEAF_DONE;
+}

@@ -1,0 +1,172 @@
+/*
+ * The client may write anything into the file at any time. Therefore all that decides lies in private memory: the
+ * request is copied once, each part of it is checked, and nothing of the file is read besides it.
+ */
+#include "preload/control.h"
+#include "preload/profile.h"
+#include "preload/record.h"
+#include "preload/record_file.h"
+#include "os/hooks.h"
+#include "os/vm.h"
+#include "process/decay.h"
+#include "process/map.h"
+#include "process/setting.h"
+#include "region/region.h"
+#include "space/locks.h"
+
+#define REQUEST_OPERATION(r) ((r)&0xff)
+#define REQUEST_SUBJECT(r)   ((unsigned)((r) >> 8) & 0xff)
+#define REQUEST_VALUE(r)     ((r) >> 24)
+
+#define UNIT_CACHE_SHIFT 4
+#define UNIT_OUT_SHIFT   15
+#define UNIT_FIRST       (1u << 31)
+#define WINDOW_WORDS     (SHEAF_WINDOW_BYTES / sizeof(uint32_t))
+_Static_assert(CACHE_MAX - 1 <= SHEAF_UNIT_UNRECORDED &&
+                   SHEAF_UNIT_UNRECORDED < 1 << (UNIT_OUT_SHIFT - UNIT_CACHE_SHIFT),
+               "all numbers of caches fit");
+
+struct answer {
+    enum sheaf_status status;
+    uint64_t results[array_size(((struct sheaf_control *)0)->results)];
+};
+
+/*
+ * `worker` is the thread pointer of the thread that does a request, 0 if there is none. So a handler that interrupts
+ * this thread does not begin another request, and in a forked child the word tells whether the worker exists there.
+ * `handled` is the last request that was done or refused; written by the worker alone.
+ */
+static _Atomic uint64_t worker, handled, looks;
+static _Atomic uint32_t generation; /* how often this process became another one by fork */
+
+/* ---- operations ---- */
+
+static void set(uint64_t request, struct answer *answer)
+{
+    answer->status = setting_change(REQUEST_SUBJECT(request), REQUEST_VALUE(request));
+}
+
+static void profile(uint64_t request, struct answer *answer)
+{
+    enum sheaf_refusal why = 0;
+    answer->status = profile_request(REQUEST_VALUE(request), &why);
+    answer->results[0] = answer->status == SHEAF_REFUSED ? why : 0;
+}
+
+static uint32_t window_word(const struct map_unit *unit)
+{
+    uint32_t word = unit->kind | (unit->first ? UNIT_FIRST : 0);
+    if (unit->kind != SHEAF_UNIT_SLAB)
+        return word;
+    unsigned number = record_number(unit->cache);
+    uint32_t cache = number < record_file.caches ? number : SHEAF_UNIT_UNRECORDED;
+    uint32_t out = unit->out < SHEAF_UNIT_OUT_MOST ? unit->out : SHEAF_UNIT_OUT_MOST;
+    return word | cache << UNIT_CACHE_SHIFT | out << UNIT_OUT_SHIFT;
+}
+
+/* The window has no memory before the first request, and the file system may be full. */
+static void map(uint64_t request, struct answer *answer)
+{
+    uint32_t *window = (uint32_t *)(void *)record_window();
+    uint32_t units = region_end(), n = 0;
+    uint64_t from = REQUEST_VALUE(request);
+    answer->status = from > units ? SHEAF_RANGE : SHEAF_NO_ROOM;
+    if (from > units || !vm_populate(window, SHEAF_WINDOW_BYTES))
+        return;
+    struct map_walk walk = {0};
+    if (from < units)
+        walk = map_from((uint32_t)from);
+    for (; n < WINDOW_WORDS && from + n < units; n++) {
+        struct map_unit unit = map_next(&walk);
+        write_once(window[n], window_word(&unit));
+    }
+    *answer = (struct answer){.status = SHEAF_DONE, .results = {from, n, units}};
+}
+
+static void perform(uint64_t request, struct answer *answer)
+{
+    switch (REQUEST_OPERATION(request)) {
+    case SHEAF_FOLD:
+        cache_fold_all();
+        cache_publish_all();
+        break;
+    case SHEAF_TRIM:
+        answer->results[0] = cache_trim_all();
+        break;
+    case SHEAF_SET:
+        set(request, answer);
+        break;
+    case SHEAF_PROFILE:
+        profile(request, answer);
+        break;
+    case SHEAF_MAP:
+        map(request, answer);
+        break;
+    default:
+        answer->status = SHEAF_UNKNOWN;
+    }
+}
+
+/* ---- requests ---- */
+
+/*
+ * A handler that interrupts this function and forks gives the child a new control area at the same address. The child
+ * then does not answer there, because nobody has asked it; if the fork comes between the comparison and a store, the
+ * child's area has an answer to a request that was never made, which a client ignores.
+ */
+static void answer_request(uint64_t request)
+{
+    uint32_t before = atomic_load(&generation);
+    struct answer answer = {.status = SHEAF_DONE};
+    perform(request, &answer);
+    if (atomic_load(&generation) != before)
+        return;
+    struct sheaf_control *control = record_control();
+    for (unsigned i = 0; i < array_size(answer.results); i++)
+        write_once(control->results[i], answer.results[i]);
+    write_once(control->status, (uint64_t)answer.status);
+    __atomic_store_n(&control->answer, request, __ATOMIC_RELEASE);
+}
+
+/*
+ * A signal handler that interrupted the holder of a lock leaves the request to another look, because it could do only
+ * part of it.
+ */
+static void take_request(uint64_t request)
+{
+    uint64_t none = 0;
+    if (!hooks.may_wait(lock_of(LOCK_SETUP)) || !atomic_compare_exchange_strong(&worker, &none, lock_self()))
+        return;
+    if (request != atomic_load(&handled)) { /* no other thread has done it meanwhile */
+        if (REQUEST_OPERATION(request) != SHEAF_NOTHING)
+            answer_request(request);
+        atomic_store(&handled, request);
+    }
+    atomic_store(&worker, 0);
+}
+
+static void look(void)
+{
+    if (!record_is_ours())
+        return;
+    struct sheaf_control *control = record_control();
+    write_once(control->looks, atomic_fetch_add_explicit(&looks, 1, memory_order_relaxed) + 1);
+    uint64_t request = __atomic_load_n(&control->request, __ATOMIC_ACQUIRE);
+    if (unlikely(request != atomic_load_explicit(&handled, memory_order_relaxed)))
+        take_request(request);
+}
+
+void control_start(void)
+{
+    hooks.look_control = look;
+}
+
+/* The worker is not in the child, unless the child was forked in a handler that interrupted it. */
+void control_fork_child(void)
+{
+    atomic_fetch_add(&generation, 1);
+    atomic_store(&handled, 0);
+    atomic_store(&looks, 0);
+    if (atomic_load(&worker) != lock_self())
+        atomic_store(&worker, 0);
+}

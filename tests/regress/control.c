@@ -1,0 +1,389 @@
+/*
+ * A process answers requests in the control area of its record: while it works, while it sleeps and has a helper
+ * thread, in handlers, and in forked children, each for itself. No request harms it, nor does a full file system.
+ */
+#define _GNU_SOURCE
+#include "../client.h"
+#include "../small.h"
+#include "again.h"
+
+#include <malloc.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/time.h>
+
+static char records[64];
+
+/* Executes the program again with a record in `records`, and options as NAME=VALUE. */
+static pid_t start(const char *half, const char *option)
+{
+    pid_t self = getpid();
+    pid_t pid = fork();
+    must(pid >= 0);
+    if (pid == 0) {
+        must(prctl(PR_SET_PDEATHSIG, SIGKILL) == 0 && getppid() == self); /* if the case fails */
+        char *equals = strchr(option, '=');
+        char name[32] = "";
+        if (equals) {
+            snprintf(name, sizeof(name), "%.*s", (int)(equals - option), option);
+            must(setenv(name, equals + 1, 1) == 0);
+        }
+        must(setenv("SHEAF_RECORD", records, 1) == 0);
+        start_again(half, 0);
+    }
+    return pid;
+}
+
+static void end(pid_t pid)
+{
+    int status = -1;
+    must(kill(pid, SIGTERM) == 0 && waitpid(pid, &status, 0) == pid);
+    must(WIFSIGNALED(status) && WTERMSIG(status) == SIGTERM);
+}
+
+/* ---- programs that answer ---- */
+
+static void work_once(unsigned long i)
+{
+    void *volatile small = malloc(i * 7919 % 3000), *volatile middle = malloc(40000 + i % 8 * 10000);
+    must(small && middle);
+    memset(small, 1, i * 7919 % 3000);
+    free(small);
+    free(middle);
+}
+
+static void half_busy(void)
+{
+    static void *held[20000];
+    for (size_t i = 0; i < sizeof(held) / sizeof(*held); i++)
+        held[i] = malloc(i % 2000);
+    for (size_t i = 0; i < sizeof(held) / sizeof(*held); i += 3)
+        free(held[i]);
+    void *volatile large = malloc(3 << 20);
+    must(large);
+    for (unsigned long i = 0;; i++)
+        work_once(i);
+}
+
+static void half_sleeping(void)
+{
+    void *volatile p = malloc(10 << 20);
+    must(p);
+    memset(p, 1, 10 << 20);
+    for (int i = 0; i < 10000; i++)
+        work_once((unsigned long)i);
+    free(p);
+    for (;;)
+        pause();
+}
+
+static void *work_a_while(void *unused)
+{
+    for (int i = 0; i < 10000; i++)
+        work_once((unsigned long)i);
+    return unused;
+}
+
+/* The process must end with its last thread but the helper. */
+static void half_main_thread_ends(void)
+{
+    pthread_t thread;
+    must(pthread_create(&thread, NULL, work_a_while, NULL) == 0);
+    work_a_while(NULL);
+    pthread_exit(NULL);
+}
+
+static void half_parent(void)
+{
+    must(malloc(100));
+    if (fork() == 0)
+        half_busy();
+    half_busy();
+}
+
+/* As fork, but without handlers: the child shares the record until its first slow path. */
+static void half_clone(void)
+{
+    must(malloc(100));
+    if (syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0) == 0)
+        half_busy();
+    half_busy();
+}
+
+/* A handler that interrupted the holder of a lock gets no memory for large blocks, nor does a child forked there. */
+static void fork_in_handler(int signal)
+{
+    (void)signal;
+    int saved = errno;
+    pid_t pid = fork();
+    if (pid == 0) {
+        for (size_t i = 0; i < 2000; i++) {
+            void *volatile p = malloc(i % 1000);
+            free(p);
+        }
+        _exit(0);
+    }
+    if (pid > 0)
+        must_succeed(pid);
+    errno = saved;
+}
+
+static void half_forks_in_handlers(void)
+{
+    signal(SIGALRM, fork_in_handler);
+    struct itimerval often = {.it_interval = {.tv_usec = 3000}, .it_value = {.tv_usec = 3000}};
+    must(setitimer(ITIMER_REAL, &often, NULL) == 0);
+    half_busy();
+}
+
+/* ---- cases ---- */
+
+static uint64_t value_of(const struct client *client, const char *name)
+{
+    static char text[16384];
+    uint64_t value = 0;
+    int number = -1;
+    char line[64];
+    ssize_t n = pread(client->file, text, client->header.checked_size - client->header.text_offset,
+                      (off_t)client->header.text_offset);
+    must(n > 0);
+    snprintf(line, sizeof(line), "value %s\n", name);
+    char *found = strstr(text, line);
+    must(found);
+    for (char *at = text; at < found && (at = strstr(at, "\nvalue ")); at++)
+        number++;
+    must(pread(client->file, &value, 8, (off_t)client->header.values_offset + 8 * number) == 8);
+    return value;
+}
+
+static void describes_memory(struct client *client)
+{
+    unsigned kinds[6] = {0}, slabs_out = 0;
+    must(client_ask(client, SHEAF_MAP, 0, 0) == SHEAF_DONE);
+    uint64_t first = client->control->results[0], n = client->control->results[1], all = client->control->results[2];
+    must(first == 0 && n > 0 && n <= SHEAF_WINDOW_BYTES / 4 && n <= all);
+    for (uint64_t i = 0; i < n; i++) {
+        uint32_t word = client->window[i], kind = word & 15, cache = word >> 4 & 2047;
+        must(kind <= SHEAF_UNIT_OTHER);
+        kinds[kind]++;
+        must(kind == SHEAF_UNIT_SLAB || word >> 4 << 5 == 0);
+        must(kind != SHEAF_UNIT_SLAB || cache < client->header.cache_max || cache == SHEAF_UNIT_UNRECORDED);
+        slabs_out += kind == SHEAF_UNIT_SLAB ? word >> 15 & 8191 : 0;
+    }
+    must(kinds[SHEAF_UNIT_SLAB] > 10 && slabs_out > 10000 && kinds[SHEAF_UNIT_LARGE] >= (3 << 20 >> 16));
+    must(client_ask(client, SHEAF_MAP, 0, n / 2) == SHEAF_DONE && client->control->results[0] == n / 2);
+    must(client_ask(client, SHEAF_MAP, 0, all) == SHEAF_DONE && client->control->results[1] == 0);
+    must(client_ask(client, SHEAF_MAP, 0, all + 100000) == SHEAF_RANGE);
+    must(client_ask(client, SHEAF_MAP, 0, (1ull << 40) - 1) == SHEAF_RANGE);
+}
+
+static void sets_options(struct client *client)
+{
+    static const struct {
+        unsigned subject;
+        uint64_t value, status;
+    } asked[] = {
+        {SHEAF_SET_DECAY, 50, SHEAF_DONE},
+        {SHEAF_SET_DECAY, 86400001, SHEAF_RANGE},
+        {SHEAF_SET_DECAY, 1ull << 32, SHEAF_RANGE},
+        {SHEAF_SET_DECAY, 0, SHEAF_DONE},
+        {SHEAF_SET_HELPER, 1, SHEAF_NO_EFFECT},
+        {SHEAF_SET_DECAY, 1000, SHEAF_DONE},
+        {SHEAF_SET_HELPER, 1, SHEAF_DONE},
+        {SHEAF_SET_HELPER, 0, SHEAF_DONE},
+        {SHEAF_SET_HELPER, 2, SHEAF_DONE},
+        {SHEAF_SET_HELPER, 3, SHEAF_RANGE},
+        {SHEAF_SET_KEEP, 0, SHEAF_DONE},
+        {SHEAF_SET_KEEP, (1ull << 40) - 1, SHEAF_DONE},
+        {SHEAF_SET_KEEP, 1 << 20, SHEAF_DONE},
+        {SHEAF_SET_HUGE, 0, SHEAF_DONE},
+        {SHEAF_SET_HUGE, 2, SHEAF_RANGE},
+        {SHEAF_SET_HUGE, 1, SHEAF_DONE},
+        {SHEAF_SET_BARN_MAX, 0, SHEAF_DONE},
+        {SHEAF_SET_BARN_MAX, 4 << 20, SHEAF_DONE},
+        {0, 1, SHEAF_UNKNOWN},
+        {6, 1, SHEAF_UNKNOWN},
+        {255, 1, SHEAF_UNKNOWN},
+    };
+    for (size_t i = 0; i < sizeof(asked) / sizeof(*asked); i++)
+        must(client_ask(client, SHEAF_SET, asked[i].subject, asked[i].value) == asked[i].status);
+}
+
+static void every_operation(void)
+{
+    struct client client;
+    make_records(records, sizeof(records));
+    pid_t pid = start("busy", "");
+    client_of(&client, records, pid);
+    must(client_ask(&client, SHEAF_FOLD, 0, 0) == SHEAF_DONE);
+    uint64_t trims = value_of(&client, "trims");
+    for (int i = 1; i <= 300; i++) { /* more often than there are sequence numbers */
+        must(client_ask(&client, SHEAF_TRIM, 0, 0) == SHEAF_DONE);
+        must(i % 100 || value_of(&client, "trims") == trims + (uint64_t)i);
+    }
+    describes_memory(&client);
+    sets_options(&client);
+    must(client_ask(&client, 6, 0, 0) == SHEAF_UNKNOWN && client_ask(&client, 255, 255, 1 << 30) == SHEAF_UNKNOWN);
+    uint64_t answer = client.control->answer;
+    must(client_send(&client, SHEAF_NOTHING, 3, 5)); /* never answered */
+    must(client_ask(&client, SHEAF_FOLD, 0, 1) == SHEAF_DONE && client.control->answer != answer);
+    must(client.control->looks > 0);
+    end(pid);
+    must(remove_records(records) > 0);
+}
+
+static void asleep_with_helper(void)
+{
+    struct client client;
+    make_records(records, sizeof(records));
+    pid_t pid = start("sleeping", "SHEAF_HELPER=1");
+    client_of(&client, records, pid);
+    must(client_ask(&client, SHEAF_SET, SHEAF_SET_DECAY, 100) == SHEAF_DONE);
+    for (int i = 0; i < 20; i++) /* for longer than the thread would stay otherwise */
+        must(client_ask(&client, SHEAF_TRIM, 0, 0) == SHEAF_DONE);
+    must(client_ask(&client, SHEAF_MAP, 0, 0) == SHEAF_DONE);
+    must(client_ask(&client, SHEAF_SET, SHEAF_SET_HELPER, 0) == SHEAF_DONE);
+    char tasks[64];
+    struct stat status = {0};
+    snprintf(tasks, sizeof(tasks), "/proc/%d/task", pid);
+    do { /* the thread ends */
+        client_pause();
+        must(stat(tasks, &status) == 0);
+    } while (status.st_nlink > 3);
+    end(pid);
+    must(remove_records(records) > 0);
+}
+
+static void main_thread_ends(void)
+{
+    make_records(records, sizeof(records));
+    must_succeed(start("main thread ends", "SHEAF_HELPER=1"));
+    must(remove_records(records) > 0);
+}
+
+/* The child of `pid`, which has a record too. */
+static pid_t child_of(pid_t pid)
+{
+    char path[300];
+    for (;; client_pause()) {
+        DIR *dir = opendir(records);
+        must(dir);
+        for (struct dirent *entry; (entry = readdir(dir));) {
+            struct client client;
+            snprintf(path, sizeof(path), "%s/%.200s", records, entry->d_name);
+            if (!strstr(entry->d_name, ".sheaf") || !client_open(&client, path))
+                continue;
+            pid_t child = client.header.parent_pid == (uint32_t)pid ? (pid_t)client.header.pid : 0;
+            client_close(&client);
+            if (child) {
+                closedir(dir);
+                return child;
+            }
+        }
+        closedir(dir);
+    }
+}
+
+static void answers_for_itself(const char *half)
+{
+    struct client parent, child;
+    make_records(records, sizeof(records));
+    pid_t pid = start(half, ""), second = child_of(pid);
+    client_of(&parent, records, pid);
+    client_of(&child, records, second);
+    must(client_ask(&parent, SHEAF_TRIM, 0, 0) == SHEAF_DONE);
+    uint64_t answer = parent.control->answer;
+    must(child.control->answer == 0 && child.control->request == 0);
+    for (int i = 0; i < 10; i++)
+        must(client_ask(&child, i % 2 ? SHEAF_MAP : SHEAF_TRIM, 0, 0) == SHEAF_DONE);
+    must(parent.control->answer == answer && parent.control->request == answer);
+    must(client_ask(&parent, SHEAF_MAP, 0, 0) == SHEAF_DONE);
+    must(kill(second, SIGKILL) == 0);
+    end(pid);
+    must(remove_records(records) == 2);
+}
+
+static void forked_children(void)
+{
+    answers_for_itself("parent");
+}
+
+static void cloned_children(void)
+{
+    answers_for_itself("clone");
+}
+
+static void forks_while_it_answers(void)
+{
+    struct client client;
+    make_records(records, sizeof(records));
+    pid_t pid = start("forks in handlers", "");
+    client_of(&client, records, pid);
+    for (int i = 0; i < 500; i++)
+        must(client_ask(&client, i % 3 == 0 ? SHEAF_MAP : i % 3 == 1 ? SHEAF_FOLD : SHEAF_TRIM, 0, 0) == SHEAF_DONE);
+    end(pid);
+    must(remove_records(records) > 1);
+}
+
+static void full_file_system(void)
+{
+    struct client client;
+    mount_small(records, sizeof(records), 1 << 20);
+    pid_t pid = start("busy", "");
+    client_of(&client, records, pid);
+    fill_small(records);
+    must(client_ask(&client, SHEAF_FOLD, 0, 0) == SHEAF_DONE);
+    must(client_ask(&client, SHEAF_MAP, 0, 0) == SHEAF_NO_ROOM);
+    must(client_ask(&client, SHEAF_TRIM, 0, 0) == SHEAF_DONE);
+    char filler[80];
+    snprintf(filler, sizeof(filler), "%s/filler", records);
+    must(unlink(filler) == 0);
+    must(client_ask(&client, SHEAF_MAP, 0, 0) == SHEAF_DONE);
+    end(pid);
+    client_close(&client);
+    unmount_small(records);
+}
+
+/* A file that is extended for the profile area, and one from which that and the window's memory is taken away. */
+static void file_changes_its_size(void)
+{
+    struct client client;
+    make_records(records, sizeof(records));
+    pid_t pid = start("busy", "");
+    client_of(&client, records, pid);
+    must(client.header.profile_offset >= client.header.file_size && client.header.profile_size);
+    for (int i = 0; i < 20; i++) {
+        uint64_t size = i % 2 ? client.header.file_size
+                              : client.header.profile_offset + client.header.profile_size / (1u << i % 3);
+        must(ftruncate(client.file, (off_t)size) == 0);
+        must(client_ask(&client, SHEAF_MAP, 0, 0) == SHEAF_DONE);
+        must(client_ask(&client, SHEAF_PROFILE, 0, 0) != SHEAF_RANGE);
+        must(fallocate(client.file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)client.header.window_offset,
+                       SHEAF_WINDOW_BYTES) == 0 ||
+             errno == EOPNOTSUPP);
+    }
+    end(pid);
+    must(remove_records(records) > 0);
+}
+
+static const struct test_case halves[] = {
+    {"busy", half_busy},     {"sleeping", half_sleeping}, {"main thread ends", half_main_thread_ends},
+    {"parent", half_parent}, {"clone", half_clone},       {"forks in handlers", half_forks_in_handlers},
+};
+
+static const struct test_case cases[] = {
+    {"control-every-operation", every_operation},   {"control-asleep-with-helper", asleep_with_helper},
+    {"control-main-thread-ends", main_thread_ends}, {"control-forked-children", forked_children},
+    {"control-cloned-children", cloned_children},   {"control-forks-while-it-answers", forks_while_it_answers},
+    {"control-full-file-system", full_file_system}, {"control-file-changes-its-size", file_changes_its_size},
+};
+
+int main(int argc, char **argv)
+{
+    if (ran_half(argc, argv, halves, sizeof(halves) / sizeof(*halves)))
+        return 0;
+    return run_cases(argc, argv, cases, sizeof(cases) / sizeof(*cases));
+}
