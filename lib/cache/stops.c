@@ -110,23 +110,18 @@ static const struct sheaf *holder_of(const struct kmem_cache *cache, uint64_t to
     return push_end ? sheaf_containing(push_end) : pop_end ? sheaf_containing(pop_end) : NULL;
 }
 
-static void lifo_account(const struct sheaf *sheaf, uint64_t top, struct ends_account *a)
-{
-    a->pops = top_push_end(top) - sheaf->link;
-    a->pushes = a->pops + a->pop_depth - (sheaf->count & STOPS_OBJECTS);
-}
-
 bool stops_account(const struct kmem_cache *cache, uint64_t top, struct ends_account *a)
 {
     const struct sheaf *holder = holder_of(cache, top);
     unsigned state = holder ? state_of(holder->count) : PLAIN;
     if (state == PLAIN)
         return false;
+    unsigned objects = holder->count & STOPS_OBJECTS;
     if (cache->lifo) {
-        lifo_account(holder, top, a);
+        a->pops = top_push_end(top) - holder->link;
+        a->pushes = a->pops + a->pop_depth - objects;
         return true;
     }
-    unsigned objects = holder->count & STOPS_OBJECTS;
     if (state < NEAR) {
         a->pushes = holder->link + 1 + quota(state) - objects + a->push_depth;
         a->pops = a->pushes + objects - a->pop_depth - a->push_depth;
