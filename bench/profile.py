@@ -1,0 +1,79 @@
+#!/usr/bin/env python3
+"""Measure the cost of sampling: micro benchmarks and models of programs with and without SHEAF_PROFILE, in interleaved rounds.
+
+python3 bench/profile.py BUILD [--rounds N] [--only PART]
+
+BUILD is a build directory with benchmarks. Prints ratios of the best times for each test, and their geometric means.
+`record` is the same object with a record and without samples; `plain` has neither.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import subprocess
+import tempfile
+from pathlib import Path
+
+SETTINGS: dict[str, tuple[str, ...]] = {"plain": (), "record": ("SHEAF_RECORD",), "profile": ("SHEAF_RECORD", "SHEAF_PROFILE")}
+LEFT_OUT = ("idle-", "thread-start", "fork-exec")  # these measure sleeps, and processes that have a record each
+
+
+def tests(build: Path) -> list[tuple[Path, str]]:
+    found = []
+    for name in ("bench-micro", "bench-programs"):
+        program = build / "bench" / name
+        listed = subprocess.run([program, "--list"], capture_output=True, text=True, check=True)
+        found += [(program, line.split("\t")[0]) for line in listed.stdout.splitlines()]
+    return [(program, test) for program, test in found if not test.startswith(LEFT_OUT)]
+
+
+def measure(program: Path, test: str, library: Path, setting: str, rate: str) -> float:
+    """Nanoseconds per operation in the best of three repetitions. Exits if the program fails."""
+    env = {name: value for name, value in os.environ.items() if not name.startswith("SHEAF_")}
+    with tempfile.TemporaryDirectory() as records:
+        values = {"SHEAF_RECORD": records, "SHEAF_PROFILE": rate}
+        env |= {"LD_PRELOAD": str(library), **{name: values[name] for name in SETTINGS[setting]}}
+        done = subprocess.run([program, test, "--repetitions", "3"], env=env, stdout=subprocess.PIPE, check=False, text=True)
+    if done.returncode:
+        raise SystemExit(
+            f"profile.py: {test} with {setting}: ended with {done.returncode}; run {program.name} by hand to see why"
+        )
+    return float(json.loads(done.stdout)["ns_per_op_min"])
+
+
+def mean(ratios: list[float]) -> float:
+    return math.exp(sum(math.log(ratio) for ratio in ratios) / len(ratios)) if ratios else math.nan
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("build", type=Path, help="build directory")
+    parser.add_argument("--rounds", type=int, choices=range(1, 100), default=3, metavar="N", help="number of rounds (default: 3)")
+    parser.add_argument("--only", default="", metavar="PART", help="only tests whose names contain this")
+    parser.add_argument("--rate", default="512K", metavar="BYTES", help="mean distance between samples (default: 512K)")
+    args = parser.parse_args()
+    library = (args.build / "preload" / "libsheaf-preload.so").resolve(strict=True)
+    wanted = [(program.resolve(), test) for program, test in tests(args.build) if args.only in test]
+    best: dict[tuple[str, str, str], float] = {}
+    for turn in range(args.rounds):
+        for program, test in wanted:
+            order = list(SETTINGS)
+            for setting in order[turn % 3 :] + order[: turn % 3]:
+                key = (program.name, test, setting)
+                best[key] = min(measure(program, test, library, setting, args.rate), best.get(key, math.inf))
+    print(f"{'test':26} {'plain':>12} {'record':>8} {'profile':>8} {'profile/record':>15}")
+    ratios: dict[str, list[tuple[float, float]]] = {}
+    for program, test in wanted:
+        plain, record, profile = (best[program.name, test, setting] for setting in SETTINGS)
+        ratios.setdefault(program.name, []).append((profile / record, record / plain))
+        print(f"{test:26} {plain:9.2f} ns {record / plain:8.3f} {profile / plain:8.3f} {profile / record:15.3f}")
+    for name, found in ratios.items():
+        to_record, of_record = mean([a for a, _ in found]), mean([b for _, b in found])
+        print(f"{name}: geometric means of {len(found)}: profile/record {to_record:.3f}, record/plain {of_record:.3f}")
+
+
+if __name__ == "__main__":
+    main()
