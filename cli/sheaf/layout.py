@@ -12,7 +12,7 @@ import re
 import stat
 import struct
 import zlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,6 +23,9 @@ VERSION = 2
 _START = struct.Struct("<8sIIII")  # magic, version, checksum, checked_size, text_offset
 _CHECKED_FROM = 16
 _CHECKSUM_SIZE = 4
+_FIRST_READ = 12288  # bytes: header, text and values of a record by the present library
+_MOST_ENTRIES = 4096  # constant parts of entries that a description keeps
+NODE_SHIFT = 16  # bit position of the memory node, plus 1, in the flags of a cache
 _LARGEST = 65536  # of sizes and counts in the header; larger ones would exhaust memory
 _CODES = {"char": "s", "uint32_t": "I", "uint64_t": "Q"}
 _FIELD = re.compile(r"(char|uint32_t|uint64_t) (\w+)(?:\[(\d+)\])?")
@@ -32,6 +35,8 @@ _NUMBERS = {
     "values_offset", "caches_offset", "slots_offset", "cache_max", "cache_stride", "slot_max", "slot_stride", "counter_stride",
     "fold_interval", "pid", "parent_pid", "start_time_ns",
 }  # fmt: skip
+_PLACES = ("values_offset", "caches_offset", "slots_offset", "cache_max", "cache_stride", "slot_max", "slot_stride",
+           "counter_stride")
 _TEXTS = {"mode_name", "sheaf_version", "program", "kernel"}
 _ENTRY_NUMBERS = {"object_size", "size", "slab_size", "capacity", "flags", "checksum"}
 _CACHE_SUMS = {"in_use", "in_sheaves", "memory_bytes", "in_use_bytes", "in_sheaves_bytes", "in_barns_bytes", "in_slabs_bytes"}
@@ -80,6 +85,7 @@ class Fields:
         return fields
 
 
+@functools.lru_cache(maxsize=4096)
 def text(raw: bytes) -> str:
     """The text up to the first NUL, without control characters."""
     decoded = raw.split(b"\0", 1)[0].decode("utf-8", "replace")
@@ -110,33 +116,227 @@ def evaluate(sums: Sums, lookup: Callable[[str], int]) -> dict[str, int]:
     return values
 
 
-@dataclass(frozen=True)
-class _Description:
-    """What the text of a record says."""
+def compiled(sums: Sums, *names: Sequence[str]) -> Callable[..., tuple[int, ...]]:
+    """
+    A function that returns all sums, in order, as evaluate() does. Its arguments are sequences of numbers, one for each
+    sequence of `names`. The text of a record contributes no more than indices to the source of the function.
+    """
+    known = {name: f"a{i}[{j}]" for i, group in reversed(list(enumerate(names))) for j, name in enumerate(group)}
+    lines = [f"def add({', '.join(f'a{i}' for i in range(len(names)))}):"]
+    for number, (name, terms) in enumerate(sums.items()):
+        lines.append(f"    s{number} = 0")
+        for sign, factors in terms:  # a statement for each factor, so that the parser needs no stack
+            lines.append(f"    p = {known.get(factors[0], '0')}")
+            lines += [f"    p *= {known.get(factor, '0')}" for factor in factors[1:]]
+            lines.append(f"    s{number} {'-' if sign < 0 else '+'}= p")
+        lines.append(f"    if s{number} < 0: s{number} = 0")
+        known[name] = f"s{number}"
+    lines.append(f"    return ({''.join(f's{number}, ' for number in range(len(sums)))})")
+    scope: dict[str, Callable[..., tuple[int, ...]]] = {}
+    exec("\n".join(lines), {"__builtins__": {}}, scope)
+    return scope["add"]
 
-    header: Fields
-    entry: Fields
-    counters: list[str]
-    gauges: list[str]
-    values: list[str]
-    cache_sums: Sums
-    process_sums: Sums
+
+@dataclass(frozen=True)
+class Entry:
+    """The constant part of an entry of a cache."""
+
+    name: str
+    geometry: Mapping[str, int]  # its numbers by name
+    numbers: tuple[int, ...]  # the same in the order of the text
+    node: int | None  # None if the cache belongs to no memory node
+
+
+@dataclass(frozen=True)
+class Places:
+    """The index of each name among numbers of its kind."""
+
+    counters: dict[str, int]
+    values: dict[str, int]
+    cache_sums: dict[str, int]
+    process_sums: dict[str, int]
+
+
+class Description:
+    """The text of a record, parsed. It is shared by all records with the same text and never changes."""
+
+    def __init__(self, lines: Mapping[str, Sequence[str]]) -> None:
+        self.header, self.entry = Fields(lines.get("header", [])), Fields(lines.get("entry", []))
+        self.counters, self.gauges, self.values = (tuple(lines.get(kind, [])) for kind in ("counter", "gauge", "value"))
+        self.cache_sums, self.process_sums = _sums(lines.get("cache", [])), _sums(lines.get("process", []))
+        if not (self.header.has(_NUMBERS, _TEXTS, set()) and self.entry.has(_ENTRY_NUMBERS, {"name"}, {"gauges"})
+                and self.cache_sums.keys() >= _CACHE_SUMS and self.process_sums.keys() >= _PROCESS_SUMS):
+            raise Malformed
+        self.geometry = tuple(name for name, number in self.entry.unpack(bytes(self.entry.struct.size)).items()
+                              if isinstance(number, int))
+        self.constant = self.entry.offsets["checksum"]  # bytes of an entry that its checksum covers
+        length = self.entry.places["gauges"][1]
+        self.gauge_numbers = struct.Struct(f"<{min(length, len(self.gauges))}Q")
+        self.slot_counters = struct.Struct(f"<{len(self.counters)}Q")
+        self.value_numbers = struct.Struct(f"<{len(self.values)}Q")
+        self.no_counters = bytes(self.slot_counters.size)
+        self.places = Places(*({name: i for i, name in enumerate(names)} for names in (
+            self.counters, self.values, self.cache_sums, self.process_sums)))
+        known = self.gauges[:length], self.geometry, self.counters
+        self.cache_sum = compiled(self.cache_sums, *known)  # of gauges, geometry and counters
+        self.process_sum = compiled(self.process_sums, self.values)
+        self._entries: dict[bytes, Entry | None] = {}
+
+    def entry_of(self, raw: bytes) -> Entry | None:
+        """The constant part of an entry from its bytes; None if they do not match their checksum."""
+        if raw not in self._entries:
+            if len(self._entries) >= _MOST_ENTRIES:
+                self._entries.clear()
+            self._entries[raw] = self._parse(raw)
+        return self._entries[raw]
+
+    def _parse(self, raw: bytes) -> Entry | None:
+        fields = self.entry.unpack(raw.ljust(self.entry.struct.size, b"\0"))
+        if zlib.crc32(raw[: self.constant]) != fields["checksum"]:
+            return None
+        geometry = {name: number for name, number in fields.items() if isinstance(number, int)}
+        node = geometry["flags"] >> NODE_SHIFT
+        return Entry(str(fields["name"]), geometry, tuple(geometry.values()), node - 1 if node else None)
 
 
 @functools.lru_cache(maxsize=16)
-def _described(raw: bytes) -> _Description:
+def _described(raw: bytes) -> Description:
     """Parse the text of a record. All records of one release have the same text."""
     lines: dict[str, list[str]] = {}
     for line in raw.decode("ascii").splitlines():
         kind, _, rest = line.partition(" ")
         lines.setdefault(kind, []).append(rest)
-    header, entry = Fields(lines.get("header", [])), Fields(lines.get("entry", []))
-    counters, gauges, values = (lines.get(kind, []) for kind in ("counter", "gauge", "value"))
-    cache_sums, process_sums = _sums(lines.get("cache", [])), _sums(lines.get("process", []))
-    if not (header.has(_NUMBERS, _TEXTS, set()) and entry.has(_ENTRY_NUMBERS, {"name"}, {"gauges"})
-            and cache_sums.keys() >= _CACHE_SUMS and process_sums.keys() >= _PROCESS_SUMS):
-        raise Malformed
-    return _Description(header, entry, counters, gauges, values, cache_sums, process_sums)
+    return Description(lines)
+
+
+class Layout:
+    """Where the numbers of a record are. The layout of a record never changes, so one object serves all readings of it."""
+
+    def __init__(self, text: Description, header: Mapping[str, Value]) -> None:
+        self.text = text
+
+        def number(name: str) -> int:
+            value = header[name]
+            assert isinstance(value, int)
+            return value
+
+        self.values_offset, self.caches_offset, self.slots_offset = (
+            number("values_offset"), number("caches_offset"), number("slots_offset"))
+        self.cache_max, self.cache_stride = number("cache_max"), number("cache_stride")
+        self.slot_max, self.slot_stride, self.counter_stride = number("slot_max"), number("slot_stride"), number("counter_stride")
+        sane = (max(self.cache_max, self.slot_max, self.counter_stride, self.cache_stride) <= _LARGEST
+                and 8 * len(text.counters) <= self.counter_stride
+                and text.entry.struct.size <= self.cache_stride
+                and 0 < self.counter_stride * self.cache_max <= self.slot_stride)
+        if not sane:
+            raise Malformed
+
+
+@functools.lru_cache(maxsize=64)
+def _layout(text: Description, *header: tuple[str, int]) -> Layout:
+    return Layout(text, dict(header))
+
+
+@dataclass(frozen=True)
+class Part:
+    """A cache as it stands in a record: one of the entries, and its counters in each slot that has any."""
+
+    number: int
+    entry: Entry
+    gauges: tuple[int, ...]
+    rows: dict[int, tuple[int, ...]]
+
+
+class Contents:
+    """
+    The numbers of a record through a file descriptor, which remains the caller's. Raises SheafError if the file is too short
+    or an entry of a cache stays damaged. `start` are bytes from the start of the file that were read before.
+    """
+
+    def __init__(self, fd: int, path: Path, layout: Layout, length: int, start: bytes = b"") -> None:
+        self._fd, self._path, self._layout, self._length, self._start = fd, path, layout, length, start
+
+    def at(self, offset: int, size: int) -> bytes:
+        """`size` bytes at `offset`."""
+        return _at(self._fd, self._path, self._length, self._start, offset, size)
+
+    def values(self) -> tuple[int, ...]:
+        """The values of the process."""
+        numbers = self._layout.text.value_numbers
+        return numbers.unpack(self.at(self._layout.values_offset, numbers.size))
+
+    def entries(self) -> list[tuple[int, Entry, tuple[int, ...]]]:
+        """Number, constant part and gauges of each cache in use. Reads the entries again if one changed meanwhile."""
+        layout, text = self._layout, self._layout.text
+        stride, checked, gauges_at = layout.cache_stride, text.constant + _CHECKSUM_SIZE, text.entry.offsets["gauges"]
+        unused = bytes(checked)
+        for _ in range(10):
+            table = self.at(layout.caches_offset, layout.cache_max * stride)
+            found: list[tuple[int, Entry, tuple[int, ...]]] = []
+            for at in range(0, len(table.rstrip(b"\0")), stride):
+                raw = table[at : at + checked]
+                if raw == unused:
+                    continue
+                entry = text.entry_of(raw)
+                if entry is None:
+                    break
+                found.append((at // stride, entry, text.gauge_numbers.unpack_from(table, at + gauges_at)))
+            else:
+                return found
+        raise _damaged(self._path, "entry of a cache")
+
+    def slots(self, size: int) -> dict[int, bytes]:
+        """
+        The first `size` bytes of the blocks of counters that were written, by slot. All other blocks are holes in the file
+        and are not read.
+        """
+        layout = self._layout
+        first, stride, most = layout.slots_offset, layout.slot_stride, layout.slot_max
+        used: dict[int, bytes] = {}
+        position, end = first, min(self._length, first + most * stride)
+        while position < end:
+            try:
+                data = os.lseek(self._fd, position, os.SEEK_DATA)
+            except OSError:
+                break
+            slot = (data - first) // stride
+            if slot >= most:
+                break
+            used[slot] = self.at(first + slot * stride, size)
+            position = first + (slot + 1) * stride
+        return used
+
+    def parts(self) -> list[Part]:
+        """All caches in use."""
+        entries, stride = self.entries(), self._layout.counter_stride
+        counters, zero = self._layout.text.slot_counters, self._layout.text.no_counters
+        blocks = self.slots((entries[-1][0] + 1) * stride).items() if entries else ()
+        parts = []
+        for number, entry, gauges in entries:
+            at = number * stride
+            end = at + counters.size
+            rows = {slot: counters.unpack_from(block, at) for slot, block in blocks if block[at:end] != zero}
+            parts.append(Part(number, entry, gauges, rows))
+        return parts
+
+
+def _damaged(path: Path, what: str = "header") -> SheafError:
+    return SheafError(f"{path}: the {what} is damaged; {_AGAIN}")
+
+
+def _short(path: Path, length: int) -> SheafError:
+    return SheafError(f"{path}: cut short at {length} bytes; {_AGAIN}")
+
+
+def _at(fd: int, path: Path, length: int, start: bytes, offset: int, size: int) -> bytes:
+    if offset + size <= len(start):
+        return start[offset : offset + size]
+    if offset + size > length:
+        raise _short(path, length)
+    raw = os.pread(fd, size, offset)
+    if len(raw) < size:
+        raise _short(path, offset + len(raw))
+    return raw
 
 
 class Reader:
@@ -145,24 +345,32 @@ class Reader:
     def __init__(self, path: Path) -> None:
         self.path = path
         try:
-            self.file = open(path, "rb", opener=_open_at_once)  # noqa: SIM115 (record.read() closes it)
-            status = os.fstat(self.file.fileno())
+            self.file = open(path, "rb", 0, opener=_open_at_once)  # noqa: SIM115 (record.read() closes it)
         except OSError as error:
             raise SheafError(f"{path}: {error.strerror}; {_NAME_A_RECORD}") from error
-        if not stat.S_ISREG(status.st_mode):
-            raise SheafError(f"{path}: not a regular file; {_NAME_A_RECORD}")
-        self.length = status.st_size
         try:
-            self._read_text(self._checked())
+            self._begin()
         except (Malformed, struct.error, ValueError) as error:
-            raise self._damaged() from error
+            self.file.close()
+            raise _damaged(path) from error
+        except BaseException:
+            self.file.close()
+            raise
 
-    def _damaged(self, what: str = "header") -> SheafError:
-        return SheafError(f"{self.path}: the {what} is damaged; {_AGAIN}")
+    def _begin(self) -> None:
+        self.status = os.fstat(self.file.fileno())
+        if not stat.S_ISREG(self.status.st_mode):
+            raise SheafError(f"{self.path}: not a regular file; {_NAME_A_RECORD}")
+        self.length = self.status.st_size
+        try:
+            self._start = os.pread(self.file.fileno(), _FIRST_READ, 0)
+        except OSError as error:
+            raise SheafError(f"{self.path}: {error.strerror}; {_NAME_A_RECORD}") from error
+        self._read_text(self._checked())
 
     def _checked(self) -> bytes:
         """The bytes of the header and the text, whose checksum is right."""
-        start = self.file.read(_START.size)
+        start = self._start[: _START.size]
         if not any(start) and self.path.suffix == ".sheaf":
             reason = "the process has just started, or was killed at its start"
             raise SheafError(f"{self.path}: the header is missing: {reason}; try again later")
@@ -174,27 +382,21 @@ class Reader:
             known = f"this command reads version {VERSION}"
             raise SheafError(f"{self.path}: unknown record version {version} ({known}); {advice}")
         if not _START.size <= self.text_offset <= size <= _LARGEST:
-            raise self._damaged()
+            raise _damaged(self.path)
         checked = self.at(0, size)
         if zlib.crc32(checked[_CHECKED_FROM:]) != checksum:
-            raise self._damaged()
+            raise _damaged(self.path)
         return checked
 
     def _read_text(self, checked: bytes) -> None:
-        described = _described(checked[self.text_offset :])
-        self.entry, self.counters, self.gauges, self.values = (
-            described.entry, described.counters, described.gauges, described.values)
-        self.cache_sums, self.process_sums = described.cache_sums, described.process_sums
-        self.header = described.header.unpack(checked)
-        number = self.number
-        sane = (max(number("cache_max"), number("slot_max"), number("counter_stride"), number("cache_stride")) <= _LARGEST
-                and 8 * len(self.counters) <= number("counter_stride")
-                and self.entry.struct.size <= number("cache_stride")
-                and 0 < number("counter_stride") * number("cache_max") <= number("slot_stride"))
-        if not sane:
-            raise Malformed
-        if self.length < number("slots_offset"):
-            raise self._short(self.length)
+        self.text = text = _described(checked[self.text_offset :])
+        self.entry, self.counters, self.gauges, self.values = text.entry, text.counters, text.gauges, text.values
+        self.cache_sums, self.process_sums = text.cache_sums, text.process_sums
+        self.header = text.header.unpack(checked)
+        self.layout = _layout(text, *((name, self.number(name)) for name in _PLACES))
+        self.contents = Contents(self.file.fileno(), self.path, self.layout, self.length, self._start)
+        if self.length < self.layout.slots_offset:
+            raise _short(self.path, self.length)
 
     def optional(self, name: str) -> int:
         """A number in the header, or 0 if it has none of this name."""
@@ -216,47 +418,10 @@ class Reader:
         """A text in the header; empty if it has none of this name."""
         return str(self.header.get(name, ""))
 
-    def _short(self, length: int) -> SheafError:
-        return SheafError(f"{self.path}: cut short at {length} bytes; {_AGAIN}")
-
     def at(self, offset: int, size: int) -> bytes:
         """`size` bytes at `offset`. Raises SheafError if the file is shorter."""
-        if offset + size > self.length:
-            raise self._short(self.length)
-        self.file.seek(offset)
-        raw = self.file.read(size)
-        if len(raw) < size:
-            raise self._short(offset + len(raw))
-        return raw
+        return _at(self.file.fileno(), self.path, self.length, self._start, offset, size)
 
     def numbers(self, offset: int, count: int) -> tuple[int, ...]:
         """`count` 64-bit numbers at `offset`."""
         return struct.unpack(f"<{count}Q", self.at(offset, 8 * count))
-
-    def caches(self) -> dict[int, dict[str, Value]]:
-        """The entries of caches in use, by number. Reads them again if one changed meanwhile."""
-        most, stride, size = self.number("cache_max"), self.number("cache_stride"), self.entry.offsets["checksum"]
-        for _ in range(10):
-            table = self.at(self.number("caches_offset"), most * stride)
-            used = [at for at in range(0, most * stride, stride) if any(table[at : at + size + _CHECKSUM_SIZE])]
-            entries = {at // stride: self.entry.unpack(table, at) for at in used}
-            if all(zlib.crc32(table[at : at + size]) == entries[at // stride]["checksum"] for at in used):
-                return entries
-        raise self._damaged("entry of a cache")
-
-    def slots(self) -> dict[int, bytes]:
-        """The blocks of counters that were written, by slot. All other blocks are holes in the file and are not read."""
-        first, stride, most = self.number("slots_offset"), self.number("slot_stride"), self.number("slot_max")
-        used: dict[int, bytes] = {}
-        position, end = first, min(self.length, first + most * stride)
-        while position < end:
-            try:
-                data = os.lseek(self.file.fileno(), position, os.SEEK_DATA)
-            except OSError:
-                break
-            slot = (data - first) // stride
-            if slot >= most:
-                break
-            used[slot] = self.at(first + slot * stride, stride)
-            position = first + (slot + 1) * stride
-        return used

@@ -10,46 +10,134 @@ from __future__ import annotations
 import functools
 import os
 import re
-import struct
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from sheaf import layout
 from sheaf.errors import SheafError
 
-NODE_SHIFT = 16  # bit position of the memory node, plus 1, in the flags of a cache
 _PID = re.compile("[0-9]{1,18}")
+_BATCH = 256  # rows that are added at once
 
 
-@dataclass
+class Rows:
+    """
+    Rows of numbers added up. Rows are collected and added in batches, because a column of many numbers is added faster than
+    many short rows.
+    """
+
+    __slots__ = ("_first", "_more")
+
+    def __init__(self, row: Sequence[int]) -> None:
+        self._first, self._more = row, list[Sequence[int]]()
+
+    def add(self, row: Sequence[int]) -> None:
+        """Add a row of the same length."""
+        self._more.append(row)
+        if len(self._more) >= _BATCH:
+            self.sums()
+
+    def sums(self) -> Sequence[int]:
+        """The sum of each column."""
+        if self._more:
+            self._first = tuple(map(sum, zip(self._first, *self._more, strict=True)))
+            self._more = []
+        return self._first
+
+
 class Cache:
-    """One cache of one process, or of several processes merged: geometry in bytes and objects, gauges, counters by slot."""
+    """
+    One cache of one process, or of several processes merged: geometry in bytes and objects, gauges, and counters by slot.
+    `node` is None if the cache belongs to no memory node or is the sum over all nodes.
+    """
 
-    name: str
-    number: int
-    geometry: dict[str, int]  # the numbers in its entry
-    sums: layout.Sums
-    gauges: dict[str, int]
-    slots: dict[int, dict[str, int]] = field(default_factory=dict)
-    node: int | None = None  # None if the cache belongs to no node or is the sum over all nodes
+    def __init__(self, text: layout.Description, part: layout.Part) -> None:
+        self.name, self.number, self.node = part.entry.name, part.number, part.entry.node
+        self._text, self._entry = text, part.entry
+        self._gauge_names, self._counter_names = text.gauges[: len(part.gauges)], text.counters
+        self._gauges, self._rows = Rows(part.gauges), {slot: Rows(row) for slot, row in part.rows.items()}
+
+    def empty(self) -> Cache:
+        """A cache of the same geometry and name to which others can be added."""
+        return Cache(self._text, layout.Part(self.number, self._entry, (0,) * len(self._gauge_names), {}))
+
+    def add(self, other: Cache) -> None:
+        """Add the gauges and counters of another cache."""
+        if self._gauge_names != other._gauge_names or self._counter_names != other._counter_names:
+            other = other._with_names(self)
+            self._take(self._with_names(other))
+        self._gauges.add(other._gauges.sums())
+        for slot, row in other._rows.items():
+            mine = self._rows.get(slot)
+            if mine is None:
+                self._rows[slot] = Rows(row.sums())
+            else:
+                mine.add(row.sums())
+
+    def _take(self, other: Cache) -> None:
+        self._gauge_names, self._counter_names = other._gauge_names, other._counter_names
+        self._gauges, self._rows = other._gauges, other._rows
+
+    def _with_names(self, other: Cache) -> Cache:
+        """The same numbers with the names of `other` first, as records of different releases need it."""
+        new = self.empty()
+        new._gauge_names = tuple(dict.fromkeys((*other._gauge_names, *self._gauge_names)))
+        new._counter_names = tuple(dict.fromkeys((*other._counter_names, *self._counter_names)))
+        gauges = self.gauges
+        new._gauges = Rows([gauges.get(name, 0) for name in new._gauge_names])
+        new._rows = {slot: Rows([row.get(name, 0) for name in new._counter_names]) for slot, row in self.slots.items()}
+        return new
+
+    @property
+    def geometry(self) -> Mapping[str, int]:
+        """The numbers in its entry."""
+        return self._entry.geometry
+
+    @property
+    def gauges(self) -> dict[str, int]:
+        """The gauges by name."""
+        return dict(zip(self._gauge_names, self._gauges.sums(), strict=True))
+
+    @property
+    def used(self) -> bool:
+        """Whether any counter was ever above 0."""
+        return bool(self._rows)
+
+    @property
+    def slots(self) -> dict[int, dict[str, int]]:
+        """The counters by name for each slot that has any."""
+        return {slot: dict(zip(self._counter_names, row.sums(), strict=True)) for slot, row in self._rows.items()}
+
+    def _sums(self) -> Sequence[int]:
+        """Each counter summed over all slots."""
+        rows = [row.sums() for row in self._rows.values()]
+        if not rows:
+            return (0,) * len(self._counter_names)
+        return rows[0] if len(rows) == 1 else tuple(map(sum, zip(*rows, strict=True)))
+
+    @property
+    def counters(self) -> dict[str, int]:
+        """The sum of each counter over all slots, by name; empty if no counter was ever above 0."""
+        return dict(zip(self._counter_names, self._sums(), strict=True)) if self._rows else {}
 
     def count(self, name: str) -> int:
         """The sum of a counter over all slots."""
-        return sum(counters.get(name, 0) for counters in self.slots.values())
-
-    def _value(self, name: str) -> int:
-        if name in self.gauges:
-            return self.gauges[name]
-        return self.geometry[name] if name in self.geometry else self.count(name)
+        return self.counters.get(name, 0)
 
     def derived(self) -> dict[str, int]:
         """The sums of the record: objects in use, bytes in sheaves and so on."""
-        return layout.evaluate(self.sums, self._value)
+        text = self._text
+        if self._counter_names == text.counters and self._gauge_names == text.gauges[: len(self._gauge_names)]:
+            numbers = text.cache_sum(self._gauges.sums(), self._entry.numbers, self._sums())
+            return dict(zip(text.cache_sums, numbers, strict=True))
+        known = {**self.counters, **self.geometry, **self.gauges}
+        return layout.evaluate(text.cache_sums, lambda name: known.get(name, 0))
 
     @property
     def object_size(self) -> int:
+        """Bytes of an object, as requested at creation."""
         return self.geometry["object_size"]
 
     @property
@@ -57,12 +145,12 @@ class Cache:
         """Bytes of the slabs that the cache has."""
         return self.derived()["memory_bytes"]
 
-    @property
-    def fast_share(self) -> float | None:
-        """Share of allocations and frees that took the fast path, 0 to 1; None if there were none."""
-        fast = self.count("alloc_fastpath") + self.count("free_fastpath")
-        slow = self.count("alloc_slowpath") + self.count("free_slowpath")
-        return fast / (fast + slow) if fast + slow else None
+
+def fast_share(counters: Mapping[str, int]) -> float | None:
+    """Share of allocations and frees that took the fast path, 0 to 1; None if there were none."""
+    fast = counters.get("alloc_fastpath", 0) + counters.get("free_fastpath", 0)
+    slow = counters.get("alloc_slowpath", 0) + counters.get("free_slowpath", 0)
+    return fast / (fast + slow) if fast + slow else None
 
 
 @dataclass
@@ -174,53 +262,25 @@ def same(path: Path, file: Mapped) -> bool:
     return False
 
 
-def _read_caches(reader: layout.Reader) -> list[Cache]:
-    caches: list[Cache] = []
-    counter_stride, blocks = reader.number("counter_stride"), reader.slots()
-    for number, fields in reader.caches().items():
-        name, gauges = fields["name"], fields["gauges"]
-        assert isinstance(name, str)
-        assert isinstance(gauges, tuple)
-        geometry = {key: value for key, value in fields.items() if isinstance(value, int)}
-        cache = Cache(name, number, geometry, reader.cache_sums, dict(zip(reader.gauges, gauges, strict=False)))
-        for slot, block in blocks.items():
-            values = struct.unpack_from(f"<{len(reader.counters)}Q", block, number * counter_stride)
-            if any(values):
-                cache.slots[slot] = dict(zip(reader.counters, values, strict=True))
-        node = geometry["flags"] >> NODE_SHIFT
-        cache.node = node - 1 if node else None
-        caches.append(cache)
-    return caches
-
-
-def _add(into: Cache, cache: Cache) -> None:
-    """Add the gauges and counters of one cache to another."""
-    for gauge, value in cache.gauges.items():
-        into.gauges[gauge] = into.gauges.get(gauge, 0) + value
-    for slot, counters in cache.slots.items():
-        row = into.slots.setdefault(slot, {})
-        for counter, value in counters.items():
-            row[counter] = row.get(counter, 0) + value
-
-
-def _empty_like(cache: Cache) -> Cache:
-    return Cache(cache.name, cache.number, cache.geometry, cache.sums, {})
-
-
 def _by_name(parts: list[Cache]) -> dict[str, Cache]:
     """Caches by name, siblings added up. Different caches of the same name stay separate, as NAME#NUMBER."""
     caches: dict[str, Cache] = {}
     for part in parts:
         first = caches.get(part.name)
         if first is None:
-            caches[part.name] = part if part.node is None else _empty_like(part)
+            caches[part.name] = part if part.node is None else part.empty()
             first = caches[part.name] if part.node is not None else None
         elif part.node is None or part.object_size != first.object_size:
             caches[f"{part.name}#{part.number}"] = part
             continue
         if first is not None:
-            _add(first, part)
+            first.add(part)
     return caches
+
+
+def head(reader: layout.Reader) -> Head:
+    """Which process an open record belongs to."""
+    return Head(**_head(reader))
 
 
 def _head(reader: layout.Reader) -> dict[str, Any]:
@@ -237,18 +297,18 @@ def read_head(path: Path) -> Head:
     """Read which process a record belongs to, without its caches. SheafError says what is wrong with a file that is none."""
     reader = layout.Reader(path)
     with reader.file:
-        return Head(**_head(reader))
+        return head(reader)
 
 
 def read(path: Path) -> Record:
     """Read one record. SheafError says what is wrong with a file that is none."""
     reader = layout.Reader(path)
     with reader.file:
-        head = _head(reader)
-        values = reader.numbers(reader.number("values_offset"), len(reader.values))
-        parts = _read_caches(reader)
+        fields = _head(reader)
+        values = reader.contents.values()
+        parts = [Cache(reader.text, part) for part in reader.contents.parts()]
     process = dict(zip(reader.values, values, strict=True))
-    return Record(**head, process=process, sums=reader.process_sums, caches=_by_name(parts), parts=parts)
+    return Record(**fields, process=process, sums=reader.process_sums, caches=_by_name(parts), parts=parts)
 
 
 def find(target: str) -> Iterator[Path]:
@@ -314,8 +374,8 @@ def merge(records: list[Record]) -> dict[str, Cache]:
         for name, cache in record.caches.items():
             into = merged.get(name)
             if into is None:
-                merged[name] = into = _empty_like(cache)
-            _add(into, cache)
+                merged[name] = into = cache.empty()
+            into.add(cache)
     return merged
 
 
@@ -327,6 +387,6 @@ def by_node(records: list[Record]) -> dict[int | None, dict[str, Cache]]:
             caches = nodes.setdefault(part.node, {})
             into = caches.get(part.name)
             if into is None:
-                into = caches[part.name] = _empty_like(part)
-            _add(into, part)
+                into = caches[part.name] = part.empty()
+            into.add(part)
     return dict(sorted(nodes.items(), key=lambda item: (item[0] is None, item[0] or 0)))

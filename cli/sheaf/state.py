@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from sheaf import record
@@ -40,10 +40,14 @@ EXPLAINED = [
 
 @dataclass(frozen=True)
 class State:
-    """The state of a process: one of the names in _SAID, and the program that replaced it."""
+    """
+    The state of a process: one of the names in _SAID, and the program that replaced it. `pid` is the number of a running
+    process as this command sees it, which differs from that in the record if the process is in another PID namespace.
+    """
 
     name: str
     program: str = ""
+    pid: int = field(default=0, compare=False)
 
     def __str__(self) -> str:
         return f"{self.kind} of {self.program}" if self.program else self.kind
@@ -114,7 +118,7 @@ class States:
         if head.end_time_ns:
             return State("ended")
         if not head.process_start:  # of an older library, or without /proc
-            return State("running" if head.alive else "gone")
+            return State("running", pid=head.pid) if head.alive else State("gone")
         if head.boot_id not in ("", self._boot):
             return self._ended(head)
         foreign = self._namespace != head.pid_namespace and 0 not in (self._namespace, head.pid_namespace)
@@ -138,14 +142,14 @@ class States:
             text = None
         files = record.mapped(pid, text or "")
         if any(record.same(head.path, file) for file in files):
-            return State("running")
+            return State("running", pid=pid)
         if _start(pid) != head.process_start:
             return None
         later = self._successor(head)
         if later:
             return State("replaced", later.program)
         if text is None:
-            return State("running")
+            return State("running", pid=pid)
         if ".sheaf (deleted)" in text or any(self._is_original(head, place) for file in files for place in file.places):
             return State("copy")
         return State("replaced", _text(f"/proc/{pid}/comm").strip())

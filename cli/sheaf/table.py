@@ -10,7 +10,7 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import IO, Any
 
-from sheaf.record import Cache, Record
+from sheaf.record import Cache, Record, fast_share
 from sheaf.state import State
 
 SCHEMA_VERSION = 2
@@ -54,29 +54,30 @@ def _share(part: int, whole: int) -> float | None:
 
 def cache_row(cache: Cache) -> Row:
     """Everything that is shown of one cache: first what the table has, then all counters."""
-    share, derived = cache.fast_share, cache.derived()
+    counters, gauges, derived = cache.counters, cache.gauges, cache.derived()
+    share = fast_share(counters)
     row: Row = {
         "name": cache.name,
         "object_size_bytes": cache.object_size,
         "in_use": derived["in_use"],
         "in_sheaves": derived["in_sheaves"],
-        "in_barns": cache.gauges.get("barn_objects", 0),
-        "free_in_slabs": cache.gauges.get("free_in_slabs", 0),
-        "slabs": cache.gauges.get("slabs", 0),
+        "in_barns": gauges.get("barn_objects", 0),
+        "free_in_slabs": gauges.get("free_in_slabs", 0),
+        "slabs": gauges.get("slabs", 0),
         "memory_bytes": derived["memory_bytes"],
         "in_use_bytes": derived["in_use_bytes"],
         "used_share": _share(derived["in_use_bytes"], derived["memory_bytes"]),
         "fast_share": None if share is None else round(share, 6),
-        **{name: cache.count(name) for name, _, _ in MOVES[1:]},
+        **{name: counters.get(name, 0) for name, _, _ in MOVES[1:]},
     }
-    for name in dict.fromkeys(name for counters in cache.slots.values() for name in counters):
-        row.setdefault(name, cache.count(name))
+    for name, value in counters.items():
+        row.setdefault(name, value)
     return row
 
 
 def cache_rows(caches: Mapping[str, Cache], everything: bool = False) -> list[Row]:
     """A row for each cache that was ever used, or with `everything` for each cache."""
-    return [cache_row(cache) for cache in caches.values() if everything or cache.memory or cache.slots]
+    return [cache_row(cache) for cache in caches.values() if everything or cache.used or cache.memory]
 
 
 def slot_rows(caches: Mapping[str, Cache]) -> list[Row]:
