@@ -1,0 +1,265 @@
+"""The watch over processes and their records: what it finds, and how little it reads."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from conftest import write_record
+from sheaf import record, watch
+from sheaf.watch import Process, Watch
+
+COUNTS = {"alloc_fastpath": 1000, "alloc_slowpath": 10, "free_fastpath": 700, "free_slowpath": 5, "sheaf_refill": 253,
+          "slabs": 2, "objects": 2048, "free_in_slabs": 1500, "barn_objects": 100, "inherited": 3}
+# Allocates once for each line that it reads, and answers.
+WORK = ("import sys; keep = []; print('ready', flush=True)\n"
+        "for line in sys.stdin: keep += [bytes(600) for _ in range(5000)]; print('done', flush=True)")
+
+
+class Program:
+    """Python on Sheaf, which allocates when it is told to."""
+
+    def __init__(self, library: str, directory: Path, code: str = WORK) -> None:
+        self.process = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                                        env={**os.environ, "LD_PRELOAD": library, "SHEAF_RECORD": str(directory)})
+        self.pid = self.process.pid
+        self.answer("ready")
+
+    def answer(self, line: str) -> None:
+        assert self.process.stdout
+        assert self.process.stdout.readline() == line + "\n"
+
+    def work(self) -> None:
+        assert self.process.stdin
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
+        self.answer("done")
+
+    def end(self) -> None:
+        self.process.communicate()
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.communicate()
+
+
+@pytest.fixture
+def start(library: str, tmp_path: Path) -> Iterator[Callable[..., Program]]:
+    """A function that starts a program on Sheaf with a record in tmp_path, or elsewhere."""
+    started = []
+
+    def begin(directory: Path = tmp_path, code: str = WORK) -> Program:
+        started.append(Program(library, directory, code))
+        return started[-1]
+
+    yield begin
+    for program in started:
+        program.kill()
+
+
+def only(processes: list[Process], pid: int) -> Process:
+    (found,) = (process for process in processes if process.pid == pid)
+    return found
+
+
+def test_numbers_of_an_ended_process(tmp_path: Path) -> None:
+    path = write_record(tmp_path / "prog.1.sheaf", {"malloc-64": COUNTS, "malloc-128": COUNTS}, values={"large_bytes": 5})
+    look = Watch([tmp_path])
+    (process,) = look.refresh()
+    assert (process.program, process.path, process.state.name, process.resident) == ("prog", path, "ended", 0)
+    assert process.numbers.values["large_bytes"] == 5
+    assert (process.numbers.caches, process.memory, process.rate("alloc_fastpath")) == (None, None, None)
+    (process,) = look.refresh(caches=True)
+    whole = record.read(path)
+    for name, number in process.numbers.counters.items():
+        assert number == sum(cache.counters[name] for cache in whole.parts)
+    for name, number in process.numbers.cache_sums.items():
+        assert number == sum(cache.derived()[name] for cache in whole.parts)
+    assert process.numbers.sums == whole.derived()
+    assert look.statistics.numbers == 1
+    (process,) = look.refresh(caches=True)
+    assert (look.statistics.numbers, look.statistics.headers) == (0, 0)
+    assert process.numbers.counters["alloc_fastpath"] == 2000
+    assert look.read(process).caches["malloc-64"].count("alloc_fastpath") == 1000
+
+
+def test_an_ended_process_is_read_once(tmp_path: Path) -> None:
+    for i in range(50):
+        write_record(tmp_path / f"p.{i}.sheaf", {"malloc-64": COUNTS}, began=i)
+    look = Watch([tmp_path])
+    assert [process.start_time_ns for process in look.refresh(caches=True)] == list(range(50))
+    assert (look.statistics.headers, look.statistics.numbers) == (50, 50)
+    look.refresh(caches=True)
+    assert (look.statistics.headers, look.statistics.numbers, look.statistics.processes) == (0, 0, 0)
+    (tmp_path / "p.7.sheaf").unlink()
+    write_record(tmp_path / "p.8.sheaf", {"malloc-64": COUNTS}, began=1000)
+    found = look.refresh(caches=True)
+    assert (len(found), found[-1].start_time_ns) == (49, 1000)
+    assert look.statistics.headers == 1
+    assert len(Watch([tmp_path], ended=False).refresh()) == 0
+
+
+def test_a_running_process_and_its_end(start: Callable[..., Program], tmp_path: Path) -> None:
+    program = start()
+    look = Watch([tmp_path])
+    process = only(look.refresh(caches=True), program.pid)
+    assert process.running
+    assert process.resident > 1 << 20
+    assert process.before is None
+    program.work()
+    process = only(look.refresh(caches=True), program.pid)
+    assert (look.statistics.headers, look.statistics.numbers, look.statistics.maps) == (0, 1, 0)
+    rate = process.rate("alloc_fastpath", "alloc_slowpath")
+    assert rate is not None
+    assert process.before
+    assert rate * (process.numbers.at - process.before.at) > 3900  # the record lags by up to 1024 operations
+    assert process.numbers.caches
+    cache = next(one for one in process.numbers.caches if one.name == "malloc-640")
+    assert (process.cache_rate(cache, "alloc_fastpath") or 0) > 0
+    assert cache.sums["in_use"] > 4000
+    assert process.memory
+    assert process.memory.live_objects >= 5000 * 600 - 1024 * 640
+    program.end()
+    process = only(look.refresh(caches=True), program.pid)
+    assert (process.state.name, process.resident, bool(process.head.end_time_ns)) == ("ended", 0, True)
+    assert only(look.refresh(caches=True), program.pid).rate("alloc_fastpath") is None
+    assert look.statistics.numbers == 0
+
+
+def test_a_killed_process(start: Callable[..., Program], tmp_path: Path) -> None:
+    program = start()
+    look = Watch([tmp_path])
+    assert only(look.refresh(), program.pid).running
+    program.process.kill()
+    os.waitid(os.P_PID, program.pid, os.WEXITED | os.WNOWAIT)
+    assert only(look.refresh(), program.pid).state.name == "gone"
+    program.kill()
+    assert only(look.refresh(), program.pid).state.name == "gone"
+    assert look.statistics.numbers == 0
+
+
+def test_a_process_that_executes_another_program(start: Callable[..., Program], tmp_path: Path) -> None:
+    code = ("import os, sys; print('ready', flush=True); sys.stdin.readline(); "
+            "os.environ.pop('LD_PRELOAD'); os.execvp('sleep', ['sleep', '600'])")
+    program = start(code=code)
+    look = Watch([tmp_path])
+    assert only(look.refresh(), program.pid).running
+    assert program.process.stdin
+    program.process.stdin.write("\n")
+    program.process.stdin.flush()
+    until(lambda: str(only(look.refresh(), program.pid).state) == "replaced by exec of sleep")
+
+
+def until(true: Callable[[], bool]) -> None:
+    for _ in range(600):
+        if true():
+            return
+        time.sleep(0.05)
+    pytest.fail("timed out")
+
+
+def test_processes_are_found_without_a_directory(start: Callable[..., Program], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("SHEAF_RECORD", raising=False)
+    first, second = tmp_path / "first", tmp_path / "second"
+    first.mkdir()
+    second.mkdir()
+    ended = write_record(first / "p.1.sheaf", {})
+    program = start(first)
+    look = Watch()
+    found = look.refresh()
+    assert only(found, program.pid).running
+    assert ended in {process.path for process in found}  # it lies beside the record of a running process
+    later = start(second)
+    until(lambda: later.pid in {process.pid for process in look.refresh()})
+    for _ in range(4):
+        look.refresh()
+    assert look.statistics.maps <= 20  # other processes of this machine may have just started
+    assert {first, second} <= set(look.places)
+
+
+def test_garbage_and_races(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_record(tmp_path / "good.1.sheaf", {"malloc-64": COUNTS})
+    os.mkfifo(tmp_path / "fifo.sheaf")
+    (tmp_path / "folder.sheaf").mkdir()
+    (tmp_path / "link.sheaf").symlink_to(tmp_path / "good.1.sheaf")
+    (tmp_path / "dangling.sheaf").symlink_to(tmp_path / "none")
+    (tmp_path / "text.sheaf").write_text("hello")
+    os.link(tmp_path / "good.1.sheaf", tmp_path / "second.sheaf")
+    begun = tmp_path / "begun.sheaf"
+    begun.write_bytes(bytes(65536))
+    cut = write_record(tmp_path / "cut.3.sheaf", {"malloc-64": COUNTS})
+    os.truncate(cut, 8195)
+    damaged = write_record(tmp_path / "damaged.4.sheaf", {"malloc-64": COUNTS})
+    damaged.write_bytes(damaged.read_bytes()[:100] + b"?" + damaged.read_bytes()[101:])
+    look = Watch([tmp_path, tmp_path, tmp_path / "none"])
+    assert len(look.refresh(caches=True)) == 1
+    assert {path.name for path in look.others} == {"text.sheaf", "begun.sheaf", "cut.3.sheaf", "damaged.4.sheaf"}
+    complete = write_record(tmp_path / "x", {"malloc-64": COUNTS}).read_bytes()
+    begun.write_bytes(complete)
+    assert len(look.refresh(caches=True)) == 2
+    for _ in range(40):
+        look.refresh(caches=True)
+    assert look.statistics.headers == 0  # what is no record is tried again only now and then
+    shutil.rmtree(tmp_path)
+    assert look.refresh(caches=True) == []
+    assert look.others == {}
+
+
+def test_a_record_that_vanishes_while_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write_record(tmp_path / "p.1.sheaf", {"malloc-64": COUNTS}, pid=os.getpid(), ended=False, start=1)
+    judged = watch.States.of
+
+    def vanish(states: watch.States, head: record.Head) -> watch.State:
+        path.unlink()
+        return judged(states, head)
+
+    monkeypatch.setattr(watch.States, "of", vanish)
+    look = Watch([tmp_path])
+    assert look.refresh(caches=True) == []
+    monkeypatch.undo()
+    write_record(path, {"malloc-64": COUNTS})
+    assert len(look.refresh(caches=True)) == 1
+
+
+def test_a_number_that_was_given_to_another_process(start: Callable[..., Program], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The process ends, and another one with its number is there at the next look."""
+    program = start()
+    look = Watch([tmp_path])
+    assert only(look.refresh(), program.pid).running
+    program.process.kill()
+    program.process.communicate()
+    monkeypatch.setattr(watch, "system", lambda pid: watch.System(1, ("1 (other", "00"), 4096, False))
+    assert only(look.refresh(), program.pid).state.name == "gone"
+
+
+def test_only_what_is_asked_for_is_read(start: Callable[..., Program], tmp_path: Path) -> None:
+    programs = [start() for _ in range(3)]
+    look = Watch([tmp_path])
+    look.refresh()
+    found = {process.pid: process for process in look.refresh(caches={programs[1].pid})}
+    assert [found[program.pid].numbers.caches is not None for program in programs] == [False, True, False]
+    assert look.statistics.processes == 3
+
+
+def test_a_record_without_a_header_is_found_later(start: Callable[..., Program], tmp_path: Path) -> None:
+    """On tmpfs the time of the file does not tell that the header was written."""
+    program = start()
+    own = next(record.find(str(program.pid)))
+    with own.open("r+b") as file:
+        magic = file.read(8)
+        file.seek(0)
+        file.write(bytes(8))
+        file.flush()
+        times = own.stat().st_atime_ns, own.stat().st_mtime_ns
+        look = Watch([tmp_path])
+        assert look.refresh() == []
+        file.seek(0)
+        file.write(magic)
+    os.utime(own, ns=times)
+    assert only(look.refresh(), program.pid).running
