@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -17,6 +18,7 @@ from sheaf.doctor_process import examine_process
 from sheaf.doctor_program import examine, find
 from sheaf.doctor_system import system
 from sheaf.errors import SheafError, printable
+from sheaf.process import TargetArgument, resolve
 
 SCHEMA_VERSION = 1
 _COLOURS = {"ok": "green", "note": "yellow", "problem": "red"}
@@ -126,13 +128,17 @@ def _line(finding: Finding, colour: bool) -> str:
 def _examine(target: str | None, directory: str | None) -> Report:
     if target and _PID.fullmatch(target) and not os.path.exists(target):
         return _of_process(int(target), directory)
+    if target and not os.path.lexists(target) and shutil.which(target) is None:
+        pid = resolve(target)
+        if pid is not None:
+            return _of_process(pid, directory)
     return _of_program(target, directory)
 
 
 @click.command(options_metavar="[OPTIONS]")
 @click.option("--record", "directory", metavar="DIR", help="Check this directory of records instead of that in SHEAF_RECORD.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-@click.argument("target", required=False, metavar="[PROGRAM|PID]")
+@click.argument("target", required=False, type=TargetArgument(), metavar="[PROGRAM|PID|NAME]")
 def doctor(directory: str | None, as_json: bool, target: str | None) -> int:
     """Say whether a program will run on Sheaf, in which mode, and why.
 
@@ -143,8 +149,8 @@ def doctor(directory: str | None, as_json: bool, target: str | None) -> int:
       sheaf doctor $(pidof redis-server)
 
     Each finding is a line "STATUS  SUBJECT: WHAT; ADVICE". The status is ok, note or problem. PROGRAM is not run. For a
-    process that runs, the findings say whether it is on Sheaf, and why not otherwise. Without an argument only the system
-    is examined.
+    process that runs, the findings say whether it is on Sheaf, and why not otherwise. A NAME that is no program means the
+    process on Sheaf that has it. Without an argument only the system is examined.
     """
     report = _examine(target, directory)
     if as_json:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sheaf import layout
+from sheaf import layout, process
 from sheaf.errors import SheafError
 
 _PID = re.compile("[0-9]{1,18}")
@@ -305,16 +305,16 @@ def read(path: Path) -> Record:
     reader = layout.Reader(path)
     with reader.file:
         fields = _head(reader)
-        values = reader.contents.values()
+        numbers = reader.contents.values()
         parts = [Cache(reader.text, part) for part in reader.contents.parts()]
-    process = dict(zip(reader.values, values, strict=True))
-    return Record(**fields, process=process, sums=reader.process_sums, caches=_by_name(parts), parts=parts)
+    values = dict(zip(reader.values, numbers, strict=True))
+    return Record(**fields, process=values, sums=reader.process_sums, caches=_by_name(parts), parts=parts)
 
 
 def find(target: str) -> Iterator[Path]:
     """
-    The record files for a FILE, a DIR or the number of a running process; a file of that name takes precedence over a
-    process. Raises SheafError if there are none.
+    The record files for a FILE, a DIR, or the number or the program of a running process; a file of that name takes
+    precedence over a process. Raises SheafError if there are none, or if several processes have that name.
     """
     path = Path(target)
     if not target:
@@ -331,7 +331,8 @@ def find(target: str) -> Iterator[Path]:
     elif _PID.fullmatch(target) and not os.path.exists(target):
         yield _of_process(int(target))
     else:
-        yield path
+        pid = None if os.path.lexists(target) else process.resolve(target)
+        yield path if pid is None else _of_process(pid)
 
 
 def _of_process(pid: int) -> Path:

@@ -12,6 +12,7 @@ import click
 
 from sheaf import memory, record, table
 from sheaf.errors import SheafError
+from sheaf.process import TargetArgument
 from sheaf.record import Record
 from sheaf.state import States
 from sheaf.table import Row
@@ -199,7 +200,7 @@ class _Stats(click.Command):
 
 
 @click.command(cls=_Stats)
-@click.argument("targets", nargs=-1, required=True, metavar="FILE|PID|DIR...")
+@click.argument("targets", nargs=-1, required=True, type=TargetArgument(), metavar="FILE|PID|NAME|DIR...")
 @click.option("--format", "form", type=click.Choice(["table", "json", "jsonl", "csv"]), default="table", show_default=True,
               help="Output format; all but table contain every counter, sizes in bytes, and a schema_version.")
 @click.option("--by", type=click.Choice(["cache", "slot", "node"]), default="cache", show_default=True,
@@ -211,11 +212,14 @@ class _Stats(click.Command):
 @click.option("--only", type=click.Choice(["running", "ended"]), help="Leave out the records of ended or of running processes.")
 @click.option("--all", "everything", is_flag=True, help="Include caches that were never used.")
 def stats(targets: tuple[str, ...], form: str, by: str, key: str | None, diff: bool, only: str | None, everything: bool) -> None:
-    """Show the caches of a record FILE, of the running process PID, or of all records in DIR.
+    """Show the caches of a record FILE, of a running process, or of all records in DIR.
+
+    A process is named by its PID, or by the NAME of its program if no other process on Sheaf has that name.
 
     \b
     Examples:
       sheaf stats /tmp/records
+      sheaf stats redis-server
       sheaf stats --format json 4711
       sheaf stats --diff before.sheaf after.sheaf
     """

@@ -49,8 +49,11 @@ class Program:
         self.process.communicate()
 
 
+Start = Callable[..., Program]
+
+
 @pytest.fixture
-def start(library: str, tmp_path: Path) -> Iterator[Callable[..., Program]]:
+def start(library: str, tmp_path: Path) -> Iterator[Start]:
     """A function that starts a program on Sheaf with a record in tmp_path, or elsewhere."""
     started = []
 
@@ -105,7 +108,7 @@ def test_an_ended_process_is_read_once(tmp_path: Path) -> None:
     assert len(Watch([tmp_path], ended=False).refresh()) == 0
 
 
-def test_a_running_process_and_its_end(start: Callable[..., Program], tmp_path: Path) -> None:
+def test_a_running_process_and_its_end(start: Start, tmp_path: Path) -> None:
     program = start()
     look = Watch([tmp_path])
     process = only(look.refresh(caches=True), program.pid)
@@ -132,7 +135,7 @@ def test_a_running_process_and_its_end(start: Callable[..., Program], tmp_path: 
     assert look.statistics.numbers == 0
 
 
-def test_a_killed_process(start: Callable[..., Program], tmp_path: Path) -> None:
+def test_a_killed_process(start: Start, tmp_path: Path) -> None:
     program = start()
     look = Watch([tmp_path])
     assert only(look.refresh(), program.pid).running
@@ -144,7 +147,7 @@ def test_a_killed_process(start: Callable[..., Program], tmp_path: Path) -> None
     assert look.statistics.numbers == 0
 
 
-def test_a_process_that_executes_another_program(start: Callable[..., Program], tmp_path: Path) -> None:
+def test_a_process_that_executes_another_program(start: Start, tmp_path: Path) -> None:
     code = ("import os, sys; print('ready', flush=True); sys.stdin.readline(); "
             "os.environ.pop('LD_PRELOAD'); os.execvp('sleep', ['sleep', '600'])")
     program = start(code=code)
@@ -164,7 +167,7 @@ def until(true: Callable[[], bool]) -> None:
     pytest.fail("timed out")
 
 
-def test_processes_are_found_without_a_directory(start: Callable[..., Program], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_processes_are_found_without_a_directory(start: Start, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("SHEAF_RECORD", raising=False)
     first, second = tmp_path / "first", tmp_path / "second"
     first.mkdir()
@@ -227,7 +230,7 @@ def test_a_record_that_vanishes_while_it_is_read(tmp_path: Path, monkeypatch: py
     assert len(look.refresh(caches=True)) == 1
 
 
-def test_a_number_that_was_given_to_another_process(start: Callable[..., Program], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_number_that_was_given_to_another_process(start: Start, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The process ends, and another one with its number is there at the next look."""
     program = start()
     look = Watch([tmp_path])
@@ -238,7 +241,7 @@ def test_a_number_that_was_given_to_another_process(start: Callable[..., Program
     assert only(look.refresh(), program.pid).state.name == "gone"
 
 
-def test_only_what_is_asked_for_is_read(start: Callable[..., Program], tmp_path: Path) -> None:
+def test_only_what_is_asked_for_is_read(start: Start, tmp_path: Path) -> None:
     programs = [start() for _ in range(3)]
     look = Watch([tmp_path])
     look.refresh()
@@ -247,7 +250,7 @@ def test_only_what_is_asked_for_is_read(start: Callable[..., Program], tmp_path:
     assert look.statistics.processes == 3
 
 
-def test_a_record_without_a_header_is_found_later(start: Callable[..., Program], tmp_path: Path) -> None:
+def test_a_record_without_a_header_is_found_later(start: Start, tmp_path: Path) -> None:
     """On tmpfs the time of the file does not tell that the header was written."""
     program = start()
     own = next(record.find(str(program.pid)))
