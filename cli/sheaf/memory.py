@@ -51,14 +51,13 @@ def _resident(record: Record) -> int | None:
 
 def of_process(record: Record) -> Memory:
     """From its record, and from the system while it runs."""
-    value, process = record.process.get, record.derived()
-    caches = [part.derived() for part in record.parts]
+    value, process, caches = record.process.get, record.derived(), record.cache_sums
     return Memory(
-        live_objects=sum(cache["in_use_bytes"] for cache in caches),
+        live_objects=caches["in_use_bytes"],
         live_large=process["large_in_use_bytes"],
-        sheaves=sum(cache["in_sheaves_bytes"] for cache in caches),
-        barns=sum(cache["in_barns_bytes"] for cache in caches),
-        slabs=sum(cache["in_slabs_bytes"] for cache in caches),
+        sheaves=caches["in_sheaves_bytes"],
+        barns=caches["in_barns_bytes"],
+        slabs=caches["in_slabs_bytes"],
         stash=value("stash_bytes", 0),
         region=process["region_free_bytes"],
         returned=value("purged_bytes", 0),
@@ -82,9 +81,9 @@ def to_json(memory: Memory) -> dict[str, int | None]:
     return {f"{name}_bytes": value for name, value in values.items()}
 
 
-def processes_json(records: Sequence[Record]) -> list[Row]:
+def processes_json(records: Sequence[Record], states: States | None = None) -> list[Row]:
     """One object for each process in the machine-readable formats."""
-    states = States(records)
+    states = states or States(records)
     return [{**process_json(record, states.of(record)), "memory": to_json(of_process(record))} for record in records]
 
 

@@ -10,147 +10,17 @@ from __future__ import annotations
 import functools
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sheaf import layout, process
+from sheaf import cache, layout, process
+from sheaf.cache import Cache, Merger
+from sheaf.contents import Caches, Contents, Named, total
 from sheaf.errors import SheafError
 
 _PID = re.compile("[0-9]{1,18}")
-_BATCH = 256  # rows that are added at once
-
-
-class Rows:
-    """
-    Rows of numbers added up. Rows are collected and added in batches, because a column of many numbers is added faster than
-    many short rows.
-    """
-
-    __slots__ = ("_first", "_more")
-
-    def __init__(self, row: Sequence[int]) -> None:
-        self._first, self._more = row, list[Sequence[int]]()
-
-    def add(self, row: Sequence[int]) -> None:
-        """Add a row of the same length."""
-        self._more.append(row)
-        if len(self._more) >= _BATCH:
-            self.sums()
-
-    def sums(self) -> Sequence[int]:
-        """The sum of each column."""
-        if self._more:
-            self._first = tuple(map(sum, zip(self._first, *self._more, strict=True)))
-            self._more = []
-        return self._first
-
-
-class Cache:
-    """
-    One cache of one process, or of several processes merged: geometry in bytes and objects, gauges, and counters by slot.
-    `node` is None if the cache belongs to no memory node or is the sum over all nodes.
-    """
-
-    def __init__(self, text: layout.Description, part: layout.Part) -> None:
-        self.name, self.number, self.node = part.entry.name, part.number, part.entry.node
-        self._text, self._entry = text, part.entry
-        self._gauge_names, self._counter_names = text.gauges[: len(part.gauges)], text.counters
-        self._gauges, self._rows = Rows(part.gauges), {slot: Rows(row) for slot, row in part.rows.items()}
-
-    def empty(self) -> Cache:
-        """A cache of the same geometry and name to which others can be added."""
-        return Cache(self._text, layout.Part(self.number, self._entry, (0,) * len(self._gauge_names), {}))
-
-    def add(self, other: Cache) -> None:
-        """Add the gauges and counters of another cache."""
-        if self._gauge_names != other._gauge_names or self._counter_names != other._counter_names:
-            other = other._with_names(self)
-            self._take(self._with_names(other))
-        self._gauges.add(other._gauges.sums())
-        for slot, row in other._rows.items():
-            mine = self._rows.get(slot)
-            if mine is None:
-                self._rows[slot] = Rows(row.sums())
-            else:
-                mine.add(row.sums())
-
-    def _take(self, other: Cache) -> None:
-        self._gauge_names, self._counter_names = other._gauge_names, other._counter_names
-        self._gauges, self._rows = other._gauges, other._rows
-
-    def _with_names(self, other: Cache) -> Cache:
-        """The same numbers with the names of `other` first, as records of different releases need it."""
-        new = self.empty()
-        new._gauge_names = tuple(dict.fromkeys((*other._gauge_names, *self._gauge_names)))
-        new._counter_names = tuple(dict.fromkeys((*other._counter_names, *self._counter_names)))
-        gauges = self.gauges
-        new._gauges = Rows([gauges.get(name, 0) for name in new._gauge_names])
-        new._rows = {slot: Rows([row.get(name, 0) for name in new._counter_names]) for slot, row in self.slots.items()}
-        return new
-
-    @property
-    def geometry(self) -> Mapping[str, int]:
-        """The numbers in its entry."""
-        return self._entry.geometry
-
-    @property
-    def gauges(self) -> dict[str, int]:
-        """The gauges by name."""
-        return dict(zip(self._gauge_names, self._gauges.sums(), strict=True))
-
-    @property
-    def used(self) -> bool:
-        """Whether any counter was ever above 0."""
-        return bool(self._rows)
-
-    @property
-    def slots(self) -> dict[int, dict[str, int]]:
-        """The counters by name for each slot that has any."""
-        return {slot: dict(zip(self._counter_names, row.sums(), strict=True)) for slot, row in self._rows.items()}
-
-    def _sums(self) -> Sequence[int]:
-        """Each counter summed over all slots."""
-        rows = [row.sums() for row in self._rows.values()]
-        if not rows:
-            return (0,) * len(self._counter_names)
-        return rows[0] if len(rows) == 1 else tuple(map(sum, zip(*rows, strict=True)))
-
-    @property
-    def counters(self) -> dict[str, int]:
-        """The sum of each counter over all slots, by name; empty if no counter was ever above 0."""
-        return dict(zip(self._counter_names, self._sums(), strict=True)) if self._rows else {}
-
-    def count(self, name: str) -> int:
-        """The sum of a counter over all slots."""
-        return self.counters.get(name, 0)
-
-    def derived(self) -> dict[str, int]:
-        """The sums of the record: objects in use, bytes in sheaves and so on."""
-        text = self._text
-        if self._counter_names == text.counters and self._gauge_names == text.gauges[: len(self._gauge_names)]:
-            numbers = text.cache_sum(self._gauges.sums(), self._entry.numbers, self._sums())
-            return dict(zip(text.cache_sums, numbers, strict=True))
-        known = {**self.counters, **self.geometry, **self.gauges}
-        return layout.evaluate(text.cache_sums, lambda name: known.get(name, 0))
-
-    @property
-    def object_size(self) -> int:
-        """Bytes of an object, as requested at creation."""
-        return self.geometry["object_size"]
-
-    @property
-    def memory(self) -> int:
-        """Bytes of the slabs that the cache has."""
-        return self.derived()["memory_bytes"]
-
-
-def fast_share(counters: Mapping[str, int]) -> float | None:
-    """Share of allocations and frees that took the fast path, 0 to 1; None if there were none."""
-    fast = counters.get("alloc_fastpath", 0) + counters.get("free_fastpath", 0)
-    slow = counters.get("alloc_slowpath", 0) + counters.get("free_slowpath", 0)
-    return fast / (fast + slow) if fast + slow else None
 
 
 @dataclass
@@ -184,10 +54,28 @@ class Head:
 class Record(Head):
     """The record of one process."""
 
-    process: dict[str, int]
-    sums: layout.Sums
-    caches: dict[str, Cache]  # by name, those of one name on several nodes added up
-    parts: list[Cache]  # each as it stands in the record
+    process: Named
+    contents: Caches
+
+    @property
+    def parts(self) -> list[Cache]:
+        """Each cache as it stands in the record."""
+        return cache.parts(self.contents)
+
+    @property
+    def caches(self) -> dict[str, Cache]:
+        """The caches by name, those of one name on several nodes added up."""
+        return cache.by_name(self.parts)
+
+    @functools.cached_property
+    def cache_sums(self) -> Mapping[str, int]:
+        """The sums that the record defines for a cache, added up over all caches."""
+        text = self.contents.shape.text
+        return Named(text.places.cache_sums, total(self.contents.sums(), len(text.cache_sums)))
+
+    def forget_caches(self) -> None:
+        """Drop the caches but not their sums, which takes less memory when thousands of records were read."""
+        self.contents = Caches(self.contents.shape, (), {}) if self.cache_sums else self.contents
 
     @property
     def peak_rss(self) -> int:
@@ -196,7 +84,8 @@ class Record(Head):
 
     def derived(self) -> dict[str, int]:
         """The sums over values of the process."""
-        return layout.evaluate(self.sums, lambda name: self.process.get(name, 0))
+        text = self.contents.shape.text
+        return dict(zip(text.process_sums, text.process_sum(self.process.numbers)[0], strict=True))
 
     @property
     def resident(self) -> int:
@@ -262,22 +151,6 @@ def same(path: Path, file: Mapped) -> bool:
     return False
 
 
-def _by_name(parts: list[Cache]) -> dict[str, Cache]:
-    """Caches by name, siblings added up. Different caches of the same name stay separate, as NAME#NUMBER."""
-    caches: dict[str, Cache] = {}
-    for part in parts:
-        first = caches.get(part.name)
-        if first is None:
-            caches[part.name] = part if part.node is None else part.empty()
-            first = caches[part.name] if part.node is not None else None
-        elif part.node is None or part.object_size != first.object_size:
-            caches[f"{part.name}#{part.number}"] = part
-            continue
-        if first is not None:
-            first.add(part)
-    return caches
-
-
 def head(reader: layout.Reader) -> Head:
     """Which process an open record belongs to."""
     return Head(**_head(reader))
@@ -305,10 +178,9 @@ def read(path: Path) -> Record:
     reader = layout.Reader(path)
     with reader.file:
         fields = _head(reader)
-        numbers = reader.contents.values()
-        parts = [Cache(reader.text, part) for part in reader.contents.parts()]
-    values = dict(zip(reader.values, numbers, strict=True))
-    return Record(**fields, process=values, sums=reader.process_sums, caches=_by_name(parts), parts=parts)
+        numbers = Contents(reader.file, path, reader.layout, reader)
+        values = numbers.values()
+        return Record(**fields, process=Named(reader.text.places.values, values), contents=numbers.caches())
 
 
 def find(target: str) -> Iterator[Path]:
@@ -321,7 +193,7 @@ def find(target: str) -> Iterator[Path]:
         raise SheafError("an empty name was given; name a running process, a record file or a directory")
     if os.path.isdir(target):  # Path.is_dir() would raise PermissionError
         try:
-            files = sorted(path / name for name in os.listdir(path) if name.endswith(".sheaf"))
+            files = [path / name for name in sorted(os.listdir(path)) if name.endswith(".sheaf")]
         except OSError as error:
             advice = "name another directory" if os.geteuid() == 0 else "run sheaf as its owner or as root"
             raise SheafError(f"{target}: {error.strerror}; {advice}") from error
@@ -368,26 +240,9 @@ def _children(pid: int) -> list[int]:
         return []
 
 
-def merge(records: list[Record]) -> dict[str, Cache]:
-    """The caches of several processes, those of the same name added up. Counters stay separate by slot number."""
-    merged: dict[str, Cache] = {}
-    for record in records:
-        for name, cache in record.caches.items():
-            into = merged.get(name)
-            if into is None:
-                merged[name] = into = cache.empty()
-            into.add(cache)
-    return merged
-
-
-def by_node(records: list[Record]) -> dict[int | None, dict[str, Cache]]:
-    """The caches of each memory node in order; caches that belong to no node come last, under None."""
-    nodes: dict[int | None, dict[str, Cache]] = {}
-    for record in records:
-        for part in record.parts:
-            caches = nodes.setdefault(part.node, {})
-            into = caches.get(part.name)
-            if into is None:
-                into = caches[part.name] = part.empty()
-            into.add(part)
-    return dict(sorted(nodes.items(), key=lambda item: (item[0] is None, item[0] or 0)))
+def merge(records: Iterable[Record]) -> dict[str, Cache]:
+    """The caches of several processes, those of the same name added up."""
+    merger = Merger()
+    for one in records:
+        merger.add(one.contents)
+    return merger.by_name()

@@ -7,10 +7,12 @@ import sys
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import click
 
-from sheaf import memory, record, table
+from sheaf import memory, progress, record, table
+from sheaf.cache import Merger
 from sheaf.errors import SheafError
 from sheaf.process import TargetArgument
 from sheaf.record import Record
@@ -52,33 +54,59 @@ EXPLAINED = [
 ]
 
 
-def _load(targets: Sequence[str]) -> list[Record]:
+class _Loaded:
     """
-    Read the records of all targets. In a directory, an unreadable record is reported and skipped; if nothing can be read, or
-    for a target that is a single record, SheafError is raised.
+    Records, without their caches, and the sums of their caches: one merger for all, so that the memory that is needed does
+    not grow with the caches of thousands of records.
     """
-    records: list[Record] = []
-    for target in targets:
-        paths, before = list(record.find(target)), len(records)
-        for path in paths:
+
+    def __init__(self, targets: Sequence[str], by: str, only: str | None = None) -> None:
+        """
+        Read the records of all targets. In a directory, an unreadable record is reported and skipped; if nothing can be read,
+        or for a target that is a single record, SheafError is raised.
+        """
+        self.records: list[Record] = []
+        self.states = States()
+        self._by, self._only, self._merger = by, only, Merger(by == "slot")
+        for target in targets:
+            paths = list(record.find(target))
+            if not self._read(paths):
+                raise SheafError(f"{target}: none of its {len(paths)} records can be read; run the programs again")
+        if only and not self.records:
+            which = "runs" if only == "running" else "ended"
+            raise SheafError(f"--only {only}: no record is of a process that {which}; leave the option out")
+
+    def _read(self, paths: Sequence[Path]) -> int:
+        """Read the records and keep the wanted ones; returns how many could be read."""
+        read = 0
+        for path in progress.shown(paths, "Reading records"):
             try:
-                records.append(record.read(path))
+                one = record.read(path)
             except SheafError as error:
                 if len(paths) == 1:
                     raise
                 error.show()
-        if len(records) == before:
-            raise SheafError(f"{target}: none of its {len(paths)} records can be read; run the programs again")
-    return records
+                continue
+            read += 1
+            if self._wanted(one):
+                self._merger.add(one.contents)
+                one.forget_caches()
+                self.records.append(one)
+        return read
 
+    def _wanted(self, one: Record) -> bool:
+        if not self._only:
+            return True
+        state = self.states.of(one)
+        return state.name == "running" if self._only == "running" else state.ended
 
-def _rows(records: list[Record], by: str, everything: bool) -> list[Row]:
-    if by == "slot":
-        return table.slot_rows(record.merge(records))
-    if by == "node":
-        return table.node_rows(record.by_node(records))
-    rows = table.cache_rows(record.merge(records), everything)
-    return rows
+    def rows(self, everything: bool) -> list[Row]:
+        """The rows of the table."""
+        if self._by == "slot":
+            return table.slot_rows(self._merger.by_name())
+        if self._by == "node":
+            return table.node_rows(self._merger.by_node())
+        return table.cache_rows(self._merger.by_name(), everything)
 
 
 def _column(key: str, rows: list[Row]) -> str:
@@ -130,9 +158,9 @@ class _Groups:
     others: list[Record]
 
 
-def _grouped(records: list[Record]) -> _Groups:
-    groups = _Groups(States(records), [], [], [])
-    for one in records:
+def _grouped(loaded: _Loaded) -> _Groups:
+    groups = _Groups(loaded.states, [], [], [])
+    for one in loaded.records:
         state = groups.states.of(one)
         (groups.running if state.name == "running" else groups.ended if state.ended else groups.others).append(one)
     return groups
@@ -157,18 +185,6 @@ def _heading(records: list[Record], groups: _Groups, width: int) -> str:
         if group:
             lines += [f"{len(group)} {title}:", *memory.lines(memory.of_all(group), len(group), width)]
     return "\n".join(lines)
-
-
-def _only(records: list[Record], wanted: str | None) -> list[Record]:
-    """The records of running or of ended processes. Raises SheafError if there are none."""
-    if not wanted:
-        return records
-    groups = _grouped(records)
-    chosen = groups.running if wanted == "running" else groups.ended
-    if not chosen:
-        which = "runs" if wanted == "running" else "ended"
-        raise SheafError(f"--only {wanted}: no record is of a process that {which}; leave the option out")
-    return chosen
 
 
 def _mixture(groups: _Groups) -> str:
@@ -223,29 +239,29 @@ def stats(targets: tuple[str, ...], form: str, by: str, key: str | None, diff: b
       sheaf stats --format json 4711
       sheaf stats --diff before.sheaf after.sheaf
     """
-    before: list[Record] = []
+    before = None
     if diff:
         if only:
             raise SheafError("--only: does not go with --diff; name the two records", 2)
         if len(targets) != 2:
             raise SheafError("--diff: needs exactly two records; name the earlier one first", 2)
-        before, records = _load(targets[:1]), _load(targets[1:])
-        rows = _difference(_rows(before, by, everything), _rows(records, by, everything))
+        before, loaded = _Loaded(targets[:1], by), _Loaded(targets[1:], by)
+        rows = _difference(before.rows(everything), loaded.rows(everything))
     else:
-        records = _only(_load(targets), only)
-        rows = _rows(records, by, everything)
+        loaded = _Loaded(targets, by, only)
+        rows = loaded.rows(everything)
     rows = _sorted(rows, key, by)
     if form != "table":
-        click.echo(table.machine(rows, memory.processes_json(records), form))
+        click.echo(table.machine(rows, memory.processes_json(loaded.records, loaded.states), form))
         return
     width = table.terminal_width(sys.stdout)
     text_width = max(20, min(80, width))
-    large = table.large_rows(records)
-    groups = _grouped(records)
-    heading = _heading(records, groups, text_width)
-    if diff:
-        large = _difference(table.large_rows(before), large)
-        first = _heading(before, _grouped(before), text_width)
+    large = table.large_rows(loaded.records)
+    groups = _grouped(loaded)
+    heading = _heading(loaded.records, groups, text_width)
+    if before:
+        large = _difference(table.large_rows(before.records), large)
+        first = _heading(before.records, _grouped(before), text_width)
         click.echo(f"before: {first}\nafter: {heading}\n\nDifference (after minus before)")
     else:
         click.echo(heading + _mixture(groups))

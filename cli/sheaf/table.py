@@ -10,7 +10,8 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import IO, Any
 
-from sheaf.record import Cache, Record, fast_share
+from sheaf.cache import Cache, fast_share
+from sheaf.record import Record
 from sheaf.state import State
 
 SCHEMA_VERSION = 2

@@ -10,12 +10,14 @@ import contextlib
 import os
 import stat
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from sheaf import layout, record
+from sheaf.contents import Caches, Contents, Named, open_again, pieces, total
 from sheaf.errors import SheafError
+from sheaf.layout import Description, Entry
 from sheaf.memory import Memory
 from sheaf.record import Head
 from sheaf.state import State, States
@@ -71,12 +73,10 @@ class CacheNumbers:
 
     __slots__ = ("_counters", "_entry", "_gauges", "_sums", "_text", "number")
 
-    def __init__(self, text: layout.Description, part: layout.Part) -> None:
-        self._text, self._entry, self.number, self._gauges = text, part.entry, part.number, part.gauges
-        rows = list(part.rows.values())
-        self._counters: tuple[int, ...] = (
-            rows[0] if len(rows) == 1 else tuple(map(sum, zip(*rows, strict=True))) if rows else (0,) * len(text.counters))
-        self._sums = text.cache_sum(self._gauges, self._entry.numbers, self._counters)
+    def __init__(self, text: Description, number: int, entry: Entry, gauges: Sequence[int], counters: Sequence[int],
+                 sums: Sequence[int]) -> None:  # fmt: skip
+        self._text, self.number, self._entry = text, number, entry
+        self._gauges, self._counters, self._sums = gauges, counters, sums
 
     @property
     def name(self) -> str:
@@ -94,52 +94,56 @@ class CacheNumbers:
         return self._entry.geometry
 
     @property
-    def gauges(self) -> dict[str, int]:
+    def gauges(self) -> Mapping[str, int]:
         """The gauges by name."""
-        return dict(zip(self._text.gauges, self._gauges, strict=False))
+        return Named(self._text.places.gauges, self._gauges)
 
     @property
-    def counters(self) -> dict[str, int]:
+    def counters(self) -> Mapping[str, int]:
         """The sum of each counter over all slots, by name."""
-        return dict(zip(self._text.counters, self._counters, strict=True))
+        return Named(self._text.places.counters, self._counters)
 
     @property
-    def sums(self) -> dict[str, int]:
+    def sums(self) -> Mapping[str, int]:
         """The sums that the record defines for a cache, by name."""
-        return dict(zip(self._text.cache_sums, self._sums, strict=True))
+        return Named(self._text.places.cache_sums, self._sums)
 
 
-class Named(Mapping[str, int]):
-    """Numbers by name, in the order of the record. Takes little memory, because all records share the names."""
-
-    __slots__ = ("_numbers", "_places")
-
-    def __init__(self, places: Mapping[str, int], numbers: Sequence[int]) -> None:
-        self._places, self._numbers = places, numbers
-
-    def __getitem__(self, name: str) -> int:
-        return self._numbers[self._places[name]]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._places)
-
-    def __len__(self) -> int:
-        return len(self._places)
+def _caches(found: Caches) -> list[CacheNumbers]:
+    text = found.shape.text
+    gauges, counters = pieces(found.gauges, len(text.gauges)), pieces(found.counters(), len(text.counters))
+    return [CacheNumbers(text, number, entry, gauges[i] if gauges else (), counters[i] if counters else (), sums)
+            for i, ((number, entry), sums) in enumerate(zip(found.shape.entries, found.sums(), strict=True))]
 
 
 _NONE = Named({}, ())
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Numbers:
-    """The numbers of a process at one moment. `at` is that moment, in seconds of time.monotonic()."""
+    """
+    The numbers of a process at one moment. `at` is that moment, in seconds of time.monotonic(). Without caches, because they
+    were not asked for, `counters` and `cache_sums` are empty.
+    """
 
     at: float
     values: Mapping[str, int]
     sums: Mapping[str, int]  # the sums that the record defines for the process
-    caches: Sequence[CacheNumbers] | None  # None if they were not asked for
-    counters: Mapping[str, int]  # the sums of all counters over all caches; empty if caches were not asked for
+    counters: Mapping[str, int]  # the sums of all counters over all caches
     cache_sums: Mapping[str, int]  # the same of the sums over caches, such as in_use_bytes
+    _found: Caches | None = None
+    _caches: list[CacheNumbers] | None = None
+
+    @property
+    def caches(self) -> Sequence[CacheNumbers] | None:
+        """The caches; None if they were not asked for, or if the process has ended."""
+        if self._caches is None and self._found:
+            self._caches, self._found = _caches(self._found), None
+        return self._caches
+
+    def without_caches(self) -> Numbers:
+        """The same with the sums of the caches only."""
+        return replace(self, _found=None, _caches=None)
 
     def get(self, name: str) -> int | None:
         """A counter or value; None if there is none of this name, or if caches were not asked for."""
@@ -147,20 +151,17 @@ class Numbers:
         return self.values.get(name) if found is None else found
 
 
-def _total(width: int, rows: Sequence[Sequence[int]]) -> Sequence[int]:
-    return tuple(map(sum, zip(*rows, strict=True))) if rows else (0,) * width
-
-
-def _numbers(contents: layout.Contents, text: layout.Description, caches: bool) -> Numbers:
+def _numbers(contents: Contents, text: Description, caches: bool) -> Numbers:
     at = time.monotonic()
     values = contents.values()
-    own = Named(text.places.values, values), Named(text.places.process_sums, text.process_sum(values))
+    own = Named(text.places.values, values), Named(text.places.process_sums, text.process_sum(values)[0])
     if not caches:
-        return Numbers(at, *own, None, _NONE, _NONE)
-    found = [CacheNumbers(text, part) for part in contents.parts()]
-    counters = _total(len(text.counters), [one._counters for one in found])
-    sums = _total(len(text.cache_sums), [one._sums for one in found])
-    return Numbers(at, *own, found, Named(text.places.counters, counters), Named(text.places.cache_sums, sums))
+        return Numbers(at, *own, _NONE, _NONE)
+    found = contents.caches()
+    width = len(text.counters)
+    counters = total(pieces(found.counters(), width), width)
+    sums = total(found.sums(), len(text.cache_sums))
+    return Numbers(at, *own, Named(text.places.counters, counters), Named(text.places.cache_sums, sums), found)
 
 
 @dataclass(frozen=True)
@@ -420,8 +421,9 @@ class Watch:
                     known = self._known[path] = _Known(_identity(reader.status), layout=reader.layout)
                     if head.end_time_ns:
                         if self._ended:
-                            numbers = self._count(reader.contents, reader.text, _asked(caches, head.pid))
-                            known.process = Process(head, State("ended"), numbers)
+                            contents = Contents(reader.file, path, reader.layout, reader)
+                            numbers = self._count(contents, reader.text, _asked(caches, head.pid))
+                            known.process = Process(head, State("ended"), numbers.without_caches())
                     else:
                         begun.append((path, head))
             except SheafError as error:
@@ -433,7 +435,7 @@ class Watch:
                 known.system = self._system(head.pid)  # before the state, so that a later exec is noticed
                 known.process = self._judged(path, known, head, states, None, caches)
 
-    def _count(self, contents: layout.Contents, text: layout.Description, caches: bool) -> Numbers:
+    def _count(self, contents: Contents, text: Description, caches: bool) -> Numbers:
         self.statistics.numbers += 1
         return _numbers(contents, text, caches)
 
@@ -442,21 +444,14 @@ class Watch:
         assert known.layout
         known.why = f"{path}: cannot be read now"  # unless this succeeds
         try:
-            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-        except OSError:
-            return None
-        try:
-            status = os.fstat(fd)
-            if (status.st_dev, status.st_ino) != known.identity[:2]:
-                return None
-            known.identity = _identity(status)
-            numbers = self._count(layout.Contents(fd, path, known.layout, status.st_size), known.layout.text, caches)
-            known.why = ""
-            return numbers
+            file, status = open_again(path, known.identity[:2])
+            with file:
+                known.identity = _identity(status)
+                numbers = self._count(Contents(file, path, known.layout), known.layout.text, caches)
         except (SheafError, OSError):
             return None
-        finally:
-            os.close(fd)
+        known.why = ""
+        return numbers
 
     def _judged(self, path: Path, known: _Known, head: Head, states: States, before: Numbers | None,
                 caches: bool | Collection[int]) -> Process | None:  # fmt: skip
@@ -471,7 +466,7 @@ class Watch:
         if state.ended and not self._ended:
             return None
         now = self._system(state.pid) if state.pid else None
-        return Process(head, state, numbers, before, now.resident if now else 0)
+        return Process(head, state, numbers.without_caches() if state.ended else numbers, before, now.resident if now else 0)
 
     def _again(self, path: Path, known: _Known, process: Process, caches: bool | Collection[int]) -> None:
         """Bring a record that was read before up to date."""
@@ -482,9 +477,8 @@ class Watch:
                 return
             numbers = process.numbers
             if wanted and not numbers.cache_sums:
-                numbers = self._reread(path, known, True) or numbers
-            if numbers.caches is not None:
-                numbers = replace(numbers, caches=None)
+                again = self._reread(path, known, True)
+                numbers = again.without_caches() if again else numbers
             if process.before is not None or numbers is not process.numbers:
                 known.process = replace(process, numbers=numbers, before=None, resident=0)
             return
@@ -501,7 +495,7 @@ class Watch:
         end = current.values.get("end_time_ns", 0)
         if end:
             head = replace(process.head, end_time_ns=end)
-            known.process = replace(known.process, head=head, state=State("ended"), resident=0)
+            known.process = replace(known.process, head=head, state=State("ended"), numbers=current.without_caches(), resident=0)
 
 
 def _asked(caches: bool | Collection[int], pid: int) -> bool:
