@@ -27,6 +27,7 @@ class _Entry:
 _COMMANDS = {
     "run": _Entry("sheaf.run", "Run a program on Sheaf.", 125),  # the status that env(1) uses
     "stats": _Entry("sheaf.stats", "Show the caches of running and finished programs."),
+    "top": _Entry("sheaf.top", "Show processes and their caches, live."),
     "records": _Entry("sheaf.records", "List records, and remove those of ended processes."),
     "doctor": _Entry("sheaf.doctor", "Say whether a program will run on Sheaf, in which mode, and why."),
     "report": _Entry("sheaf.report", "Add source files and lines to debugging reports."),

@@ -18,7 +18,7 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 sys.path.insert(0, str(ROOT / "cli"))
 
-from sheaf import doctor, options, state, stats  # noqa: E402
+from sheaf import doctor, options, state, stats, top  # noqa: E402
 from sheaf.__main__ import _COMMANDS, main  # noqa: E402
 
 ENVIRONMENT = [
@@ -57,6 +57,19 @@ EXTRA: dict[str, list[tuple[str, str | list[tuple[str, str]]]]] = {
          "by exec.\n\n"
          "--by node shows one row if the caches are not divided by memory node: the machine has one node, SHEAF_NUMA is off, or "
          "the process was started with a memory policy (numactl)."),
+    ],
+    "top": [
+        ("KEYS", top.KEYS),
+        ("COLUMNS", [(f"{one.heading} ({one.name}), key {one.key}", one.meaning) for one in (*top.PROCESSES, *top.CACHES)]),
+        ("EXIT STATUS", "0: success, also after q and Ctrl-C. 1: there is no such process, or no terminal to draw on. 2: wrong "
+         "command line."),
+        ("ENVIRONMENT", [("NO_COLOR", "If it is not empty, no colours are used."),
+                         ("SHEAF_RECORD", "A directory of records that is watched in addition to those of running processes.")]),
+        ("NOTES", "Without an argument, processes are found by their maps in /proc, so those of other users are shown to root "
+         "only. A process that keeps no record is not shown: start it with sheaf run --record DIR.\n\n"
+         "Until a process ends, its record may lag by up to 1024 fast-path operations for each cache and slot, so the rates of "
+         "a process that does little come in steps.\n\n"
+         "docs/top.md describes the JSON lines and shows a session."),
     ],
     "records": [
         ("STATES", state.EXPLAINED),

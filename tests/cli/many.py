@@ -96,7 +96,7 @@ def main() -> None:
             _timed("sheaf stats DIR", _sheaf("stats", name))
             _timed("sheaf stats --format json DIR", _sheaf("stats", "--format", "json", name))
             _timed("sheaf records DIR", _sheaf("records", name))
-            #_timed("sheaf top --batch DIR", _sheaf("top", "--batch", "-n", "1", name))
+            _timed("sheaf top --batch DIR", _sheaf("top", "--batch", "-n", "1", name))
             watch = Watch([directory])
             for what in ("first", "second", "third"):
                 _timed(f"{what} refresh of a watch, with caches", lambda: watch.refresh(caches=True))

@@ -9,7 +9,10 @@ import select
 import signal
 import struct
 import termios
+from collections.abc import Callable
 from types import TracebackType
+
+import pyte
 
 PATIENCE = 60  # seconds without output after which a test fails
 
@@ -53,6 +56,10 @@ class Terminal:
         self._looked = at + len(text)
         return self.seen[self._looked : self.seen.index("\n", self._looked)]
 
+    def attributes(self) -> list[object]:
+        """The settings of the terminal, such as echo."""
+        return termios.tcgetattr(self._fd)
+
     def type(self, keys: str) -> None:
         """Type keys, with control characters for ^C and the like."""
         os.write(self._fd, keys.encode())
@@ -68,3 +75,40 @@ class Terminal:
         _, status = os.waitpid(self.pid, 0)
         self.pid = 0
         return os.waitstatus_to_exitcode(status)
+
+
+class Display(Terminal):
+    """A terminal of some size, which shows what a program draws. `raw` is all that the program wrote."""
+
+    def __init__(self, argv: list[str], environment: dict[str, str], columns: int = 80, lines: int = 24) -> None:
+        super().__init__(argv, environment)
+        self.raw = b""
+        self._screen = pyte.Screen(columns, lines)
+        self._stream = pyte.ByteStream(self._screen)
+        self.resize(columns, lines)
+
+    def resize(self, columns: int, lines: int) -> None:
+        """Change the size."""
+        self._screen.resize(lines, columns)
+        super().resize(columns, lines)
+
+    def _read(self) -> bool:
+        ready, _, _ = select.select([self._fd], [], [], PATIENCE)
+        assert ready, f"no more output after\n{self.text()}"
+        try:
+            raw = os.read(self._fd, 65536)
+        except OSError:  # the last writer has closed the terminal
+            return False
+        self.raw += raw
+        self._stream.feed(raw)
+        return bool(raw)
+
+    def text(self) -> str:
+        """What is on the screen."""
+        return "\n".join(line.rstrip() for line in self._screen.display)
+
+    def wait(self, true: Callable[[str], bool]) -> str:
+        """Wait until the text of the screen fulfils a condition, and return it."""
+        while not true(self.text()):
+            assert self._read(), f"the program ended; the screen was\n{self.text()}"
+        return self.text()

@@ -26,7 +26,7 @@ WRONG = [
     (125, "run --", "sheaf run: PROGRAM [ARGS]... is missing; see `sheaf run --help`"),
     (125, "run --option decay=x true",
      "sheaf: --option decay=x: not a number; give a number from 0 to 86400000, in milliseconds"),
-    (2, "stats", "sheaf stats: FILE|PID|DIR... is missing; see `sheaf stats --help`"),
+    (2, "stats", "sheaf stats: FILE|PID|NAME|DIR... is missing; see `sheaf stats --help`"),
     (2, "stats --fromat json x", "sheaf stats: --fromat: no such option; did you mean --format?"),
     (2, "stats --format", "sheaf stats: --format requires an argument; see `sheaf stats --help`"),
     (2, "stats --by cpu x", "sheaf stats: --by: 'cpu' is not one of 'cache', 'slot', 'node'; see `sheaf stats --help`"),
@@ -47,7 +47,7 @@ def test_a_wrong_command_line_gives_one_line(sheaf: Run, status: int, line: str,
 
 def test_an_unknown_command_lists_the_commands(sheaf: Run) -> None:
     done = sheaf("qqq")
-    assert re.fullmatch(r"sheaf: qqq: no such command; the commands are run, stats, records(, \w+)*\n", done.stderr)
+    assert re.fullmatch(r"sheaf: qqq: no such command; the commands are run, stats, top, records(, \w+)*\n", done.stderr)
     assert done.returncode == 2
 
 

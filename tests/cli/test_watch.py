@@ -4,68 +4,17 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import write_record
+from conftest import Start, write_record
 from sheaf import record, watch
 from sheaf.watch import Process, Watch
 
 COUNTS = {"alloc_fastpath": 1000, "alloc_slowpath": 10, "free_fastpath": 700, "free_slowpath": 5, "sheaf_refill": 253,
           "slabs": 2, "objects": 2048, "free_in_slabs": 1500, "barn_objects": 100, "inherited": 3}
-# Allocates once for each line that it reads, and answers.
-WORK = ("import sys; keep = []; print('ready', flush=True)\n"
-        "for line in sys.stdin: keep += [bytes(600) for _ in range(5000)]; print('done', flush=True)")
-
-
-class Program:
-    """Python on Sheaf, which allocates when it is told to."""
-
-    def __init__(self, library: str, directory: Path, code: str = WORK) -> None:
-        self.process = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-                                        env={**os.environ, "LD_PRELOAD": library, "SHEAF_RECORD": str(directory)})
-        self.pid = self.process.pid
-        self.answer("ready")
-
-    def answer(self, line: str) -> None:
-        assert self.process.stdout
-        assert self.process.stdout.readline() == line + "\n"
-
-    def work(self) -> None:
-        assert self.process.stdin
-        self.process.stdin.write("\n")
-        self.process.stdin.flush()
-        self.answer("done")
-
-    def end(self) -> None:
-        self.process.communicate()
-
-    def kill(self) -> None:
-        self.process.kill()
-        self.process.communicate()
-
-
-Start = Callable[..., Program]
-
-
-@pytest.fixture
-def start(library: str, tmp_path: Path) -> Iterator[Start]:
-    """A function that starts a program on Sheaf with a record in tmp_path, or elsewhere."""
-    started = []
-
-    def begin(directory: Path = tmp_path, code: str = WORK) -> Program:
-        started.append(Program(library, directory, code))
-        return started[-1]
-
-    yield begin
-    for program in started:
-        program.kill()
-
-
 def only(processes: list[Process], pid: int) -> Process:
     (found,) = (process for process in processes if process.pid == pid)
     return found
