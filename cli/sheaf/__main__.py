@@ -32,6 +32,7 @@ _COMMANDS = {
     "doctor": _Entry("sheaf.doctor", "Say whether a program will run on Sheaf, in which mode, and why."),
     "report": _Entry("sheaf.report", "Add source files and lines to debugging reports."),
     "bench": _Entry("sheaf.bench", "Compare the time and memory of Sheaf and other allocators."),
+    "completion": _Entry("sheaf.completion", "Print a script that completes sheaf's command line in a shell."),
 }
 
 
@@ -63,7 +64,7 @@ class _Commands(click.Group):
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
         known = self.list_commands(ctx)
-        if args and args[0] not in known:
+        if args and args[0] not in known and not ctx.resilient_parsing:  # a shell that completes gets no messages
             near = difflib.get_close_matches(args[0], known, 1)
             hint = f"did you mean {near[0]}?" if near else f"the commands are {', '.join(known)}"
             raise click.UsageError(f"{args[0]}: no such command; {hint}", ctx)
@@ -103,6 +104,10 @@ def _call() -> int:
     if len(sys.argv) == 1 and "_SHEAF_COMPLETE" not in os.environ:  # a shell sets it to request completions
         click.echo(main.get_help(main.make_context("sheaf", [])), err=True)
         return 2
+    if "_SHEAF_COMPLETE" in os.environ:
+        from sheaf import completion
+
+        completion.register()
     stdout = sys.stdout
     try:
         status = main(prog_name="sheaf", standalone_mode=False)

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from sheaf import doctor_mode, preload
 from sheaf.doctor_finding import Finding, future, ok, problem, running
@@ -18,7 +19,7 @@ from sheaf.doctor_process import examine_process
 from sheaf.doctor_program import examine, find
 from sheaf.doctor_system import system
 from sheaf.errors import SheafError, printable
-from sheaf.process import TargetArgument, resolve
+from sheaf.process import DIRECTORY, completions, resolve
 
 SCHEMA_VERSION = 1
 _COLOURS = {"ok": "green", "note": "yellow", "problem": "red"}
@@ -135,10 +136,15 @@ def _examine(target: str | None, directory: str | None) -> Report:
     return _of_program(target, directory)
 
 
+def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    return [*completions(incomplete), CompletionItem(incomplete, type="program")]
+
+
 @click.command(options_metavar="[OPTIONS]")
-@click.option("--record", "directory", metavar="DIR", help="Check this directory of records instead of that in SHEAF_RECORD.")
+@click.option("--record", "directory", type=DIRECTORY, metavar="DIR",
+              help="Check this directory of records instead of that in SHEAF_RECORD.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-@click.argument("target", required=False, type=TargetArgument(), metavar="[PROGRAM|PID|NAME]")
+@click.argument("target", required=False, shell_complete=_complete, metavar="[PROGRAM|PID|NAME]")
 def doctor(directory: str | None, as_json: bool, target: str | None) -> int:
     """Say whether a program will run on Sheaf, in which mode, and why.
 

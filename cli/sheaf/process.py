@@ -137,3 +137,17 @@ class TargetArgument(click.ParamType):  # type: ignore[type-arg]
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         """Processes on Sheaf, and files by the shell's own means."""
         return [*completions(incomplete), CompletionItem(incomplete, type="file")]
+
+
+class _PathArgument(click.ParamType):  # type: ignore[type-arg]
+    """A name that shells complete as a file or a directory. click.Path would check and report it in its own words."""
+
+    def __init__(self, name: str, kind: str) -> None:
+        self.name, self._kind = name, kind
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """By the shell's own means."""
+        return [CompletionItem(incomplete, type=self._kind)]
+
+
+FILE, DIRECTORY = _PathArgument("file", "file"), _PathArgument("directory", "dir")

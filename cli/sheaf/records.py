@@ -12,8 +12,9 @@ from pathlib import Path
 
 import click
 
-from sheaf import record, table
+from sheaf import progress, record, table
 from sheaf.errors import SheafError, printable
+from sheaf.process import DIRECTORY
 from sheaf.record import Head
 from sheaf.state import State, States
 
@@ -73,7 +74,7 @@ def _read(directory: Path) -> tuple[list[_Entry], list[str]]:
         raise SheafError(f"{directory}: {error.strerror}; name a directory of records that you may read") from error
     found: list[tuple[Head, os.stat_result]] = []
     others: list[str] = []
-    for name in names:
+    for name in progress.shown(names, "Reading records"):
         path = directory / name
         try:
             status = path.lstat()
@@ -104,10 +105,10 @@ def _remove(entries: list[_Entry], directory: Path) -> bool:
     done = True
     where = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        for entry in entries:
+        for entry in progress.shown([entry for entry in entries if entry.matches], "Removing records"):
             name = entry.head.path.name
             try:
-                if entry.matches and os.path.samestat(entry.status, os.stat(name, dir_fd=where, follow_symlinks=False)):
+                if os.path.samestat(entry.status, os.stat(name, dir_fd=where, follow_symlinks=False)):
                     os.unlink(name, dir_fd=where)
                     entry.removed = True
             except FileNotFoundError:
@@ -159,7 +160,7 @@ def _json(entries: list[_Entry], others: list[str]) -> str:
 
 
 @click.command()
-@click.argument("directory", required=False, metavar="[DIR]")
+@click.argument("directory", required=False, type=DIRECTORY, metavar="[DIR]")
 @click.option("--older-than", "seconds", metavar="AGE", callback=_seconds,
               help="Select records of processes that ended longer ago than AGE: a number and s, m, h, d or w, such as 7d.")
 @click.option("--keep", type=click.IntRange(min=0), metavar="N",

@@ -12,6 +12,7 @@ from pathlib import Path
 import click
 
 from sheaf.errors import SheafError
+from sheaf.process import FILE
 
 _FRAME = re.compile(r"^sheaf: +.*\((.+)\+0x([0-9a-f]+)\)$")
 
@@ -63,7 +64,7 @@ def _with_place(line: str, places: Places) -> str:
 
 @click.command(options_metavar="[OPTIONS]")
 @click.option("--reports-only", is_flag=True, help="Omit lines that Sheaf did not write.")
-@click.argument("file", metavar="FILE|-")
+@click.argument("file", type=FILE, metavar="FILE|-")
 def report(reports_only: bool, file: str) -> None:
     """Print debugging reports with the source file and line of each frame.
 

@@ -4,23 +4,50 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import sys
 import tempfile
 from pathlib import Path
 from typing import TextIO
 
 import click
+from click.shell_completion import CompletionItem
 
-from sheaf import child, options, preload, record, table
+from sheaf import child, debugspec, options, preload, record, table
 from sheaf.errors import SheafError
 from sheaf.memory import processes_json
+from sheaf.process import DIRECTORY, FILE
 from sheaf.program import locate, obstacle
 
 FORMS = ("table", "json")
 _RECORD_BYTES = 1 << 17  # about what the record of a small program takes
-_PART = "([FZPUTAfzputa]*|-)(,[^,;]+)*"
-_DEBUG = re.compile(f"{_PART}(;{_PART})*")
+
+
+class _Setting(click.ParamType):  # type: ignore[type-arg]  # not generic in older click
+    """NAME=VALUE."""
+
+    name = "setting"
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        from sheaf import completion  # needed only here
+
+        return completion.of_option(incomplete)
+
+
+class _Checks(click.ParamType):  # type: ignore[type-arg]
+    """LETTERS[,CACHE...]."""
+
+    name = "checks"
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        from sheaf import completion
+
+        return completion.of_debug(incomplete)
+
+
+def _complete_command(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """A program first, then its arguments, of which files are known."""
+    return [CompletionItem(incomplete, type="file" if ctx.params.get("command") else "program")]
+
 
 
 def _command(program: Path, args: tuple[str, ...], environment: dict[str, str], alone: bool) -> child.Command:
@@ -55,11 +82,11 @@ def _program(name: str, stats: str | None) -> Path:
         raise
 
 
-def _debugged(spec: str) -> str:
-    """Check the syntax of --debug; cache names are not checked."""
-    if not spec or not _DEBUG.fullmatch(spec):
-        advice = "give letters of F Z P U T A or -, then caches, such as FZPU or FZ,malloc-64"
-        raise SheafError(f"--debug {spec}: no such checks; {advice}", 125)
+def _debugged(spec: str, option: str = "--debug") -> str:
+    """Check a value of --debug. A name that is only like that of a cache of malloc is worth a warning."""
+    warning = debugspec.check(spec, option)
+    if warning:
+        _say(f"sheaf: {warning}")
     return spec
 
 
@@ -138,24 +165,30 @@ class _Run(click.Command):
             i += 2 if args[i] in ("--option", "--record", "--debug", "--stats-file") else 1
         return super().parse_args(ctx, args)
 
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """The options of sheaf run, but not after the name of the program, to which options belong then."""
+        return [CompletionItem(incomplete, type="file")] if ctx.params.get("command") else super().shell_complete(ctx, incomplete)
+
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         formatter.write("\nOptions of the allocator, for --option or as SHEAF_<NAME> in the environment:\n")
         formatter.write(options.help_text() + "\n")
 
 
 @click.command(cls=_Run, options_metavar="[OPTIONS] [--]", context_settings={"allow_interspersed_args": False})
-@click.option("--option", "settings", multiple=True, metavar="NAME=VALUE", help="Set an option of the allocator (listed below).")
-@click.option("--debug", "debug", metavar="LETTERS[,CACHE...]",
+@click.option("--option", "settings", multiple=True, type=_Setting(), metavar="NAME=VALUE",
+              help="Set an option of the allocator (listed below).")
+@click.option("--debug", "debug", type=_Checks(), metavar="LETTERS[,CACHE...]",
               help="Detect memory errors: letters of F Z P U T A, such as FZPU. Same as --option debug=...")
-@click.option("--record", "directory", metavar="DIR",
+@click.option("--record", "directory", type=DIRECTORY, metavar="DIR",
               help="Record the counters of each process in DIR/<program>.<pid>.sheaf, readable at any time, even after SIGKILL.")
 @click.option("--stats", type=click.Choice(FORMS), metavar="[=table|json]",
               help="Print the caches of the program and its children to standard error when it ends.")
-@click.option("--stats-file", "stats_file", metavar="FILE",
+@click.option("--stats-file", "stats_file", type=FILE, metavar="FILE",
               help="Write the caches to FILE instead of standard error, which the program uses as well; implies --stats.")
 @click.option("--no-children", is_flag=True, help="Run only the program itself on Sheaf, not its children.")
 @click.option("--force", is_flag=True, help="Run the program even if Sheaf cannot be preloaded into it.")
-@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="PROGRAM [ARGS]...")
+@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, shell_complete=_complete_command,
+                metavar="PROGRAM [ARGS]...")
 def run(settings: tuple[str, ...], debug: str | None, directory: str | None, stats: str | None, stats_file: str | None,
         no_children: bool, force: bool, command: tuple[str, ...]) -> None:
     """Run a program on Sheaf.
@@ -176,7 +209,9 @@ def run(settings: tuple[str, ...], debug: str | None, directory: str | None, sta
     if why and not force:
         raise SheafError(f"{command[0]}: cannot run on Sheaf: {why.reason}; {why.advice} (--force runs it anyway)", 125)
     environment = dict(os.environ)
-    environment.update(options.parse(setting) for setting in settings)
+    for setting in settings:
+        name, value = options.parse(setting)
+        environment[name] = _debugged(value, "--option debug") if name == "SHEAF_DEBUG" and value else value
     if debug is not None:
         environment["SHEAF_DEBUG"] = _debugged(debug)
     if directory is not None:

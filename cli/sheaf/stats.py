@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import click
+from click.shell_completion import CompletionItem
 
 from sheaf import memory, progress, record, table
 from sheaf.cache import Merger
@@ -207,6 +208,12 @@ def _tables(rows: list[Row], by: str, large: list[Row], diff: bool, width: int) 
     return text
 
 
+def _complete_key(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """The columns of the tables. Other counters can be given as well, but only a record tells which there are."""
+    names = dict.fromkeys(name for name, _, _ in (*table.COLUMNS, *table.MOVES, *_SLOT_COLUMNS, *_NODE_COLUMNS))
+    return [CompletionItem(name) for name in names if name.startswith(incomplete)]
+
+
 class _Stats(click.Command):
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Memory of a process"):
@@ -221,7 +228,7 @@ class _Stats(click.Command):
               help="Output format; all but table contain every counter, sizes in bytes, and a schema_version.")
 @click.option("--by", type=click.Choice(["cache", "slot", "node"]), default="cache", show_default=True,
               help="Show one row for each cache, for each slot (the per-CPU part of all caches), or for each memory node.")
-@click.option("--sort", "key", metavar="COLUMN",
+@click.option("--sort", "key", shell_complete=_complete_key, metavar="COLUMN",
               help="Sort by a column of the table or of --format csv, largest first, or by name.  "
                    "[default: memory_bytes; name with --by slot and node]")
 @click.option("--diff", is_flag=True, help="Show the difference between two records, of which the earlier comes first.")

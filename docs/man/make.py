@@ -25,8 +25,7 @@ ENVIRONMENT = [
     ("SHEAF_LIBRARY", "Path of the preloaded object to use instead of the installed one."),
     ("SHEAF_<NAME>", "Options of the allocator; see sheaf-run(1). Programs with raised privileges ignore them."),
 ]
-COMPLETION = ('In bash, eval "$(_SHEAF_COMPLETE=bash_source sheaf)" enables completion of commands and options. For zsh, use '
-              'zsh_source; for fish, _SHEAF_COMPLETE=fish_source sheaf | source.')
+COMPLETION = "sheaf-completion(1) prints scripts for bash, zsh and fish. A system installation has them where the shells look."
 EXTRA: dict[str, list[tuple[str, str | list[tuple[str, str]]]]] = {
     "run": [
         ("OPTIONS OF THE ALLOCATOR", "Give them with --option, or as SHEAF_<NAME> in the environment. Sizes may end with K, M, G "
@@ -95,6 +94,14 @@ EXTRA: dict[str, list[tuple[str, str | list[tuple[str, str]]]]] = {
         ("EXIT STATUS", "0: success. 1: the file cannot be read, or addr2line is missing. 2: wrong command line."),
     ],
     "bench": [],
+    "completion": [
+        ("FILES", [
+            ("share/bash-completion/completions/sheaf", "The script for bash 4.4 and later, with the package bash-completion."),
+            ("share/zsh/site-functions/_sheaf", "The script for zsh, after compinit."),
+            ("share/fish/vendor_completions.d/sheaf.fish", "The script for fish."),
+        ]),
+        ("EXIT STATUS", "0: success. 1: the script is missing. 2: wrong command line."),
+    ],
 }
 
 
