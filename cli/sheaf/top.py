@@ -160,6 +160,7 @@ def top(target: str | None, interval: float, key: str | None, ended: bool, batch
     Rates are those since the last refresh, so the first one has none.
     """
     source = _source(target)
+    source.ended = ended
     if key:
         key = toprows.column(CACHES if source.only else PROCESSES, key).name
     if count and not (batch or as_json):

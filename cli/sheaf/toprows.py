@@ -245,10 +245,11 @@ class Source:
 
     def __init__(self, watch: Watch, only: Path | None = None) -> None:
         self.watch, self.only = watch, only
+        self.ended = False  # whether the memory of ended processes is shown, so that their caches have to be read
 
     def refresh(self) -> Moment:
         """Read what has changed."""
-        found = self.watch.refresh(caches=True)
+        found = self.watch.refresh(caches=True, of_ended=self.ended or self.only is not None)
         return Moment(time.time(), [one for one in found if self.only is None or one.path == self.only])
 
 

@@ -295,7 +295,7 @@ class Board(Widget, can_focus=True):
         by_character: dict[str, Callable[[], None]] = {
             "q": self.app.exit, "?": self._show_help, "/": self._begin_filter,
             "<": lambda: page.step(-1), ">": lambda: page.step(1),
-            "i": page.turn, "e": lambda: setattr(self, "ended", not self.ended),
+            "i": page.turn, "e": self._show_ended,
             " ": self._stop, "+": lambda: self._pace(1), "-": lambda: self._pace(-1), "j": lambda: page.select(page.at + 1),
             "k": lambda: page.select(page.at - 1), "h": self._show_help,
         } | {one.key: (lambda name=one.name: page.sort(name)) for one in page.columns}
@@ -318,6 +318,10 @@ class Board(Widget, can_focus=True):
         elif self.chosen and not self.source.only:
             self.chosen = self._gone = None
             self.filter = self._filters[0]
+
+    def _show_ended(self) -> None:
+        self.ended = self.source.ended = not self.ended
+        self.poke.set()
 
     def _show_help(self) -> None:
         self.help = 0

@@ -288,6 +288,7 @@ class Watch:
             places = [os.environ["SHEAF_RECORD"]] if os.environ.get("SHEAF_RECORD") else []
         self._places = {Path(os.path.realpath(place)): None for place in places}
         self._ended = ended
+        self._of_ended = True
         self._known: dict[Path, _Known] = {}
         self._candidates: dict[int, _Candidate] = {}
         self._single: dict[Path, None] = {}  # records in the file systems of containers
@@ -304,13 +305,15 @@ class Watch:
         """The files with the suffix .sheaf that could not be read as records, and why."""
         return {path: known.why for path, known in self._known.items() if known.why}
 
-    def refresh(self, caches: bool | Collection[int] = False) -> list[Process]:
+    def refresh(self, caches: bool | Collection[int] = False, of_ended: bool = True) -> list[Process]:
         """
         Read what has changed, and return all processes: the running ones first, each kind by its start. `caches` says
-        whether to read caches: of all processes, of none, or of those with these numbers. The caches of an ended process are
-        read once, and only their sums are kept. An unreadable directory counts as empty.
+        whether to read caches: of all processes, of none, or of those with these numbers; `of_ended` whether those of ended
+        processes are among them, which are read once and of which only the sums are kept. An unreadable directory counts as
+        empty.
         """
         self.statistics, self._systems = Statistics(), {}
+        self._of_ended = of_ended
         if self._discovers:
             self._discover()
         files = self._files()
@@ -422,7 +425,7 @@ class Watch:
                     if head.end_time_ns:
                         if self._ended:
                             contents = Contents(reader.file, path, reader.layout, reader)
-                            numbers = self._count(contents, reader.text, _asked(caches, head.pid))
+                            numbers = self._count(contents, reader.text, self._of_ended and _asked(caches, head.pid))
                             known.process = Process(head, State("ended"), numbers.without_caches())
                     else:
                         begun.append((path, head))
@@ -470,7 +473,7 @@ class Watch:
 
     def _again(self, path: Path, known: _Known, process: Process, caches: bool | Collection[int]) -> None:
         """Bring a record that was read before up to date."""
-        wanted = _asked(caches, process.pid)
+        wanted = _asked(caches, process.pid) and (self._of_ended or not process.state.ended)
         if process.state.ended:
             if not self._ended:
                 known.process = None

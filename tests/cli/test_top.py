@@ -379,6 +379,8 @@ def test_ended_processes_are_shown_on_demand(tmp_path: Path) -> None:
         assert "0 running, 1 ended" in text(app)
         assert "old" not in text(app)
         await driver.press("e")
+        await refreshed(app, driver)  # reads its caches
+        assert app.board.page.rows[0]["live"] == 308 * 64
         assert re.search(r"^99999999? *E old ", text(app), re.M)
         await driver.press("enter")
         assert re.search(r"^malloc-64 +64 +308 +128K +15\.\d +- +- ", text(app), re.M)

@@ -55,6 +55,10 @@ def test_an_ended_process_is_read_once(tmp_path: Path) -> None:
     assert (len(found), found[-1].start_time_ns) == (49, 1000)
     assert look.statistics.headers == 1
     assert len(Watch([tmp_path], ended=False).refresh()) == 0
+    look = Watch([tmp_path])
+    assert all(process.memory is None for process in look.refresh(caches=True, of_ended=False))
+    assert all(process.memory for process in look.refresh(caches=True))
+    assert look.statistics.numbers == 49
 
 
 def test_a_running_process_and_its_end(start: Start, tmp_path: Path) -> None:
