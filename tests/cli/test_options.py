@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+from pathlib import Path
 
 import pytest
 from conftest import ROOT, Run
@@ -51,13 +52,13 @@ def test_command_and_object_agree(library: str, option: optiontable.Option) -> N
 
 
 @pytest.mark.parametrize("option", TABLE.values(), ids=lambda option: option.name)
-def test_good_values_are_accepted_in_silence(library: str, option: optiontable.Option) -> None:
+def test_good_values_are_accepted_in_silence(library: str, option: optiontable.Option, tmp_path: Path) -> None:
     good = {"number": [option.least, option.most], "size": [option.least, option.most], "choice": list(option.words),
             "boolean": [0, 1]}.get(option.kind, [])  # fmt: skip
-    debug = {"SHEAF_DEBUG": "F"} if option.name == "debug_action" else {}
+    wanted = {"debug_action": {"SHEAF_DEBUG": "F"}, "profile": {"SHEAF_RECORD": str(tmp_path)}}.get(option.name, {})
     for value in map(str, [*good, option.default] if option.default else []):
         assert refused(f"{option.name}={value}") is None
-        lines = said(library, **{option.variable: value}, **debug)
+        lines = said(library, **{option.variable: value}, **wanted)
         assert lines == [] or (value == "1" and option.name in ("leaks", "stats"))
 
 
