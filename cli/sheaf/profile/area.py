@@ -1,0 +1,295 @@
+"""Read the profile area of a record into a snapshot.
+
+sheaf/profile.h describes the area. Its process may write it while it is read, and the file may be damaged or hostile, so
+everything is checked against the bounds of the area before it is used.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from sheaf import layout, record
+from sheaf.errors import SheafError
+
+MAGIC = b"SHEAFPRO"
+VERSION = 1
+SIZES, TIMES = 16, 24  # rows and columns of the table of lifetimes
+_HEADER = struct.Struct("<8s2I9Q6d3Q12I")
+_HEADER_NAMES = (
+    "magic", "version", "on", "sequence", "rate", "start_ns", "now_ms", "taken", "freed", "lost_stacks", "lost_samples",
+    "slowed", "live_count", "live_bytes", "live_variance", "alloc_count", "alloc_bytes", "peak_bytes", "peak_ms",
+    "peak_epoch", "pid_of_parent", "stacks_at", "stacks_bytes", "stacks_used", "stacks_count", "samples_at", "samples_max",
+    "samples_used", "modules_at", "modules_max", "modules_used", "lifetimes_at", "unused",
+)  # fmt: skip
+_STACK = struct.Struct("<2IQ9d3Q")
+_SAMPLE = struct.Struct("<3Qd4I")
+_MODULE = struct.Struct("<3Q32sI300s")
+_LIFETIMES = struct.Struct(f"<{SIZES * TIMES}d")
+_SEQUENCE = struct.Struct("<Q")
+_SEQUENCE_AT = 16
+_LARGEST = 256 << 20  # bytes of an area; a larger one counts as damage
+_TRIES = 40
+_MOST = 2.0**100  # of counts, bytes and variances; larger ones count as damage
+
+
+class NoProfile(SheafError):
+    """Nothing was ever sampled in this process. `room` says whether sampling can be switched on."""
+
+    def __init__(self, message: str, room: bool) -> None:
+        super().__init__(message)
+        self.room = room
+
+
+class _Damaged(Exception):
+    """The area contradicts itself; the argument names the part."""
+
+
+@dataclass(frozen=True)
+class Stack:
+    """
+    A call stack with its sums since sampling began. `pcs` are return addresses, the innermost first; the first stack has
+    none and stands for all that are not known. Counts and bytes are estimates of the truth, `samples` and `live_samples`
+    the numbers of samples behind them.
+    """
+
+    pcs: tuple[int, ...]
+    alloc_count: float
+    alloc_bytes: float
+    alloc_variance: float
+    live_count: float
+    live_bytes: float
+    live_variance: float
+    live_wasted: float
+    peak_count: float
+    peak_bytes: float
+    samples: int
+    live_samples: int
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A sampled allocation that is live and stands for `weight` allocations. `stack` is a key of Snapshot.stacks."""
+
+    address: int
+    size: int  # bytes requested
+    room: int  # bytes that the object or block takes up
+    weight: float
+    time_ms: int
+    stack: int
+    thread: int
+
+
+@dataclass(frozen=True)
+class Module:
+    """A program, library or vdso at addresses from `start` to `end`. An address in its file is that in memory less `bias`."""
+
+    start: int
+    end: int
+    bias: int
+    build_id: bytes
+    path: str  # empty for the vdso
+
+
+@dataclass(frozen=True)
+class Header:
+    """The numbers at the start of the area; sheaf/profile.h says what they are. Times are in milliseconds since start_ns."""
+
+    on: bool
+    rate: int
+    start_ns: int
+    now_ms: int
+    taken: int
+    freed: int
+    lost_stacks: int
+    lost_samples: int
+    slowed: int
+    live_count: float
+    live_bytes: float
+    live_variance: float
+    alloc_count: float
+    alloc_bytes: float
+    peak_bytes: float
+    peak_ms: int
+    pid_of_parent: int
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """
+    The profile of a process at one moment. `stacks` has the stacks by their offset in the table, which stays the same in
+    all snapshots of a process. `moment_ms` is the time of the snapshot if the process was running, otherwise that of the
+    last change. `complete` is false if the area changed under the reader, or if the process was killed while it wrote it.
+    """
+
+    path: Path
+    program: str
+    pid: int
+    pid_namespace: int
+    alive: bool
+    header: Header
+    stacks: dict[int, Stack]
+    samples: list[Sample]
+    modules: list[Module]
+    lifetimes: list[list[float]] = field(repr=False)  # frees by size (row) and lifetime (column)
+    moment_ms: int
+    complete: bool
+
+    def age_ms(self, sample: Sample) -> int:
+        """Milliseconds from the allocation of a sample to the snapshot. Times wrap around after 49 days, and so do ages."""
+        age = self.moment_ms - sample.time_ms & 0xFFFFFFFF
+        return age if age < 0xFFFFFFFF - 3_600_000 else 0  # slightly negative where clocks are read by different threads
+
+
+def _finite(*values: float) -> bool:
+    return all(math.isfinite(value) and -_MOST < value < _MOST for value in values)
+
+
+class _Area:
+    """A consistent copy of what is in use of the area."""
+
+    def __init__(self, at: Callable[[int, int], bytes], size: int) -> None:
+        self._at, self._size = at, size
+        for self.tries in range(1, _TRIES + 1):
+            if self._copy():
+                self.complete = True
+                return
+            time.sleep(0.0002 * self.tries)
+        self.complete = False
+
+    def _part(self, offset: int, entry: int, count: int, what: str) -> bytes:
+        """`count` entries from `offset` on; raises _Damaged if they are not inside of the area."""
+        if offset % 8 or offset < _HEADER.size or offset + entry * count > self._size:
+            raise _Damaged(what)
+        return self._at(offset, entry * count) if count else b""
+
+    def _copy(self) -> bool:
+        """Copy the area; returns whether nothing but counters changed meanwhile."""
+        self.values = dict(zip(_HEADER_NAMES, _HEADER.unpack(self._at(0, _HEADER.size)), strict=True))
+        value = self.values
+        if value["stacks_used"] > value["stacks_bytes"]:
+            raise _Damaged("table of stacks")
+        if value["samples_used"] > value["samples_max"]:
+            raise _Damaged("table of samples")
+        if value["modules_used"] > value["modules_max"]:
+            raise _Damaged("table of modules")
+        self.stacks = self._part(value["stacks_at"], 1, value["stacks_used"], "table of stacks")
+        self.samples = self._part(value["samples_at"], _SAMPLE.size, value["samples_used"], "table of samples")
+        self.modules = self._part(value["modules_at"], _MODULE.size, value["modules_used"], "table of modules")
+        self.lifetimes = self._part(value["lifetimes_at"], _LIFETIMES.size, 1, "table of lifetimes")
+        after, = _SEQUENCE.unpack(self._at(_SEQUENCE_AT, _SEQUENCE.size))
+        return value["sequence"] % 2 == 0 and bool(value["sequence"] == after)
+
+    def header(self) -> Header:
+        value = self.values
+        numbers = {name: value[name] for name in Header.__dataclass_fields__}
+        if not _finite(*(number for number in numbers.values() if isinstance(number, float))):
+            raise _Damaged("header")
+        return Header(**{**numbers, "on": bool(value["on"])})
+
+    def stack_entries(self) -> Iterator[tuple[int, Stack]]:
+        """All stacks by offset. A torn entry ends the table, if the process may have left one."""
+        at, raw = 0, self.stacks
+        while at < len(raw):
+            if at + _STACK.size > len(raw):
+                break
+            size, depth, _, *sums, epoch, samples, live_samples = _STACK.unpack_from(raw, at)
+            if size % 8 or size < _STACK.size + 8 * depth or at + size > len(raw) or not _finite(*sums):
+                break
+            live_count, live_bytes = sums[3], sums[4]
+            if epoch != self.values["peak_epoch"]:  # unchanged since the peak
+                sums[7:] = live_count, live_bytes
+            # Sums of what was added and subtracted again need not be exactly 0.
+            sums = [max(0.0, value) for value in sums]
+            numbers: list[Any] = [*sums, samples, live_samples]
+            yield at, Stack(struct.unpack_from(f"<{depth}Q", raw, at + _STACK.size), *numbers)
+            at += size
+        if at < len(raw) and self.complete:
+            raise _Damaged("table of stacks")
+
+    def sample_entries(self, stacks: dict[int, Stack]) -> Iterator[Sample]:
+        for address, size, room, weight, time_ms, stack, thread, _ in _SAMPLE.iter_unpack(self.samples):
+            if not address:
+                continue
+            if stack in stacks and _finite(weight) and weight >= 1 and max(size, room) < _MOST:
+                yield Sample(address, size, room, weight, time_ms, stack, thread)
+            elif self.complete:
+                raise _Damaged("table of samples")
+
+    def module_entries(self) -> Iterator[Module]:
+        for start, end, bias, build_id, length, path in _MODULE.iter_unpack(self.modules):
+            if start < end and length <= len(build_id):
+                name = path.split(b"\0", 1)[0].decode("utf-8", "surrogateescape")
+                yield Module(start, end, bias, build_id[:length], name)
+            elif self.complete:
+                raise _Damaged("table of modules")
+
+    def lifetime_rows(self) -> list[list[float]]:
+        numbers = _LIFETIMES.unpack(self.lifetimes)
+        if not _finite(*numbers):
+            raise _Damaged("table of lifetimes")
+        return [[max(0.0, one) for one in numbers[row * TIMES : (row + 1) * TIMES]] for row in range(SIZES)]
+
+
+def _open(reader: layout.Reader) -> _Area:
+    """The area of an open record. Raises NoProfile if the process never sampled anything."""
+    offset, size = reader.optional("profile_offset"), reader.optional("profile_size")
+    if not offset:
+        raise NoProfile(f"{reader.path}: the record has no room for a profile; run the program with a Sheaf that has profiles, "
+                        "on a file system with free space", False)
+    never = NoProfile(f"{reader.path}: nothing was sampled in this process; run the program with `sheaf run --profile`, "
+                      "or name it while it runs", True)
+    if reader.length <= offset:
+        raise never
+    # A file may be extended before all of the area is written; what is missing reads as zero.
+    present = max(0, reader.length - offset)
+    if not _HEADER.size <= size <= _LARGEST:
+        raise _Damaged("size")
+
+    def at(start: int, count: int) -> bytes:
+        count_present = max(0, min(count, present - start))
+        raw = reader.at(offset + start, count_present) if count_present else b""
+        return raw.ljust(count, b"\0")
+
+    magic = at(0, len(MAGIC))
+    if not any(magic):
+        raise never
+    if magic != MAGIC:
+        raise _Damaged("magic")
+    version = int.from_bytes(at(8, 4), "little")
+    if version != VERSION:
+        raise SheafError(f"{reader.path}: unknown profile version {version} (this command reads version {VERSION}); "
+                         "use the `sheaf` of the same release")
+    return _Area(at, size)
+
+
+def _moment(alive: bool, header: Header) -> int:
+    now = (time.time_ns() - header.start_ns) // 1_000_000 if alive else 0
+    return max(header.now_ms, now)
+
+
+def read_area(path: Path) -> Snapshot:
+    """
+    The profile in a record. Raises NoProfile if nothing was ever sampled, and SheafError if the file is no record or its
+    profile is damaged.
+    """
+    reader = layout.Reader(path)
+    with reader.file:
+        try:
+            area = _open(reader)
+            header = area.header()
+            stacks = dict(area.stack_entries())
+            samples = list(area.sample_entries(stacks))
+            modules = sorted(area.module_entries(), key=lambda module: module.start)
+            lifetimes = area.lifetime_rows()
+        except _Damaged as error:
+            advice = "copy the record again, or run the program again"
+            raise SheafError(f"{path}: the profile is damaged ({error}); {advice}") from error
+    head = record.read_head(path)
+    return Snapshot(path, head.program, head.pid, head.pid_namespace, head.alive, header, stacks, samples, modules, lifetimes,
+                    _moment(head.alive, header), area.complete)
