@@ -30,6 +30,8 @@ _COMMANDS = {
     "top": _Entry("sheaf.top", "Show processes and their caches, live."),
     "records": _Entry("sheaf.records", "List records, and remove those of ended processes."),
     "doctor": _Entry("sheaf.doctor", "Say whether a program will run on Sheaf, in which mode, and why."),
+    "profile": _Entry("sheaf.profile.command", "Show where the memory of a process was allocated."),
+    "leaks": _Entry("sheaf.profile.leaks_command", "Show the call stacks whose memory grows and stays."),
     "report": _Entry("sheaf.report", "Add source files and lines to debugging reports."),
     "bench": _Entry("sheaf.bench", "Compare the time and memory of Sheaf and other allocators."),
     "completion": _Entry("sheaf.completion", "Print a script that completes sheaf's command line in a shell."),

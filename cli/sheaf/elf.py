@@ -218,3 +218,24 @@ def details(path: Path) -> Details:
         defined = frozenset(_text(strings[name : name + 256]) for name in names)
         versions = _needed_versions(file, values, segments, order, strings) if _DT_VERNEED in values else frozenset()
         return Details(defined, versions, frozenset(notes))
+
+
+_NT_GNU_BUILD_ID = 3
+
+
+def build_id(path: Path) -> bytes:
+    """The build id of a 64-bit ELF file; empty if it has none. Raises Damaged if it is no ELF file, and OSError."""
+    with path.open("rb") as file:
+        head = file.read(64)
+        if head[:5] != b"\x7fELF\2" or len(head) < 64:
+            raise Damaged
+        order = ">" if head[5] == 2 else "<"
+        for segment in _segments(file, head, order):
+            raw, at = _at(file, segment.offset, segment.size) if segment.kind == _NOTE else b"", 0
+            while at + 12 <= len(raw):
+                name, size, kind = struct.unpack_from(order + "3I", raw, at)
+                start = at + 12 + (name + 3 & ~3)
+                if kind == _NT_GNU_BUILD_ID and raw[at + 12 : at + 16] == b"GNU\0":
+                    return raw[start : start + size]
+                at = start + (size + 3 & ~3)
+    return b""

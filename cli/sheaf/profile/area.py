@@ -131,6 +131,7 @@ class Snapshot:
     program: str
     pid: int
     pid_namespace: int
+    began_ns: int  # when the process began its record
     alive: bool
     header: Header
     stacks: dict[int, Stack]
@@ -291,5 +292,5 @@ def read_area(path: Path) -> Snapshot:
             advice = "copy the record again, or run the program again"
             raise SheafError(f"{path}: the profile is damaged ({error}); {advice}") from error
     head = record.read_head(path)
-    return Snapshot(path, head.program, head.pid, head.pid_namespace, head.alive, header, stacks, samples, modules, lifetimes,
-                    _moment(head.alive, header), area.complete)
+    return Snapshot(path, head.program, head.pid, head.pid_namespace, head.start_time_ns, head.alive, header, stacks,
+                    samples, modules, lifetimes, _moment(head.alive, header), area.complete)

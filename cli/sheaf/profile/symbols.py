@@ -1,15 +1,24 @@
-"""Names for the addresses of a profile."""
+"""Functions, files and lines of the return addresses in a profile."""
 
 from __future__ import annotations
 
+import bisect
+import re
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from sheaf import elf
+from sheaf.errors import printable
+from sheaf.places import Place, Places
+from sheaf.profile import jit
 from sheaf.profile.area import Module, Snapshot
 from sheaf.profile.views import Row
 
 UNKNOWN = "(unknown stack)"
+_CPYTHON = re.compile(r"(?:lib)?python3\.(\d+)\b[^/]*$")
+_TRAMPOLINE = 12  # minor version of the first CPython with -X perf
 
 
 @dataclass(frozen=True)
@@ -24,33 +33,170 @@ class Frame:
     line: int
     module: str  # path; empty for code that belongs to no file
     inlined: bool  # into the next frame outwards
+    known: bool = True  # whether `function` is a name, not an address
+
+    @property
+    def place(self) -> str:
+        """FILE:LINE, or as much of it as is known."""
+        return f"{self.file}:{self.line}" if self.file and self.line else self.file
+
+
+def label(module: Module) -> str:
+    """The short name of a module."""
+    return printable(Path(module.path).name) or "[vdso]"
+
+
+def _reason(module: Module, path: Path) -> str:
+    """Why the symbols of a file are not those of a module; empty if they are."""
+    try:
+        found = elf.build_id(path)
+    except (OSError, elf.Damaged):
+        return f"{printable(module.path)} cannot be read"
+    if module.build_id and found != module.build_id:
+        return f"{printable(module.path)} has another build id: it was replaced since the process loaded it"
+    return ""
 
 
 class Symbolizer:
-    """Finds functions, files and lines of return addresses in the modules of a process."""
+    """
+    Finds functions, files and lines of return addresses in the modules of a process, and remembers them. `pid` is 0 if the
+    process is not known; `began_ns` is when it started, so that the map of JIT code of an earlier process of that number is
+    not used. Close it after use, or use it as a context manager.
+    """
 
-    def __init__(self, modules: Sequence[Module], pid: int = 0) -> None:
-        self.modules, self.pid = modules, pid
-        self.notes: list[str] = []  # sentences about symbols that are missing, after prepare()
+    def __init__(self, modules: Sequence[Module], pid: int = 0, alive: bool = False, began_ns: int = 0) -> None:
+        self.pid, self._alive, self._began_ns = pid, alive, began_ns
+        self._places = Places()
+        self._files: dict[Module, Path | None] = {}
+        self._frames: dict[int, tuple[Frame, ...]] = {}
+        self._why: dict[Module, str] = {}
+        self._jit = jit.Map(())
+        self.update(modules)
+
+    def __enter__(self) -> Symbolizer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the tools that look up addresses."""
+        self._places.close()
+
+    def update(self, modules: Sequence[Module]) -> None:
+        """Continue with the modules of a later snapshot. Addresses in new modules are looked up again."""
+        self.modules = sorted(modules, key=lambda module: module.start)
+        self._starts = [module.start for module in self.modules]
+        self._frames = {pc: frames for pc, frames in self._frames.items() if all(frame.known for frame in frames)}
+        if self.pid:
+            self._jit = jit.read(self.pid, self._alive, self._began_ns)
+
+    @property
+    def notes(self) -> list[str]:
+        """Sentences about names that are missing in what was looked up so far."""
+        notes = [f"No symbols of {label(module)}: {why}." for module, why in self._why.items()]
+        if not self._places.tool and any(self._files.values()):
+            notes.append("No symbols: install llvm (for llvm-symbolizer) or binutils (for addr2line).")
+        for name in sorted(self._places.failed):
+            notes.append(f"No symbols of {printable(name)}: {self._places.tool} failed to read it.")
+        return notes + self._interpreters()
+
+    def _interpreters(self) -> list[str]:
+        """How to see the functions of a Python program that ran without a map of its JIT code."""
+        if self._jit:
+            return []
+        for module in self._files:
+            found = _CPYTHON.search(module.path)
+            if found and int(found[1]) >= _TRAMPOLINE:
+                return ["Python functions are not shown: run the program with PYTHONPERFSUPPORT=1 (or python -X perf)."]
+            if found:
+                return [f"Python functions are not shown: CPython 3.{found[1]} cannot name them; use 3.{_TRAMPOLINE} or later, "
+                        "with PYTHONPERFSUPPORT=1."]  # fmt: skip
+            if Path(module.path).name == "node":
+                return ["JavaScript functions are not shown: run the program with node --perf-basic-prof."]
+        return []
+
+    def module(self, pc: int) -> Module | None:
+        """The module that contains a return address."""
+        at = bisect.bisect_right(self._starts, pc - 1) - 1
+        return self.modules[at] if at >= 0 and pc - 1 < self.modules[at].end else None
+
+    def _file(self, module: Module) -> Path | None:
+        """The file that a module was mapped from; None if there is none, or if it was replaced."""
+        if module not in self._files:
+            paths = [Path(module.path)] if module.path.startswith("/") else []
+            if self._alive and paths:  # in a container, or not visible under its path any more
+                paths += [Path(f"/proc/{self.pid}/root{module.path}"), Path(f"/proc/{self.pid}/exe")]
+            reasons = [_reason(module, path) for path in paths]
+            self._files[module] = next((path for path, why in zip(paths, reasons, strict=True) if not why), None)
+            if self._files[module] is None and paths:
+                # An executable is accepted only if its build id says that it is the module.
+                self._why[module] = next((why for why in reasons if "build id" in why), reasons[0])
+        return self._files[module]
 
     def prepare(self, pcs: Iterable[int]) -> None:
-        """Look up all these return addresses at once."""
+        """Look up all these return addresses at once, which is much faster than one by one."""
+        wanted: defaultdict[Module | None, list[int]] = defaultdict(list)
+        for pc in {pc for pc in pcs if pc not in self._frames}:
+            wanted[self.module(pc)].append(pc)
+        for module, addresses in wanted.items():
+            file = self._file(module) if module else None
+            if module is None or file is None:
+                self._frames.update({pc: (self._unknown(pc, module),) for pc in addresses})
+                continue
+            # A return address follows the call. One byte less lies in the call instruction.
+            answers = self._places.look_up(str(file), [pc - 1 - module.bias for pc in addresses])
+            for pc, places in zip(addresses, answers, strict=True):
+                self._frames[pc] = self._named(pc, module, places)
+
+    def _unknown(self, pc: int, module: Module | None) -> Frame:
+        found = self._jit.find(pc - 1)
+        if found:
+            return Frame(found.function, found.file, found.line, "", False)
+        if module is None:
+            return Frame(f"{pc:#x}", "", 0, "", False, known=False)
+        return Frame(f"{label(module)}+{pc - module.bias:#x}", "", 0, module.path, False, known=False)
+
+    def _named(self, pc: int, module: Module, places: tuple[Place, ...]) -> tuple[Frame, ...]:
+        if not places:
+            return (self._unknown(pc, module),)
+        frames = []
+        for i, place in enumerate(places):
+            name = printable(place.function) or self._unknown(pc, module).function
+            frames.append(Frame(name, printable(place.file), place.line, module.path, i + 1 < len(places), bool(place.function)))
+        return tuple(frames)
 
     def frames(self, pc: int) -> tuple[Frame, ...]:
-        """The frames of a return address, the innermost inlined function first."""
-        for module in self.modules:
-            if module.start <= pc < module.end:
-                return (Frame(f"{Path(module.path).name}+{pc - module.bias:#x}", "", 0, module.path, False),)
-        return (Frame(f"{pc:#x}", "", 0, "", False),)
+        """The frames of a return address: inlined functions, the innermost first, and last the one that was compiled."""
+        if pc not in self._frames:
+            self.prepare([pc])
+        return self._frames[pc]
 
     def stack(self, row: Row) -> list[Frame]:
         """The frames of a row, the outermost first. Labels become frames around the stack."""
-        frames = [Frame(label, "", 0, "", False) for label in row.labels]
-        if not row.pcs and not row.labels:
-            return [Frame(UNKNOWN, "", 0, "", False)]
+        if not row.pcs:
+            return [Frame(name, "", 0, "", False) for name in row.labels or (UNKNOWN,)]
+        frames = [Frame(name, "", 0, "", False) for name in row.labels]
         return frames + [frame for pc in reversed(row.pcs) for frame in reversed(self.frames(pc))]
 
 
 def symbolizer(snapshot: Snapshot) -> Symbolizer:
     """A symbolizer for the process of a snapshot."""
-    return Symbolizer(snapshot.modules, snapshot.pid)
+    return Symbolizer(snapshot.modules, snapshot.pid, snapshot.alive, snapshot.began_ns)
+
+
+_OPERATORS = ("<<=", "<<", ">>=", ">>", "<=>", "<=", "<", ">=", ">", "->*", "->", "()")
+_HIDDEN = {name: f"\ue000{i}\ue001" for i, name in enumerate(_OPERATORS)}  # characters of no meaning stand for operators
+_OPERATOR = re.compile("operator(" + "|".join(map(re.escape, _OPERATORS)) + ") ?")
+_GENERIC = re.compile(r"(?<=[\w\]}\ue001])<[^<>]*>|::<[^<>]*>|\([^()]*\)(?: const)?")
+
+
+def shortened(function: str) -> str:
+    """A C++ or Rust name without template arguments, parameters and clone suffixes, as far as its brackets match."""
+    text, before = function.removeprefix("void ").split(" [clone")[0].replace("(anonymous namespace)", "{anonymous}"), ""
+    text = _OPERATOR.sub(lambda match: f"operator{_HIDDEN[match[1]]}", text)
+    while text != before:
+        before, text = text, _GENERIC.sub("", text)
+    for shown, hidden in _HIDDEN.items():
+        text = text.replace(hidden, shown)
+    return text.strip() or function

@@ -1,0 +1,78 @@
+"""`sheaf profile`: where the memory of a process was allocated."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+
+import click
+
+from sheaf.errors import SheafError
+from sheaf.profile import export, symbols, target, views
+from sheaf.profile.observe import RATE, SECONDS, given_rate, observe
+from sheaf.table import terminal_width
+
+_BINARY = ("pprof", "html")
+VIEWS_EXPLAINED = [
+    ("live", "bytes that are allocated and not freed, by stack"),
+    ("allocated", "bytes allocated since sampling began, or during --seconds if the process was sampled already"),
+    ("peak", "bytes that were live when most bytes were live"),
+    ("growth", "change of live bytes during --seconds"),
+    ("age", "live bytes by age; a leak has some of every age"),
+    ("lifetimes", "frees by size and lifetime, without stacks"),
+    ("wasted", "bytes that live allocations take up beyond what was requested"),
+]
+
+
+def _choose(view: str | None, seconds: float | None, sampled: bool) -> str:
+    return view or ("growth" if seconds is not None and sampled else "live")
+
+
+class _Profile(click.Command):
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Views"):
+            formatter.write_dl(VIEWS_EXPLAINED)
+
+
+@click.command(cls=_Profile)
+@click.argument("name", metavar="PID|NAME|RECORD")
+@click.option("--seconds", type=click.FloatRange(min=0, min_open=True), metavar="N",
+              help=f"Sample for N seconds, or show what happens during N seconds.  [default: {SECONDS:g} if sampling is off]")
+@click.option("--view", type=click.Choice(list(views.VIEWS)),
+              help="What to show, as listed below.  [default: live; growth with --seconds if the process was sampled already]")
+@click.option("--output", metavar="FILE", help="Write to FILE; its suffix chooses the format: .pb.gz and .pprof, .collapsed and "
+              ".txt, .speedscope.json, .html, .json.")
+@click.option("--format", "form", type=click.Choice(export.FORMATS), help="Output format, if the suffix of FILE does not say it.")
+@click.option("--rate", metavar="BYTES", callback=given_rate,
+              help="Take one sample for each BYTES allocated, on average; smaller is more exact and slower.  "
+                   f"[default: {RATE >> 10}K]")
+def profile(name: str, seconds: float | None, view: str | None, output: str | None, form: str | None,
+            rate: int | None) -> None:
+    """Show where the memory of a process was allocated, by call stacks of sampled allocations.
+
+    \b
+    Examples:
+      sheaf profile redis-server
+      sheaf profile 4711 --seconds 30 --view allocated
+      sheaf profile /tmp/records/server.4711.sheaf --output heap.html
+
+    NAME is the program of a running process that keeps a record. If the process is not sampled, it is sampled for some
+    seconds, and then only allocations of that time are known; start it with `sheaf run --profile` to know all of them. Ctrl-C
+    ends the wait and shows what there is. A record of an ended or killed process shows what it was at its end.
+    """
+    chosen = export.format_of(output, form)
+    if output is None and chosen in _BINARY and sys.stdout.isatty():
+        raise SheafError(f"--format {chosen}: cannot be shown on a terminal; add --output FILE", 2)
+    path = target.find(name)
+    with contextlib.ExitStack() as stack:
+        file = stack.enter_context(export.Output(output)) if output is not None else None
+        observed = observe(path, seconds, rate, view == "growth")
+        shown = _choose(view, seconds, observed.first is not None)
+        symbolizer = stack.enter_context(symbols.symbolizer(observed.snapshot))
+        data = export.dump(observed, shown, chosen, symbolizer, terminal_width(sys.stdout))
+        if file is None:
+            sys.stdout.flush()
+            sys.stdout.buffer.write(data)
+            return
+        file.write(data)
+        click.echo(export.said(export.view(observed, shown), file.name), err=True)

@@ -1,0 +1,118 @@
+"""Write a profile to a file in one of several formats."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+from collections.abc import Sequence
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+
+from sheaf.errors import SheafError, printable
+from sheaf.profile import table, views
+from sheaf.profile.observe import Observed
+from sheaf.profile.symbols import Symbolizer
+from sheaf.profile.views import Profile
+
+FORMATS = ("table", "pprof", "collapsed", "speedscope", "html", "json")
+_SUFFIXES = (
+    (".pb.gz", "pprof"), (".pprof", "pprof"), (".collapsed", "collapsed"), (".txt", "collapsed"),
+    (".speedscope.json", "speedscope"), (".html", "html"), (".json", "json"),
+)  # fmt: skip
+_HEAP = ("live", "allocated", "peak", "growth")  # the views that one pprof file holds
+_MAIN = {"live": "inuse_space", "growth": "inuse_space", "allocated": "alloc_space", "peak": "peak_space"}
+
+
+def format_of(output: str | None, form: str | None, status: int = 2) -> str:
+    """The format that the user named, or that of the file's suffix."""
+    if form:
+        return form
+    if output is None:
+        return "table"
+    found = next((name for suffix, name in _SUFFIXES if output.endswith(suffix)), None)
+    if found is None:
+        known = ", ".join(suffix for suffix, _ in _SUFFIXES)
+        raise SheafError(f"--output {output}: no format has this suffix; use one of {known}, or add --format", status)
+    return found
+
+
+class Output:
+    """
+    A file that is opened before the work begins, so that a wrong name is an error at once. Its old contents are kept until
+    the new ones are written, and a file that was created is removed if nothing is written.
+    """
+
+    def __init__(self, name: str, option: str = "--output", status: int = 1) -> None:
+        self.name, self._option, self._status = name, option, status
+        self._new = not os.path.exists(name)
+        self._written = False
+        try:
+            self._file = open(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666), "wb")  # noqa: SIM115
+        except (OSError, ValueError) as error:
+            raise self._failure(error) from error
+
+    def _failure(self, error: Exception) -> SheafError:
+        why = error.strerror if isinstance(error, OSError) else error
+        return SheafError(f"{self._option} {self.name}: {why}; name a file that can be written", self._status)
+
+    def __enter__(self) -> Output:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with contextlib.suppress(OSError):
+            self._file.close()
+        if self._new and not self._written:
+            with contextlib.suppress(OSError):
+                os.unlink(self.name)
+
+    def write(self, data: bytes) -> None:
+        """Replace the contents."""
+        try:
+            if stat.S_ISREG(os.fstat(self._file.fileno()).st_mode):
+                self._file.truncate(0)
+            self._file.write(data)
+            self._file.close()
+        except OSError as error:
+            raise self._failure(error) from error
+        self._written = True
+
+
+def _with(profile: Profile, notes: Sequence[str]) -> Profile:
+    return replace(profile, notes=(*notes, *profile.notes))
+
+
+def view(observed: Observed, name: str) -> Profile:
+    """One view of what was observed, with its notes."""
+    return _with(views.VIEWS[name](observed.snapshot, observed.first), observed.notes)
+
+
+def heap(observed: Observed, name: str) -> Profile:
+    """All columns of a heap profile, with the one of the view `name` as the main one."""
+    profile = views.heap(observed.snapshot, observed.first if name in ("growth", "allocated") else None)
+    main = next((i for i, column in enumerate(profile.columns) if column.name == _MAIN[name]), profile.main)
+    return replace(_with(profile, observed.notes), main=main)
+
+
+def dump(observed: Observed, name: str, form: str, symbolizer: Symbolizer, width: int = 100) -> bytes:
+    """The view `name` in a format. A page has all views, and a pprof file all values of a heap profile."""
+    if form == "table":
+        return (table.text(view(observed, name), symbolizer, width) + "\n").encode("utf-8", "replace")
+    if form == "html":
+        from sheaf.profile import page
+
+        profiles = views.available(observed.snapshot, observed.first)
+        if name not in [one.view for one in profiles]:  # it is empty
+            profiles.append(views.VIEWS[name](observed.snapshot, observed.first))
+        return page.dump([_with(one, observed.notes) for one in profiles], symbolizer, name)
+    profile = heap(observed, name) if form == "pprof" and name in _HEAP else view(observed, name)
+    module = import_module(f"sheaf.profile.{'document' if form == 'json' else form}")
+    made = module.dump(profile, symbolizer)
+    assert isinstance(made, bytes)
+    return made
+
+
+def said(profile: Profile, output: str | Path) -> str:
+    """The line that says what was written."""
+    return printable(f"sheaf: {table.heading(profile)}; written to {output}")

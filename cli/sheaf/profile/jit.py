@@ -1,0 +1,86 @@
+"""Names of code that a JIT compiler made, from the map /tmp/perf-PID.map that it writes for perf(1)."""
+
+from __future__ import annotations
+
+import bisect
+import contextlib
+import os
+import re
+import stat
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from sheaf.errors import printable
+
+_LARGEST = 256 << 20  # bytes; a longer file is not read to its end
+_LINE = re.compile(rb"([0-9a-f]{1,16}) ([0-9a-f]{1,16}) (.+)")
+_PYTHON = re.compile(r"py::(.+?):(.+)")  # CPython's trampolines
+_NODE = re.compile(r"(?:JS|LazyCompile|Function|Script|Eval|Builtin):[~*^+]?(\S*) (?:file://)?(.+?):(\d+)(?::\d+)?")
+
+
+@dataclass(frozen=True)
+class Code:
+    """A function of an interpreter or a virtual machine."""
+
+    function: str
+    file: str
+    line: int
+
+
+def _code(text: str) -> Code:
+    if found := _PYTHON.fullmatch(text):
+        return Code(found[1], found[2], 0)
+    if found := _NODE.fullmatch(text):
+        return Code(found[1] or "(anonymous)", found[2], int(found[3]))
+    return Code(text, "", 0)
+
+
+class Map:
+    """Functions by address. A later line replaces an earlier one of the same start, because JIT compilers reuse memory."""
+
+    def __init__(self, lines: Iterable[bytes]) -> None:
+        found = {}
+        for line in lines:
+            if parts := _LINE.match(line):
+                found[int(parts[1], 16)] = int(parts[2], 16), parts[3]
+        self._starts = sorted(found)
+        self._found = found
+
+    def __bool__(self) -> bool:
+        return bool(self._starts)
+
+    def find(self, address: int) -> Code | None:
+        """The function that contains an address."""
+        at = bisect.bisect_right(self._starts, address) - 1
+        if at < 0:
+            return None
+        size, name = self._found[self._starts[at]]
+        return _code(printable(name.decode("utf-8", "replace"))) if address < self._starts[at] + size else None
+
+
+def _lines(path: Path, owner: int, since_ns: int) -> list[bytes]:
+    """
+    The lines of a map; none if it cannot be read or was last changed before `since_ns`. Anybody may create files in /tmp,
+    so the map must belong to the user of the process, to this user or to root.
+    """
+    try:
+        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC), "rb") as file:
+            status = os.fstat(file.fileno())
+            owned = status.st_uid in (0, os.geteuid(), owner)
+            if not stat.S_ISREG(status.st_mode) or not owned or status.st_mtime_ns < since_ns:
+                return []
+            return file.read(_LARGEST).splitlines()
+    except OSError:
+        return []
+
+
+def read(pid: int, alive: bool, began_ns: int = 0) -> Map:
+    """The map of a process that started at `began_ns`, and may have ended. It is empty if there is none."""
+    name, owner, since_ns = f"tmp/perf-{pid}.map", os.geteuid(), began_ns - 1_000_000_000  # file times are coarse
+    lines: list[bytes] = []
+    if alive:
+        with contextlib.suppress(OSError):
+            owner = os.stat(f"/proc/{pid}").st_uid
+        lines = _lines(Path(f"/proc/{pid}/root/{name}"), owner, since_ns)  # in a container
+    return Map(lines or _lines(Path("/", name), owner, since_ns))

@@ -1,0 +1,155 @@
+"""`sheaf leaks`: which stacks of a process look like leaks."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import textwrap
+from typing import Any
+
+import click
+
+from sheaf.errors import SheafError
+from sheaf.profile import document, symbols, table, target
+from sheaf.profile import leaks as stacks
+from sheaf.profile.leaks import GROWS, MAY_GROW, OLD, Suspect
+from sheaf.profile.observe import RATE, SECONDS, Observed, Observer, ended, given_rate, terminable
+from sheaf.profile.symbols import Symbolizer
+from sheaf.table import terminal_width
+
+_AGE = re.compile(r"(\d{1,9}(?:\.\d{1,3})?)(ms|s|m|h|d)")
+_UNITS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_MOST = 25
+EXPLAINED = [
+    (GROWS, "live bytes grew by more than two standard errors; ordered by the growth less two errors"),
+    (MAY_GROW, "live bytes grew by less than that, which may be chance; ordered by the growth divided by its error"),
+    (OLD, "live bytes did not grow, or their growth is not known; ordered by old bytes"),
+]
+
+
+def _age(_: click.Context, __: click.Parameter, value: str | None) -> int | None:
+    if value is None:
+        return None
+    found = _AGE.fullmatch(value)
+    if not found:
+        raise SheafError(f"--older {value}: not an age; give a number and ms, s, m, h or d, such as 30s or 2h", 2)
+    return round(float(found[1]) * _UNITS[found[2]])
+
+
+def _duration(ms: float) -> str:
+    """A time in its largest unit, such as 2.5h."""
+    unit = next((unit for unit in ("d", "h", "m", "s") if ms >= _UNITS[unit]), "ms")
+    return f"{ms / _UNITS[unit]:.3g}{unit}"
+
+
+def _observe(name: str, seconds: float | None, rate: int | None) -> Observed:
+    """Two snapshots; one if the process has ended. A process that was not sampled is sampled for that long before them."""
+    path, wanted = target.find(name), SECONDS if seconds is None else seconds
+    with terminable(), Observer(path, rate) as observer:
+        if not observer.alive:
+            return ended(path, observer.earlier, seconds)
+        was_on = observer.on
+        observer.start()
+        if not was_on:
+            observer.wait(wanted)
+        first = observer.snapshot()
+        observer.wait(wanted)
+        return Observed(observer.snapshot(), first, observer.notes)
+
+
+def _limit(observed: Observed, older: int | None) -> int:
+    """The age in milliseconds: that of the user, the time between the snapshots, or half of the time that was sampled."""
+    if older is not None:
+        return older
+    return observed.snapshot.moment_ms - observed.first.moment_ms if observed.first else observed.snapshot.moment_ms // 2
+
+
+def _definition(observed: Observed, limit: int) -> str:
+    """The line that says what is suspicious here."""
+    old = f"stacks with live samples older than {_duration(limit)}"
+    if observed.first is None:
+        return f"Suspicious: {old}, ordered by their bytes; growth is not known of a process that has ended."
+    passed = _duration(observed.snapshot.moment_ms - observed.first.moment_ms)
+    return (f"Suspicious: {old}. First those whose live bytes grew in {passed} by more than two standard errors (grows), then by "
+            "less (may grow), then the others (old).")  # fmt: skip
+
+
+def _row(one: Suspect, growth: bool) -> list[str]:
+    cells = [f"{one.verdict:<8}", f"{table.amount(one.old_bytes, 'bytes'):>7}", f"{table.amount(one.old_error, 'bytes'):>6}"]
+    if growth:
+        sign = "+" if one.growth > 0 else ""
+        cells += [f"{sign + table.amount(one.growth, 'bytes'):>7}", f"{table.amount(one.growth_error, 'bytes'):>6}"]
+    return [*cells, f"{_duration(one.oldest_ms):>6}"]
+
+
+def _text(observed: Observed, suspects: list[Suspect], limit: int, symbolizer: Symbolizer, width: int) -> str:
+    snapshot, growth = observed.snapshot, observed.first is not None
+    heading = f"{snapshot.program} ({snapshot.pid}): {len(suspects)} of {len(snapshot.stacks)} stacks have old live memory"
+    sentences = [heading, _definition(observed, limit), *observed.notes, *symbolizer.notes]
+    lines = [line for one in sentences for line in textwrap.wrap(one, max(20, width))]
+    if not suspects:
+        return "\n".join(lines)
+    head = ["        ", "    OLD", "     ±", *([" GROWTH", "     ±"] if growth else []), "OLDEST", "STACK, CALLERS TO THE RIGHT"]
+    lines += ["", " ".join(head)]
+    for one in suspects[:_MOST]:
+        cells = " ".join(_row(one, growth))
+        lines.append(f"{cells} {table.chain(table.names(one.row, symbolizer), max(24, width - len(cells) - 1))}")
+    if len(suspects) > _MOST:
+        lines.append(f"and {len(suspects) - _MOST} less suspicious stacks; --format json has all of them")
+    return "\n".join(lines)
+
+
+def _json(observed: Observed, suspects: list[Suspect], limit: int, symbolizer: Symbolizer) -> str:
+    snapshot, first = observed.snapshot, observed.first
+    rows: list[dict[str, Any]] = [{
+        "verdict": one.verdict, "old_bytes": one.old_bytes, "old_bytes_error": one.old_error, "old_objects": one.old_objects,
+        "live_bytes": one.live_bytes, "growth_bytes": one.growth if first else None,
+        "growth_bytes_error": one.growth_error if first else None, "oldest_ms": one.oldest_ms,
+        "frames": document.frames(one.row, symbolizer),
+    } for one in suspects]  # fmt: skip
+    return json.dumps({
+        "schema_version": document.SCHEMA_VERSION, "program": snapshot.program, "pid": snapshot.pid, "older_ms": limit,
+        "duration_ms": snapshot.moment_ms - first.moment_ms if first else None, "rate_bytes": snapshot.header.rate,
+        "definition": _definition(observed, limit), "rows": rows, "notes": [*observed.notes, *symbolizer.notes],
+    }, indent=1)  # fmt: skip
+
+
+class _Leaks(click.Command):
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Verdicts"):
+            formatter.write_dl(EXPLAINED)
+
+
+@click.command(cls=_Leaks)
+@click.argument("name", metavar="PID|NAME|RECORD")
+@click.option("--seconds", type=click.FloatRange(min=0, min_open=True), metavar="N",
+              help=f"Time between the two snapshots.  [default: {SECONDS:g}]")
+@click.option("--older", metavar="AGE", callback=_age,
+              help="Age from which memory is old: a number and ms, s, m, h or d, such as 30s.  "
+                   "[default: the time between the snapshots; for a record, half of the time that was sampled]")
+@click.option("--format", "form", type=click.Choice(["table", "json"]), default="table", show_default=True, help="Output format.")
+@click.option("--rate", metavar="BYTES", callback=given_rate,
+              help=f"Take one sample for each BYTES allocated, on average, if sampling is off.  [default: {RATE >> 10}K]")
+def leaks(name: str, seconds: float | None, older: int | None, form: str, rate: int | None) -> None:
+    """Show the call stacks whose memory stays allocated and grows, the most suspicious first.
+
+    \b
+    Examples:
+      sheaf leaks redis-server
+      sheaf leaks 4711 --seconds 60 --older 5m
+
+    Two snapshots of the samples are taken N seconds apart. If the process is not sampled, it is sampled for N seconds before
+    the first one. The longer a process has been sampled, the more certain the answer: start it with `sheaf run --profile`.
+    Without growth, old memory is usually what the program set up at its start. Of an ended process, its record shows what was
+    live at the end.
+    """
+    observed = _observe(name, seconds, rate)
+    limit = _limit(observed, older)
+    suspects = stacks.find(observed.snapshot, limit, observed.first)
+    with symbols.symbolizer(observed.snapshot) as symbolizer:
+        symbolizer.prepare(pc for one in suspects for pc in one.row.pcs)
+        if form == "json":
+            click.echo(_json(observed, suspects, limit, symbolizer))
+        else:
+            click.echo(_text(observed, suspects, limit, symbolizer, terminal_width(sys.stdout)))
