@@ -24,6 +24,27 @@ _ADDRESS = re.compile(r"0x[0-9a-f]+$")
 LLVM = ("llvm-symbolizer", *(f"llvm-symbolizer-{version}" for version in range(22, 12, -1)))  # 13 was the first to have JSON
 
 
+_RUST = re.compile(r"(.*)::h[0-9a-f]{16}")  # a name of Rust's legacy scheme, which llvm-symbolizer treats like C++
+_RUST_ESCAPE = re.compile(r"\$([A-Z]{1,2}|u[0-9a-f]{1,6})\$|(\.\.)")
+_RUST_CHARACTERS = {"SP": "@", "BP": "*", "RF": "&", "LT": "<", "GT": ">", "LP": "(", "RP": ")", "C": ","}
+
+
+def _unescaped(match: re.Match[str]) -> str:
+    if match[2]:
+        return "::"
+    number = int(match[1][1:], 16) if match[1][0] == "u" else 0
+    return _RUST_CHARACTERS.get(match[1]) or (chr(number) if 0 < number <= 0x10FFFF else match[0])
+
+
+def _name(function: str) -> str:
+    """The name as Rust programmers know it, if it is one of Rust's legacy scheme: without escapes and the hash."""
+    found = _RUST.fullmatch(function)
+    if not found:
+        return function
+    parts = (part[1:] if part.startswith("_$") else part for part in found[1].split("::"))
+    return "::".join(_RUST_ESCAPE.sub(_unescaped, part) for part in parts)
+
+
 @dataclass(frozen=True)
 class Place:
     """A function and the line in it. Unknown texts are empty, an unknown line is 0. `file` may be known without a function."""
@@ -111,7 +132,7 @@ class _Llvm:
             symbols: list[dict[str, Any]] = json.loads(line).get("Symbol", [])
         except (ValueError, AttributeError) as error:
             raise _Failed from error
-        places = [Place(one.get("FunctionName") or "", one.get("FileName") or "", one.get("Line") or 0) for one in symbols]
+        places = [Place(_name(one.get("FunctionName") or ""), one.get("FileName") or "", one.get("Line") or 0) for one in symbols]
         return tuple(places) if any(place.function or place.file for place in places) else ()
 
     def close(self) -> None:

@@ -20,6 +20,8 @@ from sheaf.program import locate, obstacle
 
 FORMS = ("table", "json")
 _RECORD_BYTES = 1 << 17  # about what the record of a small program takes
+_ALONE = {"--stats": "--stats=table", "--profile": "--profile=512K"}
+_SIZE = re.compile(r"(\d{1,12})([KMGkmg]?)(?:iB|B)?")
 
 
 class _Setting(click.ParamType):  # type: ignore[type-arg]  # not generic in older click
@@ -47,7 +49,6 @@ class _Checks(click.ParamType):  # type: ignore[type-arg]
 def _complete_command(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """A program first, then its arguments, of which files are known."""
     return [CompletionItem(incomplete, type="file" if ctx.params.get("command") else "program")]
-
 
 
 def _command(program: Path, args: tuple[str, ...], environment: dict[str, str], alone: bool) -> child.Command:
@@ -115,10 +116,28 @@ def _why_no_record(directory: str) -> str:
     return "no process wrote a record: Sheaf was not loaded, no memory was allocated, or the reason is printed above"
 
 
-def _report(directory: str, before: set[Path], form: str | None, file: TextIO | None) -> None:
+def _sampled(rate: str, output: str | None) -> str:
+    """Check --profile and --profile-output; returns the rate in bytes."""
+    found = _SIZE.fullmatch(rate)
+    number = int(found[1]) << 10 * " KMG".index(found[2].upper() or " ") if found else 0
+    if not number:
+        raise SheafError(f"--profile={rate}: not a number of bytes; give a size such as 512K", 125)
+    from sheaf.profile import at_exit  # slow to import, and only --profile needs it
+
+    at_exit.check(output)
+    return str(number)
+
+
+def _write_profiles(made: list[Path], output: str | None) -> None:
+    from sheaf.profile import at_exit
+
+    at_exit.report(made, output, table.terminal_width(sys.stderr), _say)
+
+
+def _report(directory: str, made: list[Path], form: str | None, file: TextIO | None) -> None:
     """Print the caches of the records that were created during the run, in the format `form`, to the file if there is one."""
     records = []
-    for path in sorted(set(Path(directory).glob("*.sheaf")) - before):
+    for path in made:
         try:
             records.append(record.read(path))
         except SheafError as error:
@@ -155,14 +174,16 @@ def _text(records: list[record.Record], width: int) -> str:
 
 
 class _Run(click.Command):
-    """Accepts --stats without a value, which means --stats=table. The next word is never taken as its value."""
+    """
+    Accepts --stats without a value, which means --stats=table, and --profile, which means the default rate. The next word is
+    never taken as their value.
+    """
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         i = 0
         while i < len(args) and args[i].startswith("-") and args[i] != "--":
-            if args[i] == "--stats":
-                args[i] = "--stats=table"
-            i += 2 if args[i] in ("--option", "--record", "--debug", "--stats-file") else 1
+            args[i] = _ALONE.get(args[i], args[i])
+            i += 2 if args[i] in ("--option", "--record", "--debug", "--stats-file", "--profile-output") else 1
         return super().parse_args(ctx, args)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
@@ -185,12 +206,18 @@ class _Run(click.Command):
               help="Print the caches of the program and its children to standard error when it ends.")
 @click.option("--stats-file", "stats_file", type=FILE, metavar="FILE",
               help="Write the caches to FILE instead of standard error, which the program uses as well; implies --stats.")
+@click.option("--profile", metavar="[=BYTES]",
+              help="Sample one allocation for each BYTES allocated, on average, with its call stack, and write a profile of each "
+                   "process when it ends. Without BYTES, 512K.")
+@click.option("--profile-output", "profile_output", type=FILE, metavar="FILE",
+              help="Write the profile to FILE, in the format of its suffix (see sheaf-profile); implies --profile.  "
+                   "[default: PROGRAM.PID.pb.gz]")
 @click.option("--no-children", is_flag=True, help="Run only the program itself on Sheaf, not its children.")
 @click.option("--force", is_flag=True, help="Run the program even if Sheaf cannot be preloaded into it.")
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, shell_complete=_complete_command,
                 metavar="PROGRAM [ARGS]...")
 def run(settings: tuple[str, ...], debug: str | None, directory: str | None, stats: str | None, stats_file: str | None,
-        no_children: bool, force: bool, command: tuple[str, ...]) -> None:
+        profile: str | None, profile_output: str | None, no_children: bool, force: bool, command: tuple[str, ...]) -> None:
     """Run a program on Sheaf.
 
     \b
@@ -199,6 +226,7 @@ def run(settings: tuple[str, ...], debug: str | None, directory: str | None, sta
       sheaf run --stats -- sort big.txt
       sheaf run --debug FZPU -- ./crashes
       sheaf run --record /tmp/records --option decay=200 -- redis-server
+      sheaf run --profile-output heap.html -- ./server
 
     Input, output, terminal, signals and exit status are those of the program. Exit status 125 means that sheaf itself
     failed, 126 that the program cannot be executed, 127 that it was not found. Objects in an existing LD_PRELOAD are loaded
@@ -218,7 +246,10 @@ def run(settings: tuple[str, ...], debug: str | None, directory: str | None, sta
         environment["SHEAF_RECORD"] = _directory(directory)
     if stats_file is not None:
         stats = stats or "table"
-    if not stats:
+    profiled = profile is not None or profile_output is not None
+    if profiled:
+        environment["SHEAF_PROFILE"] = _sampled(profile or _ALONE["--profile"].partition("=")[2], profile_output)
+    if not stats and not profiled:
         child.execute(_command(program, command, environment, no_children))
     with contextlib.ExitStack() as stack:
         file = stack.enter_context(_open(stats_file)) if stats_file is not None else None
@@ -228,5 +259,9 @@ def run(settings: tuple[str, ...], debug: str | None, directory: str | None, sta
         records = environment["SHEAF_RECORD"]
         before = set(Path(records).glob("*.sheaf"))
         status = child.run(_command(program, command, environment, no_children))
-        _report(records, before, stats, file)
+        made = sorted(set(Path(records).glob("*.sheaf")) - before)
+        if profiled:
+            _write_profiles(made, profile_output)
+        if stats:
+            _report(records, made, stats, file)
     child.end_as(status)

@@ -43,19 +43,20 @@ class Area:
     rate: int = RATE
     on: int = 0
     start_ns: int = START_NS
+    epoch: int = 7  # of the stacks; that of the area is 7
     lifetimes: dict[tuple[int, int], float] = field(default_factory=dict)
     header: dict[str, int | float] = field(default_factory=dict)  # replaces computed values
 
     def stacks(self) -> tuple[bytes, dict[tuple[int, ...], int]]:
-        """The table of stacks, and the offset of each. All stacks have the epoch of the area but those without a peak."""
+        """The table of stacks, and the offset of each."""
         raw, at = b"", {}
         for pcs in dict.fromkeys([(), *(one.pcs for one in self.samples)]):
             at[pcs] = len(raw)
             mine = [one for one in self.samples if one.pcs == pcs]
             alive, peak = [one for one in mine if one.live], [one for one in mine if one.peak]
-            raw += struct.pack("<2IQ9d3Q", 112 + 8 * len(pcs), len(pcs), abs(hash(pcs)), *sums(mine, self.rate), *sums(alive, self.rate),
-                               sum(weight(one.size, self.rate) * max(0, one.room - one.size) for one in alive),
-                               *sums(peak, self.rate)[:2], 7, len(mine), len(alive))  # fmt: skip
+            wasted = sum(weight(one.size, self.rate) * max(0, one.room - one.size) for one in alive)
+            numbers = (*sums(mine, self.rate), *sums(alive, self.rate), wasted, *sums(peak, self.rate)[:2])
+            raw += struct.pack("<2IQ9d3Q", 112 + 8 * len(pcs), len(pcs), 1, *numbers, self.epoch, len(mine), len(alive))
             raw += struct.pack(f"<{len(pcs)}Q", *pcs)
         return raw, at
 

@@ -62,7 +62,7 @@ def write_record(path: Path, caches: dict[str, dict[str, int]], pid: int = 99999
     """
     Write a record in which one slot was used. `caches` has counters and gauges by name for each cache, `values` those of the
     process; `start`, `namespace` and `boot` identify it, and it began to write at `began`. `profile` is the content of its
-    profile area, which may be shorter than `profile_size`. With `later` it has more
+    profile area, which may be shorter than `profile_size`; a page for control comes before it. With `later` it has more
     fields, and those of the header in another order, as a later library may write them.
     """
     process = {"slab_bytes": 65536 * len(caches), "large_bytes": 0, "end_time_ns": 6 if ended else 0,
@@ -76,7 +76,8 @@ def write_record(path: Path, caches: dict[str, dict[str, int]], pid: int = 99999
         "start_time_ns": ("Q", began), "mode_name": ("16s", b"rseq mm_cid"), "sheaf_version": ("32s", b"0.1.0"),
         "program": ("128s", path.stem.split(".")[0].encode()), "kernel": ("128s", b"kernel"),
         "process_start": ("Q", start), "pid_namespace": ("Q", namespace), "boot_id": ("40s", boot.encode()),
-        "profile_offset": ("Q", areas_at if profile_size else 0), "profile_size": ("Q", profile_size),
+        "control_offset": ("Q", areas_at if profile_size else 0), "profile_offset": ("Q", areas_at + 4096 if profile_size else 0),
+        "profile_size": ("Q", profile_size),
     }  # fmt: skip
     entry = {"name": "32s", "object_size": "I", "size": "I", "slab_size": "I", "capacity": "I", "flags": "I",
              "checksum": "I", "gauges": "24Q"}  # fmt: skip
@@ -111,7 +112,7 @@ def write_record(path: Path, caches: dict[str, dict[str, int]], pid: int = 99999
         packed = packed[:constant] + struct.pack("<I", zlib.crc32(packed[:constant])) + packed[constant + 4 :]
         data[entry_at + i * 512 : entry_at + i * 512 + len(packed)] = packed
         struct.pack_into(f"<{len(COUNTERS)}Q", data, slots_at + (slot * 16 + i) * 128, *(numbers.get(c, 0) for c in COUNTERS))
-    path.write_bytes(bytes(data) + (bytes(areas_at - len(data)) + profile if profile else b""))
+    path.write_bytes(bytes(data) + (bytes(areas_at + 4096 - len(data)) + profile if profile_size else b""))
     return path
 
 

@@ -2,25 +2,143 @@
 
 from __future__ import annotations
 
+import struct
 from pathlib import Path
 
 import pytest
-from areas import Area, One, sums
-from sheaf.profile.area import read_area
+from areas import MODULES_AT, SAMPLES_AT, SIZE, STACKS_AT, Area, One, sums
+from conftest import write_record
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from sheaf.errors import SheafError
+from sheaf.profile.area import NoProfile, read_area
+
+SAMPLES = [One((1, 2, 3), 1000), One((1, 2, 3), 2000, live=False), One((4,), 1 << 20, time_ms=500)]
+MODULE = (1, 10, 0, b"\1" * 20, "/bin/x")
+FIRST = 112  # bytes of the stack without a depth
+
+
+def write(path: Path, data: bytes, size: int = SIZE) -> Path:
+    return write_record(path, {}, profile=data, profile_size=size)
 
 
 def test_everything_is_read(tmp_path: Path) -> None:
-    samples = [One((1, 2, 3), 1000), One((1, 2, 3), 2000, live=False), One((4,), 1 << 20, time_ms=500)]
-    snapshot = read_area(Area(samples, [(1, 10, 0, b"\1" * 20, "/bin/x")], lifetimes={(3, 5): 7.5}).write(tmp_path / "p.1.sheaf"))
+    snapshot = read_area(Area(SAMPLES, [MODULE], lifetimes={(3, 5): 7.5}).write(tmp_path / "p.1.sheaf"))
     assert snapshot.complete
     assert snapshot.header.taken == 3
     by_pcs = {stack.pcs: stack for stack in snapshot.stacks.values()}
     assert set(by_pcs) == {(), (1, 2, 3), (4,)}
     stack = by_pcs[1, 2, 3]
-    assert (stack.alloc_count, stack.alloc_bytes, stack.alloc_variance) == pytest.approx(sums(samples[:2]))
-    assert (stack.live_count, stack.live_bytes, stack.live_variance) == pytest.approx(sums(samples[:1]))
+    assert (stack.alloc_count, stack.alloc_bytes, stack.alloc_variance) == pytest.approx(sums(SAMPLES[:2]))
+    assert (stack.live_count, stack.live_bytes, stack.live_variance) == pytest.approx(sums(SAMPLES[:1]))
     assert (stack.samples, stack.live_samples) == (2, 1)
-    assert [(s.size, s.time_ms, snapshot.stacks[s.stack].pcs) for s in snapshot.samples] == [(1000, 0, (1, 2, 3)), (1 << 20, 500, (4,))]
+    samples = [(one.size, one.time_ms, snapshot.stacks[one.stack].pcs) for one in snapshot.samples]
+    assert samples == [(1000, 0, (1, 2, 3)), (1 << 20, 500, (4,))]
     assert [(m.start, m.end, m.path, m.build_id) for m in snapshot.modules] == [(1, 10, "/bin/x", b"\1" * 20)]
     assert snapshot.lifetimes[3][5] == 7.5
     assert snapshot.moment_ms == 60_000
+
+
+@pytest.mark.parametrize("time_ms, expected", [
+    (2000, 58_000), (61_000, 0), (0xFFFFFFFF - 4_000_000, 4_060_001),
+])
+def test_ages(tmp_path: Path, time_ms: int, expected: int) -> None:
+    snapshot = read_area(Area([One((1,), 100, time_ms=time_ms)]).write(tmp_path / "p.1.sheaf"))
+    assert snapshot.age_ms(snapshot.samples[0]) == expected
+
+
+def test_a_peak_is_that_of_unchanged_stacks(tmp_path: Path) -> None:
+    old = read_area(Area([One((1,), 1000, peak=False)], epoch=6).write(tmp_path / "p.1.sheaf"))
+    new = read_area(Area([One((1,), 1000, peak=False)], epoch=7).write(tmp_path / "p.2.sheaf"))
+    assert max(stack.peak_bytes for stack in old.stacks.values()) == pytest.approx(sums([One((1,), 1000)])[1])
+    assert max(stack.peak_bytes for stack in new.stacks.values()) == 0
+
+
+def test_without_room(tmp_path: Path) -> None:
+    with pytest.raises(NoProfile, match="no room for a profile") as caught:
+        read_area(write_record(tmp_path / "p.1.sheaf", {}))
+    assert not caught.value.room
+
+
+@pytest.mark.parametrize("data", [b"", bytes(100), bytes(SIZE)])
+def test_nothing_sampled(tmp_path: Path, data: bytes) -> None:
+    with pytest.raises(NoProfile, match="nothing was sampled") as caught:
+        read_area(write(tmp_path / "p.1.sheaf", data))
+    assert caught.value.room
+
+
+def test_another_version(tmp_path: Path) -> None:
+    data = bytearray(Area(SAMPLES).pack())
+    struct.pack_into("<I", data, 8, 2)
+    with pytest.raises(SheafError, match="unknown profile version 2"):
+        read_area(write(tmp_path / "p.1.sheaf", bytes(data)))
+
+
+def test_a_short_file_reads_as_zeros(tmp_path: Path) -> None:
+    snapshot = read_area(write(tmp_path / "p.1.sheaf", Area(SAMPLES).pack()[:SAMPLES_AT]))
+    assert snapshot.samples == []
+    assert len(snapshot.stacks) == 3
+
+
+@pytest.mark.parametrize("at, code, value, what", [
+    (STACKS_AT, "I", 4, "table of stacks"),  # a size too small
+    (STACKS_AT, "I", 1 << 30, "table of stacks"),
+    (STACKS_AT + 4, "I", 1 << 20, "table of stacks"),  # deeper than its size
+    (STACKS_AT + FIRST + 16, "d", float("nan"), "table of stacks"),
+    (SAMPLES_AT + 24, "d", 0.5, "table of samples"),  # a weight below 1
+    (SAMPLES_AT + 24, "d", float("inf"), "table of samples"),
+    (SAMPLES_AT + 36, "I", 8, "table of samples"),  # no stack begins there
+    (MODULES_AT + 56, "I", 33, "table of modules"),
+    (96, "d", float("-inf"), "header"),
+    (160, "I", SIZE - 8, "table of stacks"),
+    (160, "I", STACKS_AT + 4, "table of stacks"),
+    (168, "I", 1 << 31, "table of stacks"),
+    (184, "I", 1 << 31, "table of samples"),
+    (196, "I", 1 << 31, "table of modules"),
+    (200, "I", SIZE, "table of lifetimes"),
+])
+def test_damage_is_told_on_one_line(tmp_path: Path, at: int, code: str, value: float, what: str) -> None:
+    data = bytearray(Area(SAMPLES, [MODULE]).pack())
+    struct.pack_into(f"<{code}", data, at, value)
+    with pytest.raises(SheafError, match=f"the profile is damaged .{what}.; copy the record again"):
+        read_area(write(tmp_path / "p.1.sheaf", bytes(data)))
+
+
+def test_a_killed_writer_leaves_one_torn_entry(tmp_path: Path) -> None:
+    data = bytearray(Area(SAMPLES, header={"sequence": 9}).pack())
+    stacks = read_area(write(tmp_path / "p.1.sheaf", bytes(data))).stacks
+    last = max(stacks)
+    struct.pack_into("<I", data, STACKS_AT + last, 0)
+    snapshot = read_area(write(tmp_path / "p.2.sheaf", bytes(data)))
+    assert not snapshot.complete
+    assert set(snapshot.stacks) == set(stacks) - {last}
+    assert all(sample.stack in snapshot.stacks for sample in snapshot.samples)
+
+
+@pytest.mark.parametrize("size", [1, 207, 1 << 40, 1 << 63])
+def test_an_impossible_size(tmp_path: Path, size: int) -> None:
+    with pytest.raises(SheafError, match=r"damaged .size."):
+        read_area(write(tmp_path / "p.1.sheaf", Area(SAMPLES).pack(), size))
+
+
+WHOLE = Area(SAMPLES * 20, [MODULE]).pack()
+PLACES = st.one_of(st.integers(0, 208), st.integers(STACKS_AT, STACKS_AT + 600), st.integers(SAMPLES_AT, SAMPLES_AT + 300),
+                   st.integers(MODULES_AT, MODULES_AT + 360), st.integers(0, SIZE - 8))
+
+
+@settings(deadline=None, max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(changes=st.lists(st.tuples(PLACES, st.binary(min_size=1, max_size=8)), min_size=1, max_size=6),
+       length=st.one_of(st.just(SIZE), st.integers(0, SIZE)))
+def test_hostile_areas(tmp_path: Path, changes: list[tuple[int, bytes]], length: int) -> None:
+    """Any bytes give a snapshot whose parts fit together, or one line."""
+    data = bytearray(WHOLE)
+    for at, raw in changes:
+        data[at : at + len(raw)] = raw
+    try:
+        snapshot = read_area(write(tmp_path / "p.1.sheaf", bytes(data[:length])))
+    except SheafError as error:
+        assert "\n" not in error.message
+        return
+    assert all(sample.stack in snapshot.stacks and sample.weight >= 1 for sample in snapshot.samples)
+    assert all(stack.live_bytes >= 0 for stack in snapshot.stacks.values())
+    assert all(snapshot.age_ms(sample) >= 0 for sample in snapshot.samples)

@@ -25,16 +25,22 @@ _HEAP = ("live", "allocated", "peak", "growth")  # the views that one pprof file
 _MAIN = {"live": "inuse_space", "growth": "inuse_space", "allocated": "alloc_space", "peak": "peak_space"}
 
 
-def format_of(output: str | None, form: str | None, status: int = 2) -> str:
+def suffix_of(output: str) -> str:
+    """The suffix of a file name that chooses a format; empty if it has none of these."""
+    return next((suffix for suffix, _ in _SUFFIXES if output.endswith(suffix)), "")
+
+
+def format_of(output: str | None, form: str | None, status: int = 2, option: str = "--output") -> str:
     """The format that the user named, or that of the file's suffix."""
     if form:
         return form
     if output is None:
         return "table"
-    found = next((name for suffix, name in _SUFFIXES if output.endswith(suffix)), None)
+    found = dict(_SUFFIXES).get(suffix_of(output))
     if found is None:
         known = ", ".join(suffix for suffix, _ in _SUFFIXES)
-        raise SheafError(f"--output {output}: no format has this suffix; use one of {known}, or add --format", status)
+        more = ", or add --format" if option == "--output" else ""
+        raise SheafError(f"{option} {output}: no format has this suffix; use one of {known}{more}", status)
     return found
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from sheaf.profile import symbols
 from sheaf.profile.symbols import Frame, Symbolizer, shortened
-from sheaf.profile.table import with_error
+from sheaf.profile.table import cut, with_error
 from sheaf.profile.views import Profile
 
 if TYPE_CHECKING:
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 _SMALLEST = 1 / 5000  # share of the total; smaller nodes are less than a pixel wide and become one
 _DEEPEST = 100  # frames; deeper ones count in their callers
+_LONGEST = 60  # characters of a label; plotly hides labels that do not fit
 _PALETTE = ("#4c78a8", "#f58518", "#e45756", "#72b7b2", "#54a24b", "#b79a20", "#b279a2", "#ff9da6", "#9d755d", "#7f7f8a")
 
 
@@ -75,7 +76,7 @@ def _columns(profile: Profile, symbolizer: Symbolizer) -> dict[str, list[Any]]:
     waiting = [(root, "", "0")]
     while waiting:
         node, parent, key = waiting.pop()
-        label = shortened(node.frame.function) if node.frame else profile.title
+        label = cut(shortened(node.frame.function), _LONGEST) if node.frame else profile.title
         # plotly.js takes tags and entities in texts as markup, and so C++ names have to be escaped.
         cells = {"ids": key, "parents": parent, "labels": html.escape(label, quote=False), "values": node.value,
                  "colours": _colour(node), "hover": _hover(node, profile.columns[profile.main].unit, root.value or 1),
@@ -83,7 +84,7 @@ def _columns(profile: Profile, symbolizer: Symbolizer) -> dict[str, list[Any]]:
         for name, cell in cells.items():
             columns[name].append(cell)
         large = [one for one in node.below.values() if one.value >= _SMALLEST * root.value]
-        for i, one in enumerate(sorted(large, key=lambda one: -one.value)):
+        for i, one in enumerate(sorted(large, key=lambda one: one.value)):  # the last one is the next
             waiting.append((one, key, f"{key}.{i}"))
     return columns
 

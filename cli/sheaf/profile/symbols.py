@@ -174,9 +174,9 @@ class Symbolizer:
 
     def stack(self, row: Row) -> list[Frame]:
         """The frames of a row, the outermost first. Labels become frames around the stack."""
-        if not row.pcs:
-            return [Frame(name, "", 0, "", False) for name in row.labels or (UNKNOWN,)]
         frames = [Frame(name, "", 0, "", False) for name in row.labels]
+        if not row.pcs and len(row.labels) < 2:  # with two labels, the row has no stack at all
+            frames.append(Frame(UNKNOWN, "", 0, "", False))
         return frames + [frame for pc in reversed(row.pcs) for frame in reversed(self.frames(pc))]
 
 
@@ -190,13 +190,19 @@ _HIDDEN = {name: f"\ue000{i}\ue001" for i, name in enumerate(_OPERATORS)}  # cha
 _OPERATOR = re.compile("operator(" + "|".join(map(re.escape, _OPERATORS)) + ") ?")
 _GENERIC = re.compile(r"(?<=[\w\]}\ue001])<[^<>]*>|::<[^<>]*>|\([^()]*\)(?: const)?")
 
+_RETURN_TYPE = re.compile(r"^[^<]* (?=(?:\S+::)?operator\b)|^(?!.*operator\b)[^<]* ")
+
 
 def shortened(function: str) -> str:
-    """A C++ or Rust name without template arguments, parameters and clone suffixes, as far as its brackets match."""
-    text, before = function.removeprefix("void ").split(" [clone")[0].replace("(anonymous namespace)", "{anonymous}"), ""
+    """
+    A C++ or Rust name without template arguments, parameters, return type and clone suffixes, as far as its brackets match.
+    """
+    text, before = function.split(" [clone")[0].replace("(anonymous namespace)", "{anonymous}"), ""
     text = _OPERATOR.sub(lambda match: f"operator{_HIDDEN[match[1]]}", text)
     while text != before:
         before, text = text, _GENERIC.sub("", text)
+    if "(" in function and " thunk " not in text:  # only functions with parameters have a return type
+        text = _RETURN_TYPE.sub("", text)
     for shown, hidden in _HIDDEN.items():
         text = text.replace(hidden, shown)
     return text.strip() or function

@@ -83,7 +83,7 @@ def _function_rows(profile: Profile, lines: Sequence[Line], width: int) -> list[
     ]  # fmt: skip
     while len(columns) > 1 and sum(size + 1 for _, _, size, _ in columns) + 20 > width:
         columns.remove(max(columns, key=lambda column: column[0]))
-    room = max(8, width - sum(size + 1 for _, _, size, _ in columns))
+    room = width - sum(size + 1 for _, _, size, _ in columns)
     text = [" ".join([*(f"{head:>{size}}" for _, head, size, _ in columns), "FUNCTION"])]
     for line in lines:
         cells = [f"{cell(line):>{size}}" for _, _, size, cell in columns]
@@ -108,18 +108,19 @@ def chain(names: Sequence[str], width: int) -> str:
 
 
 def names(row: Row, symbolizer: Symbolizer) -> list[str]:
-    """The shortened names of the functions of a row, the innermost first, then its labels."""
-    return [shortened(frame.function) for frame in reversed(symbolizer.stack(row))]
+    """The shortened names of the functions of a row, the innermost first."""
+    return [shortened(frame.function) for frame in reversed(symbolizer.stack(row)[len(row.labels):])]
 
 
-def _stack_rows(profile: Profile, symbolizer: Symbolizer, most: int, width: int) -> list[str]:
+def stack_rows(profile: Profile, symbolizer: Symbolizer, most: int, width: int) -> list[str]:
+    """A line for each of the largest stacks: value, share, and functions with callers to the right."""
     unit, total = profile.columns[profile.main].unit, profile.total()[0]
     largest = sorted(profile.rows, key=lambda row: -abs(row.values[profile.main]))[:most]
     cells = [with_error(row.values[profile.main], row.errors[profile.main], unit) for row in largest]
     first, text = max(map(len, cells), default=0), []
     for row, cell in zip(largest, cells, strict=True):
-        head = f"{cell:>{first}} {_percent(row.values[profile.main], total):>6} "
-        text.append(head + chain(names(row, symbolizer), max(16, width - len(head))))
+        head = f"{cell:>{first}} {_percent(row.values[profile.main], total):>6} " + "".join(f"{name}: " for name in row.labels)
+        text.append(cut(head + chain(names(row, symbolizer), max(24, width - len(head))), width))
     if len(profile.rows) > len(largest):
         text.append(f"and {len(profile.rows) - len(largest)} smaller stacks")
     return text
@@ -160,25 +161,27 @@ def heading(profile: Profile) -> str:
     """One line: the process, the total and how it was sampled."""
     snapshot, column = profile.snapshot, profile.columns[profile.main]
     value, error = profile.total()
-    total = with_error(value, error, column.unit)
-    return (f"{snapshot.program} ({snapshot.pid}): {profile.title}: {total} in {len(profile.rows)} stacks, "
+    stacks = len({row.pcs for row in profile.rows})
+    where = "" if profile.view == "lifetimes" else f" in {stacks} stack{'' if stacks == 1 else 's'}"
+    return (f"{snapshot.program} ({snapshot.pid}): {profile.title}: {with_error(value, error, column.unit)}{where}, "
             f"one sample for each {table.size(profile.period)}")  # fmt: skip
 
 
 def text(profile: Profile, symbolizer: Symbolizer, width: int, most: int = 20, stacks: int = 10) -> str:
-    """The heading, notes, at most `most` functions and the largest stacks, in `width` columns."""
+    """The heading, notes, at most `most` functions and the largest stacks, in `width` columns, but not less than 20."""
+    width = max(20, width)
     symbolizer.prepare(profile.pcs)
     sentences = (heading(profile), *profile.notes, *symbolizer.notes)
-    wrapped = [line for one in sentences for line in textwrap.wrap(one, max(20, width))]
+    wrapped = [line for one in sentences for line in textwrap.wrap(one, width)]
     if not profile.rows:
         return "\n".join([*wrapped, "No samples."])
     if profile.view == "lifetimes":
         return "\n".join([*wrapped, "", *lifetime_rows(profile, width)])
-    parts = [_label_rows(profile)] if any(row.labels for row in profile.rows) else []
+    parts = [[cut(line, width) for line in _label_rows(profile)]] if any(row.labels for row in profile.rows) else []
     if most:
         lines = functions(profile, symbolizer)
         parts.append(_function_rows(profile, lines[:most], width))
         if len(lines) > most:
             parts[-1].append(f"and {len(lines) - most} more functions")
-    parts.append(["Largest stacks, callers to the right:", *_stack_rows(profile, symbolizer, stacks, width)])
+    parts.append([cut("Largest stacks, callers to the right:", width), *stack_rows(profile, symbolizer, stacks, width)])
     return "\n".join(wrapped) + "".join("\n\n" + "\n".join(part) for part in parts)

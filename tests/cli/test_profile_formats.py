@@ -1,0 +1,221 @@
+"""The formats of profiles, read by the tools that they are for where these are installed."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import re
+import shutil
+import subprocess
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from areas import Area, One, sums
+from sheaf import elf
+from sheaf.profile import collapsed, document, export, page, pprof, speedscope, table, views
+from sheaf.profile.area import Snapshot, read_area
+from sheaf.profile.observe import Observed
+from sheaf.profile.symbols import Symbolizer, symbolizer
+from test_profile_symbols import BIAS, LLVM, calls, cpp  # noqa: F401 (a fixture)
+
+# The facts of www.speedscope.app/file-format-schema.json that concern profiles of the type `sampled`.
+FRAME = {"type": "object", "required": ["name"], "properties": {
+    "name": {"type": "string"}, "file": {"type": "string"}, "line": {"type": "number"}, "col": {"type": "number"}}}
+FIELDS = ["type", "name", "unit", "startValue", "endValue", "samples", "weights"]
+PROFILE = {"type": "object", "required": FIELDS, "properties": {
+    "type": {"const": "sampled"}, "name": {"type": "string"},
+    "unit": {"enum": ["bytes", "microseconds", "milliseconds", "nanoseconds", "none", "seconds"]},
+    "startValue": {"type": "number"}, "endValue": {"type": "number"},
+    "samples": {"type": "array", "items": {"type": "array", "items": {"type": "integer", "minimum": 0}}},
+    "weights": {"type": "array", "items": {"type": "number", "minimum": 0}}}}
+SPEEDSCOPE = {"type": "object", "required": ["$schema", "shared", "profiles"], "properties": {
+    "$schema": {"const": "https://www.speedscope.app/file-format-schema.json"}, "name": {"type": "string"},
+    "exporter": {"type": "string"}, "activeProfileIndex": {"type": "number"},
+    "shared": {"type": "object", "required": ["frames"], "properties": {"frames": {"type": "array", "items": FRAME}}},
+    "profiles": {"type": "array", "items": PROFILE, "minItems": 1}}}
+
+
+def go_pprof() -> list[str] | None:
+    """The command `go tool pprof`; None if Go is not installed, or without it."""
+    if not shutil.which("go"):
+        return None
+    environment = {**os.environ, "GOTOOLCHAIN": "local", "GOPROXY": "off"}
+    found = subprocess.run(["go", "tool", "-n", "pprof"], capture_output=True, text=True, env=environment)
+    return ["go", "tool", "pprof"] if found.returncode == 0 else None
+
+
+@pytest.fixture(scope="module")
+def profiled(cpp: Path, tmp_path_factory: pytest.TempPathFactory) -> Snapshot:  # noqa: F811
+    """Samples in shop::store, which inlined shop::Box::make, and in main; one of them has no known stack."""
+    store, main = BIAS + calls(cpp, "shop::store", "malloc")[0], BIAS + calls(cpp, "(?<=<)main(?=>)", "store")[0]
+    samples = [One((store, main), 3 << 20), One((store, main), 1 << 20, live=False), One((main,), 1 << 19, time_ms=59_000)]
+    module = (BIAS, BIAS + (1 << 30), BIAS, elf.build_id(cpp), str(cpp))
+    area = Area([*samples, One((), 4096)], [module], lifetimes={(4, 3): 10.0})
+    return read_area(area.write(tmp_path_factory.mktemp("area") / "made.7.sheaf", 7))
+
+
+@pytest.fixture
+def names(profiled: Snapshot) -> Symbolizer:
+    if not LLVM:
+        pytest.skip("there is no llvm-symbolizer")
+    return symbolizer(profiled)
+
+
+@pytest.fixture
+def tool() -> list[str]:
+    command = go_pprof()
+    if command is None:
+        pytest.skip("there is no go tool pprof")
+    return command
+
+
+def shown(tool: list[str], file: Path, *options: str) -> str:
+    done = subprocess.run([*tool, "-symbolize=none", *options, str(file)], capture_output=True, text=True, timeout=120,
+                          env={**os.environ, "GOTOOLCHAIN": "local", "GOPROXY": "off", "PPROF_TMPDIR": str(file.parent)})  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_pprof(profiled: Snapshot, names: Symbolizer, tool: list[str], tmp_path: Path) -> None:
+    file = tmp_path / "p.pb.gz"
+    file.write_bytes(export.dump(Observed(profiled), "live", "pprof", names))
+    raw = shown(tool, file, "-raw")
+    assert "inuse_objects/count inuse_space/bytes[dflt] alloc_objects/count alloc_space/bytes peak_objects/count peak" in raw
+    assert "Period: 524288" in raw
+    assert elf.build_id(Path(profiled.modules[0].path)).hex() in raw
+    assert re.search(r"Duration: 1m0|Duration: 60", raw)
+    top = shown(tool, file, "-top", "-unit=B")
+    rows = {line.split(None, 5)[5]: line.split() for line in top.splitlines() if re.match(r" +\d", line)}
+    store, make = (next(name for name in rows if part in name) for part in ("store", "make"))  # versions shorten differently
+    assert set(rows) == {make, store, "main", "(unknown stack)"}
+    assert make.endswith(" (inline)")
+    size = sums([One((), 3 << 20)])[1]
+    assert float(rows[make][0].removesuffix("B")) == pytest.approx(size, abs=1)
+    assert float(rows[store][3].removesuffix("B")) == pytest.approx(size, abs=1)
+    allocated = shown(tool, file, "-top", "-unit=B", "-sample_index=alloc_space")
+    total = sums([One((), 3 << 20), One((), 1 << 20), One((), 1 << 19), One((), 4096)])[1]
+    assert re.search(rf"{round(total / 100):d}\d\dB total", allocated), allocated
+    peek = shown(tool, file, "-peek", "make", "-lines")
+    assert "shop.cpp:5" in peek
+    assert "shop.cpp:6" in peek
+
+
+def test_pprof_of_every_view(profiled: Snapshot, names: Symbolizer, tool: list[str], tmp_path: Path) -> None:
+    for view in views.VIEWS:
+        observed = Observed(profiled, profiled if view == "growth" else None)
+        (tmp_path / view).write_bytes(export.dump(observed, view, "pprof", names))
+        assert "PeriodType: space bytes" in shown(tool, tmp_path / view, "-raw")
+    ages = shown(tool, tmp_path / "age", "-tags")
+    assert "1 s to 10 s" in ages
+    assert "up to 256 bytes" in shown(tool, tmp_path / "lifetimes", "-top")
+
+
+def test_pprof_without_symbols(profiled: Snapshot, tmp_path: Path) -> None:
+    message = pprof.message()()
+    with Symbolizer([]) as nothing:
+        message.ParseFromString(gzip.decompress(pprof.dump(views.heap(profiled), nothing)))
+    assert {len(location.line) for location in message.location if location.address} == {0}
+    assert [list(sample.value)[1] for sample in message.sample] == sorted((s.value[1] for s in message.sample), reverse=True)
+    assert message.string_table[0] == ""
+
+
+def test_collapsed(profiled: Snapshot, names: Symbolizer) -> None:
+    lines = collapsed.dump(views.live(profiled), names).decode().splitlines()
+    size = round(sums([One((), 3 << 20)])[1])
+    store = "double* shop::store<double>(std::vector<double, std::allocator<double> >&)"
+    assert lines[0] == f"main;{store};shop::Box<double>::make(unsigned long) {size}"
+    assert {line.rsplit(" ", 1)[0] for line in lines[1:]} == {"main", "(unknown stack)"}
+
+
+def test_speedscope(profiled: Snapshot, names: Symbolizer) -> None:
+    schema = pytest.importorskip("jsonschema")
+    for profile in (views.live(profiled), views.heap(profiled), views.age(profiled), views.lifetimes(profiled)):
+        made = json.loads(speedscope.dump(profile, names))
+        schema.validate(made, SPEEDSCOPE)
+        for one in made["profiles"]:
+            assert len(one["samples"]) == len(one["weights"])
+            assert one["endValue"] == pytest.approx(sum(one["weights"]))
+            assert max((i for stack in one["samples"] for i in stack), default=0) < len(made["shared"]["frames"])
+    made = json.loads(speedscope.dump(views.live(profiled), names))
+    frames = [frame["name"] for frame in made["shared"]["frames"]]
+    assert frames[made["profiles"][1]["samples"][0][0]] == "main"
+    assert made["profiles"][1]["unit"] == "bytes"
+
+
+def test_json(profiled: Snapshot, names: Symbolizer) -> None:
+    made = json.loads(document.dump(views.live(profiled), names))
+    assert made["schema_version"] == 1
+    assert (made["pid"], made["view"], made["main"]) == (7, "live", "inuse_space")
+    first = made["rows"][0]
+    assert [frame["inlined"] for frame in first["frames"]] == [True, False, False]
+    assert first["frames"][0]["line"] == 5
+    assert first["values"][1] == pytest.approx(sums([One((), 3 << 20)])[1])
+    assert sum(1 for row in made["rows"] if not row["frames"]) == 1
+
+
+def test_flame_graphs_add_up(profiled: Snapshot, names: Symbolizer) -> None:
+    pytest.importorskip("plotly")
+    for profile in views.available(profiled):
+        trace = page.flame_figure(profile, names).data[0]
+        children: Counter[str] = Counter()
+        for parent, value in zip(trace.parents, trace.values, strict=True):
+            children[parent] += value
+        whole = dict(zip(trace.ids, trace.values, strict=True))
+        assert len(whole) == len(trace.ids)
+        assert all(value <= whole[parent] for parent, value in children.items() if parent)
+        assert list(trace.parents).count("") == 1
+    labels = page.flame_figure(views.live(profiled), names).data[0].labels
+    assert "shop::store" in " ".join(labels)
+
+
+def test_a_page_needs_no_network_and_escapes_names(profiled: Snapshot, names: Symbolizer) -> None:
+    pytest.importorskip("plotly")
+    hostile = views.live(profiled)
+    rows = [views.Row(("</script><script>alert(1)</script>",), hostile.rows[0].pcs, (1.0, 5.0), (None, None))]
+    hostile = views.Profile(**{**vars(hostile), "rows": rows})
+    text = page.dump([hostile, views.age(profiled)], names, "age").decode()
+    assert "</script><script>alert(1)" not in text
+    assert "@DATA@" not in text
+    assert not re.search(r"<(?:script|link|img)[^>]+(?:src|href)=", text.split("<script>")[0])
+    data = json.loads(re.search(r"^const data = (.*);$", text, re.M)[1])  # type: ignore[index]
+    assert data["chosen"] == "age"
+    assert [one["view"] for one in data["views"]] == ["live", "age"]
+    labels = data["views"][0]["figure"]["data"][0]["labels"]
+    assert "&lt;/script&gt;&lt;script&gt;alert" in labels  # plotly.js takes texts as markup
+
+
+@pytest.mark.parametrize("width", [20, 40, 60, 80, 200])
+@pytest.mark.parametrize("view", list(views.VIEWS))
+def test_tables_fit(profiled: Snapshot, names: Symbolizer, width: int, view: str) -> None:
+    profile = views.VIEWS[view](profiled, profiled if view == "growth" else None)
+    text = table.text(profile, names, width)
+    assert max(map(len, text.splitlines())) <= width, text
+    assert text.startswith("made (7): ")
+
+
+def test_a_table(profiled: Snapshot, names: Symbolizer) -> None:
+    text = table.text(views.live(profiled), names, 100)
+    size = table.amount(sums([One((), 3 << 20)])[1], "bytes")
+    assert re.search(rf"{size} .*shop::store$", text, re.M)
+    assert re.search(rf"^ *{size} +\S+ +[0-9.]+% +{size} .* shop::Box::make$", text, re.M)
+    assert "shop::Box::make < shop::store < main" in text
+
+
+@pytest.mark.parametrize("value, unit, shown_as", [
+    (0, "bytes", "0B"), (999, "bytes", "999B"), (1000, "bytes", "1.0K"), (1024, "bytes", "1.0K"), (99.9 * 1024, "bytes", "99.9K"),
+    (100 * 1024, "bytes", "100K"), (-5 << 20, "bytes", "-5.0M"), (5, "count", "5"), (123_456, "count", "123k"),
+    (1.5e9, "count", "1.5G"),
+])
+def test_amounts(value: float, unit: str, shown_as: str) -> None:
+    assert table.amount(value, unit) == shown_as
+
+
+@pytest.mark.parametrize("output, form", [
+    ("a.pb.gz", "pprof"), ("a.pprof", "pprof"), ("a.txt", "collapsed"), ("a.collapsed", "collapsed"), ("a.html", "html"),
+    ("a.speedscope.json", "speedscope"), ("a.json", "json"), (None, "table"),
+])
+def test_suffixes(output: str | None, form: str) -> None:
+    assert export.format_of(output, None) == form
+    assert export.format_of(output, "json") == "json"
