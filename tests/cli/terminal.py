@@ -60,6 +60,12 @@ class Terminal:
         """The settings of the terminal, such as echo."""
         return termios.tcgetattr(self._fd)
 
+    def expect_part(self, text: str) -> None:
+        """Wait for `text` in a line that need not have ended."""
+        while (at := self.seen.find(text, self._looked)) < 0:
+            assert self._read(), f"{text!r} is not in {self.seen!r}"
+        self._looked = at + len(text)
+
     def type(self, keys: str) -> None:
         """Type keys, with control characters for ^C and the like."""
         os.write(self._fd, keys.encode())

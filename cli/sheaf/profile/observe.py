@@ -128,8 +128,13 @@ class Observer:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._switched and _alive(self.path)():
-            switch.sample(self.path, 0)
+        running = _alive(self.path)
+        if self._switched and running():
+            try:
+                switch.sample(self.path, 0, running)
+            except SheafError:
+                if running():
+                    raise
 
     @property
     def on(self) -> bool:
@@ -145,7 +150,7 @@ class Observer:
                 self.notes.append(f"The process was sampled already, every {every}; --rate has no effect.")
             return
         self._switched = True
-        switch.sample(self.path, self._rate or RATE)
+        switch.sample(self.path, self._rate or RATE, _alive(self.path))
         self.notes.append("Sampling was switched on by this command: only allocations since then are known.")
 
     def wait(self, seconds: float) -> float:

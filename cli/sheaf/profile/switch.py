@@ -6,7 +6,7 @@ import fcntl
 import mmap
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -43,7 +43,7 @@ def _area(path: Path) -> Iterator[memoryview]:
         os.close(file)
 
 
-def _ask(path: Path, value: int) -> tuple[int, int]:
+def _ask(path: Path, value: int, alive: Callable[[], bool]) -> tuple[int, int]:
     """Send the request and wait; returns the status and the first result."""
     with _area(path) as words, words:
         sequence = (words[_ANSWER] >> 16) + 1 & 0xFF
@@ -51,6 +51,8 @@ def _ask(path: Path, value: int) -> tuple[int, int]:
         words[_REQUEST] = word
         deadline = time.monotonic() + _PATIENCE
         while words[_ANSWER] != word:
+            if not alive():
+                raise SheafError(f"{path}: the process has ended")
             if time.monotonic() > deadline:
                 words[_REQUEST] = words[_ANSWER]  # so that the process does not do it when nobody waits any more
                 raise SheafError(f"{path}: the process did not answer in {_PATIENCE:.0f} s: it allocates nothing, or is "
@@ -59,12 +61,12 @@ def _ask(path: Path, value: int) -> tuple[int, int]:
         return words[_STATUS], words[_RESULT]
 
 
-def sample(path: Path, rate: int) -> None:
+def sample(path: Path, rate: int, alive: Callable[[], bool]) -> None:
     """
-    Make the process of a record take a sample for each `rate` bytes on average; 0 stops it. Raises SheafError if it refuses
-    or does not answer in time.
+    Make the process of a record take a sample for each `rate` bytes on average; 0 stops it. Raises SheafError if it refuses,
+    does not answer in time, or if `alive` says that it has ended.
     """
-    status, result = _ask(path, rate)
+    status, result = _ask(path, rate, alive)
     if status == _DONE:
         return
     if status == _NO_ROOM:

@@ -1,0 +1,319 @@
+"""`sheaf profile`, `sheaf leaks` and `sheaf run --profile`, on processes that behave like ones on Sheaf."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from areas import SIZE, Area, One, sums
+from conftest import ROOT, Run, write_record
+from sheaf import layout
+from sheaf.profile.area import read_area
+from terminal import Terminal
+
+A, B = (0x1001, 0x2001), (0x3001,)
+OLD = [One(A, 1 << 20, time_ms=10), One(B, 1 << 20, time_ms=10)]
+NEW = [*OLD, *(One(A, 1 << 20, time_ms=55_000 + i) for i in range(5))]
+
+
+class Sampled:
+    """A running process with a record; `say` makes it write its next area."""
+
+    def __init__(self, process: subprocess.Popen[str], path: Path) -> None:
+        self.process, self.path = process, path
+        assert process.stdin
+        assert process.stdout
+        self._input, self._output = process.stdin, process.stdout
+
+    def say(self) -> None:
+        self._input.write("next\n")
+        self._input.flush()
+        assert self.line() == "written"
+
+    def line(self) -> str:
+        return self._output.readline().strip()
+
+
+@contextmanager
+def sampled(directory: Path, areas: list[Area], begun: Area | None = None, refusal: int = 0,
+            name: str = "victim") -> Iterator[Sampled]:
+    """Start a process. `begun` is the area that it has from the start; sampling is off without one."""
+    files = []
+    for i, area in enumerate(areas):
+        files.append(directory / f"area{i}")
+        files[-1].write_bytes(area.pack())
+    path = directory / f"{name}.sheaf"
+    # It knows its number only when it runs, and so it waits for a line before it maps the record.
+    process = subprocess.Popen([sys.executable, str(ROOT / "tests/cli/sampled.py"), str(path), *map(str, files)],
+                               stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    write_record(path, {}, pid=process.pid, ended=False, profile=begun.pack() if begun else bytes(SIZE), profile_size=SIZE)
+    reader = layout.Reader(path)
+    reader.file.close()
+    one = Sampled(process, path)
+    assert process.stdin
+    process.stdin.write(f"{reader.optional('control_offset')} {reader.optional('profile_offset')} {refusal}\n")
+    process.stdin.flush()
+    try:
+        assert one.line() == "ready"
+        yield one
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_a_process_is_sampled_for_a_while(sheaf: Run, tmp_path: Path) -> None:
+    with sampled(tmp_path, [Area(OLD)]) as one:
+        done = sheaf("profile", str(one.process.pid), "--seconds", "0.3", "--rate", "64K")
+        assert done.returncode == 0, done.stderr
+        assert [one.line(), one.line()] == ["rate 65536", "rate 0"]
+        assert "only allocations since then are known" in " ".join(done.stdout.split())
+        assert "0x2001" in done.stdout
+        assert not read_area(one.path).header.on
+
+
+def test_one_that_is_sampled_already_is_shown_at_once(sheaf: Run, tmp_path: Path) -> None:
+    with sampled(tmp_path, [], Area(OLD, on=1)) as one:
+        done = sheaf("profile", str(one.process.pid), "--rate", "64K", "--format", "json")
+        made = json.loads(done.stdout)
+        assert made["view"] == "live"
+        assert made["notes"] == ["The process was sampled already, every 512 KiB; --rate has no effect."]
+        assert sum(row["values"][1] for row in made["rows"]) == pytest.approx(sums(OLD)[1])
+        assert read_area(one.path).header.on
+
+
+def test_seconds_show_differences(tmp_path: Path) -> None:
+    """The second area is written while the command waits: it opens its output before it takes the first snapshot."""
+    with sampled(tmp_path, [Area(NEW, on=1)], Area(OLD, on=1)) as one:
+        command = [sys.executable, "-m", "sheaf", "profile", str(one.process.pid), "--seconds", "600"]
+        command += ["--output", str(tmp_path / "g.json")]
+        environment = {**os.environ, "PYTHONPATH": str(ROOT / "cli")}
+        with Terminal(command, environment) as terminal:
+            terminal.expect_part("sampling")  # the progress bar: the first snapshot has been taken
+            one.say()
+            terminal.type("\x03")
+            assert terminal.end() == 0
+        made = json.loads((tmp_path / "g.json").read_text())
+        assert made["view"] == "growth"
+        assert len(made["rows"]) == 1
+        assert made["rows"][0]["values"][1] == pytest.approx(sums(NEW[2:])[1])
+        assert any(note.startswith("Stopped after") for note in made["notes"])
+        assert read_area(one.path).header.on
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_sampling_is_switched_off_by_signals(tmp_path: Path, number: int) -> None:
+    with sampled(tmp_path, [Area(OLD)]) as one:
+        command = [sys.executable, "-m", "sheaf", "profile", str(one.process.pid), "--seconds", "600"]
+        process = subprocess.Popen(command, env={**os.environ, "PYTHONPATH": str(ROOT / "cli")}, stderr=subprocess.PIPE)
+        assert one.line() == "rate 524288"
+        process.send_signal(number)
+        assert one.line() == "rate 0"
+        process.communicate()
+        assert process.returncode == -number
+
+
+def test_a_process_that_ends_meanwhile(tmp_path: Path) -> None:
+    with sampled(tmp_path, [Area(OLD)]) as one:
+        command = [sys.executable, "-m", "sheaf", "profile", str(one.process.pid), "--seconds", "600", "--format", "json"]
+        process = subprocess.Popen(command, env={**os.environ, "PYTHONPATH": str(ROOT / "cli")}, stdout=subprocess.PIPE)
+        assert one.line() == "rate 524288"
+        one.process.kill()
+        one.process.wait()
+        out, _ = process.communicate(timeout=60)
+        made = json.loads(out)
+        assert process.returncode == 0
+        assert any(note.startswith("Stopped after") for note in made["notes"])
+
+
+def test_a_refusal(sheaf: Run, tmp_path: Path) -> None:
+    with sampled(tmp_path, [Area(OLD)], refusal=1) as one:
+        done = sheaf("profile", str(one.process.pid))
+        assert done.returncode == 1
+        assert done.stderr == (f"sheaf: {one.path}: the process refuses to sample: all of its caches are debugged or hardened\n")
+
+
+def test_a_record_of_an_ended_process(sheaf: Run, tmp_path: Path) -> None:
+    path = Area(OLD).write(tmp_path / "p.1.sheaf")
+    done = sheaf("profile", str(path))
+    assert done.returncode == 0
+    assert done.stdout.startswith("p (99999999): live bytes: ")
+    wrong = sheaf("profile", str(path), "--seconds", "3")
+    assert (wrong.returncode, wrong.stderr) == (2, f"sheaf: {path}: the process has ended; leave --seconds out\n")
+    wrong = sheaf("profile", str(path), "--view", "growth")
+    assert (wrong.returncode, wrong.stderr) == (
+        1, "sheaf: --view growth: needs a process that runs; name its PID, with --seconds N\n")
+
+
+@pytest.mark.parametrize("suffix, begins", [
+    (".pb.gz", b"\x1f\x8b"), (".txt", b"0x2001;0x1001 "), (".speedscope.json", b'{"$schema"'), (".json", b"{"),
+    (".html", b"<!DOCTYPE html>"),
+])
+def test_output(sheaf: Run, tmp_path: Path, suffix: str, begins: bytes) -> None:
+    file = tmp_path / f"heap{suffix}"
+    file.write_bytes(b"old" * 9_000_000)
+    done = sheaf("profile", str(Area(NEW).write(tmp_path / "p.1.sheaf")), "--output", str(file))
+    assert (done.returncode, done.stdout) == (0, "")
+    assert done.stderr.startswith("sheaf: p (99999999): live bytes: ")
+    assert done.stderr.endswith(f"written to {file}\n")
+    assert file.read_bytes().startswith(begins)
+    assert not file.read_bytes().endswith(b"old")
+
+
+@pytest.mark.parametrize("words, message", [
+    (["--output", "heap.xyz"], "--output heap.xyz: no format has this suffix"),
+    (["--output", "/no/such/dir/a.html"], "--output /no/such/dir/a.html: No such file or directory"),
+    (["--rate", "fast"], "--rate fast: not a number of bytes"),
+    (["--view", "nothing"], "--view: 'nothing' is not one of"),
+    (["--seconds", "0"], "--seconds: 0.0 is not in the range"),
+])
+def test_wrong_command_lines(sheaf: Run, tmp_path: Path, words: list[str], message: str) -> None:
+    done = sheaf("profile", str(Area(OLD).write(tmp_path / "p.1.sheaf")), *words, cwd=tmp_path)
+    assert done.returncode in (1, 2)
+    assert message in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert not (tmp_path / "heap.xyz").exists()
+
+
+def test_a_failure_leaves_the_output_alone(sheaf: Run, tmp_path: Path) -> None:
+    record = write_record(tmp_path / "p.1.sheaf", {})
+    (tmp_path / "kept.html").write_text("precious")
+    for name in ("kept.html", "new.html"):
+        assert sheaf("profile", str(record), "--output", str(tmp_path / name)).returncode == 1
+    assert (tmp_path / "kept.html").read_text() == "precious"
+    assert not (tmp_path / "new.html").exists()
+
+
+def test_names(sheaf: Run, tmp_path: Path) -> None:
+    unknown = sheaf("profile", "nosuchprogram")
+    assert unknown.returncode == 1
+    assert unknown.stderr.startswith("sheaf: nosuchprogram: no process of this name keeps a record")
+    with sampled(tmp_path, [], Area(OLD, on=1), name="heapvictim") as one:
+        assert sheaf("profile", "heapvictim").stdout.startswith(f"heapvictim ({one.process.pid}): live bytes")
+        (tmp_path / "two").mkdir()
+        with sampled(tmp_path / "two", [], Area(OLD, on=1), name="heapvictim") as other:
+            several = sheaf("profile", "heapvictim")
+            numbers = ", ".join(map(str, sorted((one.process.pid, other.process.pid))))
+            assert several.stderr == f"sheaf: heapvictim: 2 processes run it: {numbers}; name one by its PID\n"
+
+
+# ---- leaks ----
+
+
+def test_leaks_of_a_sampled_process(tmp_path: Path) -> None:
+    with sampled(tmp_path, [Area(NEW, on=1)], Area(OLD, on=1, now_ms=50_000)) as one:
+        command = [sys.executable, "-m", "sheaf", "leaks", str(one.process.pid), "--seconds", "600", "--older", "10s"]
+        with Terminal(command, {**os.environ, "PYTHONPATH": str(ROOT / "cli"), "COLUMNS": "100"}) as terminal:
+            terminal.expect_part("sampling")
+            one.say()
+            terminal.type("\x03")
+            terminal.expect("2 of 3 stacks have old live memory")
+            terminal.expect("Suspicious: stacks with live samples older than 10s.")
+            assert terminal.expect("grows   ").endswith("0x1001 < 0x2001")
+            assert terminal.expect("old ").endswith("0x3001")
+            assert terminal.end() == 0
+
+
+def test_leaks_of_one_that_is_not_sampled(sheaf: Run, tmp_path: Path) -> None:
+    with sampled(tmp_path, [Area(OLD)]) as one:
+        done = sheaf("leaks", str(one.process.pid), "--seconds", "0.2", "--format", "json")
+        assert done.returncode == 0, done.stderr
+        assert [one.line(), one.line()] == ["rate 524288", "rate 0"]
+        made = json.loads(done.stdout)
+        assert {row["verdict"] for row in made["rows"]} == {"old"}
+        assert "Sampling was switched on by this command: only allocations since then are known." in made["notes"]
+
+
+def test_leaks_of_a_record(sheaf: Run, tmp_path: Path) -> None:
+    path = Area([*OLD, One((5,), 1 << 22, time_ms=59_000)]).write(tmp_path / "p.1.sheaf")
+    done = sheaf("leaks", str(path), env={"COLUMNS": "200"})
+    assert done.returncode == 0
+    assert "older than 30s, ordered by their bytes; growth is not known" in done.stdout
+    assert "0x5" not in done.stdout
+    wrong = sheaf("leaks", str(path), "--older", "soon")
+    assert wrong.stderr.startswith("sheaf: --older soon: not an age")
+    assert wrong.returncode == 2
+
+
+# ---- run ----
+
+
+def test_run_checks_before_it_starts(sheaf: Run, tmp_path: Path) -> None:
+    for words, message in ((["--profile=fast"], "--profile=fast: not a number of bytes; give a size such as 512K"),
+                           (["--profile-output", "a.xyz"], "--profile-output a.xyz: no format has this suffix"),
+                           (["--profile-output", "/no/such/a.html"], "--profile-output /no/such/a.html: cannot be written")):
+        done = sheaf("run", *words, "--", "touch", "started", cwd=tmp_path)
+        assert done.returncode == 125
+        assert message in done.stderr
+        assert not (tmp_path / "started").exists()
+
+
+# A program that leaves records behind, as processes on Sheaf would.
+LEAVES = """\
+import os, shutil, sys
+where = os.environ["SHEAF_RECORD"]
+for name in sys.argv[1:]:
+    shutil.copy(name, where)
+print(os.environ["SHEAF_PROFILE"])
+"""
+
+
+@pytest.fixture
+def leave(sheaf: Run, library: str, tmp_path: Path) -> Run:
+    """Run a program that leaves records of these areas, with these options of `sheaf run`."""
+
+    def run(*options: str, areas: dict[str, list[One]]) -> subprocess.CompletedProcess[str]:
+        (tmp_path / "made").mkdir()
+        for name, samples in areas.items():
+            Area(samples).write(tmp_path / "made" / f"{name}.sheaf", int(name.split(".")[1]))
+        files = [str(tmp_path / "made" / f"{name}.sheaf") for name in areas]
+        return sheaf("run", "--no-children", *options, "--", sys.executable, "-c", LEAVES, *files, cwd=tmp_path,
+                     env={"SHEAF_LIBRARY": library})
+
+    return run
+
+
+def test_run_writes_a_profile(leave: Run, tmp_path: Path) -> None:
+    done = leave("--profile", areas={"work.71": OLD})
+    assert (done.returncode, done.stdout) == (0, "524288\n")
+    assert "sheaf: work (71): live bytes at their peak, 30.0 s after sampling began: " in done.stderr
+    assert "written to work.71.pb.gz" in done.stderr
+    assert "0x1001 < 0x2001" in done.stderr
+    assert (tmp_path / "work.71.pb.gz").read_bytes()[:2] == b"\x1f\x8b"
+
+
+def test_run_adds_the_pid_where_there_are_several(leave: Run, tmp_path: Path) -> None:
+    done = leave("--profile=64K", "--profile-output", "heap.html", areas={"work.71": OLD, "work.72.1": NEW, "none.73": []})
+    assert done.stdout == "65536\n"
+    assert {path.name for path in tmp_path.glob("heap*")} == {"heap.71.html", "heap.72.1.html"}
+    assert done.stderr.index("work (72)") < done.stderr.index("work (71)")  # the largest peak first
+
+
+def test_run_without_samples(leave: Run, tmp_path: Path) -> None:
+    done = leave("--profile-output", "heap.txt", areas={"none.73": []})
+    assert "sheaf: no profile: no process allocated enough to be sampled" in done.stderr
+    assert not (tmp_path / "heap.txt").exists()
+
+
+# ---- start-up ----
+
+
+def test_run_imports_no_profile_code(tmp_path: Path) -> None:
+    code = "import sys, sheaf.run, sheaf.__main__; print([name for name in sys.modules if name.startswith('sheaf.profile')])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True,
+                          env={**os.environ, "PYTHONPATH": str(ROOT / "cli")})
+    assert done.stdout == "[]\n"
+
+
+@pytest.mark.parametrize("module", ["sheaf.profile.command", "sheaf.profile.leaks_command", "sheaf.profile.at_exit"])
+def test_heavy_libraries_are_imported_on_use(module: str) -> None:
+    code = f"import sys, {module}; print([name for name in ('plotly', 'google.protobuf') if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True,
+                          env={**os.environ, "PYTHONPATH": str(ROOT / "cli")})
+    assert done.stdout == "[]\n"
