@@ -20,6 +20,8 @@ sys.path.insert(0, str(ROOT / "cli"))
 
 from sheaf import doctor, options, state, stats, top  # noqa: E402
 from sheaf.__main__ import _COMMANDS, main  # noqa: E402
+from sheaf.profile import command as profile_command  # noqa: E402
+from sheaf.profile import leaks_command  # noqa: E402
 
 ENVIRONMENT = [
     ("SHEAF_LIBRARY", "Path of the preloaded object to use instead of the installed one."),
@@ -33,9 +35,9 @@ EXTRA: dict[str, list[tuple[str, str | list[tuple[str, str]]]]] = {
         ("", [(name, f"{option.help} (default {options.shown_default(option)})") for name, option in options.table().items()]),
         ("EXIT STATUS", "The exit status is that of the program. If a signal ends the program, sheaf ends by the same signal. "
          "125: sheaf itself failed. 126: the program was found but cannot be executed. 127: the program was not found."),
-        ("SIGNALS", "Without --stats, sheaf run replaces itself with the program by exec. With --stats, it waits for the program "
-         "and forwards signals that are sent to sheaf alone; signals of the terminal reach the program directly. If the "
-         "program stops, sheaf stops as well, and SIGCONT continues both. A signal that kill sends to the process group "
+        ("SIGNALS", "Without --stats and --profile, sheaf run replaces itself with the program by exec. With them, it waits for "
+         "the program and forwards signals that are sent to sheaf alone; signals of the terminal reach the program directly. If "
+         "the program stops, sheaf stops as well, and SIGCONT continues both. A signal that kill sends to the process group "
          "reaches the program twice: directly, and forwarded by sheaf."),
         ("ENVIRONMENT", ENVIRONMENT),
         ("NOTES", "Sheaf cannot be preloaded into programs that are static, setuid, setgid, 32-bit, for another architecture, "
@@ -90,8 +92,30 @@ EXTRA: dict[str, list[tuple[str, str | list[tuple[str, str]]]]] = {
          "A number is the PID of a process, unless a file of that name exists.\n\n"
          "docs/doctor.md lists the subjects and describes the JSON object."),
     ],
+    "profile": [
+        ("VIEWS", profile_command.VIEWS_EXPLAINED),
+        ("TABLE", "FLAT is what a function allocated itself, and CUM what it and the functions it called allocated. Each ± is "
+         "the standard error of the figure before it. Functions of the standard libraries of C++ and Rust are left out at the "
+         "innermost end of stacks; the other formats have them."),
+        ("EXIT STATUS", "0: success. 1: there is no profile, a file cannot be read or written, or the process refuses to "
+         "sample. 2: wrong command line."),
+        ("ENVIRONMENT", [("DEBUGINFOD_URLS", "Servers from which llvm-symbolizer may fetch debugging information.")]),
+        ("NOTES", "All figures are estimates from samples, without bias. docs/profile.md says how exact they are and how to get "
+         "the names of functions. In a table, a stack that is missing has little memory or none.\n\n"
+         "A process looks for requests when it allocates. One that does not allocate cannot be asked to sample.\n\n"
+         "If a signal ends the command, it switches sampling off first if it switched it on. After SIGKILL the process "
+         "continues to sample."),
+    ],
+    "leaks": [
+        ("VERDICTS", leaks_command.EXPLAINED),
+        ("EXIT STATUS", "0: success, whether or not there are suspects. 1: there is no profile, a file cannot be read, or the "
+         "process refuses to sample. 2: wrong command line."),
+        ("NOTES", "Samples that are live in both snapshots cancel out, so the error of the growth comes only from what was "
+         "allocated or freed in between. A slow leak needs a longer time or a smaller --rate; see docs/profile.md."),
+    ],
     "report": [
-        ("EXIT STATUS", "0: success. 1: the file cannot be read, or addr2line is missing. 2: wrong command line."),
+        ("EXIT STATUS", "0: success. 1: the file cannot be read, or neither llvm-symbolizer nor addr2line is installed. 2: wrong "
+         "command line."),
     ],
     "bench": [],
     "completion": [

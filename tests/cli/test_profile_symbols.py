@@ -14,7 +14,7 @@ from sheaf import elf, places
 from sheaf.places import Places
 from sheaf.profile import jit
 from sheaf.profile.area import Module
-from sheaf.profile.symbols import Frame, Symbolizer, shortened
+from sheaf.profile.symbols import Frame, Symbolizer, is_library, shortened
 from sheaf.profile.views import Row
 
 BIAS = 0x7F0000000000
@@ -254,6 +254,7 @@ def test_interpreters(library: Path, tmp_path: Path, name: str, advice: str) -> 
     ("bool std::operator< <char>(a<b> const&, c)", "std::operator<"),
     ("std::ostream& std::operator<< <std::char_traits<char> >(std::ostream&, char const*)", "std::operator<<"),
     ("(anonymous namespace)::f(int) [clone .cold]", "{anonymous}::f"),
+    ("v8::Snapshot::Initialize(v8::Isolate*) (.part.0)", "v8::Snapshot::Initialize"),
     ("A::operator()(int) const", "A::operator()"),
     ("operator new(unsigned long)", "operator new"),
     ("<r::inner::Holder<u64>>::fill", "<r::inner::Holder>::fill"),
@@ -268,3 +269,13 @@ def test_interpreters(library: Path, tmp_path: Path, name: str, advice: str) -> 
 ])
 def test_shortened_names(name: str, short: str) -> None:
     assert shortened(name) == short
+
+
+@pytest.mark.parametrize("name, library", [
+    ("std::vector::push_back", True), ("__gnu_cxx::new_allocator::allocate", True), ("operator new", True),
+    ("<alloc::alloc::Global as core::alloc::Allocator>::allocate", True), ("alloc::vec::from_elem", True),
+    ("<u64 as alloc::vec::spec_from_elem::SpecFromElem>::from_elem", False), ("stdio_open", False), ("allocate", False),
+    ("shop::std::f", False), ("operator newer", False),
+])
+def test_functions_of_standard_libraries(name: str, library: bool) -> None:
+    assert is_library(name) == library

@@ -102,7 +102,18 @@ def heap(observed: Observed, name: str) -> Profile:
 
 
 def dump(observed: Observed, name: str, form: str, symbolizer: Symbolizer, width: int = 100) -> bytes:
-    """The view `name` in a format. A page has all views, and a pprof file all values of a heap profile."""
+    """
+    The view `name` in a format. A page has all views, and a pprof file all values of a heap profile. Raises SheafError if
+    the format needs a Python module that is not installed.
+    """
+    try:
+        return _dump(observed, name, form, symbolizer, width)
+    except ModuleNotFoundError as error:
+        module = "protobuf" if (error.name or "").startswith("google") else error.name
+        raise SheafError(f"{form}: the Python module {module} is missing; run pip install {module}") from error
+
+
+def _dump(observed: Observed, name: str, form: str, symbolizer: Symbolizer, width: int) -> bytes:
     if form == "table":
         return (table.text(view(observed, name), symbolizer, width) + "\n").encode("utf-8", "replace")
     if form == "html":

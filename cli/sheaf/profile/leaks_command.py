@@ -12,7 +12,7 @@ import click
 
 from sheaf.errors import SheafError
 from sheaf.profile import document, symbols, table, target
-from sheaf.profile import leaks as stacks
+from sheaf.profile import leaks as analysis
 from sheaf.profile.leaks import GROWS, MAY_GROW, OLD, Suspect
 from sheaf.profile.observe import RATE, SECONDS, Observed, Observer, ended, given_rate, terminable
 from sheaf.profile.symbols import Symbolizer
@@ -85,13 +85,15 @@ def _row(one: Suspect, growth: bool) -> list[str]:
 
 def _text(observed: Observed, suspects: list[Suspect], limit: int, symbolizer: Symbolizer, width: int) -> str:
     snapshot, growth = observed.snapshot, observed.first is not None
-    heading = f"{snapshot.program} ({snapshot.pid}): {len(suspects)} of {len(snapshot.stacks)} stacks have old live memory"
+    stacks = sum(stack.samples > 0 for stack in snapshot.stacks.values())
+    heading = f"{snapshot.program} ({snapshot.pid}): {len(suspects)} of {stacks} stacks have old live memory"
     sentences = [heading, _definition(observed, limit), *observed.notes, *symbolizer.notes]
     lines = [line for one in sentences for line in textwrap.wrap(one, max(20, width))]
     if not suspects:
         return "\n".join(lines)
-    head = ["        ", "    OLD", "     ±", *([" GROWTH", "     ±"] if growth else []), "OLDEST", "STACK, CALLERS TO THE RIGHT"]
-    lines += ["", " ".join(head)]
+    head = ["        ", "    OLD", "     ±", *([" GROWTH", "     ±"] if growth else []), "OLDEST"]
+    head.append("STACK, CALLERS TO THE RIGHT (+N: N more)")
+    lines += ["", table.cut(" ".join(head), max(20, width))]
     for one in suspects[:_MOST]:
         cells = " ".join(_row(one, growth))
         lines.append(f"{cells} {table.chain(table.names(one.row, symbolizer), max(24, width - len(cells) - 1))}")
@@ -146,7 +148,7 @@ def leaks(name: str, seconds: float | None, older: int | None, form: str, rate: 
     """
     observed = _observe(name, seconds, rate)
     limit = _limit(observed, older)
-    suspects = stacks.find(observed.snapshot, limit, observed.first)
+    suspects = analysis.find(observed.snapshot, limit, observed.first)
     with symbols.symbolizer(observed.snapshot) as symbolizer:
         symbolizer.prepare(pc for one in suspects for pc in one.row.pcs)
         if form == "json":

@@ -109,7 +109,7 @@ def flame_figure(profile: Profile, symbolizer: Symbolizer | None = None) -> Figu
     )  # fmt: skip
     layout = {
         "margin": {"l": 8, "r": 8, "t": 8, "b": 8}, "paper_bgcolor": "rgba(0,0,0,0)",
-        "uniformtext": {"minsize": 9, "mode": "hide"}, "hoverlabel": {"align": "left", "namelength": -1},
+        "uniformtext": {"minsize": 11, "mode": "hide"}, "hoverlabel": {"align": "left", "namelength": -1},
     }  # fmt: skip
     return go.Figure(trace, layout)
 

@@ -190,6 +190,7 @@ _HIDDEN = {name: f"\ue000{i}\ue001" for i, name in enumerate(_OPERATORS)}  # cha
 _OPERATOR = re.compile("operator(" + "|".join(map(re.escape, _OPERATORS)) + ") ?")
 _GENERIC = re.compile(r"(?<=[\w\]}\ue001])<[^<>]*>|::<[^<>]*>|\([^()]*\)(?: const)?")
 
+_CLONE = re.compile(r"( \[clone \S+\]| \(\.[\w.]+\))+$")  # of a copy that the compiler made
 _RETURN_TYPE = re.compile(r"^[^<]* (?=(?:\S+::)?operator\b)|^(?!.*operator\b)[^<]* ")
 
 
@@ -197,7 +198,7 @@ def shortened(function: str) -> str:
     """
     A C++ or Rust name without template arguments, parameters, return type and clone suffixes, as far as its brackets match.
     """
-    text, before = function.split(" [clone")[0].replace("(anonymous namespace)", "{anonymous}"), ""
+    text, before = _CLONE.sub("", function).replace("(anonymous namespace)", "{anonymous}"), ""
     text = _OPERATOR.sub(lambda match: f"operator{_HIDDEN[match[1]]}", text)
     while text != before:
         before, text = text, _GENERIC.sub("", text)
@@ -206,3 +207,11 @@ def shortened(function: str) -> str:
     for shown, hidden in _HIDDEN.items():
         text = text.replace(hidden, shown)
     return text.strip() or function
+
+
+_LIBRARY = re.compile(r"(?:std|__gnu_cxx|alloc|core|hashbrown)::|<\W*(?:std|alloc|core|hashbrown)::|operator new\b")
+
+
+def is_library(function: str) -> bool:
+    """Whether a function, by its shortened name, is one of the standard libraries of C++ or Rust."""
+    return _LIBRARY.match(function) is not None

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from sheaf import table
-from sheaf.profile.symbols import UNKNOWN, Symbolizer, shortened
+from sheaf.profile.symbols import UNKNOWN, Symbolizer, is_library, shortened
 from sheaf.profile.views import AGE_BANDS, Profile, Row, size_name, time_name
 
 _ARROW = " < "
@@ -42,7 +42,10 @@ def _percent(value: float, total: float) -> str:
 
 @dataclass
 class Line:
-    """A function: the values of stacks that end in it, and of all stacks that contain it, with their variances."""
+    """
+    A function, by its shortened name: the values of stacks that end in it, apart from functions of standard libraries, and
+    of all stacks that contain it; and their variances.
+    """
 
     function: str
     flat: float = 0.0
@@ -57,13 +60,13 @@ def functions(profile: Profile, symbolizer: Symbolizer) -> list[Line]:
     lines: dict[str, Line] = {}
     for row in profile.rows:
         value, error = row.values[profile.main], row.errors[profile.main] or 0.0
-        names = [frame.function for frame in symbolizer.stack(row)[len(row.labels):]] or [UNKNOWN]
-        for name in dict.fromkeys(names):
+        stack = names(row, symbolizer) or [UNKNOWN]
+        for name in dict.fromkeys(stack):
             line = lines.setdefault(name, Line(name))
             line.cumulative += value
             line.cumulative_variance += error * error
-        lines[names[-1]].flat += value
-        lines[names[-1]].flat_variance += error * error
+        lines[stack[0]].flat += value
+        lines[stack[0]].flat_variance += error * error
     return sorted(lines.values(), key=lambda line: (-abs(line.flat), -abs(line.cumulative), line.function))
 
 
@@ -87,7 +90,7 @@ def _function_rows(profile: Profile, lines: Sequence[Line], width: int) -> list[
     text = [" ".join([*(f"{head:>{size}}" for _, head, size, _ in columns), "FUNCTION"])]
     for line in lines:
         cells = [f"{cell(line):>{size}}" for _, _, size, cell in columns]
-        text.append(" ".join([*cells, cut(shortened(line.function), room)]))
+        text.append(" ".join([*cells, cut(line.function, room)]))
     return text
 
 
@@ -96,20 +99,25 @@ def _error(variance: float, unit: str) -> str:
 
 
 def chain(names: Sequence[str], width: int) -> str:
-    """Function names, the innermost first, in at most `width` characters; frames that do not fit become a number."""
+    """Function names, the innermost first, in at most `width` characters; +N stands for N callers that do not fit."""
     text, left = "", len(names)
     for name in names:
-        rest = f"{_ARROW}{left - 1} more" if left > 1 else ""
+        rest = f"{_ARROW}+{left - 1}" if left > 1 else ""
         added = (_ARROW if text else "") + name
         if text and len(text) + len(added) + len(rest) > width:
-            return f"{text}{_ARROW}{left} more"
+            return f"{text}{_ARROW}+{left}"
         text, left = text + added, left - 1
     return cut(text, width)
 
 
 def names(row: Row, symbolizer: Symbolizer) -> list[str]:
-    """The shortened names of the functions of a row, the innermost first."""
-    return [shortened(frame.function) for frame in reversed(symbolizer.stack(row)[len(row.labels):])]
+    """
+    The shortened names of the functions of a row, the innermost first. It begins with the first one that is not of a standard
+    library, because that is the one whose author decided to allocate.
+    """
+    found = [shortened(frame.function) for frame in reversed(symbolizer.stack(row)[len(row.labels):])]
+    begin = next((i for i, name in enumerate(found) if not is_library(name)), 0)
+    return found[begin:]
 
 
 def stack_rows(profile: Profile, symbolizer: Symbolizer, most: int, width: int) -> list[str]:
@@ -119,7 +127,8 @@ def stack_rows(profile: Profile, symbolizer: Symbolizer, most: int, width: int) 
     cells = [with_error(row.values[profile.main], row.errors[profile.main], unit) for row in largest]
     first, text = max(map(len, cells), default=0), []
     for row, cell in zip(largest, cells, strict=True):
-        head = f"{cell:>{first}} {_percent(row.values[profile.main], total):>6} " + "".join(f"{name}: " for name in row.labels)
+        head = f"{cell:>{first}} {_percent(row.values[profile.main], total):>6} "
+        head += "".join(f"{name}: " for name in row.labels)
         text.append(cut(head + chain(names(row, symbolizer), max(24, width - len(head))), width))
     if len(profile.rows) > len(largest):
         text.append(f"and {len(profile.rows) - len(largest)} smaller stacks")
@@ -183,5 +192,6 @@ def text(profile: Profile, symbolizer: Symbolizer, width: int, most: int = 20, s
         parts.append(_function_rows(profile, lines[:most], width))
         if len(lines) > most:
             parts[-1].append(f"and {len(lines) - most} more functions")
-    parts.append([cut("Largest stacks, callers to the right:", width), *stack_rows(profile, symbolizer, stacks, width)])
+    title = "Largest stacks, callers to the right (+N: N more):"
+    parts.append([cut(title, width), *stack_rows(profile, symbolizer, stacks, width)])
     return "\n".join(wrapped) + "".join("\n\n" + "\n".join(part) for part in parts)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-from sheaf import record
+from sheaf import layout, record
 from sheaf.errors import SheafError
 
 
@@ -25,12 +26,23 @@ def _running(name: str) -> Iterator[tuple[int, Path]]:
             continue
 
 
+def _is_record(name: str) -> bool:
+    """Whether a file begins like a record. The name of a program is often that of a file as well."""
+    try:
+        if not stat.S_ISREG(os.stat(name).st_mode):
+            return False
+        with open(name, "rb") as file:
+            return file.read(len(layout.MAGIC)) == layout.MAGIC
+    except OSError:
+        return False
+
+
 def find(target: str) -> Path:
     """
-    The record of a running process, by its number or by the name of its program, or a record file. A file of that name
+    The record of a running process, by its number or by the name of its program, or a record file. A record of that name
     takes precedence. Raises SheafError if there is none, or if several processes run the program.
     """
-    if target.isdecimal() or os.path.exists(target) or os.sep in target or target.endswith(".sheaf") or not target:
+    if target.isdecimal() or os.sep in target or target.endswith(".sheaf") or not target or _is_record(target):
         paths = list(record.find(target))
         if len(paths) > 1:
             raise SheafError(f"{target}: the directory has {len(paths)} records; name one of them", 2)
