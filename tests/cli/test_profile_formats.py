@@ -8,12 +8,14 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 
 import pytest
 from areas import Area, One, sums
 from sheaf import elf
+from sheaf.errors import SheafError
 from sheaf.profile import collapsed, document, export, page, pprof, speedscope, table, views
 from sheaf.profile.area import Snapshot, read_area
 from sheaf.profile.observe import Observed
@@ -222,3 +224,12 @@ def test_amounts(value: float, unit: str, shown_as: str) -> None:
 def test_suffixes(output: str | None, form: str) -> None:
     assert export.format_of(output, None) == form
     assert export.format_of(output, "json") == "json"
+
+
+@pytest.mark.parametrize("form, module, package", [("html", "plotly", "plotly"), ("pprof", "google.protobuf", "protobuf")])
+def test_a_missing_library_is_named(profiled: Snapshot, monkeypatch: pytest.MonkeyPatch, form: str, module: str,
+                                    package: str) -> None:
+    monkeypatch.setitem(sys.modules, module, None)
+    monkeypatch.delitem(sys.modules, "sheaf.profile.pprof", raising=False)
+    with Symbolizer([]) as nothing, pytest.raises(SheafError, match=f"{form}: the Python module {package} is missing"):
+        export.dump(Observed(profiled), "live", form, nothing)

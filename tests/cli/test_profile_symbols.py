@@ -17,6 +17,7 @@ from sheaf.profile.area import Module
 from sheaf.profile.symbols import Frame, Symbolizer, is_library, shortened
 from sheaf.profile.views import Row
 
+os.environ.pop("DEBUGINFOD_URLS", None)  # llvm-symbolizer would use the network
 BIAS = 0x7F0000000000
 CPP = """\
 #include <cstdlib>
@@ -179,6 +180,16 @@ def test_the_return_address_may_be_the_end_of_a_module() -> None:
         found = symbolizer.module(BIAS + 100)
         assert found is not None
         assert found.path == ""
+
+
+def test_a_module_that_takes_the_place_of_another(library: Path, tmp_path: Path) -> None:
+    address = calls(library, "give", "malloc")[0]
+    with Symbolizer([module(library)]) as symbolizer:
+        assert symbolizer.frames(BIAS + address)[0].function == "give"
+        symbolizer.update([Module(BIAS, BIAS + (1 << 30), BIAS, b"", f"{tmp_path}/other.so")])
+        assert symbolizer.frames(BIAS + address)[0].function == f"other.so+{address:#x}"
+        symbolizer.update([module(library)])
+        assert symbolizer.frames(BIAS + address)[0].function == "give"
 
 
 def test_no_tool(library: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -109,7 +109,7 @@ def dump(observed: Observed, name: str, form: str, symbolizer: Symbolizer, width
     try:
         return _dump(observed, name, form, symbolizer, width)
     except ModuleNotFoundError as error:
-        module = "protobuf" if (error.name or "").startswith("google") else error.name
+        module = (error.name or "").partition(".")[0].replace("google", "protobuf")
         raise SheafError(f"{form}: the Python module {module} is missing; run pip install {module}") from error
 
 

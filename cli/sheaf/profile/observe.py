@@ -151,7 +151,9 @@ class Observer:
             return
         self._switched = True
         switch.sample(self.path, self._rate or RATE, _alive(self.path))
-        self.notes.append("Sampling was switched on by this command: only allocations since then are known.")
+        known = "allocations between an earlier profile and this moment are not known" if self.earlier else (
+            "only allocations since then are known")
+        self.notes.append(f"Sampling was switched on by this command: {known}.")
 
     def wait(self, seconds: float) -> float:
         """Wait, or until the process ends or the user presses Ctrl-C. Returns the seconds that have passed."""

@@ -71,6 +71,8 @@ class Symbolizer:
         self._frames: dict[int, tuple[Frame, ...]] = {}
         self._why: dict[Module, str] = {}
         self._jit = jit.Map(())
+        self.modules: list[Module] = []
+        self._starts: list[int] = []
         self.update(modules)
 
     def __enter__(self) -> Symbolizer:
@@ -84,10 +86,15 @@ class Symbolizer:
         self._places.close()
 
     def update(self, modules: Sequence[Module]) -> None:
-        """Continue with the modules of a later snapshot. Addresses in new modules are looked up again."""
+        """
+        Continue with the modules of a later snapshot. Addresses that had no name, and those where another module lies now,
+        are looked up again.
+        """
+        before = {pc: self.module(pc) for pc in self._frames}
         self.modules = sorted(modules, key=lambda module: module.start)
         self._starts = [module.start for module in self.modules]
-        self._frames = {pc: frames for pc, frames in self._frames.items() if all(frame.known for frame in frames)}
+        self._frames = {pc: frames for pc, frames in self._frames.items()
+                        if all(frame.known for frame in frames) and self.module(pc) == before[pc] is not None}
         if self.pid:
             self._jit = jit.read(self.pid, self._alive, self._began_ns)
 
