@@ -236,7 +236,7 @@ def test_leaks_of_a_record(sheaf: Run, tmp_path: Path) -> None:
     path = Area([*OLD, One((5,), 1 << 22, time_ms=59_000)]).write(tmp_path / "p.1.sheaf")
     done = sheaf("leaks", str(path), env={"COLUMNS": "200"})
     assert done.returncode == 0
-    assert "older than 30s, ordered by their bytes; growth is not known" in done.stdout
+    assert "older than 30s, ordered by their bytes; growth is not known from" in done.stdout
     assert "0x5" not in done.stdout
     wrong = sheaf("leaks", str(path), "--older", "soon")
     assert wrong.stderr.startswith("sheaf: --older soon: not an age")

@@ -44,15 +44,18 @@ def _duration(ms: float) -> str:
 
 
 def _observe(name: str, seconds: float | None, rate: int | None) -> Observed:
-    """Two snapshots; one if the process has ended. A process that was not sampled is sampled for that long before them."""
+    """
+    Two snapshots; one if the process has ended. A process that was not sampled is sampled for that long before them; if that
+    is interrupted, there is one snapshot.
+    """
     path, wanted = target.find(name), SECONDS if seconds is None else seconds
     with terminable(), Observer(path, rate) as observer:
         if not observer.alive:
             return ended(path, observer.earlier, seconds)
         was_on = observer.on
         observer.start()
-        if not was_on:
-            observer.wait(wanted)
+        if not was_on and not observer.wait(wanted):
+            return Observed(observer.snapshot(), notes=observer.notes)
         first = observer.snapshot()
         observer.wait(wanted)
         return Observed(observer.snapshot(), first, observer.notes)
@@ -69,7 +72,7 @@ def _definition(observed: Observed, limit: int) -> str:
     """The line that says what is suspicious here."""
     old = f"stacks with live samples older than {_duration(limit)}"
     if observed.first is None:
-        return f"Suspicious: {old}, ordered by their bytes; growth is not known of a process that has ended."
+        return f"Suspicious: {old}, ordered by their bytes; growth is not known from one snapshot."
     passed = _duration(observed.snapshot.moment_ms - observed.first.moment_ms)
     return (f"Suspicious: {old}. First those whose live bytes grew in {passed} by more than two standard errors (grows), then by "
             "less (may grow), then the others (old).")  # fmt: skip

@@ -155,13 +155,13 @@ class Observer:
             "only allocations since then are known")
         self.notes.append(f"Sampling was switched on by this command: {known}.")
 
-    def wait(self, seconds: float) -> float:
-        """Wait, or until the process ends or the user presses Ctrl-C. Returns the seconds that have passed."""
+    def wait(self, seconds: float) -> bool:
+        """Wait, or until the process ends or the user presses Ctrl-C. Returns whether all of the time has passed."""
         start = time.monotonic()
-        if not wait(seconds, _alive(self.path)):
-            passed = time.monotonic() - start
-            self.notes.append(f"Stopped after {passed:.1f} of {seconds:g} s.")
-        return time.monotonic() - start
+        if wait(seconds, _alive(self.path)):
+            return True
+        self.notes.append(f"Stopped after {time.monotonic() - start:.1f} of {seconds:g} s.")
+        return False
 
     def snapshot(self) -> Snapshot:
         """The profile now. Raises SheafError if there is none."""
