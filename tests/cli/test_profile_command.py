@@ -10,11 +10,13 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from areas import SIZE, Area, One, sums
 from conftest import ROOT, Run, write_record
-from sheaf import layout
+from sheaf import layout, places
+from sheaf.profile import at_exit
 from sheaf.profile.area import read_area
 from terminal import Terminal
 
@@ -256,51 +258,123 @@ def test_run_checks_before_it_starts(sheaf: Run, tmp_path: Path) -> None:
         assert not (tmp_path / "started").exists()
 
 
-# A program that leaves records behind, as processes on Sheaf would.
-LEAVES = """\
-import os, shutil, sys
-where = os.environ["SHEAF_RECORD"]
-for name in sys.argv[1:]:
-    shutil.copy(name, where)
-print(os.environ["SHEAF_PROFILE"])
+def reported(directory: Path, output: str | None, areas: dict[str, list[One]]) -> str:
+    """What `sheaf run --profile` prints if its processes leave records with these areas."""
+    made = directory / "made"
+    made.mkdir()
+    paths = [Area(samples).write(made / f"{name}.sheaf", int(name.split(".")[1])) for name, samples in areas.items()]
+    said: list[str] = []
+    at_exit.report(paths, output, 80, said.append)
+    return "\n".join(said)
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_the_default_name_is_that_of_the_record(here: Path) -> None:
+    said = reported(here, None, {"work.71": OLD})
+    assert said.startswith("sheaf: work (71): live bytes at their peak, 30.0 s after sampling began: ")
+    assert "written to work.71.pb.gz" in said
+    assert "0x1001 < 0x2001" in said
+    assert (here / "work.71.pb.gz").read_bytes()[:2] == b"\x1f\x8b"
+
+
+def test_several_processes_have_their_pids_in_the_names(here: Path) -> None:
+    said = reported(here, "heap.html", {"work.71": OLD, "work.72.1": NEW, "none.73": []})
+    assert {path.name for path in here.glob("heap*")} == {"heap.71.html", "heap.72.1.html"}
+    assert said.index("work (72)") < said.index("work (71)")  # the largest peak first
+
+
+def test_nothing_is_written_without_samples(here: Path) -> None:
+    said = reported(here, "heap.txt", {"none.73": []})
+    assert said == ("sheaf: no profile: no process allocated enough to be sampled; sample more often, as in --profile=16K")
+    assert not (here / "heap.txt").exists()
+
+
+# ---- real programs ----
+
+PROGRAM = """\
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+void *volatile kept;
+__attribute__((noinline)) void *store(size_t n) { void *p = memset(malloc(n), 1, n); kept = p; return p; }
+__attribute__((noinline)) void pass(size_t n) { void *p = malloc(n); kept = p; free(p); }
+int main(int argc, char **argv)
+{
+    (void)argv;
+    for (int i = 0; i < 20000; i++) {
+        store(1000);
+        pass(3000);
+    }
+    puts("ready");
+    fflush(stdout);
+    while (argc > 1 && getchar() != EOF)
+        for (int i = 0; i < 200000; i++)
+            pass(100);
+    return 0;
+}
 """
 
 
 @pytest.fixture
-def leave(sheaf: Run, library: str, tmp_path: Path) -> Run:
-    """Run a program that leaves records of these areas, with these options of `sheaf run`."""
-
-    def run(*options: str, areas: dict[str, list[One]]) -> subprocess.CompletedProcess[str]:
-        (tmp_path / "made").mkdir()
-        for name, samples in areas.items():
-            Area(samples).write(tmp_path / "made" / f"{name}.sheaf", int(name.split(".")[1]))
-        files = [str(tmp_path / "made" / f"{name}.sheaf") for name in areas]
-        return sheaf("run", "--no-children", *options, "--", sys.executable, "-c", LEAVES, *files, cwd=tmp_path,
-                     env={"SHEAF_LIBRARY": library})
-
-    return run
+def program(library: str, tmp_path: Path) -> Path:
+    """A program that keeps 20 MB in store() and allocates 60 MB in pass(). Skips the test if the object has no profiles."""
+    if b"SHEAFPRO" not in Path(library).read_bytes():
+        pytest.skip("the object has no profiles")
+    (tmp_path / "keeper.c").write_text(PROGRAM)
+    subprocess.run(["cc", "-g", "-O1", "-fno-builtin", "-o", "keeper", "keeper.c"], cwd=tmp_path, check=True)
+    return tmp_path / "keeper"
 
 
-def test_run_writes_a_profile(leave: Run, tmp_path: Path) -> None:
-    done = leave("--profile", areas={"work.71": OLD})
-    assert (done.returncode, done.stdout) == (0, "524288\n")
-    assert "sheaf: work (71): live bytes at their peak, 30.0 s after sampling began: " in done.stderr
-    assert "written to work.71.pb.gz" in done.stderr
-    assert "0x1001 < 0x2001" in done.stderr
-    assert (tmp_path / "work.71.pb.gz").read_bytes()[:2] == b"\x1f\x8b"
+def total(made: dict[str, Any], column: str, function: str) -> tuple[float, float]:
+    """The value and the error of a column in all stacks that contain a function."""
+    at = [one["name"] for one in made["columns"]].index(column)
+    rows = [row for row in made["rows"] if any(frame["function"] == function for frame in row["frames"])]
+    return sum(row["values"][at] for row in rows), sum((row["errors"][at] or 0.0) ** 2 for row in rows) ** 0.5
 
 
-def test_run_adds_the_pid_where_there_are_several(leave: Run, tmp_path: Path) -> None:
-    done = leave("--profile=64K", "--profile-output", "heap.html", areas={"work.71": OLD, "work.72.1": NEW, "none.73": []})
-    assert done.stdout == "65536\n"
-    assert {path.name for path in tmp_path.glob("heap*")} == {"heap.71.html", "heap.72.1.html"}
-    assert done.stderr.index("work (72)") < done.stderr.index("work (71)")  # the largest peak first
+def test_run_profiles_a_program(sheaf: Run, program: Path, tmp_path: Path) -> None:
+    records = tmp_path / "records"
+    done = sheaf("run", "--record", str(records), "--option", "profile_cost=0", "--profile=4K", "--profile-output", "heap.json",
+                 "--", str(program), cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (0, "ready\n"), done.stderr
+    assert "store < main" in done.stderr
+    for view, column, function, truth in (("live", "inuse_space", "store", 20e6), ("allocated", "alloc_space", "pass", 60e6)):
+        made = json.loads(sheaf("profile", str(next(records.iterdir())), "--view", view, "--format", "json").stdout)
+        value, error = total(made, column, function)
+        assert abs(value - truth) < 5 * error < truth / 2  # beyond five errors in one of a million runs
+    assert json.loads((tmp_path / "heap.json").read_text())["view"] == "peak"
 
 
-def test_run_without_samples(leave: Run, tmp_path: Path) -> None:
-    done = leave("--profile-output", "heap.txt", areas={"none.73": []})
-    assert "sheaf: no profile: no process allocated enough to be sampled" in done.stderr
-    assert not (tmp_path / "heap.txt").exists()
+def test_functions_files_and_lines_of_a_program(sheaf: Run, program: Path, tmp_path: Path) -> None:
+    if not places.tool():
+        pytest.skip("there is no llvm-symbolizer and no addr2line")
+    sheaf("run", "--profile=4K", "--profile-output", "heap.json", "--", str(program), cwd=tmp_path)
+    made = json.loads((tmp_path / "heap.json").read_text())
+    shown = [frame for row in made["rows"] for frame in row["frames"]]
+    frames = {(frame["function"], Path(frame["file"] or "").name, frame["line"]) for frame in shown}
+    assert ("store", "keeper.c", 5) in frames
+    assert ("main", "keeper.c", 11) in frames
+
+
+def test_a_killed_program_leaves_its_profile(sheaf: Run, library: str, program: Path, tmp_path: Path) -> None:
+    records = tmp_path / "records"
+    records.mkdir()
+    environment = {**os.environ, "LD_PRELOAD": library, "SHEAF_RECORD": str(records), "SHEAF_PROFILE": "4096"}
+    command, pipe = [str(program), "wait"], subprocess.PIPE
+    with subprocess.Popen(command, env=environment, stdin=pipe, stdout=pipe, text=True) as process:
+        assert process.stdout
+        assert process.stdout.readline() == "ready\n"
+        made = json.loads(sheaf("profile", str(process.pid), "--format", "json").stdout)
+        process.kill()
+    value, error = total(made, "inuse_space", "store")
+    assert abs(value - 20e6) < 5 * error
+    later = json.loads(sheaf("profile", str(next(records.iterdir())), "--format", "json").stdout)
+    assert total(later, "inuse_space", "store") == pytest.approx((value, error))
 
 
 # ---- start-up ----
