@@ -62,9 +62,7 @@ def test_peak(tmp_path: Path) -> None:
     rows = by_stack(views.peak(snapshot(tmp_path, samples)))
     assert set(rows) == {A}
     assert rows[A].values == pytest.approx(sums(samples[:1])[:2])
-    error = rows[A].errors[1]
-    assert error is not None
-    assert error >= math.sqrt(sums(samples[:1])[2])  # an upper bound
+    assert rows[A].errors[1] == pytest.approx(math.sqrt(sums(samples[:1])[2]))
 
 
 def test_growth_cancels_what_lives_in_both(tmp_path: Path) -> None:

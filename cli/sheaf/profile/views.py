@@ -181,12 +181,13 @@ def allocated(snapshot: Snapshot, first: Snapshot | None = None) -> Profile:
 
 def peak(snapshot: Snapshot, first: Snapshot | None = None) -> Profile:
     """
-    Objects and bytes that were live when all live bytes were at their peak. The variance of w * y with p = 1 - exp(-y / mean)
-    is at most mean * y * w, so an upper bound of the error follows from the bytes and the rate.
+    Objects and bytes that were live when all live bytes were at their peak. Their variances are not in the area. They are
+    estimated by the variance for each byte of all allocations of the stack, because most have about the same size.
     """
-    rate = snapshot.header.rate
-    rows = [Row((), stack.pcs, (stack.peak_count, stack.peak_bytes), (None, _root(stack.peak_bytes * rate)))
-            for stack in snapshot.stacks.values()]  # fmt: skip
+    rows = []
+    for stack in snapshot.stacks.values():
+        variance = stack.peak_bytes * stack.alloc_variance / stack.alloc_bytes if stack.alloc_bytes else 0.0
+        rows.append(Row((), stack.pcs, (stack.peak_count, stack.peak_bytes), (None, _root(variance))))
     return _profile(snapshot, "peak", f"live bytes at their peak, {snapshot.header.peak_ms / 1000:.1f} s after sampling began",
                     _PEAK, rows, 1)  # fmt: skip
 
