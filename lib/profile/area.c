@@ -479,6 +479,7 @@ void area_switched(uint64_t rate)
     if (!area.truth || !enter())
         return;
     area.truth->on = rate != 0;
+    publish_at(&area.truth->on, sizeof(area.truth->on)); /* end() begins behind it */
     if (rate)
         area.truth->rate = rate;
     leave();

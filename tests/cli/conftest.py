@@ -62,13 +62,14 @@ def write_record(path: Path, caches: dict[str, dict[str, int]], pid: int = 99999
     """
     Write a record in which one slot was used. `caches` has counters and gauges by name for each cache, `values` those of the
     process; `start`, `namespace` and `boot` identify it, and it began to write at `began`. `profile` is the content of its
-    profile area, which may be shorter than `profile_size`; a page for control comes before it. With `later` it has more
-    fields, and those of the header in another order, as a later library may write them.
+    profile area, which may be shorter than `profile_size`; the control area and its window come before it. With `later` it
+    has more fields, and those of the header in another order, as a later library may write them.
     """
     process = {"slab_bytes": 65536 * len(caches), "large_bytes": 0, "end_time_ns": 6 if ended else 0,
                "peak_resident_bytes": peak, **(values or {})}
     first, size, entry_at, slots_at = 16, 4096, 16384, 65536
     areas_at = slots_at + (slot + 1) * 16 * 128 + 4095 & ~4095
+    profile_at = areas_at + 4096 + 65536
     fields: dict[str, tuple[str, int | bytes]] = {
         "values_offset": ("Q", 8192), "caches_offset": ("Q", entry_at), "slots_offset": ("Q", slots_at),
         "cache_max": ("I", 16), "cache_stride": ("I", 512), "slot_max": ("I", slot + 1), "slot_stride": ("I", 16 * 128),
@@ -76,11 +77,13 @@ def write_record(path: Path, caches: dict[str, dict[str, int]], pid: int = 99999
         "start_time_ns": ("Q", began), "mode_name": ("16s", b"rseq mm_cid"), "sheaf_version": ("32s", b"0.1.0"),
         "program": ("128s", path.stem.split(".")[0].encode()), "kernel": ("128s", b"kernel"),
         "process_start": ("Q", start), "pid_namespace": ("Q", namespace), "boot_id": ("40s", boot.encode()),
-        "control_offset": ("Q", areas_at if profile_size else 0), "profile_offset": ("Q", areas_at + 4096 if profile_size else 0),
-        "profile_size": ("Q", profile_size),
+        "control_offset": ("Q", areas_at), "window_offset": ("Q", areas_at + 4096),
+        "profile_offset": ("Q", profile_at), "profile_size": ("Q", profile_size),
     }  # fmt: skip
     entry = {"name": "32s", "object_size": "I", "size": "I", "slab_size": "I", "capacity": "I", "flags": "I",
              "checksum": "I", "gauges": "24Q"}  # fmt: skip
+    if not profile_size:
+        fields.update({name: ("Q", 0) for name in ("control_offset", "window_offset", "profile_offset")})
     if later:
         fields = {"weather": ("16s", b"fine"), **dict(reversed(fields.items()))}
         entry = {"colour": "3I", **entry, "shape": "8s"}
@@ -112,7 +115,7 @@ def write_record(path: Path, caches: dict[str, dict[str, int]], pid: int = 99999
         packed = packed[:constant] + struct.pack("<I", zlib.crc32(packed[:constant])) + packed[constant + 4 :]
         data[entry_at + i * 512 : entry_at + i * 512 + len(packed)] = packed
         struct.pack_into(f"<{len(COUNTERS)}Q", data, slots_at + (slot * 16 + i) * 128, *(numbers.get(c, 0) for c in COUNTERS))
-    path.write_bytes(bytes(data) + (bytes(areas_at + 4096 - len(data)) + profile if profile_size else b""))
+    path.write_bytes(bytes(data) + (bytes(profile_at - len(data)) + profile if profile_size else b""))
     return path
 
 
