@@ -195,7 +195,7 @@ def test_a_failure_leaves_the_output_alone(sheaf: Run, tmp_path: Path) -> None:
 def test_names(sheaf: Run, tmp_path: Path) -> None:
     unknown = sheaf("profile", "nosuchprogram")
     assert unknown.returncode == 1
-    assert unknown.stderr.startswith("sheaf: nosuchprogram: no process of this name ")
+    assert unknown.stderr.startswith("sheaf: nosuchprogram: no process of this name runs on Sheaf; ")
     with sampled(tmp_path, [], Area(OLD, on=1), name="heapvictim") as one:
         assert sheaf("profile", "heapvictim").stdout.startswith(f"heapvictim ({one.process.pid}): live bytes")
         (tmp_path / "heapvictim").write_bytes(b"a program of this name")
@@ -204,8 +204,8 @@ def test_names(sheaf: Run, tmp_path: Path) -> None:
         with sampled(tmp_path / "two", [], Area(OLD, on=1), name="heapvictim") as other:
             several = sheaf("profile", "heapvictim")
             numbers = ", ".join(map(str, sorted((one.process.pid, other.process.pid))))
-            assert several.stderr.startswith("sheaf: heapvictim: 2 processes ")
-            assert f": {numbers}; " in several.stderr
+            assert several.stderr == (f"sheaf: heapvictim: 2 processes on Sheaf have this name: {numbers}; "
+                                      "give one of these numbers\n")
 
 
 # ---- leaks ----

@@ -7,6 +7,7 @@ everything is checked against the bounds of the area before it is used.
 from __future__ import annotations
 
 import math
+import os
 import struct
 import time
 from collections.abc import Callable, Iterator
@@ -245,17 +246,18 @@ def _open(reader: layout.Reader) -> _Area:
                         "on a file system with free space", False)
     never = NoProfile(f"{reader.path}: nothing was sampled in this process; run the program with `sheaf run --profile`, "
                       "or name it while it runs", True)
-    if reader.length <= offset:
+    file = reader.file.fileno()
+    if os.fstat(file).st_size <= offset:
         raise never
-    # A file may be extended before all of the area is written; what is missing reads as zero.
-    present = max(0, reader.length - offset)
     if not _HEADER.size <= size <= _LARGEST:
         raise _Damaged("size")
 
     def at(start: int, count: int) -> bytes:
-        count_present = max(0, min(count, present - start))
-        raw = reader.at(offset + start, count_present) if count_present else b""
-        return raw.ljust(count, b"\0")
+        """What the file has there now. It may be shorter than the area, and then the rest is zero."""
+        try:
+            return os.pread(file, count, offset + start).ljust(count, b"\0")
+        except OSError as error:
+            raise SheafError(f"{reader.path}: {error.strerror}; copy the record to another file system") from error
 
     magic = at(0, len(MAGIC))
     if not any(magic):

@@ -8,6 +8,7 @@ import sys
 import click
 
 from sheaf.errors import SheafError
+from sheaf.process import FILE, TargetArgument
 from sheaf.profile import export, symbols, target, views
 from sheaf.profile.observe import RATE, SECONDS, given_rate, observe
 from sheaf.table import terminal_width
@@ -35,13 +36,14 @@ class _Profile(click.Command):
 
 
 @click.command(cls=_Profile)
-@click.argument("name", metavar="PID|NAME|RECORD")
+@click.argument("name", type=TargetArgument(), metavar="PID|NAME|RECORD")
 @click.option("--seconds", type=click.FloatRange(min=0, min_open=True), metavar="N",
               help=f"Sample for N seconds, or show what happens during N seconds.  [default: {SECONDS:g} if sampling is off]")
 @click.option("--view", type=click.Choice(list(views.VIEWS)),
               help="What to show, as listed below.  [default: live; growth with --seconds if the process was sampled already]")
-@click.option("--output", metavar="FILE", help="Write to FILE; its suffix chooses the format: .pb.gz and .pprof, .collapsed and "
-              ".txt, .speedscope.json, .html, .json.")
+@click.option("--output", type=FILE, metavar="FILE",
+              help="Write to FILE; its suffix chooses the format: .pb.gz and .pprof, .collapsed and .txt, .speedscope.json, "
+                   ".html, .json.")
 @click.option("--format", "form", type=click.Choice(export.FORMATS), help="Output format, if the suffix of FILE does not say it.")
 @click.option("--rate", metavar="BYTES", callback=given_rate,
               help="Take one sample for each BYTES allocated, on average; smaller is more exact and slower.  "

@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from sheaf.errors import SheafError
+from sheaf.process import TargetArgument
 from sheaf.profile import document, symbols, table, target
 from sheaf.profile import leaks as analysis
 from sheaf.profile.leaks import GROWS, MAY_GROW, OLD, Suspect
@@ -127,7 +128,7 @@ class _Leaks(click.Command):
 
 
 @click.command(cls=_Leaks)
-@click.argument("name", metavar="PID|NAME|RECORD")
+@click.argument("name", type=TargetArgument(), metavar="PID|NAME|RECORD")
 @click.option("--seconds", type=click.FloatRange(min=0, min_open=True), metavar="N",
               help=f"Time between the two snapshots.  [default: {SECONDS:g}]")
 @click.option("--older", metavar="AGE", callback=_age,

@@ -4,26 +4,10 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator
 from pathlib import Path
 
-from sheaf import layout, record
+from sheaf import layout, process, record
 from sheaf.errors import SheafError
-
-
-def _running(name: str) -> Iterator[tuple[int, Path]]:
-    """The processes of a program that keep a record, with their records."""
-    for entry in os.listdir("/proc"):
-        if not entry.isdecimal():
-            continue
-        pid = int(entry)
-        try:
-            files = record.mapped(pid, record.maps(pid))
-            path = next((place for file in files for place in file.places if record.same(place, file)), None)
-            if path and record.read_head(path).program == name:
-                yield pid, path
-        except SheafError:  # of another user, or no record
-            continue
 
 
 def _is_record(name: str) -> bool:
@@ -39,19 +23,13 @@ def _is_record(name: str) -> bool:
 
 def find(target: str) -> Path:
     """
-    The record of a running process, by its number or by the name of its program, or a record file. A record of that name
-    takes precedence. Raises SheafError if there is none, or if several processes run the program.
+    The record of a running process, by its number or by the name of its program, or a record file. A record or directory of
+    that name takes precedence. Raises SheafError if there is none, or if several processes on Sheaf have the name.
     """
-    if target.isdecimal() or os.sep in target or target.endswith(".sheaf") or not target or _is_record(target):
-        paths = list(record.find(target))
-        if len(paths) > 1:
-            raise SheafError(f"{target}: the directory has {len(paths)} records; name one of them", 2)
-        return paths[0]
-    found = list(_running(target))
-    if not found:
-        raise SheafError(f"{target}: no process of this name keeps a record that you may read; start it with "
-                         "`sheaf run --record DIR`, or name a PID or a record")  # fmt: skip
-    if len(found) > 1:
-        numbers = ", ".join(str(pid) for pid, _ in sorted(found))
-        raise SheafError(f"{target}: {len(found)} processes run it: {numbers}; name one by its PID", 2)
-    return found[0][1]
+    could_be_name = bool(target) and os.sep not in target and not target.isdecimal() and not target.endswith(".sheaf")
+    if could_be_name and not os.path.isdir(target) and not _is_record(target):
+        target = str(process.number(target))
+    paths = list(record.find(target))
+    if len(paths) > 1:
+        raise SheafError(f"{target}: the directory has {len(paths)} records; name one of them", 2)
+    return paths[0]
