@@ -27,12 +27,12 @@ def _area(path: Path) -> Iterator[memoryview]:
     reader = layout.Reader(path)
     with reader.file:
         offset, end = reader.optional("control_offset"), reader.optional("profile_offset") + reader.optional("profile_size")
-    if not offset or offset % mmap.PAGESIZE:
-        raise SheafError(f"{path}: the process cannot be asked to sample: its Sheaf is too old, or its record has no room")
-    try:
-        file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-    except OSError as error:
-        raise SheafError(f"{path}: {error.strerror}; run sheaf as the owner of the process or as root") from error
+        if not offset or offset % mmap.PAGESIZE:
+            raise SheafError(f"{path}: the process cannot be asked to sample: its Sheaf is too old, or its record has no room")
+        try:  # not by its path, which may lead to another file by now
+            file = os.open(f"/proc/self/fd/{reader.file.fileno()}", os.O_RDWR | os.O_CLOEXEC)
+        except OSError as error:
+            raise SheafError(f"{path}: {error.strerror}; run sheaf as the owner of the process or as root") from error
     try:
         fcntl.flock(file, fcntl.LOCK_EX)
         if os.fstat(file).st_size < end:
@@ -54,7 +54,9 @@ def _ask(path: Path, value: int, alive: Callable[[], bool]) -> tuple[int, int]:
             if not alive():
                 raise SheafError(f"{path}: the process has ended")
             if time.monotonic() > deadline:
-                words[_REQUEST] = words[_ANSWER]  # so that the process does not do it when nobody waits any more
+                words[_REQUEST] = 0  # withdrawn, unless the process has just done it
+                if words[_ANSWER] == word:
+                    break
                 raise SheafError(f"{path}: the process did not answer in {_PATIENCE:.0f} s: it allocates nothing, or is "
                                  "stopped; try again while it works")  # fmt: skip
             time.sleep(0.01)
