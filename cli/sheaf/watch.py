@@ -273,20 +273,26 @@ class _Candidate:
 
     system: System
     looks: int = 0
+    readable: bool = True
+    unrecorded: bool = False  # it runs on Sheaf but keeps no record
 
 
 class Watch:
     """
     The records in some directories, or without directories those of all processes that run and whose maps may be read, and
     the other records in the same directories. Not thread-safe. The memory that it takes is proportional to the number of
-    records in the directories; with `ended` false, ended processes take next to none and are left out.
+    records in the directories; with `ended` false, ended processes take next to none and are left out. With `discover`, the
+    records of all processes are found in addition to those in the directories that are given. `counts` has the number of files
+    with the suffix .sheaf in each directory at the last refresh.
     """
 
-    def __init__(self, places: Iterable[Path | str] | None = None, *, ended: bool = True) -> None:
-        self._discovers = places is None
+    def __init__(self, places: Iterable[Path | str] | None = None, *, ended: bool = True, discover: bool = False) -> None:
+        self._discovers = discover or places is None
         if places is None:
             places = [os.environ["SHEAF_RECORD"]] if os.environ.get("SHEAF_RECORD") else []
         self._places = {Path(os.path.realpath(place)): None for place in places}
+        self._given = frozenset(self._places)
+        self.counts: dict[Path, int] = {}
         self._ended = ended
         self._of_ended = True
         self._known: dict[Path, _Known] = {}
@@ -304,6 +310,22 @@ class Watch:
     def others(self) -> dict[Path, str]:
         """The files with the suffix .sheaf that could not be read as records, and why."""
         return {path: known.why for path, known in self._known.items() if known.why}
+
+    @property
+    def unreadable(self) -> list[int]:
+        """The processes whose maps may not be read. Those that end or appear are noticed by refresh()."""
+        return [pid for pid, candidate in self._candidates.items() if not candidate.readable]
+
+    @property
+    def unrecorded(self) -> list[int]:
+        """The processes that run on Sheaf and keep no record."""
+        return [pid for pid, candidate in self._candidates.items() if candidate.unrecorded]
+
+    def forget(self, process: Process) -> None:
+        """Keep nothing of an ended process but which file its record is, and do not return it again."""
+        known = self._known.get(process.path)
+        if known and known.process and known.process.state.ended:
+            known.process = None
 
     def refresh(self, caches: bool | Collection[int] = False, of_ended: bool = True) -> list[Process]:
         """
@@ -359,10 +381,12 @@ class Watch:
     def _look(self, pid: int, candidate: _Candidate) -> None:
         self.statistics.maps += 1
         try:
-            files = record.mapped(pid, record.maps(pid))
+            text = record.maps(pid)
         except SheafError:
-            candidate.looks = _SETTLED + 1
+            candidate.looks, candidate.readable = _SETTLED + 1, False
             return
+        files = record.mapped(pid, text)
+        candidate.unrecorded = not files and "libsheaf-preload" in text
         for file in files:
             candidate.looks = _SETTLED + 1
             place = next((place for place in file.places if record.same(place, file)), None)
@@ -383,13 +407,18 @@ class Watch:
                 seen.add((status.st_dev, status.st_ino))
                 files[path] = _identity(status)
 
-        for place in self._places:
+        self.counts = {}
+        for place in list(self._places):
             try:
                 with os.scandir(place) as entries:
                     for entry in entries:
                         if entry.name.endswith(".sheaf"):
+                            self.counts[place] = self.counts.get(place, 0) + 1
                             with contextlib.suppress(OSError):  # it vanished
                                 add(place / entry.name, entry.stat(follow_symlinks=False))
+            except FileNotFoundError:
+                if place not in self._given:  # such as the private directory of a run that has ended
+                    del self._places[place]
             except OSError:
                 continue
         for path in list(self._single):
@@ -488,7 +517,8 @@ class Watch:
         now = self._system(process.pid)
         old, known.system = known.system, now
         if not (process.running and now and old and (now.start, now.image, now.zombie) == (old.start, old.image, False)):
-            known.process = self._judged(path, known, process.head, States([process.head]), process.numbers, caches)
+            head = replace(process.head)  # without what it remembers of its process
+            known.process = self._judged(path, known, head, States([head]), process.numbers, caches)
             return
         current = self._reread(path, known, wanted)
         if current is None:

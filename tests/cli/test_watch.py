@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +13,7 @@ from pathlib import Path
 import pytest
 from conftest import Start, write_record
 from sheaf import record, watch
+from sheaf.errors import SheafError
 from sheaf.watch import Process, Watch
 
 COUNTS = {"alloc_fastpath": 1000, "alloc_slowpath": 10, "free_fastpath": 700, "free_slowpath": 5, "sheaf_refill": 253,
@@ -219,3 +222,71 @@ def test_a_record_without_a_header_is_found_later(start: Start, tmp_path: Path) 
         file.write(magic)
     os.utime(own, ns=times)
     assert only(look.refresh(), program.pid).running
+
+
+def test_given_directories_and_found_ones(start: Start, tmp_path: Path) -> None:
+    """With discover, both are watched; a directory that was found is dropped when it vanishes, a given one is kept."""
+    given, found = tmp_path / "given", tmp_path / "found"
+    given.mkdir()
+    found.mkdir()
+    ended = write_record(given / "p.1.sheaf", {})
+    program = start(found)
+    look = Watch([given], discover=True)
+    until(lambda: program.pid in {process.pid for process in look.refresh()})
+    assert ended in {process.path for process in look.refresh()}
+    assert (look.counts[given], look.counts[found]) == (1, 1)
+    program.kill()
+    shutil.rmtree(found)
+    shutil.rmtree(given)
+    look.refresh()
+    assert given in look.places
+    assert found not in look.places
+
+
+def test_processes_without_a_record_and_unreadable_ones(library: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    look = Watch([tmp_path], discover=True)
+    with subprocess.Popen(["sleep", "1000"], env={**os.environ, "LD_PRELOAD": library, "SHEAF_RECORD": ""}) as bare:
+        try:
+            until(lambda: look.refresh() is not None and bare.pid in look.unrecorded)
+        finally:
+            bare.kill()
+    look.refresh()
+    assert bare.pid not in look.unrecorded
+
+    def refuse(pid: int) -> str:
+        raise SheafError("not permitted")
+
+    monkeypatch.setattr(record, "maps", refuse)
+    look = Watch([tmp_path], discover=True)
+    look.refresh()
+    assert os.getpid() in look.unreadable
+
+
+def test_an_ended_process_that_is_forgotten(tmp_path: Path) -> None:
+    path = write_record(tmp_path / "p.1.sheaf", {"malloc-64": COUNTS})
+    look = Watch([tmp_path])
+    (process,) = look.refresh(caches=True)
+    look.forget(process)
+    assert look.refresh(caches=True) == []
+    assert look.statistics.headers == 0
+    path.unlink()
+    write_record(path, {"malloc-64": COUNTS}, began=1000)
+    assert [one.start_time_ns for one in look.refresh()] == [1000]
+
+
+def test_a_record_without_the_start_of_its_process(tmp_path: Path) -> None:
+    """An older library, or a process without /proc: it runs as long as it maps the record."""
+    code = ("import mmap, sys; input(); file = open(sys.argv[1], 'r+b'); m = mmap.mmap(file.fileno(), 0); "
+            "print(flush=True); sys.stdin.read()")
+    path = tmp_path / "p.sheaf"
+    command = [sys.executable, "-c", code, str(path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as one:
+        write_record(path, {}, pid=one.pid, ended=False)
+        assert one.stdin and one.stdout
+        one.stdin.write(b"\n")
+        one.stdin.flush()
+        one.stdout.readline()
+        look = Watch([tmp_path])
+        assert only(look.refresh(), one.pid).running
+        one.kill()
+    assert only(look.refresh(), one.pid).state.name == "gone"
