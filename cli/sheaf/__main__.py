@@ -35,6 +35,8 @@ _COMMANDS = {
     "doctor": _Entry("sheaf.doctor", "Say whether a program will run on Sheaf, in which mode, and why."),
     "profile": _Entry("sheaf.profile.command", "Show where the memory of a process was allocated."),
     "leaks": _Entry("sheaf.profile.leaks_command", "Show the call stacks whose memory grows and stays."),
+    "serve": _Entry("sheaf.serve", "Serve metrics, profiles and a live page over HTTP."),
+    "unit": _Entry("sheaf.unit", "Run a systemd service on Sheaf."),
     "report": _Entry("sheaf.report", "Add source files and lines to debugging reports."),
     "bench": _Entry("sheaf.bench", "Compare the time and memory of Sheaf and other allocators."),
     "completion": _Entry("sheaf.completion", "Print a script that completes sheaf's command line in a shell."),

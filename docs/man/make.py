@@ -136,6 +136,27 @@ EXTRA: dict[str, list[tuple[str, str | list[tuple[str, str]]]]] = {
          "command line."),
     ],
     "bench": [],
+    "serve": [
+        ("SECURITY", "The server listens on 127.0.0.1 unless --bind says otherwise, and answers only requests whose Host header "
+         "is its address, localhost, or a name given with --allow-host. Requests of other web sites are refused. Everyone who "
+         "can connect may read, unless --private is given; names of programs, sizes, and call stacks of sampled processes are "
+         "shown, never contents of memory.\n\n"
+         "Nothing can be changed without --control. With it, a client needs the token: as Authorization: Bearer TOKEN, or by a "
+         "login on the page, which sets a cookie for 12 hours."),
+        ("EXIT STATUS", "0: ended by SIGTERM or SIGINT. 1: the address is in use or cannot be used, or the token file is "
+         "wrong. 2: wrong command line."),
+        ("NOTES", "docs/serve.md lists the metrics and describes the limits on their number. Files for Prometheus, Grafana, "
+         "systemd and containers are in docs/serve/."),
+    ],
+    "unit": [
+        ("EXIT STATUS", "0: success. 1: there is no such service, or the drop-in cannot be written. 2: wrong command line. "
+         "125: an option of the allocator is wrong, or the preloaded object is not found."),
+        ("NOTES", "The environment of a unit holds for all of its commands, such as ExecStartPre=, and for the programs that "
+         "they start. The drop-in of a template, such as sheaf unit redis-server@, holds for all of its instances, each with a "
+         "directory of its own.\n\n"
+         "Records of children that end while the service runs are removed at its next start. A service that starts many "
+         "children and seldom restarts needs sheaf records --prune in a timer as well; see docs/production.md."),
+    ],
     "completion": [
         ("FILES", [
             ("share/bash-completion/completions/sheaf", "The script for bash 4.4 and later, with the package bash-completion."),
