@@ -23,7 +23,7 @@ def table() -> dict[str, Option]:
         raise SheafError(f"{file}: {error.strerror}; reinstall Sheaf", 125) from error
 
 
-def _number(option: Option, value: str) -> int | None:
+def number(option: Option, value: str) -> int | None:
     """The value as an integer, suffixes of sizes applied; None if it does not parse."""
     match = _SIZE.fullmatch(value)
     if match is None or (match[2] and option.kind != "size"):
@@ -31,7 +31,7 @@ def _number(option: Option, value: str) -> int | None:
     return int(match[1]) << (10 * ("KMGT".index(match[2].upper()) + 1) if match[2] else 0)
 
 
-def _wrong(option: Option, value: str) -> str | None:
+def wrong(option: Option, value: str) -> str | None:
     """The error in a value, in the words of preload/options.c; None if there is none. The object itself checks lists."""
     if option.kind == "boolean":
         return None if value in ("0", "1") else "neither 0 nor 1"
@@ -41,10 +41,10 @@ def _wrong(option: Option, value: str) -> str | None:
         return None if len(value.encode(errors="surrogateescape")) <= option.most else "too long"
     if option.kind == "list":
         return None
-    number = _number(option, value)
-    if number is None:
+    found = number(option, value)
+    if found is None:
         return f"not a {option.kind}"
-    return None if option.least <= number <= option.most else "out of range"
+    return None if option.least <= found <= option.most else "out of range"
 
 
 def parse(setting: str) -> tuple[str, str]:
@@ -57,9 +57,9 @@ def parse(setting: str) -> tuple[str, str]:
         near = difflib.get_close_matches(name.lower(), table(), 1)
         hint = f"did you mean {near[0]}?" if near else "see `sheaf run --help`"
         raise SheafError(f"--option {name}: no such option; {hint}", 125)
-    wrong = _wrong(option, value)
-    if wrong:
-        raise SheafError(f"--option {setting}: {wrong}; give {option.values}", 125)
+    error = wrong(option, value)
+    if error:
+        raise SheafError(f"--option {setting}: {error}; give {option.values}", 125)
     return option.variable, value
 
 

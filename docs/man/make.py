@@ -18,7 +18,7 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 sys.path.insert(0, str(ROOT / "cli"))
 
-from sheaf import doctor, options, state, stats, top  # noqa: E402
+from sheaf import doctor, dump, options, setting, state, stats, top, unitmap  # noqa: E402
 from sheaf.__main__ import _COMMANDS, main  # noqa: E402
 from sheaf.profile import command as profile_command  # noqa: E402
 from sheaf.profile import leaks_command  # noqa: E402
@@ -28,6 +28,12 @@ ENVIRONMENT = [
     ("SHEAF_<NAME>", "Options of the allocator; see sheaf-run(1). Programs with raised privileges ignore them."),
 ]
 COMPLETION = "sheaf-completion(1) prints scripts for bash, zsh and fish. A system installation has them where the shells look."
+CONTROL_STATUS = "0: success. 1: the process cannot be asked, or did not answer in time. 2: wrong command line."
+CONTROL_NOTES = (
+    "PID may also be the name of a program, if one process on Sheaf has that name, or the path of a record. The owner of the "
+    "record and root may ask.\n\n"
+    "A process that sleeps answers only if it has a helper thread: start it with SHEAF_HELPER=1. docs/control.md says when "
+    "processes answer.")
 EXTRA: dict[str, list[tuple[str, str | list[tuple[str, str]]]]] = {
     "run": [
         ("OPTIONS OF THE ALLOCATOR", "Give them with --option, or as SHEAF_<NAME> in the environment. Sizes may end with K, M, G "
@@ -83,6 +89,18 @@ EXTRA: dict[str, list[tuple[str, str | list[tuple[str, str]]]]] = {
          "not visible; their records are listed as such and never removed. A directory should hold the records of one machine "
          "only, because a record of another machine looks like one of an earlier boot.\n\n"
          "A record that is removed while its process is running would be lost: the process continues in the removed file."),
+    ],
+    "trim": [("EXIT STATUS", CONTROL_STATUS), ("NOTES", CONTROL_NOTES)],
+    "set": [
+        ("EXIT STATUS", CONTROL_STATUS),
+        ("NOTES", CONTROL_NOTES),
+        ("OPTIONS THAT CAN CHANGE", [(name, options.table()[name].help) for name in setting.SUBJECTS]),
+    ],
+    "dump": [
+        ("COLUMNS", dump.EXPLAINED),
+        ("THE MAP", unitmap.LEGEND),
+        ("EXIT STATUS", CONTROL_STATUS),
+        ("NOTES", CONTROL_NOTES + "\n\ndocs/schema.md describes the JSON object."),
     ],
     "doctor": [
         ("FINDINGS", doctor.EXPLAINED),

@@ -134,7 +134,7 @@ static void fork_in_handler(int signal)
 static void half_forks_in_handlers(void)
 {
     signal(SIGALRM, fork_in_handler);
-    struct itimerval often = {.it_interval = {.tv_usec = 3000}, .it_value = {.tv_usec = 3000}};
+    struct itimerval often = {.it_interval = {.tv_usec = 10000}, .it_value = {.tv_usec = 10000}};
     must(setitimer(ITIMER_REAL, &often, NULL) == 0);
     half_busy();
 }
@@ -322,7 +322,7 @@ static void forks_while_it_answers(void)
     make_records(records, sizeof(records));
     pid_t pid = start("forks in handlers", "");
     client_of(&client, records, pid);
-    for (int i = 0; i < 500; i++)
+    for (int i = 0; i < 150; i++)
         must(client_ask(&client, i % 3 == 0 ? SHEAF_MAP : i % 3 == 1 ? SHEAF_FOLD : SHEAF_TRIM, 0, 0) == SHEAF_DONE);
     end(pid);
     must(remove_records(records) > 1);

@@ -77,8 +77,7 @@ enum sheaf_unit_kind {
     SHEAF_UNIT_FREE = 2,     /* free, perhaps resident */
     SHEAF_UNIT_SLAB = 3,
     SHEAF_UNIT_LARGE = 4, /* a large block */
-    SHEAF_UNIT_OTHER =
-        5, /* guards, stashes, units set aside for signal handlers, and runs that are about to change */
+    SHEAF_UNIT_OTHER = 5, /* guards, stashes, the reserve of handlers, and runs that are about to change */
 };
 #define SHEAF_UNIT_UNRECORDED 2047 /* of a cache that only the program made: see cache_max in sheaf/record.h */
 #define SHEAF_UNIT_OUT_MOST   8191

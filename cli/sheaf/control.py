@@ -1,0 +1,254 @@
+"""Ask something of a running process through the control area of its record (sheaf/control.h).
+
+Only the owner of a record and root can write to it. The process answers where its slow paths look at the clock, or by its
+helper thread.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import mmap
+import os
+import pwd
+import re
+import struct
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from sheaf import layout, process, record
+from sheaf.errors import SheafError
+from sheaf.record import Head
+from sheaf.state import States
+
+FOLD, TRIM, SET, PROFILE, MAP = range(1, 6)  # enum sheaf_operation
+DONE, UNKNOWN, RANGE, NO_ROOM, REFUSED, NO_EFFECT = range(6)  # enum sheaf_status
+TIMEOUT = 5.0  # seconds
+WINDOW_BYTES = 64 << 10
+_REQUEST, _ANSWER, _STATUS, _RESULTS, _LOOKS = 0, 1, 2, 3, 11  # places of the words of struct sheaf_control
+_WORDS = 12
+_VALUE_SHIFT, _SEQUENCE_SHIFT, _SUBJECT_SHIFT = 24, 16, 8
+VALUE_MOST = (1 << 40) - 1
+_CHECK_SECONDS = 0.25  # between two checks whether the process still runs
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the process answered: an enum sheaf_status, and results whose meaning depends on the operation."""
+
+    status: int
+    results: tuple[int, ...]
+
+
+class Control:
+    """
+    The control area of a running process, which no other client uses meanwhile. `pid` is its number here, None if it is not
+    visible. Made by connect().
+    """
+
+    def __init__(self, head: Head, pid: int | None, page: mmap.mmap, window: mmap.mmap, timeout: float) -> None:
+        self.head, self.pid, self.timeout = head, pid, timeout
+        self._page, self._window = page, window
+
+    @property
+    def who(self) -> str:
+        """The process, for messages."""
+        return f"{self.head.program} ({self.pid or self.head.pid})"
+
+    def _word(self, place: int) -> int:
+        value: int = struct.unpack_from("@Q", self._page, 8 * place)[0]
+        return value
+
+    def _send(self, word: int) -> None:
+        with memoryview(self._page) as view, view.cast("Q") as words:
+            words[_REQUEST] = word  # a single store of 8 bytes
+
+    def ask(self, operation: int, subject: int = 0, value: int = 0) -> Answer:
+        """
+        Send a request and wait for the answer. Raises SheafError if there is none in time; the request is then withdrawn,
+        unless the process is already doing it.
+        """
+        sequence = (self._word(_ANSWER) >> _SEQUENCE_SHIFT) + 1 & 0xFF
+        word = operation | subject << _SUBJECT_SHIFT | sequence << _SEQUENCE_SHIFT | value << _VALUE_SHIFT
+        looks = self._word(_LOOKS)
+        start = time.monotonic()
+        checked, pause = start, 0.0002
+        self._send(word)
+        while self._word(_ANSWER) != word:
+            now = time.monotonic()
+            if now - start > self.timeout:
+                self._send(0)
+                if self._word(_ANSWER) == word:
+                    break
+                raise self._silent(self._word(_LOOKS) != looks)
+            if now - checked > _CHECK_SECONDS:
+                checked = now
+                self._must_run()
+            time.sleep(pause)
+            pause = min(2 * pause, 0.01)
+        results = struct.unpack_from("@8Q", self._page, 8 * _RESULTS)
+        return Answer(self._word(_STATUS), results)
+
+    def _must_run(self) -> None:
+        if States().of(self.head).ended or (self.pid and record.is_zombie(self.pid)):
+            self._send(0)
+            raise SheafError(f"{self.who}: ended while it was asked; name a running process")
+
+    def _silent(self, looked: bool) -> SheafError:
+        """Why there was no answer; `looked` says whether the process has looked at the area meanwhile."""
+        self._must_run()
+        waited = f"{self.who}: did not answer within {self.timeout:g} s"
+        state, threads = _state(self.pid)
+        if state in "Tt" and state:
+            return SheafError(f"{waited}: it is stopped; continue it with `kill -CONT {self.pid}`")
+        if looked:
+            return SheafError(f"{waited}: it is still busy with the request, or with another one; give a longer --timeout")
+        sleeps = "it sleeps, and it has no helper thread" if threads == 1 else "its threads allocate and free nothing"
+        return SheafError(f"{waited}: {sleeps}; try again while it works, or start it with SHEAF_HELPER=1")
+
+    def window(self) -> bytes:
+        """The bytes of the window, in which the process describes its memory."""
+        return self._window[:]
+
+
+def _state(pid: int | None) -> tuple[str, int]:
+    """The state of a process as in /proc/PID/stat, and the number of its threads; "" and 0 if they are not known."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+        return fields[0], int(fields[17])
+    except (OSError, IndexError, ValueError):
+        return "", 0
+
+
+def resident(pid: int | None) -> int | None:
+    """The resident bytes of a process; None if they are not known."""
+    try:
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
+    except (OSError, IndexError, ValueError):
+        return None
+
+
+def find(target: str) -> tuple[Path, int | None]:
+    """
+    The record of the running process that a number, a program's name or the path of a record leads to, and the number of the
+    process here. Raises SheafError if there is no such process, or if it keeps no record.
+    """
+    if os.path.isdir(target):
+        raise SheafError(f"{target}: is a directory; name one process or its record")
+    pid = None
+    if not os.path.exists(target):
+        pid = process.number(target)
+    path = next(record.find(str(pid) if pid else target))
+    return path, pid
+
+
+def _owner(file: int) -> str:
+    """The user that an open file belongs to."""
+    uid = os.fstat(file).st_uid
+    try:
+        name = pwd.getpwuid(uid).pw_name
+    except KeyError:
+        name = f"user {uid}"
+    return name
+
+
+def _writable(path: Path, file: int) -> int:
+    """
+    Open a file again for writing. The owner of its directory may replace the path at any time, so the path is not used: what
+    is written must reach the file whose header was read.
+    """
+    try:
+        return os.open(f"/proc/self/fd/{file}", os.O_RDWR | os.O_CLOEXEC)
+    except OSError as error:
+        if error.errno in (errno.EACCES, errno.EPERM):
+            owner = _owner(file)
+            who = "root" if owner == "root" else f"{owner} or as root"
+            raise SheafError(f"{path}: the record belongs to {owner}; run sheaf as {who}") from error
+        advice = "mount it writable here" if error.errno == errno.EROFS else "name the record of a running process"
+        raise SheafError(f"{path}: {error.strerror}; {advice}") from error
+
+
+def _lock(file: int, who: str, timeout: float) -> None:
+    """Exclude other clients until the file is closed."""
+    deadline = time.monotonic() + timeout
+    while True:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError as error:
+            if time.monotonic() > deadline:
+                raise SheafError(f"{who}: another sheaf command has been asking it for {timeout:g} s; "
+                                 "try again when that has ended") from error
+            time.sleep(0.01)
+
+
+def _running(head: Head, pid: int | None) -> int | None:
+    """The number of the process here; None if it is not visible. Raises SheafError if it has ended."""
+    state = States().of(head)
+    if state.name == "copy":
+        raise SheafError(f"{head.path}: is a copy of the record of a running process; name process {head.pid}")
+    if state.ended:
+        raise SheafError(f"{head.path}: {head.program} ({head.pid}) has {_past(str(state))}; name a running process")
+    if pid is None and any(record.same(head.path, file) for file in record.mapped(head.pid, _maps(head.pid))):
+        pid = head.pid
+    return pid
+
+
+def _past(state: str) -> str:
+    return state if state.startswith("ended") else f"been {state}"
+
+
+def _maps(pid: int) -> str:
+    try:
+        return record.maps(pid)
+    except SheafError:
+        return ""
+
+
+@contextlib.contextmanager
+def connect(target: str, timeout: float = TIMEOUT) -> Iterator[Control]:
+    """
+    The control area of the process that a number, a program's name or the path of a record leads to. Raises SheafError,
+    which says why the process cannot be asked.
+    """
+    path, pid = find(target)
+    head = record.read_head(path)
+    pid = _running(head, pid)
+    who = f"{head.program} ({pid or head.pid})"
+    reader = layout.Reader(path)
+    with reader.file:
+        control, window = reader.optional("control_offset"), reader.optional("window_offset")
+        if not control or not window or control % mmap.ALLOCATIONGRANULARITY or window % mmap.ALLOCATIONGRANULARITY:
+            raise SheafError(f"{who}: runs on Sheaf {head.version}, whose records have no control area; "
+                             "start it again with the Sheaf of this command")
+        file = _writable(path, reader.file.fileno())
+    try:
+        if os.fstat(file).st_size < max(control + 8 * _WORDS, window + WINDOW_BYTES):
+            raise SheafError(f"{path}: cut short; start the process again with a new record")
+        _lock(file, who, timeout)
+        size = mmap.ALLOCATIONGRANULARITY
+        with (mmap.mmap(file, size, offset=control) as page,
+              mmap.mmap(file, WINDOW_BYTES, offset=window, prot=mmap.PROT_READ) as words):
+            yield Control(head, pid, page, words, timeout)
+    finally:
+        os.close(file)
+
+
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "": 1.0}
+
+
+def _seconds(_: click.Context, __: click.Parameter, value: str) -> float:
+    found = re.fullmatch(r"(\d+(?:\.\d*)?|\.\d+)(ms|s|m)?", value)
+    if not found or not float(found[1]):
+        raise SheafError(f"--timeout {value}: not a time; give a number of seconds such as 5 or 0.5", 2)
+    return float(found[1]) * _UNITS[found[2] or ""]
+
+
+target_argument = click.argument("target", metavar="PID|NAME|FILE", type=process.TargetArgument())
+timeout_option = click.option("--timeout", metavar="SECONDS", default=f"{TIMEOUT:g}", show_default=True, callback=_seconds,
+                              help="Time to wait for the answer, in seconds.")

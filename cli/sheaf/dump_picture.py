@@ -1,0 +1,141 @@
+"""The map of `sheaf dump` as a picture: a field for each unit, row by row from the start of the region."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Sequence
+from pathlib import Path
+
+from sheaf import unitmap
+from sheaf.errors import SheafError
+from sheaf.unitmap import FREE, KINDS, LARGE, OTHER, RETURNED, SLAB, UNIT_BYTES, UNMAPPED, Run
+
+_COLOURS = {UNMAPPED: "#ffffff", RETURNED: "#e4e4e4", FREE: "#e377c2", LARGE: "#5b5f97", OTHER: "#b08968"}
+_SLAB_COLOURS = ("#d7191c", "#f07c4a", "#fec980", "#c7e8ad", "#80bfab", "#2b83ba")  # from nearly empty to full
+_NAMES = {
+    UNMAPPED: "no memory", RETURNED: "returned to the system", FREE: "free", LARGE: "large block",
+    OTHER: "stash, guard or changing",
+}  # fmt: skip
+_STEPS = len(_SLAB_COLOURS)
+_COLUMNS = (64, 128, 256, 512, 1024)
+_MOST_FIELDS = 1 << 20  # of an HTML page; larger regions are drawn by groups of units
+
+
+def _step(run: Run) -> int:
+    fill = run.fill if run.fill is not None else 1.0
+    return min(_STEPS - 1, int(fill * (_STEPS - 1)))
+
+
+def _colour(run: Run) -> str:
+    return _SLAB_COLOURS[_step(run)] if run.kind == SLAB else _COLOURS[run.kind]
+
+
+def _columns(units: int) -> int:
+    """The least width that makes the picture about as high as wide."""
+    return next((columns for columns in _COLUMNS if columns * columns >= units), _COLUMNS[-1])
+
+
+def _legend() -> list[tuple[str, str]]:
+    """Colours and their meanings."""
+    slabs = [(colour, f"slab, {_share(i)} of its objects out") for i, colour in enumerate(_SLAB_COLOURS)]
+    return slabs + [(_COLOURS[kind], _NAMES[kind]) for kind in (LARGE, FREE, RETURNED, OTHER)]
+
+
+def _share(step: int) -> str:
+    share = 100 // (_STEPS - 1)
+    return "all" if step == _STEPS - 1 else f"{step * share} to {(step + 1) * share}%"
+
+
+def _fields(found: Sequence[Run], size: int) -> list[Run]:
+    """The run that the first unit of each group of `size` units lies in."""
+    fields: list[Run] = []
+    for run in found:
+        fields += [run] * len(range(-(-run.unit // size) * size, run.unit + run.units, size))
+    return fields
+
+
+def _plot(path: Path, title: str, fields: Sequence[Run], size: int) -> None:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import colors, patches, pyplot
+
+    columns = _columns(len(fields))
+    rows = max(1, -(-len(fields) // columns))
+    colours = [_colour(run) for run in fields] + [_COLOURS[UNMAPPED]] * (rows * columns - len(fields))
+    image = [[colors.to_rgb(colour) for colour in colours[at : at + columns]] for at in range(0, len(colours), columns)]
+    figure, axes = pyplot.subplots(figsize=(11, 2.2 + 8 * rows / columns))
+    axes.imshow(image, interpolation="nearest", aspect="equal")
+    axes.set_title(title, fontsize=10)
+    axes.set_xlabel(f"units of {size * UNIT_BYTES >> 10} KiB, {columns} in a row", fontsize=8)
+    axes.set_yticks([0, rows - 1] if rows > 1 else [0],
+                    [_place(row * columns * size) for row in ([0, rows - 1] if rows > 1 else [0])], fontsize=8)
+    axes.set_xticks([])
+    handles = [patches.Patch(facecolor=colour, edgecolor="#808080", linewidth=0.4, label=name) for colour, name in _legend()]
+    axes.legend(handles=handles, loc="upper center", bbox_to_anchor=(0.5, -0.06 * columns / rows if rows < columns else -0.06),
+                ncols=4, fontsize=7, frameon=False)
+    figure.savefig(path, dpi=130, bbox_inches="tight", metadata={"Date": None} if path.suffix.lower() == ".svg" else None)
+    pyplot.close(figure)
+
+
+def _place(unit: int) -> str:
+    return f"{unit * UNIT_BYTES / (1 << 20):g} MiB"
+
+
+def _said(run: Run) -> str:
+    """What the page shows under the pointer."""
+    where = f"{_place(run.unit)}, {run.units * UNIT_BYTES >> 10} KiB"
+    if run.kind != SLAB:
+        return f"{_NAMES[run.kind]}<br>at {where}"
+    objects = f"{run.out} of {run.objects} objects out" if run.objects else f"{run.out} objects out"
+    return f"slab of {html.escape(run.cache or 'a cache that is not in the record')}<br>{objects}<br>at {where}"
+
+
+def _page(path: Path, title: str, fields: Sequence[Run], size: int) -> None:
+    from plotly import graph_objects
+
+    columns = _columns(len(fields))
+    colours = [*_COLOURS.values(), *_SLAB_COLOURS]
+    kinds = list(_COLOURS)
+
+    def level(run: Run) -> int:
+        return len(kinds) + _step(run) if run.kind == SLAB else kinds.index(run.kind)
+
+    texts = {id(run): _said(run) for run in fields}
+    rows = [list(fields[at : at + columns]) for at in range(0, len(fields), columns)]
+    steps = len(colours)
+    scale = [(edge / steps, colour) for i, colour in enumerate(colours) for edge in (i, i + 1)]
+    figure = graph_objects.Figure(graph_objects.Heatmap(
+        z=[[level(run) for run in row] for row in rows], text=[[texts[id(run)] for run in row] for row in rows],
+        hovertemplate="%{text}<extra></extra>", colorscale=scale, zmin=-0.5, zmax=steps - 0.5, showscale=False,
+        xgap=0.3, ygap=0.3,
+    ))  # fmt: skip
+    for colour, name in _legend():
+        figure.add_scatter(x=[None], y=[None], mode="markers", name=name,
+                           marker={"size": 12, "symbol": "square", "color": colour, "line": {"width": 0.5, "color": "#808080"}})
+    figure.update_layout(title=html.escape(title), plot_bgcolor="#ffffff", legend={"orientation": "h"},
+                         xaxis={"visible": False}, yaxis={"visible": False, "autorange": "reversed"},
+                         height=260 + 900 * len(rows) // columns)  # fmt: skip
+    figure.update_xaxes(title=f"units of {size * UNIT_BYTES >> 10} KiB")
+    figure.write_html(path, include_plotlyjs=True)
+
+
+def draw(path: Path, who: str, found: Sequence[Run]) -> None:
+    """Write the picture, in the format that the name's suffix says. Raises SheafError if the file cannot be written."""
+    units = sum(run.units for run in found)
+    size = unitmap.group_size(units, 1024, _MOST_FIELDS // 1024)
+    fields = _fields(_trimmed(found), size)
+    counts = unitmap.units_by_kind(found)
+    title = f"{who}: " + ", ".join(
+        f"{_NAMES.get(kind, KINDS[kind])} {counts[KINDS[kind]] * UNIT_BYTES / (1 << 20):.1f} MiB"
+        for kind in (SLAB, LARGE, FREE, RETURNED))
+    try:
+        (_page if path.suffix.lower() == ".html" else _plot)(path, title, fields, size)
+    except OSError as error:
+        raise SheafError(f"{path}: {error.strerror}; name a file that can be written") from error
+
+
+def _trimmed(found: Sequence[Run]) -> Sequence[Run]:
+    """Without the units at the end that have no memory."""
+    last = max((i for i, run in enumerate(found) if run.kind != UNMAPPED), default=-1)
+    return found[: last + 1]

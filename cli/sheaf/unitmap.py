@@ -1,0 +1,204 @@
+"""What lies in the units of a process's region: the words that SHEAF_MAP writes (sheaf/control.h)."""
+
+from __future__ import annotations
+
+import array
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from sheaf import control
+from sheaf.control import Control
+from sheaf.errors import SheafError
+from sheaf.record import Cache, Record
+
+UNIT_BYTES = 64 << 10
+KINDS = ("unmapped", "returned", "free", "slab", "large", "other")  # enum sheaf_unit_kind
+UNMAPPED, RETURNED, FREE, SLAB, LARGE, OTHER = range(len(KINDS))
+UNRECORDED = 2047  # SHEAF_UNIT_UNRECORDED
+FILLS = ("empty", "to_25", "to_50", "to_75", "below_100", "full")  # bins of slabs by the share of objects that are out
+_CACHE_SHIFT, _OUT_SHIFT = 4, 15
+_FIRST = 1 << 31
+
+
+@dataclass
+class Run:
+    """
+    Consecutive units of one kind; for slabs one slab, otherwise one run of the allocator or a part of it. `objects` are those
+    of a slab, and `out` those of them that are in use or in sheaves and barns; 0 for caches that the record does not have.
+    """
+
+    unit: int
+    units: int
+    kind: int
+    cache: str = ""
+    out: int = 0
+    objects: int = 0
+
+    @property
+    def fill(self) -> float | None:
+        """The share of a slab's objects that are out, 0 to 1; None for other runs and where it is not known."""
+        return min(1.0, self.out / self.objects) if self.objects else None
+
+
+@dataclass
+class Slabs:
+    """The slabs of one cache, of one memory node. `fills` counts slabs by bin of FILLS."""
+
+    cache: Cache
+    slabs: int = 0
+    units: int = 0
+    out: int = 0
+    fills: list[int] = field(default_factory=lambda: [0] * len(FILLS))
+
+    @property
+    def objects(self) -> int:
+        """The objects that the slabs have room for."""
+        return self.slabs * self.cache.geometry.get("slab_objects", 0)
+
+
+def _bin(fill: float) -> int:
+    return 0 if fill == 0 else len(FILLS) - 1 if fill >= 1 else 1 + int(4 * fill)
+
+
+def read(process: Control) -> array.array[int]:
+    """One word for each unit of the region. Raises SheafError if the process cannot describe them."""
+    words = array.array("I")
+    total = 1
+    while len(words) < total:
+        answer = process.ask(control.MAP, value=len(words))
+        if answer.status == control.NO_ROOM:
+            raise SheafError(f"{process.head.path}: no room for the map: the file system is full; free 64 KiB in it")
+        first, count, total = answer.results[:3]
+        if answer.status == control.RANGE or (not count and total):  # fewer units than before
+            break
+        if answer.status != control.DONE or first != len(words) or not 4 * count <= control.WINDOW_BYTES:
+            raise SheafError(f"{process.who}: its Sheaf {process.head.version} cannot describe its memory; "
+                             "start it again with the Sheaf of this command")
+        words.frombytes(process.window()[: 4 * count])
+        if not total:
+            break
+    return words
+
+
+def runs(words: Sequence[int], record: Record) -> list[Run]:
+    """The runs that the words describe, in order of address. Units of one free run that were returned or not are apart."""
+    caches = {cache.number: cache for cache in record.parts}
+    found: list[Run] = []
+    before = -1
+    for unit, word in enumerate(words):
+        kind, first = word & 15, word & _FIRST
+        if found and not first and word == before & ~_FIRST:
+            found[-1].units += 1
+            continue
+        before = word
+        run = Run(unit, 1, kind if kind < len(KINDS) else OTHER)
+        if kind == SLAB:
+            number = word >> _CACHE_SHIFT & 2047
+            cache = caches.get(number)
+            run.cache = cache.name if cache else ""
+            run.objects = cache.geometry.get("slab_objects", 0) if cache else 0
+            run.out = word >> _OUT_SHIFT & 8191
+        found.append(run)
+    return found
+
+
+def by_cache(found: Sequence[Run], record: Record) -> list[Slabs]:
+    """The slabs of each cache that has any, those with the most memory first. Siblings on several nodes are added up."""
+    caches = {cache.name: cache for cache in reversed(record.parts)}
+    slabs: dict[str, Slabs] = {}
+    for run in found:
+        if run.kind == SLAB and run.cache:
+            into = slabs.setdefault(run.cache, Slabs(caches[run.cache]))
+            into.slabs += 1
+            into.units += run.units
+            into.out += run.out
+            into.fills[_bin(run.fill or 0.0)] += 1
+    return sorted(slabs.values(), key=lambda one: (-one.units, one.cache.name))
+
+
+def units_by_kind(found: Sequence[Run]) -> dict[str, int]:
+    """The number of units of each kind."""
+    counts = dict.fromkeys(KINDS, 0)
+    for run in found:
+        counts[KINDS[run.kind]] += run.units
+    return counts
+
+
+# ---- as text ----
+
+LEGEND = [
+    ("0 to 9", "slabs, by tenths of their objects that are out: in use, or in sheaves and barns"),
+    ("#", "slabs of which all objects are out"),
+    ("L", "large blocks"),
+    ("-", "free memory that may be resident"),
+    (".", "free memory that was returned to the system"),
+    ("x", "stashes, guards, and runs that are about to change"),
+    ("space", "no memory"),
+]
+_SYMBOLS = " .-?Lx"
+_OFFSET = 12  # columns before the map
+
+
+def _symbol(kind: int, fill: float) -> str:
+    if kind != SLAB:
+        return _SYMBOLS[kind]
+    return "#" if fill >= 1 else str(int(10 * fill))
+
+
+def _groups(found: Sequence[Run], size: int) -> Iterator[str]:
+    """A character for each `size` units: that of the kind that most of them have; for slabs with their mean fill."""
+    kinds, fills, room = [0] * len(KINDS), 0.0, size
+    for run in found:
+        left = run.units
+        while left:
+            now = min(left, room)
+            kinds[run.kind] += now
+            if run.kind == SLAB:
+                fills += now * (run.fill if run.fill is not None else 1.0)
+            left, room = left - now, room - now
+            if not room:
+                kind = max(range(len(kinds)), key=lambda k: (kinds[k], k))
+                yield _symbol(kind, fills / kinds[SLAB] if kinds[SLAB] else 0.0)
+                kinds, fills, room = [0] * len(KINDS), 0.0, size
+    if any(kinds):
+        kind = max(range(len(kinds)), key=lambda k: (kinds[k], k))
+        yield _symbol(kind, fills / kinds[SLAB] if kinds[SLAB] else 0.0)
+
+
+def group_size(units: int, width: int, rows: int) -> int:
+    """The least power of two of units for which a character each fits into so many rows."""
+    size = 1
+    while -(-units // size) > width * rows:
+        size *= 2
+    return size
+
+
+def text(found: Sequence[Run], width: int, rows: int = 32) -> list[str]:
+    """The map as lines: each begins with the offset of its first unit in the region. Rows without memory are left out."""
+    units = sum(run.units for run in found)
+    columns = max(16, (width - _OFFSET) // 16 * 16)
+    size = group_size(units, columns, rows)
+    symbols = "".join(_groups(found, size))
+    lines = [f"each character stands for {_bytes(size * UNIT_BYTES)} of the region"]
+    skipped = False
+    for at in range(0, len(symbols), columns):
+        row = symbols[at : at + columns]
+        if not row.strip():
+            skipped = True
+            continue
+        if skipped:
+            lines.append(f"{'...':>{_OFFSET - 2}}")
+        skipped = False
+        lines.append(f"{_bytes(at * size * UNIT_BYTES):>{_OFFSET - 2}}  {row}".rstrip())
+    return lines
+
+
+def _bytes(n: int) -> str:
+    """A multiple of 64 KiB, exactly, with the largest unit that divides it into an integer."""
+    kib = n >> 10
+    for unit in ("KiB", "MiB", "GiB"):
+        if kib % 1024 or not kib or unit == "GiB":
+            return f"{kib} {unit}"
+        kib //= 1024
+    raise AssertionError
+
