@@ -6,6 +6,7 @@
 #include "../client.h"
 #include "../small.h"
 #include "again.h"
+#include "sheaf/profile.h"
 
 #include <malloc.h>
 #include <pthread.h>
@@ -337,6 +338,8 @@ static void full_file_system(void)
     fill_small(records);
     must(client_ask(&client, SHEAF_FOLD, 0, 0) == SHEAF_DONE);
     must(client_ask(&client, SHEAF_MAP, 0, 0) == SHEAF_NO_ROOM);
+    must(ftruncate(client.file, (off_t)(client.header.profile_offset + client.header.profile_size)) == 0);
+    must(client_ask(&client, SHEAF_PROFILE, 0, 65536) == SHEAF_NO_ROOM);
     must(client_ask(&client, SHEAF_TRIM, 0, 0) == SHEAF_DONE);
     char filler[80];
     snprintf(filler, sizeof(filler), "%s/filler", records);
@@ -360,11 +363,32 @@ static void file_changes_its_size(void)
                               : client.header.profile_offset + client.header.profile_size / (1u << i % 3);
         must(ftruncate(client.file, (off_t)size) == 0);
         must(client_ask(&client, SHEAF_MAP, 0, 0) == SHEAF_DONE);
-        must(client_ask(&client, SHEAF_PROFILE, 0, 0) != SHEAF_RANGE);
+        must(client_ask(&client, SHEAF_PROFILE, 0, 0) == SHEAF_DONE);
         must(fallocate(client.file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)client.header.window_offset,
                        SHEAF_WINDOW_BYTES) == 0 ||
              errno == EOPNOTSUPP);
     }
+    end(pid);
+    must(remove_records(records) > 0);
+}
+
+/* Only a file that was extended has room for samples. */
+static void profile(void)
+{
+    struct client client;
+    struct sheaf_profile area;
+    make_records(records, sizeof(records));
+    pid_t pid = start("busy", "");
+    client_of(&client, records, pid);
+    must(client_ask(&client, SHEAF_PROFILE, 0, 4096) == SHEAF_NO_ROOM);
+    must(ftruncate(client.file, (off_t)(client.header.profile_offset + client.header.profile_size)) == 0);
+    must(client_ask(&client, SHEAF_PROFILE, 0, 4096) == SHEAF_DONE);
+    do {
+        client_pause();
+        must(pread(client.file, &area, sizeof(area), (off_t)client.header.profile_offset) == sizeof(area));
+    } while (!area.taken);
+    must(memcmp(area.magic, SHEAF_PROFILE_MAGIC, 8) == 0 && area.rate == 4096);
+    must(client_ask(&client, SHEAF_PROFILE, 0, 0) == SHEAF_DONE);
     end(pid);
     must(remove_records(records) > 0);
 }
@@ -375,10 +399,15 @@ static const struct test_case halves[] = {
 };
 
 static const struct test_case cases[] = {
-    {"control-every-operation", every_operation},   {"control-asleep-with-helper", asleep_with_helper},
-    {"control-main-thread-ends", main_thread_ends}, {"control-forked-children", forked_children},
-    {"control-cloned-children", cloned_children},   {"control-forks-while-it-answers", forks_while_it_answers},
-    {"control-full-file-system", full_file_system}, {"control-file-changes-its-size", file_changes_its_size},
+    {"control-every-operation", every_operation},
+    {"control-asleep-with-helper", asleep_with_helper},
+    {"control-main-thread-ends", main_thread_ends},
+    {"control-forked-children", forked_children},
+    {"control-cloned-children", cloned_children},
+    {"control-forks-while-it-answers", forks_while_it_answers},
+    {"control-full-file-system", full_file_system},
+    {"control-file-changes-its-size", file_changes_its_size},
+    {"control-profile", profile},
 };
 
 int main(int argc, char **argv)

@@ -43,6 +43,17 @@ static void write_one(uint64_t *page)
     written++;
 }
 
+/* Extends every second record for the profile area, so that sampling can be switched on, and writes to that area. */
+static void disturb_profile(struct client *client)
+{
+    uint64_t word = next(), end = client->header.profile_offset + client->header.profile_size;
+    if (!client->header.profile_offset || client->header.pid % 2)
+        return;
+    must(ftruncate(client->file, (off_t)end) == 0);
+    must(pwrite(client->file, &word, sizeof(word), (off_t)(client->header.profile_offset + next() % (1 << 16) * 8)) ==
+         8);
+}
+
 /* Writes to the records that are in the directory now. */
 static void disturb(const char *directory)
 {
@@ -63,6 +74,8 @@ static void disturb(const char *directory)
         n++;
     }
     closedir(dir);
+    for (unsigned i = 0; i < n; i++)
+        disturb_profile(&clients[i]);
     for (int i = 0; n && i < BATCH; i++) {
         uint64_t *page = (uint64_t *)(void *)clients[i % n].control, answer = page[1];
         write_one(page);
