@@ -81,7 +81,7 @@ static void capacity_setup(struct kmem_cache *cache, const struct cache_shape *s
     cache->capacity_fixed = is_fixed;
 }
 
-static void barn_setup(struct kmem_cache *cache, uint32_t size)
+void cache_barn_limits(struct kmem_cache *cache, uint32_t size)
 {
     uint64_t cpus = cpu_allowed_count;
     uint64_t least = sheaf_config.barn * (cpus > 2 ? cpus : 2) / 2 / size;
@@ -93,25 +93,6 @@ static void barn_setup(struct kmem_cache *cache, uint32_t size)
     write_once(cache->barn_least, (uint32_t)(least < UINT32_MAX ? least : UINT32_MAX));
     most = most > least ? most : least;
     write_once(cache->barn_most, (uint32_t)(most < UINT32_MAX ? most : UINT32_MAX));
-}
-
-/* A barn that has grown beyond the new limit takes no sheaves until it holds less. */
-void cache_barns_limit(void)
-{
-    if (!lock_acquire(lock_of(LOCK_TAKEOVER)))
-        return;
-    for (unsigned i = CACHE_FIRST; i < read_once(cache_top); i++) {
-        if (!cache_in_use(&caches[i]))
-            continue;
-        barn_setup(&caches[i], caches[i].slab.size);
-        uint32_t more = caches[i].barn_most - caches[i].barn_least;
-        for (unsigned domain = 0; domain < DOMAINS; domain++) {
-            struct barn *barn = cache_barn(&caches[i], domain);
-            if (atomic_load_explicit(&barn->grown, memory_order_relaxed) > more)
-                atomic_store_explicit(&barn->grown, more, memory_order_relaxed);
-        }
-    }
-    lock_release(lock_of(LOCK_TAKEOVER));
 }
 
 static void raise_top(unsigned number)
@@ -139,7 +120,7 @@ void cache_setup(unsigned number, struct cache_shape shape)
         slab_cache_shuffle(&cache->slab, shape.size);
     cache->slab.typesafe = shape.flags & SLAB_TYPESAFE_BY_RCU;
     capacity_setup(cache, &shape);
-    barn_setup(cache, shape.size);
+    cache_barn_limits(cache, shape.size);
     raise_top(number);
     __atomic_store_n(&cache->slab.size, shape.size, __ATOMIC_RELEASE);
 }

@@ -146,12 +146,8 @@ struct cache_shape {
  * same values. */
 void cache_setup(unsigned number, struct cache_shape shape);
 
-/*
- * Apply sheaf_config.barn_max, which has changed, to the caches in use. A cache that another thread is setting up
- * meanwhile may keep the former limit. Holds the takeover lock, so that no cache is destroyed; does nothing in a
- * signal handler that interrupted its holder.
- */
-void cache_barns_limit(void);
+/* Set the limits of the cache's barns by sheaf_config; `size` is that of its objects. */
+void cache_barn_limits(struct kmem_cache *cache, uint32_t size);
 
 /* Clear an empty cache, so that its number can be used again. The locks of setup, of takeovers and of the cache
  * are held. */

@@ -14,31 +14,16 @@ enum option_index {
 /* By their numbers in sheaf/control.h. */
 static const enum helper_choice helper_choices[] = {HELPER_OFF, HELPER_ON, HELPER_AUTO};
 
-/* Whether the value lies within the bounds that the table of options gives. */
-static bool fits(enum option_index which, uint64_t value)
-{
-    switch (which) {
-#define OPTION_BOOLEAN(name, ...)                                                                                    \
-    case OPTION_##name:                                                                                              \
-        return value <= 1;
-#define OPTION_NUMBER(name, field, default_, least, most, ...)                                                       \
-    case OPTION_##name:                                                                                              \
-        return value - (least) <= (uint64_t)(most) - (least);
-#define OPTION_SIZE(name, field, default_, least, most, ...)                                                         \
-    case OPTION_##name:                                                                                              \
-        return value - (least) <= (uint64_t)(most) - (least);
-#define OPTION_CHOICE(name, ...)                                                                                     \
-    case OPTION_##name:                                                                                              \
-        return which == OPTION_helper && value < array_size(helper_choices);
-#define OPTION_EACH(name) /* texts */                                                                                \
-    case OPTION_##name:                                                                                              \
-        return false;
+/* The bounds that the table of options gives; none for texts. */
+static const struct {
+    uint64_t least, most;
+} bounds[OPTIONS] = {
+#define OPTION_BOOLEAN(name, ...)                              [OPTION_##name] = {0, 1},
+#define OPTION_NUMBER(name, field, default_, least, most, ...) [OPTION_##name] = {least, most},
+#define OPTION_SIZE(name, field, default_, least, most, ...)   [OPTION_##name] = {least, most},
+#define OPTION_CHOICE(name, ...)                               [OPTION_##name] = {0, array_size(helper_choices) - 1},
 #include "config/options.def"
-    case OPTIONS:
-        break;
-    }
-    return false;
-}
+};
 
 static bool has_no_effect(enum option_index which, const struct sheaf_config *config)
 {
@@ -73,6 +58,29 @@ static enum option_index changed_by(unsigned subject, uint64_t value, struct she
     }
 }
 
+/*
+ * Apply sheaf_config.barn_max to the caches in use. A cache that another thread is setting up meanwhile may keep the
+ * former limit. The takeover lock keeps caches from being destroyed. A barn that has grown beyond the new limit takes
+ * no sheaves until it holds less.
+ */
+static void limit_barns(void)
+{
+    if (!lock_acquire(lock_of(LOCK_TAKEOVER)))
+        return;
+    for (unsigned i = CACHE_FIRST; i < read_once(cache_top); i++) {
+        if (!cache_in_use(&caches[i]))
+            continue;
+        cache_barn_limits(&caches[i], caches[i].slab.size);
+        uint32_t more = caches[i].barn_most - caches[i].barn_least;
+        for (unsigned domain = 0; domain < DOMAINS; domain++) {
+            struct barn *barn = cache_barn(&caches[i], domain);
+            if (atomic_load_explicit(&barn->grown, memory_order_relaxed) > more)
+                atomic_store_explicit(&barn->grown, more, memory_order_relaxed);
+        }
+    }
+    lock_release(lock_of(LOCK_TAKEOVER));
+}
+
 /* Other threads read these fields at any time. Only this one writes them, except that mallopt() sets `keep`. */
 static void apply(enum option_index which, const struct sheaf_config *config)
 {
@@ -96,7 +104,7 @@ static void apply(enum option_index which, const struct sheaf_config *config)
         break;
     case OPTION_barn_max:
         write_once(sheaf_config.barn_max, config->barn_max);
-        cache_barns_limit();
+        limit_barns();
         break;
     default:
         break;
@@ -109,7 +117,7 @@ enum sheaf_status setting_change(unsigned subject, uint64_t value)
     enum option_index which = changed_by(subject, value, &changed);
     if (which == OPTIONS)
         return SHEAF_UNKNOWN;
-    if (!fits(which, value))
+    if (value < bounds[which].least || value > bounds[which].most)
         return SHEAF_RANGE;
     if (has_no_effect(which, &changed) || (which == OPTION_helper && helper_impossible))
         return SHEAF_NO_EFFECT;
