@@ -7,9 +7,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from sheaf import control
+from sheaf.cache import Cache
 from sheaf.control import Control
 from sheaf.errors import SheafError
-from sheaf.record import Cache, Record
+from sheaf.record import Record
 
 UNIT_BYTES = 64 << 10
 KINDS = ("unmapped", "returned", "free", "slab", "large", "other")  # enum sheaf_unit_kind
