@@ -14,6 +14,7 @@ import click
 
 from sheaf import control, record, table, unitmap
 from sheaf.errors import SheafError
+from sheaf.process import FILE
 from sheaf.record import Record
 from sheaf.unitmap import KINDS, SLAB, UNIT_BYTES, Run, Slabs
 
@@ -106,8 +107,8 @@ class _Dump(click.Command):
 
 @click.command(cls=_Dump)
 @control.target_argument
-@click.option("--output", "picture", metavar="FILE.png|.svg|.html", callback=_file,
-              help="Draw the map to a file; .html shows each slab under the pointer. PNG and SVG need matplotlib, HTML plotly.")
+@click.option("--output", "picture", metavar="FILE.png|.svg|.html", callback=_file, type=FILE,
+              help="Draw the map to a file; .html shows each slab under the pointer. PNG and SVG need matplotlib.")
 @click.option("--json", "as_json", is_flag=True, help="Print caches and all runs of the region as JSON.")
 @control.timeout_option
 def dump(target: str, picture: Path | None, as_json: bool, timeout: float) -> None:

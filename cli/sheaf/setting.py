@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 
 import click
+from click.shell_completion import CompletionItem
 
 from sheaf import control, options
 from sheaf.control import Control
@@ -13,6 +14,17 @@ from sheaf.optiontable import Option
 
 SUBJECTS = {"decay": 1, "keep": 2, "helper": 3, "huge": 4, "barn_max": 5}  # enum sheaf_settable
 _HELPER = {"0": 0, "1": 1, "auto": 2}
+
+
+class _Setting(click.ParamType):  # type: ignore[type-arg]  # not generic in older click
+    """NAME=VALUE with an option that can change."""
+
+    name = "setting"
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        from sheaf import completion  # needed only here
+
+        return [item for item in completion.of_option(incomplete) if item.value.partition("=")[0] in SUBJECTS]
 
 
 def _parse(setting: str) -> tuple[Option, str, int]:
@@ -49,7 +61,7 @@ def _refused(process: Control, option: Option, value: str, status: int) -> Sheaf
 
 @click.command()
 @control.target_argument
-@click.argument("setting", metavar="NAME=VALUE")
+@click.argument("setting", metavar="NAME=VALUE", type=_Setting())
 @control.timeout_option
 def set(target: str, setting: str, timeout: float) -> None:
     """Change an option of the allocator in a running process, with effect at once.

@@ -43,6 +43,7 @@ def answers(sheaf: Run, line: str, shell: str = "fish", **environment: str) -> d
     ("sheaf run --record /tm", "dir,/tm"), ("sheaf run -- l", "program,l"), ("sheaf run l", "program,l"),
     ("sheaf run ls ", "file,"), ("sheaf run ls -", "file,-"), ("sheaf report fi", "file,fi"), ("sheaf records ", "dir,"),
     ("sheaf doctor l", "program,l"), ("sheaf stats fi", "file,fi"), ("sheaf completion b", "plain,bash"),
+    ("sheaf set 1 de", "open,decay="), ("sheaf set 1 helper=a", "plain,helper=auto"), ("sheaf dump --output m", "file,m"),
 ])
 def test_what_may_follow(sheaf: Run, line: str, expected: str) -> None:
     assert expected in answers(sheaf, line)
