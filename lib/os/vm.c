@@ -1,5 +1,6 @@
 #define _GNU_SOURCE
 #include "os/vm.h"
+#include "os/file.h"
 #include "os/syscall.h"
 
 #include <errno.h>
@@ -99,11 +100,12 @@ enum vm_extent vm_extend_readable(void *at, size_t size)
 
 enum vm_extent vm_extend_staged(void *at, size_t size)
 {
-    enum vm_extent done = vm_extend(at, size);
-    if (done != VM_REFUSED)
+    enum vm_extent done = vm_staged ? VM_REFUSED : vm_extend(at, size);
+    if (likely(done != VM_REFUSED))
         return done;
     done = extend(at, size, PROT_READ);
-    vm_staged |= done == VM_EXTENDED;
+    if (done == VM_EXTENDED)
+        write_once(vm_staged, true);
     return done;
 }
 
@@ -123,6 +125,12 @@ size_t vm_limit(void)
     return limit.rlim_cur;
 }
 
+bool vm_overcommit_off(void)
+{
+    char mode[8];
+    return file_read("/proc/sys/vm/overcommit_memory", mode, sizeof(mode)) && mode[0] == '2';
+}
+
 bool vm_commit(void *addr, size_t size)
 {
     if (likely(!vm_staged))
@@ -140,10 +148,19 @@ void *vm_map(size_t size, size_t align)
 
 void *vm_map_staged(size_t size, size_t align)
 {
-    void *at = vm_map(size, align);
+    void *at = vm_staged ? NULL : vm_map(size, align);
     if (!at && (at = map_aligned(size, align, PROT_READ)))
-        vm_staged = true;
+        write_once(vm_staged, true);
     return at;
+}
+
+/*
+ * Maps fresh memory over a range. Taking away the right to write would not do: the kernel goes on charging for memory
+ * that was writable once. Returns false, with nothing changed, when the process has too many mappings.
+ */
+static bool replace(void *addr, size_t size, int prot)
+{
+    return sys_call(SYS_mmap, (long)addr, (long)size, prot, MAP_FLAGS | MAP_FIXED, -1, 0) == (long)addr;
 }
 
 bool vm_discard(void *addr, size_t size)
@@ -151,14 +168,26 @@ bool vm_discard(void *addr, size_t size)
     return survived(sys_call3(SYS_madvise, (long)addr, (long)size, MADV_DONTNEED));
 }
 
+bool vm_uncommit(void *addr, size_t size)
+{
+    return (vm_staged && replace(addr, size, PROT_READ)) || vm_discard(addr, size);
+}
+
 bool vm_close(void *addr, size_t size)
 {
+    if (vm_staged && replace(addr, size, PROT_NONE))
+        return true;
     return survived(sys_call3(SYS_mprotect, (long)addr, (long)size, PROT_NONE));
 }
 
 bool vm_open(void *addr, size_t size)
 {
     return survived(sys_call3(SYS_mprotect, (long)addr, (long)size, PROT_READ | PROT_WRITE));
+}
+
+bool vm_reopen(void *addr, size_t size)
+{
+    return (vm_staged && replace(addr, size, PROT_READ)) || vm_open(addr, size);
 }
 
 void vm_advise_huge(void *addr, size_t size, bool huge)
