@@ -111,12 +111,12 @@ void cache_barns_limit(void)
     if (!lock_acquire(lock_of(LOCK_TAKEOVER)))
         return;
     for (unsigned i = CACHE_FIRST; i < read_once(cache_top); i++) {
-        if (!cache_in_use(&caches[i]))
+        if (!cache_in_use(cache_at(i)))
             continue;
-        barn_setup(&caches[i], caches[i].slab.size);
-        uint32_t more = caches[i].barn_most - caches[i].barn_least;
-        for (unsigned domain = 0; domain < DOMAINS; domain++) {
-            struct barn *barn = cache_barn(&caches[i], domain);
+        barn_setup(cache_at(i), cache_at(i)->slab.size);
+        uint32_t more = cache_at(i)->barn_most - cache_at(i)->barn_least;
+        for (unsigned domain = 0; domain < slot_domains(); domain++) {
+            struct barn *barn = cache_barn(cache_at(i), domain);
             if (atomic_load_explicit(&barn->grown, memory_order_relaxed) > more)
                 atomic_store_explicit(&barn->grown, more, memory_order_relaxed);
         }
@@ -173,7 +173,7 @@ void cache_forget(struct kmem_cache *cache)
         memset(counter_at(slot, number, 0), 0, COUNTER_STRIDE);
     }
     slab_cache_forget(&cache->slab);
-    for (unsigned i = 0; i < DOMAINS; i++)
+    for (unsigned i = 0; i < slot_domains(); i++)
         memset(cache_barn(cache, i), 0, sizeof(struct barn));
     detach_all(cache);
     char *start = (char *)cache, *lock = (char *)&cache->slab.lock;

@@ -58,10 +58,10 @@ struct reserve {
 };
 
 /*
- * The tables of caches are divided, because a process is charged for writable memory where overcommit is off. Those of
- * the first COUNTER_GROUP numbers, which are malloc's, are variables. The others are rows in the space, which are only
- * readable until cache_reach(). The first COUNTER_GROUP rows hold only the barns of malloc's caches for domains beyond
- * the first, which slot_domain() makes writable with the second domain.
+ * The tables of caches are divided, because a process is charged for writable memory where overcommit is off. Those
+ * of the first COUNTER_GROUP numbers, which are malloc's, are variables. The others are rows in the space, which are
+ * only readable until cache_reach(). The first COUNTER_GROUP rows hold only the barns of malloc's caches for domains
+ * beyond the first, which slot_domain() makes writable with the second domain.
  */
 struct cache_tables {
     struct kmem_cache cache;
@@ -176,8 +176,8 @@ struct cache_shape {
 };
 
 /*
- * Make the tables and counters of the cache with this number usable before it is set up. Returns false when the system
- * refuses.
+ * Make the tables and counters of the cache with this number usable before it is set up. Returns false when the
+ * system refuses.
  */
 bool cache_reach(unsigned number);
 

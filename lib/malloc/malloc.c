@@ -371,8 +371,9 @@ void *malloc_resize(void *p, size_t n)
         bool moves = unlikely(cache_at(slot_id_number(*unit_id(unit)))->detour & DETOUR_DEBUG);
         if (!moves && n <= old && n > old / 2)
             return p;
-        return !moves && n <= old && class_number(n) == cache_at(slot_id_number(*unit_id(unit)))->home ? p
-                                                                                                    : move(p, old, n);
+        return !moves && n <= old && class_number(n) == cache_at(slot_id_number(*unit_id(unit)))->home
+                   ? p
+                   : move(p, old, n);
     }
     if (unit >= space.unit_count)
         return resize_outside(p, old, n);

@@ -1,9 +1,9 @@
 #define _GNU_SOURCE
 #include "os/vm.h"
-#include "os/file.h"
 #include "os/syscall.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <linux/futex.h>
 #include <sys/auxv.h>
 #include <sys/mman.h>
@@ -47,10 +47,14 @@ size_t vm_page_size(void)
 
 uint64_t vm_machine_memory(void)
 {
+    static _Atomic uint64_t known; /* threads that find it at once store the same */
+    uint64_t bytes = atomic_load_explicit(&known, memory_order_relaxed);
     struct sysinfo info;
-    if (sys_call3(SYS_sysinfo, (long)&info, 0, 0) < 0)
-        return 0;
-    return ((uint64_t)info.totalram + info.totalswap) * info.mem_unit;
+    if (bytes || sys_call3(SYS_sysinfo, (long)&info, 0, 0) < 0)
+        return bytes;
+    bytes = ((uint64_t)info.totalram + info.totalswap) * info.mem_unit;
+    atomic_store_explicit(&known, bytes, memory_order_relaxed);
+    return bytes;
 }
 
 bool vm_unmap(void *addr, size_t size)
@@ -125,10 +129,16 @@ size_t vm_limit(void)
     return limit.rlim_cur;
 }
 
+/* One read, because this is part of the start: file_read() would also look for the end of the file. */
 bool vm_overcommit_off(void)
 {
-    char mode[8];
-    return file_read("/proc/sys/vm/overcommit_memory", mode, sizeof(mode)) && mode[0] == '2';
+    char mode = 0;
+    long fd = sys_call(SYS_openat, AT_FDCWD, (long)"/proc/sys/vm/overcommit_memory", O_RDONLY | O_CLOEXEC, 0, 0, 0);
+    if (fd < 0)
+        return false;
+    sys_call3(SYS_read, fd, (long)&mode, 1);
+    sys_call3(SYS_close, fd, 0, 0);
+    return mode == '2';
 }
 
 bool vm_commit(void *addr, size_t size)

@@ -11,8 +11,8 @@ extern hidden _Atomic uint64_t vm_failures; /* failed calls that were survived *
 
 /*
  * Staged memory is only readable until vm_commit() makes a part of it writable. Memory is staged where the system
- * does not grant more writable memory than the machine has: with vm.overcommit_memory=2 a process is charged for all
- * memory that it may write, used or not, and RLIMIT_DATA counts the same. While vm_staged is false, everything is
+ * counts what is writable: with vm.overcommit_memory=2 a process is charged for all memory that it may write, used or
+ * not, and RLIMIT_DATA counts the same. While vm_staged is false, everything is
  * mapped writable and vm_commit() does nothing. It may become true at any time and then stays; memory that was
  * mapped before may be committed again, which changes nothing.
  */
@@ -21,7 +21,7 @@ extern hidden bool vm_staged;
 /* The page size of the running kernel in bytes. */
 size_t vm_page_size(void);
 
-/* Memory and swap of the machine in bytes; 0 when the system does not report it. */
+/* Memory and swap of the machine in bytes, at the first call; 0 when the system does not report it. */
 uint64_t vm_machine_memory(void);
 
 /*

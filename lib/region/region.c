@@ -217,8 +217,8 @@ uint32_t region_alloc_parts(uint32_t units, uint32_t align, bool *zeroed)
 
 uint32_t region_alloc_slab(unsigned node, uint32_t units, bool *zeroed)
 {
-    return alloc(
-        (struct request){.kind = ARENA_SLAB, .node = node, .units = units, .align = 1, .in_parts = true}, zeroed);
+    return alloc((struct request){.kind = ARENA_SLAB, .node = node, .units = units, .align = 1, .in_parts = true},
+                 zeroed);
 }
 
 /* ---- freeing ---- */

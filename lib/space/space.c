@@ -35,7 +35,7 @@ struct space space;
 #define PLACES        4
 #define TABLE_STEP    (1ul << 20)
 #define HUB_STEP      (4ul << 10) /* by which staged tables of the hub grow */
-#define REACH_STEP    32768u /* units; they take 64 KiB of ids, 1 MiB of structs and 4 KiB of dirty bits */
+#define REACH_STEP    32768u      /* units; they take 64 KiB of ids, 1 MiB of structs and 4 KiB of dirty bits */
 
 static size_t take(size_t *at, size_t bytes)
 {
@@ -46,9 +46,9 @@ static size_t take(size_t *at, size_t bytes)
 
 /* Offsets from the start of the plan, and sizes, in bytes. */
 struct layout {
-    size_t slabs, slabs_size, outside, caches, dirty_rest, units_rest, counters_rest, counters_size, ids_near, base, sheaves,
-        sheaves_size, counters, orders, dirty, chunks, slabs_first, sheaves_first, units, units_end, region, shadow,
-        total;
+    size_t slabs, slabs_size, outside, caches, dirty_rest, units_rest, counters_rest, counters_size, ids_near, base,
+        sheaves, sheaves_size, counters, orders, dirty, chunks, slabs_first, sheaves_first, units, units_end, region,
+        shadow, total;
     unsigned slots, slots_open, chunk_shift;
     uint32_t unit_most;
 };
@@ -118,25 +118,23 @@ static void lay_out(struct layout *l, unsigned slots, size_t region_bytes)
 }
 
 /*
- * The lowest address where the system has put a mapping; NULL when it grants none. Also finds out whether memory must
- * be staged: if so, the system does not grant as much writable memory as the machine has. Where RLIMIT_AS is the
- * reason, or may be, the system's setting decides.
+ * An address near the process's other mappings; NULL when the system grants none. Also finds out whether memory must
+ * be staged, by the system's setting or because the system refuses to map PROBE, as it does when RLIMIT_DATA is low.
+ * A low RLIMIT_AS would refuse it as well. PROBE is small because qemu's emulation of user programs needs memory for
+ * each page that is mapped.
  */
-static char *find_near(uint64_t memory)
+#define PROBE (1ul << 30)
+static char *find_near(void)
 {
-    size_t page = vm_page_size(), size = round_up(memory, page);
-    bool limited = space.limit / 2 < size;
-    char *near = size && !limited ? vm_map(size, 1) : NULL;
-    if (near) {
-        vm_unmap(near, size);
-        return near + size - page;
-    }
-    if ((size && !limited) || vm_overcommit_off())
+    size_t page = vm_page_size(), size = space.limit / 2 < PROBE ? page : PROBE;
+    char *near = vm_map(size, 1);
+    if (!near || vm_overcommit_off())
         vm_staged = true;
-    near = vm_map(page, 1);
+    if (!near && size > page)
+        near = vm_map(size = page, 1);
     if (near)
-        vm_unmap(near, page);
-    return near;
+        vm_unmap(near, size);
+    return near ? near + size - page : NULL;
 }
 
 /*
@@ -169,8 +167,8 @@ static bool map_part(char *from, const char *to, enum vm_extent (*extend)(void *
 }
 
 /*
- * Commits what even the smallest process writes: the words and counters of slot 0, the sizes of the first sheaves, the
- * first dirty bits and chunks, and the structs and ids of the first chunk. The rest follows as it is used.
+ * Commits what even the smallest process writes: the words and counters of slot 0, the sizes of the first sheaves,
+ * the first dirty bits and chunks, and the structs and ids of the first chunk. The rest follows as it is used.
  */
 static noinline_cold bool commit_start(char *plan, const struct layout *l)
 {
@@ -290,14 +288,13 @@ static unsigned affordable_slots(unsigned slots)
 bool space_init(unsigned slots, size_t region_bytes)
 {
     size_t want = region_bytes;
-    uint64_t memory = vm_machine_memory();
     if (!want)
-        for (want = REGION_USUAL; want < 4 * memory && want < REGION_LARGEST;)
+        for (want = REGION_USUAL; want < 4 * vm_machine_memory() && want < REGION_LARGEST;)
             want *= 2;
     want = want < REGION_SMALLEST ? REGION_SMALLEST : round_up(want, WINDOW);
     space.limit = vm_limit();
     slots = affordable_slots(slots);
-    char *near = find_near(memory);
+    char *near = find_near();
     for (; near && want >= REGION_SMALLEST; want = round_up(want / 2, WINDOW))
         if (try_size(slots, want, near) || (slots > FEW_SLOTS && try_size(FEW_SLOTS, want, near)))
             return true;

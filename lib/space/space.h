@@ -48,8 +48,8 @@
 #define COUNTER_STRIDE   256    /* bytes of counters of one cache in a slot's block */
 #define COUNTER_GROUP    128u   /* caches in a block */
 #define COUNTER_BLOCK    ((size_t)COUNTER_GROUP * COUNTER_STRIDE)
-#define CACHE_ROW        1088   /* bytes that the cache layer keeps for a cache beyond the first group */
-#define SHEAF_PAGE_SHIFT 12 /* sheaves are cut from pages of 4 KiB; all sheaves of a page have the same size */
+#define CACHE_ROW        1088 /* bytes that the cache layer keeps for a cache beyond the first group */
+#define SHEAF_PAGE_SHIFT 12   /* sheaves are cut from pages of 4 KiB; all sheaves of a page have the same size */
 
 struct unit;
 /* An entry of the table of blocks with mappings of their own (region/outside.c). */
@@ -133,9 +133,9 @@ bool space_open_slots(unsigned slots);
 bool space_open_caches(unsigned group);
 
 /*
- * Extend unit_count to at least `units`, with all tables but not the memory of the units, and make the structs and ids
- * of all units below `units` and the bytes of their chunks writable. Returns false when the system refuses. The caller holds
- * the region's lock.
+ * Extend unit_count to at least `units`, with all tables but not the memory of the units, and make the structs and
+ * ids of all units below `units` and the bytes of their chunks writable. Returns false when the system refuses. The
+ * caller holds the region's lock.
  */
 bool space_reach(uint32_t units);
 

@@ -488,6 +488,21 @@ static void staged_blocks_are_committed_until_they_are_returned(void)
     must(zeroed && writable_unit(a + 2));
 }
 
+/* A process that was not staged at the start is from the first refusal of writable memory on. */
+static void memory_is_staged_from_a_refusal_on(void)
+{
+    start_region(0, DECAY);
+    os_stages = true;
+    uint32_t a = block(1);
+    must(!vm_staged);
+    os_refuse(OS_EXTEND, 1, 2); /* with a step beyond and without */
+    uint32_t b = block(100);
+    must(vm_staged && writable_unit(a) && writable_unit(b) && writable_unit(b + 99));
+    region_free(a);
+    must_be(region_purge(true), UNIT_SIZE);
+    must(!writable(unit_address(a)) && block(1) == a && writable_unit(a));
+}
+
 static void committed_units_are_taken_first(void)
 {
     start_staged_region(0, DECAY);
@@ -590,6 +605,7 @@ static const struct test_case cases[] = {
     CASE(little_is_not_paid_for),
     CASE(what_was_learned_is_no_payment),
     CASE(staged_blocks_are_committed_until_they_are_returned),
+    CASE(memory_is_staged_from_a_refusal_on),
     CASE(committed_units_are_taken_first),
     CASE(a_refused_commit_leaves_the_accounts),
     CASE(a_staged_block_grows_in_place),

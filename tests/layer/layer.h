@@ -49,7 +49,7 @@ __attribute__((unused)) static bool writable(void *p)
     return good;
 }
 
-/* A region where the system refuses as much writable memory as the machine has, so that memory is staged. */
+/* A region where the system refuses what a usual process may map, so that memory is staged. */
 __attribute__((unused)) static void start_staged_region(size_t region_bytes, uint32_t decay_ms)
 {
     os_refuse(OS_MAP, 1, 1);

@@ -285,7 +285,7 @@ static void a_shadow_is_staged_where_it_must_be(void)
 
 /* ---- where overcommit is off ---- */
 
-/* The system grants less than the machine has. Then only what the smallest process writes is writable. */
+/* The system refuses what a usual process may map. Then only what the smallest process writes is writable. */
 static void little_is_writable_where_memory_is_staged(void)
 {
     os_refuse(OS_MAP, 1, 1);
@@ -316,17 +316,16 @@ static void staged_tables_are_committed_as_they_grow(void)
         must(writable(unit_at(unit)) && writable(unit_id(unit)));
 }
 
-/* A process that may have little address space is refused much in any case; then the system's setting tells. */
+/* A process that may have little address space would be refused so much in any case. */
 static void a_small_limit_is_no_sign_of_overcommit(void)
 {
-    os_limit = 8 * GIB;
+    os_limit = GIB;
     must(space_init(4, GIB));
     must(!vm_staged && writable(unit_address(0)));
 }
 
-static void the_setting_tells_where_a_limit_is_small(void)
+static void the_setting_of_the_system_tells_as_well(void)
 {
-    os_limit = 8 * GIB;
     os_overcommit_off = true;
     must(space_init(4, GIB));
     must(vm_staged && !writable(unit_address(0)));
@@ -382,7 +381,7 @@ static const struct test_case cases[] = {
     CASE(little_is_writable_where_memory_is_staged),
     CASE(staged_tables_are_committed_as_they_grow),
     CASE(a_small_limit_is_no_sign_of_overcommit),
-    CASE(the_setting_tells_where_a_limit_is_small),
+    CASE(the_setting_of_the_system_tells_as_well),
     CASE(rows_of_caches_open_by_group),
     CASE(locks_of_neighbours_lie_apart),
 };

@@ -2,8 +2,8 @@
  * Limits what a small program is charged for where memory may not be overcommitted. Usage: charge OBJECT [CASE].
  *
  * With vm.overcommit_memory=2 a process is charged for each private mapping that is writable. RLIMIT_DATA counts the
- * same memory for one process, so the cases run under such a limit, with the object preloaded, and add up the sizes of
- * the writable mappings in /proc/self/smaps. The guest of tests/guest shows what the system really charges.
+ * same memory for one process, so the cases run under such a limit, with the object preloaded, and add up the sizes
+ * of the writable mappings in /proc/self/smaps. The guest of tests/guest shows what the system really charges.
  */
 #define _GNU_SOURCE
 #include "../cases.h"
@@ -90,8 +90,8 @@ static void *small(void)
 }
 
 /*
- * Without a limit, memory is mapped in few large pieces, because each mapping makes fork slower. Writable are then all
- * parts that a process of a few CPUs may ever need.
+ * Without a limit, memory is mapped in few large pieces, because each mapping makes fork slower. Writable are then
+ * all parts that a process of a few CPUs may ever need.
  */
 static void few_mappings(void)
 {
