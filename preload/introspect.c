@@ -98,7 +98,7 @@ struct row {
 
 static bool cache_row(unsigned number, struct row *row)
 {
-    const struct kmem_cache *cache = &caches[number];
+    const struct kmem_cache *cache = cache_at(number);
     *row = (struct row){.slabs = 0};
     if (!cache_in_use(cache) || cache->home != number)
         return false;
@@ -145,7 +145,7 @@ sheaf_export void malloc_stats(void)
     for (unsigned i = CACHE_FIRST; i < cache_top; i++) {
         struct row row;
         if (cache_row(i, &row))
-            fprintf(stderr, "%-16s %10u %12lu %12lu %12lu %8lu\n", caches[i].name, caches[i].slab.size,
+            fprintf(stderr, "%-16s %10u %12lu %12lu %12lu %8lu\n", cache_at(i)->name, cache_at(i)->slab.size,
                     (unsigned long)row.census.in_use, (unsigned long)row.census.in_sheaves,
                     (unsigned long)row.census.in_barns, (unsigned long)row.slabs);
     }
@@ -181,11 +181,11 @@ sheaf_export int malloc_info(int options, FILE *f)
         if (!cache_row(i, &row))
             continue;
         fputs("<cache name=\"", f);
-        print_name(f, caches[i].name);
+        print_name(f, cache_at(i)->name);
         fprintf(f,
                 "\" size=\"%u\" in_use=\"%lu\" in_sheaves=\"%lu\" in_barns=\"%lu\" free_in_slabs=\"%lu\" "
                 "slabs=\"%lu\"/>\n",
-                caches[i].slab.size, (unsigned long)row.census.in_use, (unsigned long)row.census.in_sheaves,
+                cache_at(i)->slab.size, (unsigned long)row.census.in_use, (unsigned long)row.census.in_sheaves,
                 (unsigned long)row.census.in_barns, (unsigned long)row.free_in_slabs, (unsigned long)row.slabs);
     }
     size_t large = t.large_bytes + t.outside_bytes;

@@ -25,9 +25,9 @@ static bool all_debugged(void)
 {
     bool any = false;
     for (unsigned i = CACHE_FIRST; i < CACHE_GAP; i++) {
-        if (cache_in_use(&caches[i]) && !caches[i].detour)
+        if (cache_in_use(cache_at(i)) && !cache_at(i)->detour)
             return false;
-        any |= cache_in_use(&caches[i]);
+        any |= cache_in_use(cache_at(i));
     }
     return any;
 }

@@ -136,8 +136,8 @@ static void publish(const struct kmem_cache *cache)
 static void publish_all(void)
 {
     for (unsigned i = CACHE_FIRST; i < cache_top; i++)
-        if (cache_in_use(&caches[i]))
-            publish_cache(&caches[i]);
+        if (cache_in_use(cache_at(i)))
+            publish_cache(cache_at(i));
     publish_process();
 }
 
@@ -171,7 +171,7 @@ void record_start(void)
     /* Copies what was counted before. Usually no other thread runs at the first allocation. */
     for (unsigned slot = 0; slot < slot_top; slot++)
         for (unsigned i = CACHE_FIRST; i < cache_top; i++)
-            if (cache_in_use(&caches[i]) && record_number(i) < record_file.caches)
+            if (cache_in_use(cache_at(i)) && record_number(i) < record_file.caches)
                 memcpy(record_at(record_file.slots_at) + slot * record_slot_stride() +
                            record_number(i) * COUNTER_STRIDE,
                        counter_at(slot, i, 0), COUNTER_STRIDE);
@@ -188,8 +188,8 @@ static void fold_slots(void)
         for (unsigned i = CACHE_FIRST; i < cache_top; i++) {
             uint64_t *word = &slot_words(slot, SLOT_ID(i))->top;
             uint64_t top = read_once(*word);
-            if (cache_in_use(&caches[i]) && top && !top_held(top))
-                write_once(*word, ends_top(&caches[i], ends_fold(&caches[i], slot, top)));
+            if (cache_in_use(cache_at(i)) && top && !top_held(top))
+                write_once(*word, ends_top(cache_at(i), ends_fold(cache_at(i), slot, top)));
         }
 }
 
@@ -205,11 +205,11 @@ void record_fork_child(void)
     *alive = 1;
     for (unsigned i = CACHE_FIRST; i < cache_top; i++) {
         struct cache_census census;
-        if (cache_in_use(&caches[i])) {
-            cache_census(&caches[i], &census);
-            caches[i].inherited_prefilled = census.in_prefilled;
-            caches[i].inherited_rcu = census.in_rcu;
-            caches[i].inherited = census.out - census_kept(&census);
+        if (cache_in_use(cache_at(i))) {
+            cache_census(cache_at(i), &census);
+            cache_at(i)->inherited_prefilled = census.in_prefilled;
+            cache_at(i)->inherited_rcu = census.in_rcu;
+            cache_at(i)->inherited = census.out - census_kept(&census);
         }
     }
     record_file.header = NULL;
@@ -219,7 +219,7 @@ void record_fork_child(void)
     fold_slots();
     for (unsigned slot = 0; slot < slot_top; slot++)
         for (unsigned i = CACHE_FIRST; i < cache_top; i++)
-            if (cache_in_use(&caches[i]))
+            if (cache_in_use(cache_at(i)))
                 memset(counter_at(slot, i, 0), 0, COUNTER_STRIDE);
     if (record_file_open()) {
         count_in_file();

@@ -139,7 +139,7 @@ static uint64_t sum(enum slot_counter which)
 {
     uint64_t all = 0;
     for (unsigned i = CACHE_FIRST; i < cache_top; i++)
-        if (cache_in_use(&caches[i]))
+        if (cache_in_use(cache_at(i)))
             all += counter_sum(i, which);
     return all;
 }

@@ -14,7 +14,8 @@ from sheaf.errors import SheafError
 from sheaf.table import size
 
 START_BYTES = 40 << 20  # address space that Sheaf adds at the start (docs/production.md)
-CHARGED_BYTES = 11 << 20  # what vm.overcommit_memory=2 charges for its tables
+CHARGED_BYTES = 640 << 10  # what vm.overcommit_memory=2 charges a small process for Sheaf (docs/production.md)
+GROUP_BYTES = 22 << 20  # a smaller control group is little for any program
 RECORD_BYTES = 1 << 20  # room that the record of a usual program needs
 MAPPINGS = 65530  # the kernel's default of vm.max_map_count
 AT_RSEQ_FEATURE_SIZE = 27
@@ -94,7 +95,7 @@ def group(process: Process) -> Finding:
         return ok("cgroup", "no control group limits the memory")
     limit, where = min(limits)
     what = f"{where} limits the memory to {size(limit)}"
-    if limit < 2 * CHARGED_BYTES:
+    if limit < GROUP_BYTES:
         return note("cgroup", f"{what}, which is little for any program on Sheaf", "raise the limit, or set SHEAF_MODE=tiny")
     return ok("cgroup", f"{what}; sheaves and free memory are kept small enough for it")
 
@@ -129,10 +130,10 @@ def overcommit(mode: int | None, left: int | None) -> Finding:
     """`mode` is vm.overcommit_memory, `left` the bytes that the system still promises under mode 2."""
     if mode != 2:
         return ok("overcommit", f"vm.overcommit_memory={mode}" if mode is not None else "unknown")
-    what = f"vm.overcommit_memory=2 charges some {size(CHARGED_BYTES)} of tables to each process"
+    what = f"vm.overcommit_memory=2; Sheaf is charged at least {size(CHARGED_BYTES)} in each process"
     if left is not None and left < CHARGED_BYTES:
         return note("overcommit", f"{what}, and {size(max(left, 0))} are left", "raise vm.overcommit_ratio")
-    return note("overcommit", what, "raise vm.overcommit_ratio if there are many small processes")
+    return ok("overcommit", what)
 
 
 def mappings(most: int | None, environment_harden: str) -> Finding:

@@ -23,7 +23,7 @@ void barn_drain_some(struct kmem_cache *cache, unsigned slot, struct barn *barn)
 static uint64_t held_by(const struct kmem_cache *cache)
 {
     uint64_t objects = 0;
-    for (int d = 0; d < DOMAINS; d++)
+    for (unsigned d = 0; d < slot_domains(); d++)
         objects += barn_objects(cache_barn(cache, d));
     return objects * cache->slab.size;
 }
@@ -41,7 +41,7 @@ static uint64_t bound(void)
 static uint64_t give_share(struct kmem_cache *cache, uint64_t excess)
 {
     uint64_t given = 0;
-    for (int d = 0; d < DOMAINS && given < excess; d++) {
+    for (unsigned d = 0; d < slot_domains() && given < excess; d++) {
         struct barn *barn = cache_barn(cache, d);
         uint64_t held = barn_objects(barn), low = atomic_load_explicit(&barn->low, memory_order_relaxed);
         uint64_t left = (excess - given) / cache->slab.size + 1;
@@ -68,7 +68,7 @@ static void give_excess(uint64_t excess)
     unsigned first = atomic_fetch_add_explicit(&turn, 7, memory_order_relaxed);
     uint64_t given = 0;
     for (unsigned i = 0; i < top - CACHE_FIRST && given < excess; i++) {
-        struct kmem_cache *cache = &caches[CACHE_FIRST + (first + i) % (top - CACHE_FIRST)];
+        struct kmem_cache *cache = cache_at(CACHE_FIRST + (first + i) % (top - CACHE_FIRST));
         if (!cache_in_use(cache))
             continue;
         uint64_t share = give_share(cache, excess - given);
@@ -90,8 +90,8 @@ void barns_look(void)
 {
     uint64_t held = 0, most = bound();
     for (unsigned i = CACHE_FIRST; i < read_once(cache_top); i++)
-        if (cache_in_use(&caches[i]))
-            held += held_by(&caches[i]);
+        if (cache_in_use(cache_at(i)))
+            held += held_by(cache_at(i));
     /* if the lock is taken, decay or another thread in this function is already flushing */
     if (held > most && lock_try(lock_of(LOCK_TAKEOVER))) {
         give_excess(held - most);

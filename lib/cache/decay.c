@@ -36,7 +36,7 @@ void cache_drain_locked(struct kmem_cache *cache)
     __typeof__(cache->ops->release_kept) release_kept = cache_op(cache, release_kept);
     if (unlikely(release_kept != NULL))
         release_kept(cache);
-    for (int i = 0; i < DOMAINS; i++)
+    for (unsigned i = 0; i < slot_domains(); i++)
         empty_barn(cache, cache_barn(cache, i), UINT64_MAX);
     slab_shrink(&cache->slab);
     cache_went_slow(cache);
@@ -95,7 +95,7 @@ static uint64_t can_spare(struct kmem_cache *cache, struct barn *barn, enum deca
 uint64_t decay_barns(struct kmem_cache *cache, enum decay_reason why)
 {
     uint64_t held = 0;
-    for (int d = 0; d < DOMAINS; d++) {
+    for (unsigned d = 0; d < slot_domains(); d++) {
         struct barn *barn = cache_barn(cache, d);
         if (!barn_objects(barn))
             continue;

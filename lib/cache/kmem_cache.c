@@ -6,32 +6,42 @@
 
 #define SHEAF_BYTES_MOST (128ul << 10) /* of objects in one sheaf */
 
-large_table struct kmem_cache caches[CACHE_MAX];
-large_table struct barn cache_barns[DOMAINS][CACHE_MAX];
+large_table struct kmem_cache caches_first[COUNTER_GROUP];
+large_table struct barn barns_first[COUNTER_GROUP];
 unsigned cache_top = CACHE_FIRST;
 early_data bool cache_layer_ready;
 
 /* ---- features ---- */
 
-static large_table struct cache_ops attached[CACHE_MAX];
+static large_table struct cache_ops ops_first[COUNTER_GROUP];
+
+static struct cache_ops *ops_of(const struct kmem_cache *cache)
+{
+    return cache->number < COUNTER_GROUP ? &ops_first[cache->number] : &cache_tables_of(cache->number)->ops;
+}
 
 /* Copied entry by entry: all entries are pointers, and a NULL entry of `ops` leaves that of another feature
  * alone. */
 void cache_attach(struct kmem_cache *cache, const struct cache_ops *ops)
 {
     void *const *from = (void *const *)ops;
-    void **to = (void **)&attached[cache->number];
+    void **to = (void **)ops_of(cache);
     _Static_assert(sizeof(*ops) % sizeof(void *) == 0, "a table of pointers");
     for (size_t i = 0; i < sizeof(*ops) / sizeof(void *); i++)
         if (from[i])
             write_once(to[i], from[i]);
-    __atomic_store_n(&cache->ops, &attached[cache->number], __ATOMIC_RELEASE);
+    __atomic_store_n(&cache->ops, ops_of(cache), __ATOMIC_RELEASE);
 }
 
 static void detach_all(struct kmem_cache *cache)
 {
     write_once(cache->ops, NULL);
-    memset(&attached[cache->number], 0, sizeof(attached[0]));
+    memset(ops_of(cache), 0, sizeof(struct cache_ops));
+}
+
+struct barn *cache_barn_row(const struct kmem_cache *cache, unsigned domain)
+{
+    return &cache_tables_of(cache->number)->barns[domain];
 }
 
 /* ---- capacity ---- */
@@ -103,9 +113,14 @@ static void raise_top(unsigned number)
     }
 }
 
+bool cache_reach(unsigned number)
+{
+    return space_open_caches(number / COUNTER_GROUP) && space_grow_counters(number);
+}
+
 void cache_setup(unsigned number, struct cache_shape shape)
 {
-    struct kmem_cache *cache = &caches[number];
+    struct kmem_cache *cache = cache_at(number);
     strncpy(cache->name, shape.name, sizeof(cache->name) - 1);
     cache->number = (uint16_t)number;
     cache->object_size = shape.object_size;
@@ -139,7 +154,7 @@ void cache_forget(struct kmem_cache *cache)
         memset(counter_at(slot, number, 0), 0, COUNTER_STRIDE);
     }
     slab_cache_forget(&cache->slab);
-    for (unsigned i = 0; i < DOMAINS; i++)
+    for (unsigned i = 0; i < slot_domains(); i++)
         memset(cache_barn(cache, i), 0, sizeof(struct barn));
     detach_all(cache);
     char *start = (char *)cache, *lock = (char *)&cache->slab.lock;

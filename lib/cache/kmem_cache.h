@@ -29,7 +29,7 @@ struct kmem_cache {
     uint32_t align;
     uint32_t barn_least, barn_most; /* objects: the limit of a barn moves between these */
     uint16_t capacity;              /* the most that a sheaf may hold; 0: no sheaves */
-    uint16_t number;                /* index in caches[] */
+    uint16_t number;                /* see cache_at() */
     uint16_t home;                  /* number of the first sibling (node/node.h); its own if it has none */
     uint16_t detour;                /* not 0: a feature handles each object. Bits of feature/detour.h. Implies
                                        capacity 0, so that the words stay 0 and each operation is a slow path */
@@ -48,16 +48,49 @@ struct kmem_cache {
     const struct cache_ops *ops;    /* what features changed; NULL: nothing. Read it by cache_op() */
 } cache_aligned;
 
-extern hidden struct kmem_cache caches[CACHE_MAX];
 extern hidden bool cache_layer_ready; /* set by process/start.c once caches can be used */
 extern hidden unsigned cache_top;     /* no number from here up was ever in use; only grows */
 
-/* Domain first, so that a process which uses one domain touches few pages of the table. */
-extern hidden struct barn cache_barns[DOMAINS][CACHE_MAX];
+/* The objects and carriers of a standing reserve (kmem/reserve.c). */
+struct reserve {
+    sheaf_stack filled, empty;
+    _Atomic uint32_t size; /* number of carriers, hence of objects to hold */
+};
 
+/*
+ * The tables of caches are divided, because a process is charged for writable memory where overcommit is off. Those
+ * of the first COUNTER_GROUP numbers, which are malloc's, are variables. The others are rows in the space, which are
+ * only readable until cache_reach(). The first COUNTER_GROUP rows hold only the barns of malloc's caches for domains
+ * beyond the first, which slot_domain() makes writable with the second domain.
+ */
+struct cache_tables {
+    struct kmem_cache cache;
+    struct cache_ops ops cache_aligned;
+    struct barn barns[DOMAINS];
+    struct reserve reserve cache_aligned; /* malloc's caches have none */
+};
+_Static_assert(sizeof(struct cache_tables) == CACHE_ROW, "the space has room for the rows");
+
+extern hidden struct kmem_cache caches_first[COUNTER_GROUP];
+extern hidden struct barn barns_first[COUNTER_GROUP]; /* of the first domain */
+
+static inline struct cache_tables *cache_tables_of(unsigned number)
+{
+    return (struct cache_tables *)(void *)(space.caches + (size_t)number * CACHE_ROW);
+}
+
+/* The cache with a number below CACHE_MAX, in use or not. */
+static inline struct kmem_cache *cache_at(unsigned number)
+{
+    return likely(number < COUNTER_GROUP) ? &caches_first[number] : &cache_tables_of(number)->cache;
+}
+
+/* The barn of a cache, of malloc's or not, for a domain. */
+struct barn *cache_barn_row(const struct kmem_cache *cache, unsigned domain);
 static inline struct barn *cache_barn(const struct kmem_cache *cache, unsigned domain)
 {
-    return &cache_barns[domain][cache->number];
+    unsigned number = cache->number;
+    return likely(number < COUNTER_GROUP && !domain) ? &barns_first[number] : cache_barn_row(cache, domain);
 }
 
 static inline bool cache_in_use(const struct kmem_cache *cache)
@@ -141,6 +174,12 @@ struct cache_shape {
     unsigned capacity_most; /* of sheaves; 0: the cache has none */
     bool shuffled;          /* fresh objects are handed out in random order */
 };
+
+/*
+ * Make the tables and counters of the cache with this number usable before it is set up. Returns false when the
+ * system refuses.
+ */
+bool cache_reach(unsigned number);
 
 /* Set up the cache with this number. Two threads may do so at once for a class of malloc or a sibling: both write the
  * same values. */

@@ -58,7 +58,7 @@ static void kick(void)
 
 static uint32_t size_of(unsigned number)
 {
-    return number == RCU_LARGE ? 0 : caches[number].slab.size; /* rcu_put_large() counts large blocks */
+    return number == RCU_LARGE ? 0 : cache_at(number)->slab.size; /* rcu_put_large() counts large blocks */
 }
 
 /* ---- a slot's word ---- */
@@ -382,8 +382,8 @@ static void hand_back(struct sheaf *sheaf)
     if (number == RCU_LARGE) {
         free_all_large(sheaf);
     } else {
-        give_back(&caches[number], slot_in(bottom), domain_in(bottom), sheaf);
-        cache_went_slow(&caches[number]);
+        give_back(cache_at(number), slot_in(bottom), domain_in(bottom), sheaf);
+        cache_went_slow(cache_at(number));
     }
 }
 

@@ -244,7 +244,7 @@ static void slab_released(struct slab_cache *slab, uint32_t unit)
         atomic_fetch_add(&record->version, 2);
     }
     /* the slab's records share no page with other records */
-    vm_discard(record_at(unit, 0), round_up(slab->objects * sizeof(struct debug_object), space.page_size));
+    vm_uncommit(record_at(unit, 0), round_up(slab->objects * sizeof(struct debug_object), space.page_size));
 }
 
 uint32_t debug_layout(struct kmem_cache *cache, uint32_t object_size, uint32_t align)

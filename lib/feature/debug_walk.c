@@ -147,8 +147,8 @@ static void tell_stacks(struct live *live)
 static void each_cache(void (*visit)(struct kmem_cache *cache, struct live *live), struct live *live)
 {
     for (unsigned i = CACHE_FIRST; i < read_once(cache_top); i++)
-        if (is_debugged(&caches[i]))
-            visit(&caches[i], live);
+        if (is_debugged(cache_at(i)))
+            visit(cache_at(i), live);
 }
 
 static void add_cache(struct kmem_cache *cache, struct live *live)
@@ -187,8 +187,8 @@ void debug_at_exit(void)
     if (!debug_on())
         return;
     for (unsigned i = CACHE_FIRST; sheaf_config.validate && i < read_once(cache_top); i++)
-        if (is_debugged(&caches[i]))
-            each_object(&caches[i], validate_one, &problems);
+        if (is_debugged(cache_at(i)))
+            each_object(cache_at(i), validate_one, &problems);
     if (sheaf_config.validate)
         problems += hooks.validate_large ? hooks.validate_large() : 0;
     if (sheaf_config.leaks)

@@ -72,8 +72,8 @@ static void release(uintptr_t entry)
     uintptr_t unit = unit_of(p);
     uint16_t id = read_once(*unit_id(unit));
     if (id) {
-        atomic_fetch_sub(&ring.bytes, caches[slot_id_number(id)].slab.size);
-        release_object(&caches[slot_id_number(id)], p);
+        atomic_fetch_sub(&ring.bytes, cache_at(slot_id_number(id))->slab.size);
+        release_object(cache_at(slot_id_number(id)), p);
         return;
     }
     size_t bytes = (size_t)unit_at(unit)->length << UNIT_SHIFT;

@@ -23,7 +23,7 @@ struct kmem_cache *alias_find(uint32_t size, uint32_t align, const struct kmem_c
     if (!may_merge(args, flags))
         return NULL;
     for (unsigned i = read_once(cache_top); i-- > CACHE_USERS;) { /* the newest first */
-        struct kmem_cache *cache = &caches[i];
+        struct kmem_cache *cache = cache_at(i);
         if (cache_in_use(cache) && cache->flags & SLAB_MERGE && may_merge(NULL, cache->flags) && !cache->slab.ctor &&
             !cache->capacity_fixed && cache->slab.size >= round_up(size, align) &&
             cache->slab.size - round_up(size, align) < SLACK_BELOW && cache->align % align == 0)

@@ -29,10 +29,10 @@ static uint32_t alignment_for(unsigned size, const struct kmem_cache_args *args,
 static unsigned find_number(void)
 {
     for (unsigned i = CACHE_USERS; i < node_stride; i++)
-        if (!cache_in_use(&caches[i]))
+        if (!cache_in_use(cache_at(i)))
             return i;
     for (unsigned i = node_stride; i < CACHE_MAX; i++) /* numbers in gaps, for caches without siblings */
-        if (cache_gap(i % node_stride) && !cache_in_use(&caches[i]))
+        if (cache_gap(i % node_stride) && !cache_in_use(cache_at(i)))
             return i;
     return 0;
 }
@@ -56,7 +56,7 @@ static struct kmem_cache *find_or_setup(const char *name, uint32_t size, uint32_
     if (alike && alias_add(alike, name, size))
         return alike;
     unsigned number = find_number();
-    if (!number || !space_grow_counters(number))
+    if (!number || !cache_reach(number))
         return NULL;
     cache_setup(number, (struct cache_shape){.name = name,
                                              .object_size = size,
@@ -64,9 +64,9 @@ static struct kmem_cache *find_or_setup(const char *name, uint32_t size, uint32_
                                              .align = align,
                                              .args = args,
                                              .flags = flags});
-    for (unsigned k = 1; k < cache_siblings(&caches[number]); k++)
-        node_sibling(&caches[number], k);
-    return &caches[number];
+    for (unsigned k = 1; k < cache_siblings(cache_at(number)); k++)
+        node_sibling(cache_at(number), k);
+    return cache_at(number);
 }
 
 sheaf_export struct kmem_cache *kmem_cache_create(const char *name, unsigned size, const struct kmem_cache_args *args,

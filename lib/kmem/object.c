@@ -63,7 +63,7 @@ static struct kmem_cache *cache_of(const void *object)
     uintptr_t unit = unit_of(object);
     if (unit >= space.unit_count || !*unit_id(unit))
         return NULL;
-    return &caches[slot_id_number(*unit_id(unit))];
+    return cache_at(slot_id_number(*unit_id(unit)));
 }
 
 static void free_checked(struct kmem_cache *cache, void *object)

@@ -39,10 +39,10 @@ static struct sheaf *lent(struct kmem_cache **cache, struct slab_sheaf *handle)
     uint64_t number = sheaf->bottom & ~LENT;
     if (likely(sheaf->bottom == lent_mark(*cache)))
         return sheaf;
-    if (unlikely(!(sheaf->bottom & LENT) || number >= CACHE_MAX || !cache_in_use(&caches[number]) ||
-                 caches[number].home != (*cache)->home))
+    if (unlikely(!(sheaf->bottom & LENT) || number >= CACHE_MAX || !cache_in_use(cache_at(number)) ||
+                 cache_at(number)->home != (*cache)->home))
         misuse_report("not a prefilled sheaf of this cache:", sheaf, (*cache)->name);
-    *cache = &caches[number];
+    *cache = cache_at(number);
     return sheaf;
 }
 

@@ -15,15 +15,9 @@
 
 #define SHRINK_TRIES 1000 /* yields while other threads have carriers detached */
 
-struct reserve {
-    sheaf_stack filled, empty;
-    _Atomic uint32_t size; /* number of carriers, hence of objects to hold */
-};
-static large_table struct reserve reserves[CACHE_MAX];
-
 static struct reserve *reserve_of(const struct kmem_cache *cache)
 {
-    return &reserves[cache->number];
+    return &cache_tables_of(cache->number)->reserve;
 }
 
 uint32_t reserve_size(const struct kmem_cache *cache)

@@ -41,7 +41,7 @@ early_data bool class_ready[CLASS_FIRST + CLASSES];
  */
 struct kmem_cache *class_cache(unsigned number)
 {
-    struct kmem_cache *cache = &caches[number];
+    struct kmem_cache *cache = cache_at(number);
     if (unlikely(!__atomic_load_n(&class_ready[number], __ATOMIC_ACQUIRE))) {
         char name[32];
         uint32_t size = class_size(number);

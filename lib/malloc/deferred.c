@@ -41,7 +41,8 @@ static bool owns(const void *p)
 
 static bool owns_cache(const struct kmem_cache *cache)
 {
-    return cache >= caches && cache < caches + CACHE_MAX;
+    const struct kmem_cache *rows = cache_at(COUNTER_GROUP), *rows_end = (const void *)cache_tables_of(CACHE_MAX);
+    return (cache >= caches_first && cache < caches_first + COUNTER_GROUP) || (cache >= rows && cache < rows_end);
 }
 
 static enum sheaf_rcu_put put(void *p)
@@ -49,7 +50,7 @@ static enum sheaf_rcu_put put(void *p)
     uintptr_t unit = unit_of(p);
     uint16_t id = unit < space.unit_count ? read_once(*unit_id(unit)) : 0;
     if (likely(id))
-        return rcu_put(&caches[slot_id_number(id)], p);
+        return rcu_put(cache_at(slot_id_number(id)), p);
     size_t size = size_large(p);
     if (unlikely(!size))
         large_report("kfree_rcu of", p);
@@ -62,9 +63,9 @@ static enum sheaf_rcu_put put_object(struct kmem_cache *cache, void *object)
     uint16_t id = unit < space.unit_count ? read_once(*unit_id(unit)) : 0;
     if (unlikely(!id))
         misuse_report("free of foreign pointer", object, cache->name);
-    if (unlikely(caches[slot_id_number(id)].home != cache->home))
-        misuse_report("free to the wrong cache of", object, caches[slot_id_number(id)].name);
-    return rcu_put(&caches[slot_id_number(id)], object);
+    if (unlikely(cache_at(slot_id_number(id))->home != cache->home))
+        misuse_report("free to the wrong cache of", object, cache_at(slot_id_number(id))->name);
+    return rcu_put(cache_at(slot_id_number(id)), object);
 }
 
 static bool over_limit(void)

@@ -42,14 +42,15 @@ void *guarded_alloc(size_t n, size_t align, bool *zeroed)
     uint32_t units = lead + (uint32_t)whole_units(n) + 1;
     if (!guard_claim())
         return NULL;
-    uint32_t head = region_alloc(ARENA_LARGE, units, lead, zeroed);
+    uint32_t head = region_alloc_parts(units, lead, zeroed);
     if (head == UNIT_NONE) {
         guard_drop();
         return NULL;
     }
     char *start = unit_address(head);
-    if (!vm_close(start, (size_t)lead << UNIT_SHIFT) || !close_tail(head + lead, whole_pages(n), head + units)) {
-        if (vm_open(start, (size_t)units << UNIT_SHIFT))
+    if (!vm_commit(unit_address(head + lead), whole_pages(n)) || !vm_close(start, (size_t)lead << UNIT_SHIFT) ||
+        !close_tail(head + lead, whole_pages(n), head + units)) {
+        if (vm_reopen(start, (size_t)units << UNIT_SHIFT))
             region_free(head);
         guard_drop();
         return NULL;
@@ -75,7 +76,7 @@ uint32_t guarded_open(uint32_t unit)
 {
     struct unit *block = unit_at(unit);
     uint32_t head = unit - block->lead, units = unit_at(head)->length;
-    if (!vm_open(unit_address(head), (size_t)units << UNIT_SHIFT))
+    if (!vm_reopen(unit_address(head), (size_t)units << UNIT_SHIFT))
         return UNIT_NONE;
     guard_drop();
     atomic_fetch_sub(&guarded_units, units - block->length);

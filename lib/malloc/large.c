@@ -114,7 +114,7 @@ static void release(void *p)
     uint32_t unit = (uint32_t)unit_of(p);
     if (unit_at(unit)->guarded)
         unit = guarded_open(unit);
-    else if (sheaf_config.harden.quarantine && !vm_open(p, (size_t)unit_at(unit)->length << UNIT_SHIFT))
+    else if (sheaf_config.harden.quarantine && !vm_reopen(p, (size_t)unit_at(unit)->length << UNIT_SHIFT))
         unit = UNIT_NONE;
     if (unit != UNIT_NONE) /* otherwise it stays closed and allocated */
         region_free(unit);

@@ -15,6 +15,7 @@
 #include "malloc/classes.h"
 #include "malloc/large.h"
 #include "malloc/large_debug.h"
+#include "os/vm.h"
 #include "region/outside.h"
 
 #include <errno.h>
@@ -75,16 +76,23 @@ static void *class_alloc(unsigned number, size_t n, size_t align)
 }
 
 /*
- * Returns unused memory to the system and tries again. If that fails, a run of units serves the request, because
+ * Returns unused memory to the system and tries again. Staged memory is first tried without that, because the system
+ * may refuse to commit again what was returned. If all of it fails, a run of units serves the request, because
  * the caller may be a signal handler for which all locks are out of reach.
  */
 static noinline_cold void *last_resort(unsigned number, size_t n, size_t align)
 {
-    void *p = cache_trim_all() ? class_alloc(number, n, align) : NULL;
+    void *p = NULL;
+    if (vm_staged) {
+        cache_drain_all();
+        p = class_alloc(number, n, align);
+    }
+    if (!p && cache_trim_all())
+        p = class_alloc(number, n, align);
     if (!p)
         p = large_alloc(n, align, false);
     if (!p)
-        __atomic_fetch_add(&caches[number].alloc_fail, 1, __ATOMIC_RELAXED);
+        __atomic_fetch_add(&cache_at(number)->alloc_fail, 1, __ATOMIC_RELAXED);
     return p;
 }
 
@@ -115,7 +123,7 @@ static __attribute__((noinline)) bool served_by_ops(unsigned number, size_t n, s
 /* Fault injection and sampling. Returns true if *p is final; NULL is a failure. */
 static always_inline bool served(unsigned number, size_t n, size_t align, void **p)
 {
-    bool plain = __atomic_load_n(&class_ready[number], __ATOMIC_ACQUIRE) && !read_once(caches[number].ops);
+    bool plain = __atomic_load_n(&class_ready[number], __ATOMIC_ACQUIRE) && !read_once(cache_at(number)->ops);
     return unlikely(!plain) && served_by_ops(number, n, align, p);
 }
 
@@ -286,7 +294,7 @@ static __attribute__((noinline)) void free_slowest(void *p)
     }
     if (!fast_paths() && slot_push(id, p))
         return;
-    cache_free_slow(&caches[slot_id_number(id)], p);
+    cache_free_slow(cache_at(slot_id_number(id)), p);
 }
 
 /* Frees what free_fast() left; needs no stack frame where the slot is cpu_id. */
@@ -308,7 +316,7 @@ size_t malloc_size(const void *p, const char *call)
     if (likely(cache_layer_ready && unit < space.unit_count)) {
         uint16_t id = read_once(*unit_id(unit));
         if (id) {
-            const struct kmem_cache *cache = &caches[slot_id_number(id)];
+            const struct kmem_cache *cache = cache_at(slot_id_number(id));
             __typeof__(cache->ops->usable) usable = cache_op(cache, usable);
             return unlikely(usable != NULL) ? usable(cache, p) : slab_room(&cache->slab, p);
         }
@@ -360,11 +368,12 @@ void *malloc_resize(void *p, size_t n)
          * Within its class, and down to half its size, the block stays. Debugged objects always move, so that
          * stale pointers are caught.
          */
-        bool moves = unlikely(caches[slot_id_number(*unit_id(unit))].detour & DETOUR_DEBUG);
+        bool moves = unlikely(cache_at(slot_id_number(*unit_id(unit)))->detour & DETOUR_DEBUG);
         if (!moves && n <= old && n > old / 2)
             return p;
-        return !moves && n <= old && class_number(n) == caches[slot_id_number(*unit_id(unit))].home ? p
-                                                                                                    : move(p, old, n);
+        return !moves && n <= old && class_number(n) == cache_at(slot_id_number(*unit_id(unit)))->home
+                   ? p
+                   : move(p, old, n);
     }
     if (unit >= space.unit_count)
         return resize_outside(p, old, n);
@@ -390,7 +399,7 @@ apart void malloc_totals(struct malloc_totals *totals)
     if (!cache_layer_ready)
         return;
     for (unsigned i = CACHE_FIRST; i < read_once(cache_top); i++) {
-        const struct kmem_cache *cache = &caches[i];
+        const struct kmem_cache *cache = cache_at(i);
         if (!cache_in_use(cache))
             continue;
         struct cache_census census;

@@ -23,8 +23,9 @@ _Static_assert(DOMAINS <= 8, "a bit for each domain");
 void node_init(void)
 {
     unsigned rooms = 1;
-    if (unlikely(numa.count > 1) && !space_grow_counters(CACHE_MAX - 1))
-        numa.count = 1; /* no memory for the counters of siblings: use one node */
+    for (unsigned number = CACHE_USERS; numa.count > 1 && number < CACHE_MAX; number += COUNTER_GROUP)
+        if (!cache_reach(number))
+            numa.count = 1; /* no memory for the tables and counters of siblings: use one node */
     while (rooms < numa.count)
         rooms *= 2;
     node_stride = CACHE_MAX / rooms;
@@ -168,7 +169,7 @@ static apart bool node_free(struct kmem_cache *cache, unsigned slot, void *objec
 
 static void *from_barns(struct kmem_cache *cache)
 {
-    for (unsigned d = 0; d < DOMAINS; d++) {
+    for (unsigned d = 0; d < slot_domains(); d++) {
         void *object = barn_get_object(cache_barn(cache, d));
         if (object)
             return object;

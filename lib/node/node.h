@@ -40,7 +40,7 @@ static inline unsigned cache_siblings(const struct kmem_cache *cache)
 }
 static inline struct kmem_cache *cache_sibling(const struct kmem_cache *cache, unsigned index)
 {
-    return &caches[cache->home + index * node_stride];
+    return cache_at(cache->home + index * node_stride);
 }
 
 /* The sibling of the node with this index, set up if it was not. Any context. */

@@ -3,6 +3,7 @@
 #include "os/syscall.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <linux/futex.h>
 #include <sys/auxv.h>
 #include <sys/mman.h>
@@ -46,10 +47,14 @@ size_t vm_page_size(void)
 
 uint64_t vm_machine_memory(void)
 {
+    static _Atomic uint64_t known; /* threads that find it at once store the same */
+    uint64_t bytes = atomic_load_explicit(&known, memory_order_relaxed);
     struct sysinfo info;
-    if (sys_call3(SYS_sysinfo, (long)&info, 0, 0) < 0)
-        return 0;
-    return ((uint64_t)info.totalram + info.totalswap) * info.mem_unit;
+    if (bytes || sys_call3(SYS_sysinfo, (long)&info, 0, 0) < 0)
+        return bytes;
+    bytes = ((uint64_t)info.totalram + info.totalswap) * info.mem_unit;
+    atomic_store_explicit(&known, bytes, memory_order_relaxed);
+    return bytes;
 }
 
 bool vm_unmap(void *addr, size_t size)
@@ -99,11 +104,12 @@ enum vm_extent vm_extend_readable(void *at, size_t size)
 
 enum vm_extent vm_extend_staged(void *at, size_t size)
 {
-    enum vm_extent done = vm_extend(at, size);
-    if (done != VM_REFUSED)
+    enum vm_extent done = vm_staged ? VM_REFUSED : vm_extend(at, size);
+    if (likely(done != VM_REFUSED))
         return done;
     done = extend(at, size, PROT_READ);
-    vm_staged |= done == VM_EXTENDED;
+    if (done == VM_EXTENDED)
+        write_once(vm_staged, true);
     return done;
 }
 
@@ -123,6 +129,18 @@ size_t vm_limit(void)
     return limit.rlim_cur;
 }
 
+/* One read, because this is part of the start: file_read() would also look for the end of the file. */
+bool vm_overcommit_off(void)
+{
+    char mode = 0;
+    long fd = sys_call(SYS_openat, AT_FDCWD, (long)"/proc/sys/vm/overcommit_memory", O_RDONLY | O_CLOEXEC, 0, 0, 0);
+    if (fd < 0)
+        return false;
+    sys_call3(SYS_read, fd, (long)&mode, 1);
+    sys_call3(SYS_close, fd, 0, 0);
+    return mode == '2';
+}
+
 bool vm_commit(void *addr, size_t size)
 {
     if (likely(!vm_staged))
@@ -140,10 +158,19 @@ void *vm_map(size_t size, size_t align)
 
 void *vm_map_staged(size_t size, size_t align)
 {
-    void *at = vm_map(size, align);
+    void *at = vm_staged ? NULL : vm_map(size, align);
     if (!at && (at = map_aligned(size, align, PROT_READ)))
-        vm_staged = true;
+        write_once(vm_staged, true);
     return at;
+}
+
+/*
+ * Maps fresh memory over a range. Taking away the right to write would not do: the kernel goes on charging for memory
+ * that was writable once. Returns false, with nothing changed, when the process has too many mappings.
+ */
+static bool replace(void *addr, size_t size, int prot)
+{
+    return sys_call(SYS_mmap, (long)addr, (long)size, prot, MAP_FLAGS | MAP_FIXED, -1, 0) == (long)addr;
 }
 
 bool vm_discard(void *addr, size_t size)
@@ -151,14 +178,26 @@ bool vm_discard(void *addr, size_t size)
     return survived(sys_call3(SYS_madvise, (long)addr, (long)size, MADV_DONTNEED));
 }
 
+bool vm_uncommit(void *addr, size_t size)
+{
+    return (vm_staged && replace(addr, size, PROT_READ)) || vm_discard(addr, size);
+}
+
 bool vm_close(void *addr, size_t size)
 {
+    if (vm_staged && replace(addr, size, PROT_NONE))
+        return true;
     return survived(sys_call3(SYS_mprotect, (long)addr, (long)size, PROT_NONE));
 }
 
 bool vm_open(void *addr, size_t size)
 {
     return survived(sys_call3(SYS_mprotect, (long)addr, (long)size, PROT_READ | PROT_WRITE));
+}
+
+bool vm_reopen(void *addr, size_t size)
+{
+    return (vm_staged && replace(addr, size, PROT_READ)) || vm_open(addr, size);
 }
 
 void vm_advise_huge(void *addr, size_t size, bool huge)

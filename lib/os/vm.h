@@ -9,13 +9,19 @@
 
 extern hidden _Atomic uint64_t vm_failures; /* failed calls that were survived */
 
-/* Part of a staged mapping is not writable yet: vm_commit() must precede each write. */
+/*
+ * Staged memory is only readable until vm_commit() makes a part of it writable. Memory is staged where the system
+ * counts what is writable: with vm.overcommit_memory=2 a process is charged for all memory that it may write, used or
+ * not, and RLIMIT_DATA counts the same. While vm_staged is false, everything is
+ * mapped writable and vm_commit() does nothing. It may become true at any time and then stays; memory that was
+ * mapped before may be committed again, which changes nothing.
+ */
 extern hidden bool vm_staged;
 
 /* The page size of the running kernel in bytes. */
 size_t vm_page_size(void);
 
-/* Memory and swap of the machine in bytes; 0 when the system does not report it. */
+/* Memory and swap of the machine in bytes, at the first call; 0 when the system does not report it. */
 uint64_t vm_machine_memory(void);
 
 /*
@@ -26,9 +32,8 @@ enum vm_extent { VM_EXTENDED, VM_REFUSED, VM_TAKEN };
 enum vm_extent vm_extend(void *at, size_t size);
 
 /*
- * The same for tables of which little may ever be used. Where the system does not grant that much writable memory
- * (overcommit off, RLIMIT_DATA), the table is only readable and vm_staged is set: each part must be committed
- * before it is written.
+ * The same, but staged if vm_staged is true. It becomes true when the system grants the memory readable but not
+ * writable.
  */
 enum vm_extent vm_extend_staged(void *at, size_t size);
 
@@ -44,11 +49,16 @@ bool vm_grants(size_t size);
 /* The process's limit of address space (RLIMIT_AS) in bytes; SIZE_MAX when there is none. */
 size_t vm_limit(void);
 
+/* Whether the system charges for all writable memory (vm.overcommit_memory is 2); false when that is unknown. */
+bool vm_overcommit_off(void);
+
 /*
- * Make a part of a staged mapping writable; free of cost when nothing is staged. Returns false when the system
- * refuses.
+ * Make a part of staged memory writable, in whole pages; free of cost when nothing is staged. Returns false when the
+ * system refuses; part of it may be done. vm_uncommit() is the opposite: it returns the pages to the system like
+ * vm_discard() and, if vm_staged is true, makes the range only readable and no longer charged.
  */
 bool vm_commit(void *addr, size_t size);
+bool vm_uncommit(void *addr, size_t size);
 
 /* Map zeroed writable memory at any multiple of `align`; NULL when the system refuses. */
 void *vm_map(size_t size, size_t align);
@@ -71,9 +81,12 @@ bool vm_discard(void *addr, size_t size);
 
 /*
  * Forbid all access to a range, and allow it again. Returns false when the system refuses; part of it may be done.
+ * The contents are lost if vm_staged is true, so that a closed range is not charged. vm_reopen() is for memory that
+ * is free afterwards: if vm_staged is true, it only allows reading and the range must be committed again.
  */
 bool vm_close(void *addr, size_t size);
 bool vm_open(void *addr, size_t size);
+bool vm_reopen(void *addr, size_t size);
 
 /*
  * Confirm that writes to a range of a shared mapping of a file find memory: beyond the end of the file, and where its

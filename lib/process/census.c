@@ -30,8 +30,10 @@ static struct counted counted(const struct kmem_cache *cache)
 
 void cache_census_barns(const struct kmem_cache *cache, struct cache_census *census)
 {
-    census->in_barns = census->barn_sheaves = census->barn_limit = 0;
-    for (int i = 0; i < DOMAINS; i++) {
+    unsigned n = slot_domains();
+    census->in_barns = census->barn_sheaves = 0;
+    census->barn_limit = (uint64_t)(DOMAINS - n) * cache->barn_least;
+    for (unsigned i = 0; i < n; i++) {
         census->in_barns += barn_objects(cache_barn(cache, i));
         census->barn_sheaves += barn_sheaves(cache_barn(cache, i));
         census->barn_limit += barn_limit(cache_barn(cache, i), cache->barn_least);

@@ -29,8 +29,8 @@ void cache_fold_all(void)
     if (!cache_layer_ready || !lock_acquire(lock_of(LOCK_TAKEOVER)))
         return;
     for (unsigned i = CACHE_FIRST; i < cache_top; i++)
-        if (cache_in_use(&caches[i]))
-            takeover(&caches[i], 0, read_once(slot_top), TAKEOVER_COUNT);
+        if (cache_in_use(cache_at(i)))
+            takeover(cache_at(i), 0, read_once(slot_top), TAKEOVER_COUNT);
     lock_release(lock_of(LOCK_TAKEOVER));
 }
 
@@ -40,19 +40,24 @@ void cache_publish_all(void)
     if (likely(hooks.publish == NULL) || !lock_acquire(lock_of(LOCK_TAKEOVER)))
         return;
     for (unsigned i = CACHE_FIRST; i < cache_top; i++)
-        if (cache_in_use(&caches[i]))
-            cache_went_slow(&caches[i]);
+        if (cache_in_use(cache_at(i)))
+            cache_went_slow(cache_at(i));
     lock_release(lock_of(LOCK_TAKEOVER));
+}
+
+void cache_drain_all(void)
+{
+    if (unlikely(sheaf_config.harden.quarantine))
+        quarantine_drain(NULL);
+    for (unsigned i = CACHE_FIRST; i < cache_top; i++)
+        cache_drain(cache_at(i));
+    stash_flush();
 }
 
 size_t cache_trim_all(void)
 {
     atomic_fetch_add_explicit(&trims, 1, memory_order_relaxed);
-    if (unlikely(sheaf_config.harden.quarantine))
-        quarantine_drain(NULL);
-    for (unsigned i = CACHE_FIRST; i < cache_top; i++)
-        cache_drain(&caches[i]);
-    stash_flush();
+    cache_drain_all();
     size_t given = region_purge(true);
     cache_publish_all();
     return given;
@@ -67,12 +72,12 @@ static void step(enum decay_reason why)
     if (!lock_acquire(lock_of(LOCK_TAKEOVER)))
         return;
     for (unsigned i = CACHE_FIRST; i < cache_top; i++)
-        for (unsigned slot = 0; cache_in_use(&caches[i]) && slot < read_once(slot_top); slot++)
-            decay_slot(&caches[i], slot);
+        for (unsigned slot = 0; cache_in_use(cache_at(i)) && slot < read_once(slot_top); slot++)
+            decay_slot(cache_at(i), slot);
     uint64_t held = 0;
     for (unsigned i = CACHE_FIRST; i < cache_top; i++)
-        if (cache_in_use(&caches[i]))
-            held += decay_barns(&caches[i], why);
+        if (cache_in_use(cache_at(i)))
+            held += decay_barns(cache_at(i), why);
     for (unsigned slot = 0; slot < read_once(slot_top); slot++)
         if (slot_writable(slot))
             write_once(slot_head(slot)->barn_traffic, 0);
@@ -107,7 +112,7 @@ void decay_after_burst(void)
         return;
     }
     for (unsigned i = CACHE_FIRST; i < read_once(cache_top); i++) {
-        struct kmem_cache *cache = &caches[i];
+        struct kmem_cache *cache = cache_at(i);
         if (!cache_in_use(cache))
             continue;
         /* a cache with a detour has no sheaves, and a drain would release its quarantine too early */

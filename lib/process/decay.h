@@ -31,7 +31,10 @@ void cache_publish_all(void);
 /* Add what the words of all slots count to the counters. Operations that run meanwhile may be missed. */
 void cache_fold_all(void);
 
-/* Drain all caches and return all free memory. Returns the bytes returned to the system. */
+/* Drain all caches, so that their free memory is in the region and can serve any request. */
+void cache_drain_all(void);
+
+/* The same, and return all free memory to the system. Returns the bytes returned to the system. */
 size_t cache_trim_all(void);
 
 /* How often cache_trim_all() was called. */

@@ -34,7 +34,7 @@ static void look_at_slab(struct map_walk *walk)
     if (!slab || read_once(slab->unit) != walk->first)
         return;
     uint16_t number = read_once(slab->cache);
-    uint32_t objects = number < CACHE_MAX ? read_once(caches[number].slab.objects) : 0;
+    uint32_t objects = number < CACHE_MAX ? read_once(cache_at(number)->slab.objects) : 0;
     uint32_t taken = read_once(slab->mark), returned = read_once(slab->returned);
     walk->cache = number < CACHE_MAX ? number : SHEAF_UNIT_UNRECORDED;
     walk->out = returned < taken && taken <= objects ? taken - returned : 0;

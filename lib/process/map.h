@@ -17,7 +17,7 @@ struct map_walk {
     uint32_t out;
 };
 
-/* `kind` is an enum sheaf_unit_kind; `cache`, a number in caches[], and `out`, objects out of the slab, are for
+/* `kind` is an enum sheaf_unit_kind; `cache`, the number of a cache, and `out`, objects out of the slab, are for
  * slabs. */
 struct map_unit {
     uint8_t kind;

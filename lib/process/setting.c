@@ -68,12 +68,12 @@ static void limit_barns(void)
     if (!lock_acquire(lock_of(LOCK_TAKEOVER)))
         return;
     for (unsigned i = CACHE_FIRST; i < read_once(cache_top); i++) {
-        if (!cache_in_use(&caches[i]))
+        if (!cache_in_use(cache_at(i)))
             continue;
-        cache_barn_limits(&caches[i], caches[i].slab.size);
-        uint32_t more = caches[i].barn_most - caches[i].barn_least;
-        for (unsigned domain = 0; domain < DOMAINS; domain++) {
-            struct barn *barn = cache_barn(&caches[i], domain);
+        cache_barn_limits(cache_at(i), cache_at(i)->slab.size);
+        uint32_t more = cache_at(i)->barn_most - cache_at(i)->barn_least;
+        for (unsigned domain = 0; domain < slot_domains(); domain++) {
+            struct barn *barn = cache_barn(cache_at(i), domain);
             if (atomic_load_explicit(&barn->grown, memory_order_relaxed) > more)
                 atomic_store_explicit(&barn->grown, more, memory_order_relaxed);
         }

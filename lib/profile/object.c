@@ -33,14 +33,14 @@ static uint32_t twin_size(const struct kmem_cache *cache)
 static struct kmem_cache *twin_of(const struct kmem_cache *cache)
 {
     unsigned number = twin_number(cache->home);
-    if (unlikely(!cache_in_use(&caches[number]))) {
+    if (unlikely(!cache_in_use(cache_at(number)))) {
         char name[32];
         uint32_t size = twin_size(cache);
         name_twin(name, size);
         cache_setup(number,
                     (struct cache_shape){.name = name, .object_size = size, .size = size, .align = cache->align});
     }
-    return &caches[number];
+    return cache_at(number);
 }
 
 static void *twin_free(struct kmem_cache *cache, void *object)

@@ -17,8 +17,8 @@ bool profile_switch(uint64_t rate)
     area_switched(rate);
     if (rate)
         for (unsigned i = CACHE_FIRST; i < read_once(cache_top); i++)
-            if (cache_in_use(&caches[i]) && cache_is_class(&caches[i]))
-                profile_attach_objects(&caches[i]);
+            if (cache_in_use(cache_at(i)) && cache_is_class(cache_at(i)))
+                profile_attach_objects(cache_at(i));
     return true;
 }
 

@@ -3,6 +3,7 @@
 #include "region/guard.h"
 #include "region/huge.h"
 #include "region/region.h"
+#include "region/state.h"
 #include "os/clock.h"
 #include "os/numa.h"
 #include "os/vm.h"
@@ -183,7 +184,7 @@ static void bind(const struct arena *arena, uint32_t from, uint32_t to)
 /* Maps units up to `to`. */
 static enum vm_extent map_to(struct arena *arena, uint32_t to)
 {
-    enum vm_extent done = vm_extend(unit_address(arena->mapped), (size_t)(to - arena->mapped) << UNIT_SHIFT);
+    enum vm_extent done = vm_extend_staged(unit_address(arena->mapped), (size_t)(to - arena->mapped) << UNIT_SHIFT);
     if (done != VM_EXTENDED)
         return done;
     bind(arena, arena->mapped, to);
@@ -193,11 +194,25 @@ static enum vm_extent map_to(struct arena *arena, uint32_t to)
     return done;
 }
 
+/*
+ * Whether so many units could be committed. A run is mapped only then, because the system holds back a part of what
+ * the process has mapped (vm.user_reserve_kbytes), committed or not. Short runs are not worth the check.
+ */
+static noinline_cold bool may_commit(uint32_t units)
+{
+    if (units < WHOLE_FROM || vm_grants((size_t)units << UNIT_SHIFT))
+        return true;
+    region_refused();
+    return false;
+}
+
 /* Maps up to `to` and a step beyond; when the system refuses that, up to `to` only. */
 static enum vm_extent map_some(struct arena *arena, uint32_t to)
 {
     if (likely(to <= arena->mapped))
         return VM_EXTENDED;
+    if (unlikely(vm_staged) && !may_commit(to - arena->mapped))
+        return VM_REFUSED;
     uint32_t step = used(arena) / 4;
     step = step < STEP_LEAST ? STEP_LEAST : step > STEP_MOST ? STEP_MOST : step;
     uint64_t more = (uint64_t)to + step;
@@ -311,6 +326,31 @@ void arena_trim(struct arena *arena)
     }
 }
 
+/* ---- staged memory ---- */
+
+noinline_cold bool arena_commit_staged(uint32_t unit, uint32_t units)
+{
+    if (vm_commit(unit_address(unit), (size_t)units << UNIT_SHIFT))
+        return true;
+    region_refused();
+    /* Part of it may be committed. Dirty units were so before; they are uncommitted when they are returned. */
+    for (uint32_t from = unit, to; from < unit + units; from = to) {
+        bool clean = region_unit_clean(from);
+        for (to = from + 1; to < unit + units && region_unit_clean(to) == clean; to++) {
+        }
+        if (clean)
+            arena_uncommit(from, to);
+    }
+    return false;
+}
+
+noinline_cold bool arena_uncommit(uint32_t from, uint32_t to)
+{
+    bool done = vm_uncommit(unit_address(from), (size_t)(to - from) << UNIT_SHIFT);
+    bind(arena_of(from), from, to); /* the memory may be a new mapping */
+    return done;
+}
+
 /* ---- taking ---- */
 
 /*
@@ -355,10 +395,26 @@ uint32_t arena_take_frontier(struct arena *arena, uint32_t units, uint32_t align
     return at;
 }
 
+/*
+ * Among the runs freed last, one that starts with so many dirty units. Such units are still committed: they cost no
+ * system call, and are available even where the system refuses to commit more.
+ */
+#define LOOK_AT 16 /* runs */
+static noinline_cold uint32_t find_committed(const struct arena *arena, uint32_t units)
+{
+    uint32_t run = arena->newest - 1;
+    for (int i = 0; i < LOOK_AT && run != UNIT_NONE; i++, run = unit_at(run)->age_prev)
+        if (unit_at(run)->length >= units && dirty_count(run, run + units) == units)
+            return run;
+    return UNIT_NONE;
+}
+
 uint32_t arena_take_free(struct arena *arena, uint32_t units, uint32_t align)
 {
     uint64_t want = (uint64_t)units + align - 1;
-    uint32_t run = want < UINT32_MAX ? bins_find(&arena->bins, (uint32_t)want) : UNIT_NONE;
+    uint32_t run = unlikely(vm_staged) && want < UINT32_MAX ? find_committed(arena, (uint32_t)want) : UNIT_NONE;
+    if (run == UNIT_NONE && want < UINT32_MAX)
+        run = bins_find(&arena->bins, (uint32_t)want);
     if (run == UNIT_NONE)
         return UNIT_NONE;
     uint32_t length = unit_at(run)->length;

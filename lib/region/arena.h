@@ -11,6 +11,7 @@
 #ifndef SHEAF_REGION_ARENA_H
 #define SHEAF_REGION_ARENA_H
 
+#include "os/vm.h"
 #include "region/bins.h"
 #include "space/space.h"
 
@@ -56,6 +57,22 @@ uint32_t arena_take_frontier(struct arena *arena, uint32_t units, uint32_t align
  * grants no memory.
  */
 bool arena_move_frontier(struct arena *arena, uint32_t frontier);
+
+/*
+ * Make a run that was taken writable. Returns false when the system refuses; what is clean is then uncommitted. Free
+ * where nothing is staged (os/vm.h).
+ */
+bool arena_commit_staged(uint32_t unit, uint32_t units);
+static inline bool arena_commit(uint32_t unit, uint32_t units)
+{
+    return likely(!vm_staged) || arena_commit_staged(unit, units);
+}
+
+/*
+ * Return the pages of [from, to) to the system, and the right to write to them where memory is staged. The caller
+ * owns these units; it need not hold the lock. Returns false when the system refuses.
+ */
+bool arena_uncommit(uint32_t from, uint32_t to);
 
 /* Unmap free and clean memory at the end of the current stretch, if there is enough of it. */
 void arena_trim(struct arena *arena);

@@ -1,6 +1,6 @@
 #include "region/dirty.h"
+#include "region/arena.h"
 #include "region/region.h"
-#include "os/vm.h"
 
 /* The word that holds the bits of 64 units. */
 static uint64_t *word_of(uint32_t unit)
@@ -63,6 +63,12 @@ uint32_t dirty_end(uint32_t unit, uint32_t length)
     return end;
 }
 
+static bool discard(uint32_t from, uint32_t to)
+{
+    return unlikely(vm_staged) ? arena_uncommit(from, to)
+                               : vm_discard(unit_address(from), (size_t)(to - from) << UNIT_SHIFT);
+}
+
 bool dirty_discard(uint32_t unit, uint32_t length)
 {
     uint32_t end = unit + length;
@@ -70,7 +76,7 @@ bool dirty_discard(uint32_t unit, uint32_t length)
         uint32_t to = from;
         while (to < end && !region_unit_clean(to))
             to++;
-        if (to > from && !vm_discard(unit_address(from), (size_t)(to - from) << UNIT_SHIFT))
+        if (to > from && !discard(from, to))
             return false;
         from = to + 1;
     }

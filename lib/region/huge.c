@@ -79,8 +79,11 @@ void huge_grown(uint64_t in_use, const struct arena *arena)
     ask_for(arena->frontier, arena->mapped);
 }
 
+/* Staged memory gets no advice: it would be lost with each range that is uncommitted, and then divide mappings. */
 void huge_mapped(const struct arena *arena, uint32_t from, uint32_t to)
 {
+    if (unlikely(vm_staged))
+        return;
     bool wanted = arena->slabs && atomic_load_explicit(&asking, memory_order_relaxed) > 0;
     if (!wanted) {
         uint64_t plain_to = arena->slabs ? to : (uint64_t)arena->start - arena->passed + LARGE_PLAIN;
@@ -121,7 +124,7 @@ void huge_touch(uint32_t unit, uint32_t units)
 {
     static _Atomic uint32_t small_ns = SMALL_NS, skip = 1;
     uint32_t window = (uint32_t)round_up(unit, WINDOW_UNITS);
-    if (likely(window >= unit + units) || atomic_load_explicit(&asking, memory_order_relaxed) <= 0 ||
+    if (likely(window >= unit + units) || atomic_load_explicit(&asking, memory_order_relaxed) <= 0 || vm_staged ||
         unit_at(window)->window == WINDOW_SMALL)
         return;
     uint64_t ns = touch_ns(window);

@@ -16,6 +16,11 @@ void keep_init(struct keep *keep, uint64_t most, uint32_t share)
     keep->share = share;
 }
 
+void keep_little(struct keep *keep)
+{
+    keep->now = keep->most = keep->least;
+}
+
 void keep_gave_back(struct keep *keep, uint32_t units, uint32_t now_ms)
 {
     if (now_ms - keep->given_ms > WINDOW_MS)

@@ -29,6 +29,9 @@ struct keep {
 /* Set the upper bound to `most` units and the share of the peak to `share` eighths. Little is kept at first. */
 void keep_init(struct keep *keep, uint64_t most, uint32_t share);
 
+/* Forget what was learned, and learn nothing from now on. */
+void keep_little(struct keep *keep);
+
 /*
  * The part that is kept because it was missed: that of `now` beyond the least, and as large a part of the share of
  * the peak. The peak rather than the amount in use, because blocks that come and go in random order leave gaps of

@@ -69,6 +69,15 @@ static uint32_t take_in(struct arena *arena, uint32_t units, uint32_t align)
     return unit != UNIT_NONE ? unit : arena_take_frontier(arena, units, align);
 }
 
+/* Returns the unit, or UNIT_NONE with the run free again if it cannot be committed. */
+static uint32_t commit_taken(uint32_t unit, uint32_t units)
+{
+    if (arena_commit(unit, units))
+        return unit;
+    arena_insert(arena_of(unit), unit, units, clock_ms());
+    return UNIT_NONE;
+}
+
 /*
  * The other arenas are the last resort: kinds are separated for order, not for safety. Arenas of other nodes come
  * first: where a node's part of the address space is used up, its memory nearly is as well.
@@ -87,8 +96,18 @@ static uint32_t take(enum arena_kind kind, unsigned node, uint32_t units, uint32
 
 static void free_locked(uint32_t unit);
 
+void region_refused(void)
+{
+    atomic_store_explicit(&region.refused, true, memory_order_relaxed);
+}
+
 void region_collect(void)
 {
+    if (unlikely(atomic_load_explicit(&region.refused, memory_order_relaxed)) &&
+        atomic_exchange(&region.refused, false)) {
+        keep_little(&region.keep[ARENA_SLAB]);
+        keep_little(&region.keep[ARENA_LARGE]);
+    }
     if (unlikely(atomic_load_explicit(&region.aside_slabs, memory_order_relaxed)))
         region_stats.slab_units += atomic_exchange(&region.aside_slabs, 0);
     if (unlikely(atomic_load_explicit(&region.aside_large, memory_order_relaxed))) {
@@ -131,6 +150,10 @@ static uint32_t take_reserve(enum arena_kind kind, uint32_t units, uint32_t alig
         unit--;
         unit_at(unit)->length = 1;
         unit_at(unit)->kind = kind == ARENA_SLAB ? UNIT_SLAB : UNIT_LARGE;
+        if (kind == ARENA_LARGE && !arena_commit(unit, 1)) {
+            atomic_store(&region.reserve[i], unit + 1);
+            return UNIT_NONE;
+        }
         __atomic_fetch_add(&region_stats.reserve_units, 1, __ATOMIC_RELAXED);
         atomic_fetch_add(kind == ARENA_SLAB ? &region.aside_slabs : &region.aside_large, 1);
         return unit;
@@ -138,29 +161,45 @@ static uint32_t take_reserve(enum arena_kind kind, uint32_t units, uint32_t alig
     return UNIT_NONE;
 }
 
-static uint32_t alloc(enum arena_kind kind, unsigned node, uint32_t units, uint32_t align, bool *zeroed)
+struct request {
+    enum arena_kind kind;
+    unsigned node; /* of a slab */
+    uint32_t units, align;
+    bool in_parts; /* the caller commits what it uses of the run */
+};
+
+static uint32_t alloc_locked(struct request want, bool *zeroed)
+{
+    uint32_t unit = take(want.kind, want.node, want.units, want.align);
+    if (unit != UNIT_NONE && !want.in_parts)
+        unit = commit_taken(unit, want.units);
+    if (unit == UNIT_NONE)
+        return UNIT_NONE;
+    unit_at(unit)->length = want.units;
+    unit_at(unit)->kind = want.kind == ARENA_SLAB ? UNIT_SLAB : UNIT_LARGE;
+    *zeroed = dirty_count(unit, unit + want.units) == 0;
+    count_taken(unit, want.units, want.kind);
+    return unit;
+}
+
+static uint32_t alloc(struct request want, bool *zeroed)
 {
     *zeroed = false;
     if (!lock_acquire(lock_of(LOCK_REGION)))
-        return take_reserve(kind, units, align);
+        return take_reserve(want.kind, want.units, want.align);
     region_collect();
     if (unlikely(!atomic_load_explicit(&region.reserve[0], memory_order_relaxed)))
         refill_reserve();
-    uint32_t unit = take(kind, node, units, align);
-    if (unit != UNIT_NONE) {
-        unit_at(unit)->length = units;
-        unit_at(unit)->kind = kind == ARENA_SLAB ? UNIT_SLAB : UNIT_LARGE;
-        *zeroed = dirty_count(unit, unit + units) == 0;
-        count_taken(unit, units, kind);
-    }
-    huge_grown(region_stats.slab_units, slab_arena(node));
-    uint32_t start = slab_arena(node)->start, frontier = slab_arena(node)->frontier;
-    struct debt debt = give_take_debt(kind);
+    uint32_t unit = alloc_locked(want, zeroed);
+    const struct arena *arena = slab_arena(want.node);
+    huge_grown(region_stats.slab_units, arena);
+    uint32_t start = arena->start, frontier = arena->frontier;
+    struct debt debt = give_take_debt(want.kind);
     lock_release(lock_of(LOCK_REGION));
     if (*zeroed)
-        huge_touch(unit, units);
+        huge_touch(unit, want.units);
     if (unlikely(guard_on))
-        guard_close(node, start, frontier);
+        guard_close(want.node, start, frontier);
     if (unlikely(debt.units))
         give_pay(debt);
     return unit;
@@ -168,12 +207,18 @@ static uint32_t alloc(enum arena_kind kind, unsigned node, uint32_t units, uint3
 
 uint32_t region_alloc(enum arena_kind kind, uint32_t units, uint32_t align, bool *zeroed)
 {
-    return alloc(kind, 0, units, align, zeroed);
+    return alloc((struct request){.kind = kind, .units = units, .align = align}, zeroed);
+}
+
+uint32_t region_alloc_parts(uint32_t units, uint32_t align, bool *zeroed)
+{
+    return alloc((struct request){.kind = ARENA_LARGE, .units = units, .align = align, .in_parts = true}, zeroed);
 }
 
 uint32_t region_alloc_slab(unsigned node, uint32_t units, bool *zeroed)
 {
-    return alloc(ARENA_SLAB, node, units, 1, zeroed);
+    return alloc((struct request){.kind = ARENA_SLAB, .node = node, .units = units, .align = 1, .in_parts = true},
+                 zeroed);
 }
 
 /* ---- freeing ---- */
@@ -229,6 +274,11 @@ static bool grow_locked(uint32_t unit, uint32_t units)
     }
     if (have < more && (end + have != arena->frontier || !arena_move_frontier(arena, end + more)))
         return false;
+    if (!arena_commit(end, more)) {
+        if (have < more)
+            arena_insert(arena, end + have, more - have, clock_ms());
+        return false;
+    }
     if (have)
         arena_unlink(arena, end);
     if (have > more)

@@ -47,6 +47,12 @@ void region_init(size_t keep_bytes, bool chosen, uint32_t decay_ms);
 uint32_t region_alloc(enum arena_kind arena, uint32_t units, uint32_t align, bool *zeroed);
 
 /*
+ * The same for large blocks, but staged memory (os/vm.h) is not committed: the caller commits each part before it
+ * writes there.
+ */
+uint32_t region_alloc_parts(uint32_t units, uint32_t align, bool *zeroed);
+
+/*
  * The same for a slab of a memory node, by index (os/numa.h). The run comes from that node's arena if it has room.
  */
 uint32_t region_alloc_slab(unsigned node, uint32_t units, bool *zeroed);
@@ -80,6 +86,12 @@ size_t region_purge(bool all);
  * the region has learned to keep.
  */
 void region_purge_idle(bool all);
+
+/*
+ * Tell the region that the system refused memory that it charges for. From then on the region keeps little, because
+ * free memory that stays committed is missing elsewhere. Takes no lock.
+ */
+void region_refused(void);
 
 /* Change what region_init() set. region_keep() does nothing in a signal handler that interrupted the lock's holder.
  */

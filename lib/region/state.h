@@ -20,6 +20,7 @@ struct region {
     uint32_t no_less[ARENA_COUNT]; /* with this many units warm, nothing could be returned; 0: unknown */
     uint64_t floor;                /* units that stay resident until everything is returned: the user's choice */
     uint32_t decay_ms;
+    _Atomic bool refused;       /* see region_refused(); until the next holder of the lock has seen it */
     uint64_t fallen_to;         /* units in use when the last burst ended; less is kept until more are in use */
     uint32_t debt[ARENA_COUNT]; /* clean units allocated since the last payment */
     _Atomic uint32_t aside_slabs, aside_large; /* units taken from the reserve and not yet in the statistics */

@@ -28,10 +28,11 @@ static uint32_t place_for(uint32_t next, unsigned lines)
     return next + lines <= end ? next : 0;
 }
 
-/* The first descriptors are always mapped; the table of the others may have to grow. */
 static bool reachable(uint32_t reference, unsigned lines)
 {
-    return reference >= space.slabs_first / 64 || space_grow(&space.slabs, (reference + (size_t)lines) * 64);
+    size_t end = (reference + (size_t)lines) * 64;
+    return reference >= space.slabs_first / 64 ? space_grow(&space.hub_slabs, end - space.slabs_first)
+                                               : space_grow(&space.slabs, end);
 }
 
 static uint32_t stack_pop(_Atomic uint64_t *stack)

@@ -3,6 +3,7 @@
 #include "slab/retire.h"
 #include "os/random.h"
 #include "os/hooks.h"
+#include "os/vm.h"
 
 #define SMALL_SLAB_OBJECT 8192 /* larger objects have slabs of four units */
 #define EMPTY_KEPT        1
@@ -47,6 +48,46 @@ static struct slab *list_fullest(const struct slab_cache *cache)
     return NULL;
 }
 
+/* ---- staged memory (os/vm.h); the caller holds the lock, or nobody else knows the slab ---- */
+
+/*
+ * Makes at least `bytes` from the start of the slab writable. The first slabs of a small process are committed
+ * piece by piece, because most of their classes never fill one. Each piece may be a mapping of its own, so larger
+ * heaps commit whole slabs; so do slabs whose objects come in random order or are written before they are taken.
+ */
+static noinline_cold bool commit_to(const struct slab_cache *cache, struct slab *slab, size_t bytes)
+{
+    if (bytes <= slab->committed)
+        return true;
+    char *from = slab_start(slab) + slab->committed;
+    size_t whole = cache->units * UNIT_SIZE, doubled = 2ul * slab->committed;
+    size_t least = cache->shuffle || cache->watched ? whole : round_up(bytes, space.page_size);
+    size_t to = least > doubled ? least : doubled;
+    if (to > whole || read_once(region_stats.slab_units) >= SMALL_HEAP)
+        to = whole;
+    if (!vm_commit(from, to - slab->committed)) {
+        to = least;
+        if (!vm_commit(from, to - slab->committed)) {
+            region_refused();
+            return false;
+        }
+    }
+    slab->committed = (uint32_t)to;
+    return true;
+}
+
+/* How many of `n` objects from the mark up are writable, or can be made so. */
+static noinline_cold unsigned commit_fresh(const struct slab_cache *cache, struct slab *slab, unsigned n)
+{
+    if (commit_to(cache, slab, (size_t)(slab->mark + n) * cache->size))
+        return n;
+    commit_to(cache, slab, (size_t)(slab->mark + 1) * cache->size);
+    unsigned most =
+        slab->committed / cache->size; /* more than wanted if another process has freed memory meanwhile */
+    most = most > slab->mark ? most - slab->mark : 0;
+    return n < most ? n : most;
+}
+
 /* ---- taking objects; the caller holds the lock ---- */
 
 static uint64_t rotate(uint64_t bits, unsigned right)
@@ -87,6 +128,8 @@ static unsigned take_fresh(const struct slab_cache *cache, struct slab *slab, vo
 {
     unsigned left = cache->objects - slab->mark;
     unsigned n = want < left ? want : left;
+    if (unlikely(vm_staged))
+        n = commit_fresh(cache, slab, n);
     if (unlikely(cache->shuffle)) {
         shuffle_emit(cache->shuffle, slab->start, slab->mark, slab_start(slab), objects, n);
     } else {
@@ -100,32 +143,48 @@ static unsigned take_fresh(const struct slab_cache *cache, struct slab *slab, vo
 
 static unsigned take_from(struct slab_cache *cache, struct slab *slab, void **objects, unsigned want, unsigned *fresh)
 {
-    if (slab_free_objects(cache, slab) == cache->objects)
-        cache->empty--;
-    if (unlikely(slab->holes)) {
-        slab->holes = 0;
-        cache->missed++;
-    }
+    bool was_empty = slab_free_objects(cache, slab) == cache->objects;
     unsigned n = take_returned(cache, slab, objects, want);
     *fresh = 0;
     if (n < want)
         *fresh = take_fresh(cache, slab, objects + n, want - n);
+    if (unlikely(!(n + *fresh)))
+        return 0;
+    cache->empty -= was_empty;
+    if (unlikely(slab->holes)) {
+        slab->holes = 0;
+        cache->missed++;
+    }
     cache->free -= n + *fresh;
     list_update(cache, slab);
     return n + *fresh;
 }
 
+/* A slab with returned objects, which need no more memory. */
+static struct slab *list_returned(const struct slab_cache *cache)
+{
+    for (int i = 0; i < SLAB_LISTS; i++)
+        for (uint32_t at = cache->lists[i]; at; at = descriptor_of(at)->next)
+            if (descriptor_of(at)->returned)
+                return descriptor_of(at);
+    return NULL;
+}
+
 /*
  * Takes from slabs that exist, ending with the first one that supplies new objects. *built is the number of new
- * objects, which come last.
+ * objects, which come last. A slab that supplies nothing has new objects whose memory cannot be committed.
  */
 static unsigned take_listed(struct slab_cache *cache, void **objects, unsigned want, unsigned *built)
 {
     unsigned n = 0;
+    bool refused = false;
     struct slab *slab;
     *built = 0;
-    while (n < want && !*built && (slab = list_fullest(cache)))
-        n += take_from(cache, slab, objects + n, want - n, built);
+    while (n < want && !*built && (slab = unlikely(refused) ? list_returned(cache) : list_fullest(cache))) {
+        unsigned got = take_from(cache, slab, objects + n, want - n, built);
+        refused |= !got;
+        n += got;
+    }
     return n;
 }
 
@@ -170,14 +229,15 @@ static struct slab *slab_create(struct slab_cache *cache)
         return NULL;
     bool zeroed;
     uint32_t unit = region_alloc_slab(cache->node, cache->units, &zeroed);
-    bool refused = unit != UNIT_NONE && unlikely(cache->watched) && !hooks.slab_created(cache, unit);
+    slab->unit = unit;
+    bool refused = unit != UNIT_NONE && ((unlikely(vm_staged) && !commit_to(cache, slab, cache->size)) ||
+                                         (unlikely(cache->watched) && !hooks.slab_created(cache, unit)));
     if (refused)
         region_free(unit);
     if (unit == UNIT_NONE || refused) {
         descriptor_free(slab);
         return NULL;
     }
-    slab->unit = unit;
     slab->cache = cache->number;
     slab->list = SLAB_UNLISTED;
     if (unlikely(cache->shuffle))

@@ -42,7 +42,8 @@ struct slab {
     uint32_t first_word; /* words below this have no bit set */
     uint32_t chain;      /* during a flush: the next slab to be settled, or to be released */
     uint32_t start;      /* where it starts in the cache's permutation, if there is one */
-    uint32_t unused[4];
+    uint32_t committed;  /* bytes from its start that were committed; counts only where memory is staged (os/vm.h) */
+    uint32_t unused[3];
     uint64_t bits[];
 };
 _Static_assert(sizeof(struct slab) == 64, "descriptors are cut in multiples of 64 bytes");

@@ -59,10 +59,10 @@ static char *piece_at(uint64_t piece)
     return (piece + 1) * PIECE <= space.sheaves.most ? space.sheaves.start + piece * PIECE : NULL;
 }
 
-/* The pieces in the hub are mapped from the start. */
 static bool piece_usable(const char *start)
 {
-    return start >= space.sheaves_first || space_grow(&space.sheaves, (size_t)(start - space.sheaves.start) + PIECE);
+    struct space_table *table = start >= space.sheaves_first ? &space.hub_sheaves : &space.sheaves;
+    return space_grow(table, (size_t)(start - table->start) + PIECE);
 }
 
 /* Cut the first piece, and put all of its sheaves into the pool. */

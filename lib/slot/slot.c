@@ -235,6 +235,18 @@ static unsigned domain_of_llc(unsigned llc)
     return n;
 }
 
+unsigned slot_domains(void)
+{
+    unsigned n = atomic_load_explicit(&domains, memory_order_acquire);
+    return n > DOMAINS ? DOMAINS : n ? n : 1;
+}
+
+/* Barns of malloc's caches for domains beyond the first are only readable until there is a second domain. */
+static bool domain_usable(unsigned domain)
+{
+    return !domain || space_open_caches(0);
+}
+
 /* Two CPUs that call this at once may make two domains of one last-level cache, which costs some sharing. */
 unsigned slot_domain(void)
 {
@@ -243,7 +255,11 @@ unsigned slot_domain(void)
     unsigned cpu = cpu_current();
     if (cpu >= array_size(cpu_domain))
         return 0;
-    if (!cpu_domain[cpu])
-        cpu_domain[cpu] = (uint8_t)(domain_of_llc(cpu_llc()) + 1);
+    if (!cpu_domain[cpu]) {
+        unsigned domain = domain_of_llc(cpu_llc());
+        if (!domain_usable(domain))
+            return 0;
+        cpu_domain[cpu] = (uint8_t)(domain + 1);
+    }
     return cpu_domain[cpu] - 1u;
 }

@@ -63,6 +63,9 @@ unsigned slot_reachable(unsigned cpus);
 
 /* The domain of the current CPU, below DOMAINS. CPUs of a domain share a last-level cache. */
 unsigned slot_domain(void);
+
+/* The number of domains that exist, at least 1. All others hold nothing. */
+unsigned slot_domains(void);
 #define DOMAINS 8
 
 /*

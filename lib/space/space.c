@@ -34,7 +34,8 @@ struct space space;
 #define AWAY_UP       (64 * ONE_TABLE)
 #define PLACES        4
 #define TABLE_STEP    (1ul << 20)
-#define REACH_STEP    32768u /* units; they take 64 KiB of ids, 1 MiB of structs and 4 KiB of dirty bits */
+#define HUB_STEP      (4ul << 10) /* by which staged tables of the hub grow */
+#define REACH_STEP    32768u      /* units; they take 64 KiB of ids, 1 MiB of structs and 4 KiB of dirty bits */
 
 static size_t take(size_t *at, size_t bytes)
 {
@@ -45,9 +46,9 @@ static size_t take(size_t *at, size_t bytes)
 
 /* Offsets from the start of the plan, and sizes, in bytes. */
 struct layout {
-    size_t slabs, slabs_size, outside, dirty_rest, units_rest, counters_rest, counters_size, ids_near, base, sheaves,
-        sheaves_size, counters, orders, dirty, chunks, slabs_first, sheaves_first, units, units_end, region, shadow,
-        total;
+    size_t slabs, slabs_size, outside, caches, dirty_rest, units_rest, counters_rest, counters_size, ids_near, base,
+        sheaves, sheaves_size, counters, orders, dirty, chunks, slabs_first, sheaves_first, units, units_end, region,
+        shadow, total;
     unsigned slots, slots_open, chunk_shift;
     uint32_t unit_most;
 };
@@ -74,6 +75,7 @@ static void lay_out_above(struct layout *l, size_t base)
     l->base = take(&at, (size_t)l->slots << SLOT_SHIFT);
     l->sheaves = take(&at, l->sheaves_size);
     l->outside = take(&at, sizeof(struct outside) * OUTSIDE_MAX);
+    l->caches = take(&at, (size_t)CACHE_MAX * CACHE_ROW);
     /*
      * The hub ends where the region begins. The first pass measures it from a boundary of windows; what is left of
      * the last window goes to counters, whose lower part is not writable, and so nothing is charged for it.
@@ -89,7 +91,7 @@ static void lay_out_above(struct layout *l, size_t base)
 static void lay_out(struct layout *l, unsigned slots, size_t region_bytes)
 {
     l->slots = slots;
-    l->slots_open = cpu_allowed_count > SLOTS_OPEN ? cpu_allowed_count : SLOTS_OPEN;
+    l->slots_open = vm_staged ? 1 : cpu_allowed_count > SLOTS_OPEN ? cpu_allowed_count : SLOTS_OPEN;
     l->slots_open = l->slots_open < slots ? l->slots_open : slots;
     l->unit_most = (uint32_t)(region_bytes >> UNIT_SHIFT);
     for (l->chunk_shift = CHUNK_SHIFT;
@@ -116,19 +118,34 @@ static void lay_out(struct layout *l, unsigned slots, size_t region_bytes)
 }
 
 /*
+ * An address near the process's other mappings; NULL when the system grants none. Also finds out whether memory must
+ * be staged, by the system's setting or because the system refuses to map PROBE, as it does when RLIMIT_DATA is low.
+ * A low RLIMIT_AS would refuse it as well. PROBE is small because qemu's emulation of user programs needs memory for
+ * each page that is mapped.
+ */
+#define PROBE (1ul << 30)
+static char *find_near(void)
+{
+    size_t page = vm_page_size(), size = space.limit / 2 < PROBE ? page : PROBE;
+    char *near = vm_map(size, 1);
+    if (!near || vm_overcommit_off())
+        vm_staged = true;
+    if (!near && size > page)
+        near = vm_map(size = page, 1);
+    if (near)
+        vm_unmap(near, size);
+    return near ? near + size - page : NULL;
+}
+
+/*
  * A place that is probably free. Mapping the whole plan and unmapping it again would find one for certain, but
  * RLIMIT_AS may refuse that, and qemu's emulation of user programs needs gigabytes of memory for it. The system
  * puts each new mapping below the last one, so a place far below stays free. Where mappings begin at low addresses
  * and grow upwards, as under valgrind, the place is far above. If it is occupied after all, mapping the parts
  * fails.
  */
-static char *place(const struct layout *l, unsigned attempt)
+static char *place(const struct layout *l, char *near, unsigned attempt)
 {
-    size_t page = vm_page_size();
-    char *near = vm_map(page, 1);
-    if (!near)
-        return NULL;
-    vm_unmap(near, page);
     size_t away = l->total + (1 + attempt) * AWAY, aligned_at = l->base - l->ids_near;
     uintptr_t start = (uintptr_t)near - away;
     if ((uintptr_t)near < away + AWAY)
@@ -150,6 +167,23 @@ static bool map_part(char *from, const char *to, enum vm_extent (*extend)(void *
 }
 
 /*
+ * Commits what even the smallest process writes: the words and counters of slot 0, the sizes of the first sheaves,
+ * the first dirty bits and chunks, and the structs and ids of the first chunk. The rest follows as it is used.
+ */
+static noinline_cold bool commit_start(char *plan, const struct layout *l)
+{
+    size_t first = (l->sheaves_first - l->sheaves) >> SHEAF_PAGE_SHIFT;
+    size_t ids_from = (l->region - l->base) / UNIT_SIZE * sizeof(uint16_t);
+    size_t ids_to = ids_from + (sizeof(uint16_t) << l->chunk_shift);
+    return vm_commit(plan + l->base, (size_t)l->slots_open << SLOT_SHIFT) &&
+           vm_commit(plan + l->counters - l->slots_open * COUNTER_BLOCK, l->slots_open * COUNTER_BLOCK) &&
+           vm_commit(plan + l->orders + first, SHEAVES_FIRST >> SHEAF_PAGE_SHIFT) &&
+           vm_commit(plan + l->dirty, UNITS_FIRST / 8 + 1) &&
+           vm_commit(plan + l->units, sizeof(struct unit) << l->chunk_shift) &&
+           vm_commit(plan + l->base - ids_to, ids_to - ids_from);
+}
+
+/*
  * Maps what is used from the start. With overcommit off the system charges for writable memory as if it were used.
  * The words and counters of slots that will hardly be used, and the table of blocks outside, are therefore only
  * readable until they are needed.
@@ -162,25 +196,31 @@ static bool map_start(char *plan, const struct layout *l)
         char *from, *to;
         enum vm_extent (*extend)(void *at, size_t size);
     } parts[] = {
-        {slots - l->ids_near, slots_open, vm_extend},
+        {slots - l->ids_near, slots_open, vm_extend_staged},
         {slots_open, slots + ((size_t)l->slots << SLOT_SHIFT), vm_extend_readable},
         {plan + l->outside, counters_open, vm_extend_readable},
-        {counters_open, plan + l->region + ((size_t)UNITS_START << UNIT_SHIFT), vm_extend},
+        {counters_open, plan + l->region + ((size_t)UNITS_START << UNIT_SHIFT), vm_extend_staged},
     };
-    for (size_t i = 0; i < array_size(parts); i++) {
-        if (map_part(parts[i].from, parts[i].to, parts[i].extend))
-            continue;
-        while (i--) /* only what was mapped here: the part that failed may hold a mapping of the program */
-            if (parts[i].to > parts[i].from)
-                vm_unmap(parts[i].from, (size_t)(parts[i].to - parts[i].from));
-        return false;
-    }
-    return true;
+    size_t i = 0;
+    while (i < array_size(parts) && map_part(parts[i].from, parts[i].to, parts[i].extend))
+        i++;
+    if (i == array_size(parts) && (likely(!vm_staged) || commit_start(plan, l)))
+        return true;
+    while (i--) /* only what was mapped here: the part that failed may hold a mapping of the program */
+        if (parts[i].to > parts[i].from)
+            vm_unmap(parts[i].from, (size_t)(parts[i].to - parts[i].from));
+    return false;
 }
 
 static struct space_table table(char *start, size_t most)
 {
     return (struct space_table){.start = start, .most = most, .step = TABLE_STEP};
+}
+
+static struct space_table hub_table(char *start, size_t size)
+{
+    return (struct space_table){
+        .start = start, .mapped = vm_staged ? 0 : size, .most = size, .step = HUB_STEP, .in_hub = true};
 }
 
 static void set_up(char *plan, const struct layout *l)
@@ -191,6 +231,9 @@ static void set_up(char *plan, const struct layout *l)
     space.sheaves_first = plan + l->sheaves_first;
     bool near = l->sheaves_first + SHEAVES_FIRST - l->base <= UINT32_MAX; /* false with thousands of slots */
     space.sheaves_first_size = near ? SHEAVES_FIRST : 0;
+    space.hub_slabs = hub_table(plan + l->slabs_first, SLABS_FIRST);
+    space.hub_sheaves = hub_table(plan + l->sheaves_first, space.sheaves_first_size);
+    space.hub_units = hub_table(plan + l->units, UNITS_FIRST * sizeof(struct unit));
     space.orders = (uint8_t *)plan + l->orders;
     space.counters = plan + l->counters;
     space.counters_rest = table(plan + l->counters_rest, l->counters_size);
@@ -201,12 +244,13 @@ static void set_up(char *plan, const struct layout *l)
     space.slabs = table(plan + l->slabs, l->slabs_size);
     space.slabs_first = l->slabs_first - l->slabs;
     space.slabs_first_end = space.slabs_first + SLABS_FIRST;
+    space.caches = plan + l->caches;
     space.outside = (struct outside *)(void *)(plan + l->outside);
     size_t ids_below = (l->region - l->base) >> UNIT_SHIFT;
     space.ids_table = table(plan + l->base, (ids_below + l->unit_most) * sizeof(uint16_t));
     space.ids_table.step = UNIT_SIZE;
     space.ids_table.down = true;
-    space.ids_table.mapped = l->ids_near;
+    space.ids_table.mapped = space.ids_near = l->ids_near;
     space.units_table = table(plan + l->units_rest, l->unit_most * sizeof(struct unit));
     space.dirty_table = table(plan + l->dirty_rest, l->unit_most / 8 + 8);
     space.dirty_table.step = UNIT_SIZE;
@@ -220,13 +264,13 @@ static void set_up(char *plan, const struct layout *l)
     space.base = (uintptr_t)plan + l->base;
 }
 
-static bool try_size(unsigned slots, size_t region_bytes)
+static bool try_size(unsigned slots, size_t region_bytes, char *near)
 {
     struct layout l;
     lay_out(&l, slots, region_bytes);
     for (unsigned attempt = 0; attempt < PLACES; attempt++) {
-        char *plan = place(&l, attempt);
-        if (plan && map_start(plan, &l)) {
+        char *plan = place(&l, near, attempt);
+        if (map_start(plan, &l)) {
             set_up(plan, &l);
             return true;
         }
@@ -250,13 +294,25 @@ bool space_init(unsigned slots, size_t region_bytes)
     want = want < REGION_SMALLEST ? REGION_SMALLEST : round_up(want, WINDOW);
     space.limit = vm_limit();
     slots = affordable_slots(slots);
-    for (; want >= REGION_SMALLEST; want = round_up(want / 2, WINDOW))
-        if (try_size(slots, want) || (slots > FEW_SLOTS && try_size(FEW_SLOTS, want)))
+    char *near = find_near();
+    for (; near && want >= REGION_SMALLEST; want = round_up(want / 2, WINDOW))
+        if (try_size(slots, want, near) || (slots > FEW_SLOTS && try_size(FEW_SLOTS, want, near)))
             return true;
     return false;
 }
 
 /* ---- growing ---- */
+
+static bool extend_table(const struct space_table *table, char *at, size_t size)
+{
+    /* the sizes of sheaves are staged as well */
+    if (table == &space.sheaves &&
+        !vm_commit(&space.orders[(at - table->start) >> SHEAF_PAGE_SHIFT], size >> SHEAF_PAGE_SHIFT))
+        return false;
+    if (table->in_hub)
+        return vm_commit(at, size);
+    return map_part(at, at + size, table->staged ? vm_extend_staged : vm_extend);
+}
 
 static bool grow_locked(struct space_table *table, size_t to)
 {
@@ -266,7 +322,7 @@ static bool grow_locked(struct space_table *table, size_t to)
     size_t wanted = round_up(to, table->step);
     to = wanted < table->most ? wanted : round_up(table->most, space.page_size);
     char *at = table->down ? table->start - to : table->start + mapped;
-    if (!map_part(at, at + (to - mapped), table->staged ? vm_extend_staged : vm_extend))
+    if (!extend_table(table, at, to - mapped))
         return false;
     atomic_store_explicit(&table->mapped, to, memory_order_release);
     return true;
@@ -302,10 +358,35 @@ bool space_open_slots(unsigned slots)
     return true;
 }
 
+/* Two threads may open the same group; the second call changes nothing. */
+bool space_open_caches(unsigned group)
+{
+    static _Atomic uint32_t open;
+    _Static_assert(CACHE_MAX / COUNTER_GROUP <= 32, "a bit for each group");
+    size_t bytes = (size_t)COUNTER_GROUP * CACHE_ROW;
+    if (atomic_load_explicit(&open, memory_order_acquire) >> group & 1)
+        return true;
+    if (!vm_open(space.caches + group * bytes, bytes))
+        return false;
+    atomic_fetch_or(&open, 1u << group);
+    return true;
+}
+
 void space_tell_lowest(uintptr_t *word)
 {
     space.lowest = word;
     write_once(*word, ~(((space.region - space.base) >> UNIT_SHIFT) + space.unit_count));
+}
+
+/* Commits the structs, ids and chunks of the first units, as far as they lie in what is mapped from the start. */
+static noinline_cold bool commit_units(uint32_t units)
+{
+    uint32_t first = units < UNITS_FIRST ? units : UNITS_FIRST;
+    size_t below = (space.region - space.base) / UNIT_SIZE * sizeof(uint16_t), ids = below + units * sizeof(uint16_t);
+    ids = ids < space.ids_near ? ids : space.ids_near;
+    return grow_locked(&space.hub_units, first * sizeof(struct unit)) &&
+           vm_commit((char *)space.base - ids, ids - below) &&
+           vm_commit(space.chunks, (units >> space.chunk_shift) + 1);
 }
 
 /*
@@ -313,13 +394,15 @@ void space_tell_lowest(uintptr_t *word)
  */
 bool space_reach(uint32_t units)
 {
+    size_t ids_below = (space.region - space.base) >> UNIT_SHIFT;
+    if (unlikely(vm_staged) && !commit_units(units))
+        return false;
     if (units <= space.unit_count)
         return true;
     if (units > space.unit_most)
         return false;
     uint64_t rounded = round_up((uint64_t)units, REACH_STEP);
     uint32_t to = rounded < space.unit_most ? (uint32_t)rounded : space.unit_most;
-    size_t ids_below = (space.region - space.base) >> UNIT_SHIFT;
     if (!grow_locked(&space.ids_table, (ids_below + to) * sizeof(uint16_t)) ||
         !grow_locked(&space.units_table, (to - UNITS_FIRST) * sizeof(struct unit)) ||
         !grow_locked(&space.dirty_table, (to - UNITS_FIRST) / 8 + 8))

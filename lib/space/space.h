@@ -11,6 +11,7 @@
  *   slots     upwards from base, 64 KiB for each slot: its words (slot/slot.h); slot 0 holds the constant sheaf
  *   sheaves   memory of sheaves (slot/sheaf.h) beyond the first
  *   outside   the table of blocks outside the region (region/outside.h)
+ *   caches    CACHE_ROW bytes for each number: the tables of caches beyond the first group (cache/kmem_cache.h)
  *   counters  of the first group of caches: 32 KiB for each slot, that of slot 0 last
  *   orders    one byte for each 4 KiB from the start of sheaves to the end of the first ones: the size of its sheaves
  *   dirty     a dirty bit for each of the first units: its pages may hold data
@@ -21,10 +22,10 @@
  *   shadow    a byte for each byte of the region: the notes of debugging (feature/debug.h)
  *
  * The end of ids with the slots, and everything from outside to the first 2 MiB of the region, are mapped at the
- * start. The table of blocks outside, and the words and counters of slots that will hardly be used, are only
- * readable until they are needed. The other tables grow in place (struct space_table), and the region grows with
- * its arenas. Sheaf never maps over a foreign mapping: a table that meets one is full, an arena continues behind
- * it.
+ * start. The table of blocks outside, the rows of caches, and the words and counters of slots that will hardly be
+ * used, are only readable until they are needed. Where memory is staged (os/vm.h), so is everything else but what the
+ * smallest process writes. The other tables grow in place (struct space_table), and the region grows with its
+ * arenas. Sheaf never maps over a foreign mapping: a table that meets one is full, an arena continues behind it.
  *
  * All of it reads as zero until written. What lies below the region belongs to the allocator alone. The region
  * belongs to the user, and the allocator stores nothing of its own there.
@@ -47,7 +48,8 @@
 #define COUNTER_STRIDE   256    /* bytes of counters of one cache in a slot's block */
 #define COUNTER_GROUP    128u   /* caches in a block */
 #define COUNTER_BLOCK    ((size_t)COUNTER_GROUP * COUNTER_STRIDE)
-#define SHEAF_PAGE_SHIFT 12 /* sheaves are cut from pages of 4 KiB; all sheaves of a page have the same size */
+#define CACHE_ROW        1088 /* bytes that the cache layer keeps for a cache beyond the first group */
+#define SHEAF_PAGE_SHIFT 12   /* sheaves are cut from pages of 4 KiB; all sheaves of a page have the same size */
 
 struct unit;
 /* An entry of the table of blocks with mappings of their own (region/outside.c). */
@@ -70,6 +72,7 @@ struct space_table {
     size_t step;
     bool down;
     bool staged; /* mapped by vm_extend_staged() */
+    bool in_hub; /* mapped from the start: grows by vm_commit(), and all of it is usable where nothing is staged */
 };
 
 struct space {
@@ -79,16 +82,19 @@ struct space {
     struct space_table sheaves; /* within 4 GiB above the constant sheaf: words hold 32-bit offsets */
     char *sheaves_first;        /* above `sheaves`, within the same 4 GiB */
     size_t sheaves_first_size;
+    struct space_table hub_slabs, hub_sheaves, hub_units; /* the first descriptors, sheaves and structs of units */
     uint8_t *orders;
     char *counters; /* the end of slot 0's block of the first group: see space_counters() */
     struct space_table counters_rest;
-    uint16_t *ids; /* just above the id of the region's first unit; ids grow downwards */
+    uint16_t *ids;   /* just above the id of the region's first unit; ids grow downwards */
+    size_t ids_near; /* bytes below base that are mapped from the start; staged ones are committed by space_reach() */
     struct unit *units_first;
     uint64_t *dirty_first;
     uint8_t *chunks;      /* one more than the arena's index; 0 if the chunk belongs to none */
     unsigned chunk_shift; /* a chunk has 1 << chunk_shift units, fewer than 32 MiB if the region is small */
     struct space_table slabs;
     struct outside *outside;
+    char *caches;
     size_t slabs_first, slabs_first_end; /* where the first descriptors lie, in bytes from the start of `slabs` */
     struct space_table ids_table, units_table, dirty_table, shadow;
     uintptr_t region; /* aligned to 2 MiB */
@@ -123,9 +129,13 @@ bool space_grow(struct space_table *table, size_t to);
 /* Make the words and counters of the first `slots` slots writable. Returns false when the system refuses. */
 bool space_open_slots(unsigned slots);
 
+/* Make the rows of a group of caches writable. Returns false when the system refuses. */
+bool space_open_caches(unsigned group);
+
 /*
- * Extend unit_count to at least `units`, with all tables but not the memory of the units. Returns false when the
- * system refuses. The caller holds the region's lock.
+ * Extend unit_count to at least `units`, with all tables but not the memory of the units, and make the structs and
+ * ids of all units below `units` and the bytes of their chunks writable. Returns false when the system refuses. The
+ * caller holds the region's lock.
  */
 bool space_reach(uint32_t units);
 

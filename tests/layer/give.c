@@ -464,6 +464,117 @@ static void what_was_learned_is_no_payment(void)
     must_be(region_stats.purged_units, 100);
 }
 
+/* ---- staged memory ---- */
+
+static bool writable_unit(uint32_t unit)
+{
+    return writable(unit_address(unit)) && writable((char *)unit_address(unit) + UNIT_SIZE - 1);
+}
+
+static void staged_blocks_are_committed_until_they_are_returned(void)
+{
+    start_staged_region(0, DECAY);
+    uint32_t a = block(3), b = block(2), c = slab(1);
+    for (uint32_t i = 0; i < 3; i++)
+        must(writable_unit(a + i));
+    must(writable_unit(b) && !writable(unit_address(c))); /* slabs are committed by their own layer */
+    region_free(a);
+    must(writable_unit(a)); /* until it is returned */
+    must_be(region_purge(true), 3 * UNIT_SIZE);
+    for (uint32_t i = 0; i < 3; i++)
+        must(!writable(unit_address(a + i)));
+    must(writable_unit(b));
+    must_be(block(3), a);
+    must(zeroed && writable_unit(a + 2));
+}
+
+/* A process that was not staged at the start is from the first refusal of writable memory on. */
+static void memory_is_staged_from_a_refusal_on(void)
+{
+    start_region(0, DECAY);
+    os_stages = true;
+    uint32_t a = block(1);
+    must(!vm_staged);
+    os_refuse(OS_EXTEND, 1, 2); /* with a step beyond and without */
+    uint32_t b = block(100);
+    must(vm_staged && writable_unit(a) && writable_unit(b) && writable_unit(b + 99));
+    region_free(a);
+    must_be(region_purge(true), UNIT_SIZE);
+    must(!writable(unit_address(a)) && block(1) == a && writable_unit(a));
+}
+
+static void committed_units_are_taken_first(void)
+{
+    start_staged_region(0, DECAY);
+    uint32_t a = block(1);
+    block(1);
+    uint32_t b = block(1);
+    block(1);
+    region_free(b);
+    must_be(region_purge(true), UNIT_SIZE);
+    region_free(a);
+    must_be(block(1), a); /* although b lies in the same bin */
+    must_be(block(1), b);
+}
+
+static void a_refused_commit_leaves_the_accounts(void)
+{
+    start_staged_region(0, DECAY);
+    uint32_t a = block(8);
+    block(1);
+    struct region_stats before = region_stats;
+    os_refuse(OS_COMMIT, 1, OS_ALWAYS);
+    must_be(region_alloc(ARENA_LARGE, 20, 1, &zeroed), UNIT_NONE);
+    os_grant();
+    must(!zeroed && !memcmp(&before, &region_stats, sizeof(before)));
+    must(writable_unit(block(20)));
+    region_free(a);
+    must(writable_unit(a) && region_purge(true) == 8 * UNIT_SIZE);
+}
+
+static void a_staged_block_grows_in_place(void)
+{
+    start_staged_region(0, DECAY);
+    uint32_t a = block(4);
+    must(region_resize(a, 9));
+    for (uint32_t i = 0; i < 9; i++)
+        must(writable_unit(a + i));
+    os_refuse(OS_COMMIT, 1, 1);
+    must(!region_resize(a, 30));
+    must_be(unit_at(a)->length, 9);
+    must(region_resize(a, 30) && writable_unit(a + 29));
+    must_be(region_stats.large_units, 30);
+}
+
+static void a_long_run_is_only_mapped_if_it_could_be_committed(void)
+{
+    start_staged_region(0, DECAY);
+    block(1);
+    uint32_t mapped = region_mapped();
+    os_refuse(OS_GRANTS, 1, OS_ALWAYS);
+    must_be(region_alloc(ARENA_LARGE, 400, 1, &zeroed), UNIT_NONE);
+    must_be(region_mapped(), mapped);
+    os_grant();
+    must(writable_unit(block(400)));
+}
+
+static void nothing_is_learned_after_a_refusal(void)
+{
+    start_staged_region(0, DECAY);
+    block(1);
+    os_refuse(OS_COMMIT, 1, OS_ALWAYS);
+    must_be(region_alloc(ARENA_LARGE, 1, 1, &zeroed), UNIT_NONE);
+    os_grant();
+    for (int i = 0; i < 20; i++) { /* a swing that would be learned */
+        uint32_t a = block(256);
+        pass(10);
+        region_free(a);
+        pass(10);
+    }
+    must_be(region.keep[ARENA_LARGE].now, region.keep[ARENA_LARGE].least);
+    must(warm(ARENA_LARGE) < 40);
+}
+
 static const struct test_case cases[] = {
     CASE(memory_is_known_to_be_zeroed_once),
     CASE(both_kinds_are_counted),
@@ -493,6 +604,13 @@ static const struct test_case cases[] = {
     CASE(new_memory_is_paid_for),
     CASE(little_is_not_paid_for),
     CASE(what_was_learned_is_no_payment),
+    CASE(staged_blocks_are_committed_until_they_are_returned),
+    CASE(memory_is_staged_from_a_refusal_on),
+    CASE(committed_units_are_taken_first),
+    CASE(a_refused_commit_leaves_the_accounts),
+    CASE(a_staged_block_grows_in_place),
+    CASE(a_long_run_is_only_mapped_if_it_could_be_committed),
+    CASE(nothing_is_learned_after_a_refusal),
 };
 
 int main(int argc, char **argv)

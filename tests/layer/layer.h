@@ -4,6 +4,7 @@
 
 #include "../cases.h"
 #include "os.h"
+#include "os/vm.h"
 #include "region/region.h"
 #include "space/locks.h"
 
@@ -34,6 +35,26 @@ __attribute__((unused)) static void start_region(size_t region_bytes, uint32_t d
     must(space_init(4, region_bytes));
     region_init(64 * MIB, false, decay_ms);
     os_clear();
+}
+
+/* Whether memory can be written. Its first byte is changed. */
+__attribute__((unused)) static bool writable(void *p)
+{
+    int pipes[2];
+    must(!pipe(pipes));
+    must(write(pipes[1], "x", 1) == 1);
+    bool good = read(pipes[0], p, 1) == 1; /* EFAULT instead of a signal */
+    close(pipes[0]);
+    close(pipes[1]);
+    return good;
+}
+
+/* A region where the system refuses what a usual process may map, so that memory is staged. */
+__attribute__((unused)) static void start_staged_region(size_t region_bytes, uint32_t decay_ms)
+{
+    os_refuse(OS_MAP, 1, 1);
+    start_region(region_bytes, decay_ms);
+    must(vm_staged);
 }
 
 /* Run a call as a signal handler would that interrupted the holder of a lock. */

@@ -20,6 +20,7 @@ unsigned cpu_allowed_count = 4;
 
 size_t os_mapped, os_room = SIZE_MAX, os_limit = SIZE_MAX;
 uint64_t os_memory = 16ull << 30;
+bool os_overcommit_off, os_stages;
 uint32_t os_now_ms = 1000000;
 unsigned os_cpu, os_cpus = 4, os_llc_cpus = 4;
 uintptr_t os_stack[16];
@@ -182,8 +183,8 @@ enum vm_extent vm_extend_readable(void *at, size_t size)
 
 enum vm_extent vm_extend_staged(void *at, size_t size)
 {
-    enum vm_extent done = vm_extend(at, size);
-    if (done != VM_REFUSED)
+    enum vm_extent done = vm_staged ? VM_REFUSED : vm_extend(at, size);
+    if (done != VM_REFUSED || (!vm_staged && !os_stages))
         return done;
     done = vm_extend_readable(at, size);
     vm_staged |= done == VM_EXTENDED;
@@ -255,6 +256,26 @@ bool vm_discard(void *addr, size_t size)
     bool done = granted(OS_DISCARD);
     must(!done || !madvise(addr, size, MADV_DONTNEED));
     return note(OS_DISCARD, addr, size, done);
+}
+
+bool vm_overcommit_off(void)
+{
+    return os_overcommit_off;
+}
+
+/* Memory that is uncommitted can be read, and written only after vm_commit(). */
+bool vm_uncommit(void *addr, size_t size)
+{
+    bool done = vm_discard(addr, size);
+    must(!done || !vm_staged || !mprotect(addr, size, PROT_READ));
+    return done;
+}
+
+bool vm_reopen(void *addr, size_t size)
+{
+    bool done = vm_open(addr, size);
+    must(!done || !vm_staged || !mprotect(addr, size, PROT_READ));
+    return done;
 }
 
 bool vm_close(void *addr, size_t size)

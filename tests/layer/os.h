@@ -64,6 +64,8 @@ extern size_t os_mapped;         /* bytes that the layers have mapped */
 extern size_t os_room;           /* bytes that they may still map */
 extern size_t os_limit;          /* RLIMIT_AS */
 extern uint64_t os_memory;       /* bytes of the machine */
+extern bool os_overcommit_off;   /* whether vm.overcommit_memory is 2 */
+extern bool os_stages;           /* whether memory is granted readable that is refused writable */
 extern uint32_t os_now_ms;       /* the coarse clock */
 extern unsigned os_cpu, os_cpus; /* the current CPU, and how many there are */
 extern unsigned os_llc_cpus;     /* so many CPUs share a cache */

@@ -414,6 +414,88 @@ static void in_order_where_there_is_no_memory_for_another(void)
     must((char *)objects[1] == (char *)objects[0] + KIB);
 }
 
+/* ---- staged memory ---- */
+
+static void start_staged(uint32_t size)
+{
+    start_staged_region(0, 1000);
+    start_cache(size);
+}
+
+static void staged_slabs_are_committed_piece_by_piece(void)
+{
+    start_staged(1 * KIB);
+    take(objects, 3);
+    const struct slab *slab = slab_of(objects[0]);
+    char *start = slab_start(slab);
+    must_be(slab->committed, PAGE);
+    must(writable(start) && writable(start + PAGE - 1) && !writable(start + PAGE));
+    take(objects + 3, 2);
+    must_be(slab->committed, 2 * PAGE);
+    take(objects + 5, 27);
+    must_be(slab->committed, 8 * PAGE);
+    must(writable(start + 8 * PAGE - 1) && !writable(start + 8 * PAGE));
+    take(objects + 32, OBJECTS); /* into the next slab */
+    must_be(slab->committed, UNIT_SIZE);
+    for (unsigned i = 0; i < 32 + OBJECTS; i++)
+        must(writable(objects[i]) && writable((char *)objects[i] + KIB - 1));
+    give(objects, 32 + OBJECTS);
+    slab_check(&cache);
+}
+
+static void larger_heaps_commit_whole_slabs(void)
+{
+    bool zeroed;
+    start_staged(1 * KIB);
+    must(region_alloc_slab(0, SMALL_HEAP, &zeroed) != UNIT_NONE);
+    take(objects, 1);
+    must_be(slab_of(objects[0])->committed, UNIT_SIZE);
+}
+
+/* A larger piece than needed is tried first, and then only as much as one object needs. */
+static void a_refused_commit_leaves_what_is_committed(void)
+{
+    start_staged(1 * KIB);
+    take(objects, 4);
+    os_refuse(OS_COMMIT, 1, OS_ALWAYS);
+    must_be(slab_take_ascending(&cache, objects + 4, 10), 0);
+    slab_check(&cache);
+    must_be(cache.slabs, 1);
+    os_grant();
+    os_refuse(OS_COMMIT, 1, 1);
+    must_be(slab_take_ascending(&cache, objects + 4, 10), 10);
+    os_refuse(OS_COMMIT, 1, 2); /* both sizes of the first attempt */
+    must_be(slab_take_ascending(&cache, objects + 14, 10), 10);
+    for (unsigned i = 0; i < 24; i++)
+        must(writable(objects[i]));
+    give(objects, 24);
+    must_be(slab_out(&cache), 0);
+    slab_check(&cache);
+}
+
+static void returned_objects_need_no_commit(void)
+{
+    start_staged(1 * KIB);
+    take(objects, 2 * OBJECTS);
+    give(objects, 2 * OBJECTS);
+    take(objects, OBJECTS + 4); /* one slab is full, and the next has four objects out */
+    give(objects, 10);
+    os_refuse(OS_COMMIT, 1, OS_ALWAYS);
+    unsigned n = slab_take_ascending(&cache, objects, 20);
+    must(n >= 10);
+    slab_check(&cache);
+}
+
+static void a_slab_in_random_order_is_committed_at_once(void)
+{
+    start_staged_region(0, 1000);
+    slab_cache_init(&cache, NUMBER, 1 * KIB);
+    slab_cache_shuffle(&cache, 1 * KIB);
+    cache.size = 1 * KIB;
+    take(objects, 1);
+    must_be(slab_of(objects[0])->committed, UNIT_SIZE);
+}
+
 static const struct test_case cases[] = {
     CASE(the_lowest_address_comes_last),
     CASE(returned_objects_come_before_fresh_ones),
@@ -438,6 +520,11 @@ static const struct test_case cases[] = {
     CASE(slabs_of_one_cache_begin_in_different_places),
     CASE(faults_are_found_in_shuffled_slabs),
     CASE(in_order_where_there_is_no_memory_for_another),
+    CASE(staged_slabs_are_committed_piece_by_piece),
+    CASE(larger_heaps_commit_whole_slabs),
+    CASE(a_refused_commit_leaves_what_is_committed),
+    CASE(returned_objects_need_no_commit),
+    CASE(a_slab_in_random_order_is_committed_at_once),
 };
 
 int main(int argc, char **argv)

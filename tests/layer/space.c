@@ -6,17 +6,6 @@
 
 #include <sys/mman.h>
 
-static bool writable(void *p)
-{
-    int pipes[2];
-    must(!pipe(pipes));
-    must(write(pipes[1], "x", 1) == 1);
-    bool good = read(pipes[0], p, 1) == 1; /* EFAULT instead of a signal */
-    close(pipes[0]);
-    close(pipes[1]);
-    return good;
-}
-
 /* ---- the plan ---- */
 
 static void parts_do_not_overlap(void)
@@ -34,6 +23,7 @@ static void parts_do_not_overlap(void)
         {(char *)space.base, (size_t)space.slots << SLOT_SHIFT},
         {space.sheaves.start, space.sheaves.most},
         {(char *)space.outside, 1},
+        {space.caches, (size_t)CACHE_MAX * CACHE_ROW},
         {space.counters - space.slots * COUNTER_BLOCK, space.slots * COUNTER_BLOCK},
         {(char *)space.orders, 1},
         {(char *)space.dirty_first, UNITS_FIRST / 8},
@@ -286,10 +276,73 @@ static void no_shadow_unless_there_is_one(void)
 static void a_shadow_is_staged_where_it_must_be(void)
 {
     must(space_init(4, GIB));
+    os_stages = true;
     os_refuse(OS_EXTEND, 1, 1);
     must(space_grow(&space.shadow, 1));
     must(vm_staged && !writable(space.shadow.start));
     must(vm_commit(space.shadow.start, 1) && writable(space.shadow.start));
+}
+
+/* ---- where overcommit is off ---- */
+
+/* The system refuses what a usual process may map. Then only what the smallest process writes is writable. */
+static void little_is_writable_where_memory_is_staged(void)
+{
+    os_refuse(OS_MAP, 1, 1);
+    must(space_init(64, 0));
+    must(vm_staged && space.slots_open == 1);
+    must(writable((void *)space.base) && writable(space.counters - COUNTER_BLOCK));
+    must(!writable((void *)(space.base + (1ul << SLOT_SHIFT))) && !writable(space.counters - 2 * COUNTER_BLOCK));
+    must(writable(space.dirty_first) && writable(space.chunks) && writable(unit_at(0)) && writable(unit_id(0)));
+    must(writable(&space.orders[(size_t)(space.sheaves_first - space.sheaves.start) >> SHEAF_PAGE_SHIFT]));
+    must(!writable(space.orders) && !writable(unit_at(UNITS_FIRST - 1)) && !writable(unit_id(UNITS_FIRST - 1)));
+    must(!writable(space.sheaves_first) && !writable(space.slabs.start + space.slabs_first));
+    must(!writable(unit_address(0)) && !writable(unit_address(UNITS_START) - 1));
+}
+
+static void staged_tables_are_committed_as_they_grow(void)
+{
+    os_refuse(OS_MAP, 1, 1);
+    must(space_init(4, 0));
+    os_refuse(OS_COMMIT, 1, 1);
+    must(!space_grow(&space.hub_sheaves, 1) && !writable(space.sheaves_first));
+    must(space_grow(&space.hub_sheaves, 1) && writable(space.sheaves_first));
+    must(space_grow(&space.hub_slabs, 4097) && writable(space.slabs.start + space.slabs_first + 4096));
+    must(space_grow(&space.sheaves, 4096) && writable(space.sheaves.start) && writable(space.orders));
+    must(space_reach(9000) && writable(unit_at(8999)) && writable(unit_id(8999)));
+    must(writable(&space.chunks[9000 >> space.chunk_shift]));
+    must(space_reach(UNITS_FIRST + 1));
+    for (uint32_t unit = 0; unit <= UNITS_FIRST; unit++)
+        must(writable(unit_at(unit)) && writable(unit_id(unit)));
+}
+
+/* A process that may have little address space would be refused so much in any case. */
+static void a_small_limit_is_no_sign_of_overcommit(void)
+{
+    os_limit = GIB;
+    must(space_init(4, GIB));
+    must(!vm_staged && writable(unit_address(0)));
+}
+
+static void the_setting_of_the_system_tells_as_well(void)
+{
+    os_overcommit_off = true;
+    must(space_init(4, GIB));
+    must(vm_staged && !writable(unit_address(0)));
+}
+
+static void rows_of_caches_open_by_group(void)
+{
+    must(space_init(4, 0));
+    char *rows = space.caches + 3ul * COUNTER_GROUP * CACHE_ROW;
+    must(!writable(rows));
+    os_refuse(OS_OPEN, 1, 1);
+    must(!space_open_caches(3) && !writable(rows));
+    must(space_open_caches(3) && writable(rows) && writable(rows + COUNTER_GROUP * CACHE_ROW - 1));
+    must(!writable(space.caches) && !writable(rows + (COUNTER_GROUP + 4) * CACHE_ROW));
+    os_clear();
+    must(space_open_caches(3));
+    must_be(os_count(OS_OPEN), 0);
 }
 
 /* ---- locks ---- */
@@ -325,6 +378,11 @@ static const struct test_case cases[] = {
     CASE(a_refused_reach_changes_nothing),
     CASE(no_shadow_unless_there_is_one),
     CASE(a_shadow_is_staged_where_it_must_be),
+    CASE(little_is_writable_where_memory_is_staged),
+    CASE(staged_tables_are_committed_as_they_grow),
+    CASE(a_small_limit_is_no_sign_of_overcommit),
+    CASE(the_setting_of_the_system_tells_as_well),
+    CASE(rows_of_caches_open_by_group),
     CASE(locks_of_neighbours_lie_apart),
 };
 

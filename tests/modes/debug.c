@@ -133,7 +133,8 @@ static void without_room(void)
 
 /*
  * The system grants memory for large blocks but none for their records: the table of records grows by as much as the
- * region, and is only readable where that is refused.
+ * region, and is only readable where that is refused. The freed block stays, because the system would not grant its
+ * memory again.
  */
 static void large_without_records(void)
 {
@@ -141,6 +142,8 @@ static void large_without_records(void)
     const struct rlimit little = {90u << 20, RLIM_INFINITY}, none = {1, RLIM_INFINITY};
     char *blocks[BLOCKS], *p;
     must(!setrlimit(RLIMIT_DATA, &little));
+    free(malloc(1));
+    must(mallopt(M_TRIM_THRESHOLD, 64 << 20));
     must((p = malloc(36u << 20)));
     free(p);
     must(!setrlimit(RLIMIT_DATA, &none));

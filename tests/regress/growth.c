@@ -194,8 +194,8 @@ static void beyond_the_first_units(void)
     sheaf_free(large);
     sheaf_malloc_trim();
     for (size_t i = CACHE_FIRST; i < cache_top; i++)
-        if (cache_in_use(&caches[i]))
-            cache_check(&caches[i]);
+        if (cache_in_use(cache_at(i)))
+            cache_check(cache_at(i));
 }
 
 /* A program can allocate, but not touch, a hundred times the machine's memory. */

@@ -99,7 +99,7 @@ static void huge(void)
 static void barn_max(void)
 {
     start_allocator();
-    struct kmem_cache *cache = &caches[CACHE_FIRST];
+    struct kmem_cache *cache = cache_at(CACHE_FIRST);
     while (!cache_in_use(cache))
         cache++;
     uint32_t least = cache->barn_least, most = cache->barn_most;

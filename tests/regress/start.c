@@ -50,9 +50,9 @@ static void class_faults_once(void)
         _exit(CASE_SKIPPED);
     must(sheaf_malloc(64));
     for (unsigned number = CLASS_FIRST + 9; number + 1 < CLASS_FIRST + CLASSES; number++) {
-        uintptr_t cache = (uintptr_t)&caches[number];
-        if (cache / page == (cache - sizeof(caches[0])) / page ||
-            cache / page != (cache + sizeof(caches[0]) - 1) / page)
+        uintptr_t cache = (uintptr_t)cache_at(number);
+        if (cache / page == (cache - sizeof(struct kmem_cache)) / page ||
+            cache / page != (cache + sizeof(struct kmem_cache) - 1) / page)
             continue; /* not the first cache in its page, or it extends into the next page */
         long before = faults();
         must(cache_in_use(class_cache(number)));

@@ -57,8 +57,8 @@ void probe_check(struct kmem_cache *cache)
 void probe_check_all(void)
 {
     for (unsigned i = CACHE_FIRST; i < cache_top; i++)
-        if (cache_in_use(&caches[i]))
-            cache_check(&caches[i]);
+        if (cache_in_use(cache_at(i)))
+            cache_check(cache_at(i));
 }
 
 size_t probe_cgroup_limit(void)
@@ -224,8 +224,8 @@ uint64_t probe_barn_bytes(void)
 {
     uint64_t bytes = 0;
     for (unsigned i = CACHE_FIRST; i < cache_top; i++)
-        for (unsigned d = 0; d < DOMAINS; d++)
-            bytes += barn_objects(cache_barn(&caches[i], d)) * caches[i].slab.size;
+        for (unsigned d = 0; d < slot_domains(); d++)
+            bytes += barn_objects(cache_barn(cache_at(i), d)) * cache_at(i)->slab.size;
     return bytes;
 }
 
