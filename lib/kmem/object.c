@@ -1,5 +1,5 @@
 #include "cache/alloc.h"
-#include "cache/bulk.h"
+#include "kmem/bulk.h"
 #include "cache/free.h"
 #include "cache/misuse.h"
 #include "feature/detour.h"

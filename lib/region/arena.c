@@ -202,7 +202,7 @@ static noinline_cold bool may_commit(uint32_t units)
 {
     if (units < WHOLE_FROM || vm_grants((size_t)units << UNIT_SHIFT))
         return true;
-    region_refused();
+    note_refused();
     return false;
 }
 
@@ -332,7 +332,7 @@ noinline_cold bool arena_commit_staged(uint32_t unit, uint32_t units)
 {
     if (vm_commit(unit_address(unit), (size_t)units << UNIT_SHIFT))
         return true;
-    region_refused();
+    note_refused();
     /* Part of it may be committed. Dirty units were so before; they are uncommitted when they are returned. */
     for (uint32_t from = unit, to; from < unit + units; from = to) {
         bool clean = region_unit_clean(from);

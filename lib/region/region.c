@@ -10,8 +10,6 @@
 #include "os/numa.h"
 #include "os/vm.h"
 
-struct region region;
-
 struct region_stats region_stats;
 
 unsigned region_node(uint32_t unit)
@@ -98,7 +96,7 @@ static void free_locked(uint32_t unit);
 
 void region_refused(void)
 {
-    atomic_store_explicit(&region.refused, true, memory_order_relaxed);
+    note_refused();
 }
 
 void region_collect(void)
@@ -148,12 +146,12 @@ static uint32_t take_reserve(enum arena_kind kind, uint32_t units, uint32_t alig
         if (!unit)
             continue;
         unit--;
-        unit_at(unit)->length = 1;
-        unit_at(unit)->kind = kind == ARENA_SLAB ? UNIT_SLAB : UNIT_LARGE;
         if (kind == ARENA_LARGE && !arena_commit(unit, 1)) {
-            atomic_store(&region.reserve[i], unit + 1);
+            atomic_store(&region.reserve[i], unit + 1); /* nothing fills it meanwhile: this thread holds the lock */
             return UNIT_NONE;
         }
+        unit_at(unit)->length = 1;
+        unit_at(unit)->kind = kind == ARENA_SLAB ? UNIT_SLAB : UNIT_LARGE;
         __atomic_fetch_add(&region_stats.reserve_units, 1, __ATOMIC_RELAXED);
         atomic_fetch_add(kind == ARENA_SLAB ? &region.aside_slabs : &region.aside_large, 1);
         return unit;

@@ -30,6 +30,12 @@ struct region {
 };
 extern hidden struct region region;
 
+/* What region_refused() does, for the sources of the region. */
+static inline void note_refused(void)
+{
+    atomic_store_explicit(&region.refused, true, memory_order_relaxed);
+}
+
 static inline struct arena *slab_arena(unsigned node)
 {
     return &region.arenas[node ? ARENA_COUNT + node - 1 : ARENA_SLAB];

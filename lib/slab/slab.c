@@ -82,9 +82,8 @@ static noinline_cold unsigned commit_fresh(const struct slab_cache *cache, struc
     if (commit_to(cache, slab, (size_t)(slab->mark + n) * cache->size))
         return n;
     commit_to(cache, slab, (size_t)(slab->mark + 1) * cache->size);
-    unsigned most =
-        slab->committed / cache->size; /* more than wanted if another process has freed memory meanwhile */
-    most = most > slab->mark ? most - slab->mark : 0;
+    unsigned most = slab->committed / cache->size;
+    most = most > slab->mark ? most - slab->mark : 0; /* above n if the system has become able to grant more */
     return n < most ? n : most;
 }
 

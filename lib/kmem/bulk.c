@@ -1,4 +1,4 @@
-#include "cache/bulk.h"
+#include "kmem/bulk.h"
 #include "cache/decay.h"
 #include "cache/ends.h"
 #include "cache/misuse.h"

@@ -4,8 +4,8 @@
  * Both return the number of objects that they moved, which may be 0; the caller moves the others one by one. No
  * lock is held on entry or exit. Safe in signal handlers.
  */
-#ifndef SHEAF_CACHE_BULK_H
-#define SHEAF_CACHE_BULK_H
+#ifndef SHEAF_KMEM_BULK_H
+#define SHEAF_KMEM_BULK_H
 
 #include "cache/kmem_cache.h"
 
