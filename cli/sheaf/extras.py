@@ -10,10 +10,9 @@ from __future__ import annotations
 import re
 import shlex
 import sys
-import tomllib
-from importlib import metadata
 from pathlib import Path
 
+_PACKAGES = {"google": "protobuf"}  # of modules whose packages are not named like them
 _TREE = Path(__file__).resolve().parents[2]  # if this file is in a clone
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
 _EXTRA = re.compile(r""";.*\bextra *== *["']([^"']+)["']""")
@@ -21,6 +20,8 @@ _EXTRA = re.compile(r""";.*\bextra *== *["']([^"']+)["']""")
 
 def _of_tree() -> dict[str, list[str]] | None:
     """The requirements of each extra in the source tree of this file; None if it is in none."""
+    import tomllib
+
     try:
         project = tomllib.loads((_TREE / "pyproject.toml").read_text())["project"]
     except (OSError, KeyError, ValueError):
@@ -32,6 +33,8 @@ def _of_tree() -> dict[str, list[str]] | None:
 
 def _of_package() -> dict[str, list[str]]:
     """The requirements of each extra of the installed package."""
+    from importlib import metadata  # slow to import
+
     extras: dict[str, list[str]] = {}
     try:
         lines = metadata.requires("sheaf") or []
@@ -68,11 +71,10 @@ def install(extra: str) -> str:
     return pip_install(requirements(extra) or [extra])
 
 
-def install_module(module: str) -> str:
-    """The command that installs a module which was not found, with the rest of the extra that requires it."""
-    wanted = _plain(module.partition(".")[0])
+def install_module(*modules: str) -> str:
+    """The command that installs modules which were not found, in the versions that Sheaf requires."""
     tree = _of_tree()
-    for packages in (_of_package() if tree is None else tree).values():
-        if wanted in map(_plain, packages):
-            return pip_install(packages)
-    return pip_install([module.partition(".")[0]])
+    extras = _of_package() if tree is None else tree
+    known = {_plain(package): package for packages in extras.values() for package in packages}
+    names = [_PACKAGES.get(name, name) for name in (module.partition(".")[0] for module in modules)]
+    return pip_install([known.get(_plain(name), name) for name in names])

@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 from click.shell_completion import CompletionItem
 
-from sheaf import memory, record, table, toprows
+from sheaf import extras, memory, record, table, toprows
 from sheaf.errors import SheafError, printable
 from sheaf.process import TargetArgument
 from sheaf.toprows import CACHES, PROCESSES, Moment, Source
@@ -122,8 +122,6 @@ def _interactive(source: Source, interval: float, ended: bool, key: str | None) 
     try:
         from sheaf.topscreen import Top  # imports textual, which is slow
     except ModuleNotFoundError as error:
-        from sheaf import extras
-
         command = extras.install_module("textual")
         raise SheafError(f"top: the Python module {error.name} is missing; run {command}, or use --batch") from error
     if os.environ.get("NO_COLOR") == "":  # set but empty means nothing; textual takes it as set

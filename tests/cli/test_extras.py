@@ -46,6 +46,8 @@ def test_a_module_leads_to_its_package() -> None:
     assert shlex.split(extras.install_module("prometheus_client.core"))[-1] == "prometheus-client>=0.17"
     assert shlex.split(extras.install_module("click"))[-1] == "click>=8.1"
     assert shlex.split(extras.install_module("other.module"))[-1] == "other"
+    assert shlex.split(extras.install_module("click", "matplotlib"))[-2:] == ["click>=8.1", "matplotlib>=3.6"]
+    assert shlex.split(extras.install_module("google.protobuf"))[-1] == "protobuf"
 
 
 @pytest.mark.parametrize(
