@@ -8,6 +8,7 @@
 
 #ifndef SHEAF_STATIC
 #include "os/message.h"
+#include "preload/libc.h"
 
 #include <dlfcn.h>
 #include <stdlib.h>
@@ -40,7 +41,7 @@ static new_handler current_handler(void)
     union {
         void *symbol;
         new_handler (*call)(void);
-    } get = {.symbol = dlsym(RTLD_DEFAULT, "_ZSt15get_new_handlerv")};
+    } get = {.symbol = libc_symbol(RTLD_DEFAULT, "_ZSt15get_new_handlerv")};
     return get.symbol ? get.call() : NULL;
 }
 
@@ -49,7 +50,7 @@ static _Noreturn noinline_cold void throw_bad_alloc(void)
     union {
         void *symbol;
         void (*call)(void);
-    } raise = {.symbol = dlsym(RTLD_DEFAULT, "_ZSt17__throw_bad_allocv")};
+    } raise = {.symbol = libc_symbol(RTLD_DEFAULT, "_ZSt17__throw_bad_allocv")};
     if (raise.symbol)
         raise.call();
     struct message m = {.length = 0};
@@ -225,7 +226,7 @@ static noinline_cold void *next_nothrow(const char *symbol, size_t size, size_t 
         void *symbol;
         void *(*plain)(size_t, const void *);
         void *(*aligned)(size_t, size_t, const void *);
-    } next = {.symbol = dlsym(RTLD_NEXT, symbol)};
+    } next = {.symbol = libc_symbol(RTLD_NEXT, symbol)};
     if (!next.symbol) /* libstdc++ is linked into the program: an exception will end it */
         return align ? aligned_new(size, align) : plain_new(size);
     return align ? next.aligned(size, align, tag) : next.plain(size, tag);

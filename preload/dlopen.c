@@ -9,6 +9,7 @@
 #define _GNU_SOURCE
 #include "config/config.h"
 #include "malloc/malloc.h"
+#include "preload/libc.h"
 
 #include <dlfcn.h>
 
@@ -29,7 +30,7 @@ hidden void dlopen_find(void);
 __attribute__((used)) void dlopen_find(void)
 {
     malloc_init(); /* reads the options */
-    void *one = dlsym(RTLD_NEXT, "dlopen"), *other = dlsym(RTLD_NEXT, "dlmopen");
+    void *one = libc_symbol(RTLD_NEXT, "dlopen"), *other = libc_symbol(RTLD_NEXT, "dlmopen");
     union {
         void *(*call)(void);
         void *symbol;

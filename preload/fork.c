@@ -1,5 +1,6 @@
 /* _Fork(). Not in the static library, where this definition would replace libc's, which it needs. */
 #define _GNU_SOURCE
+#include "preload/libc.h"
 #include "preload/start.h"
 #include "process/fork.h"
 
@@ -18,7 +19,7 @@ sheaf_export pid_t _Fork(void)
         union {
             void *symbol;
             pid_t (*call)(void);
-        } found = {.symbol = dlsym(RTLD_NEXT, "_Fork")};
+        } found = {.symbol = libc_symbol(RTLD_NEXT, "_Fork")};
         real = found.symbol ? found.call : fork;
     }
     cache_fork_prepare();

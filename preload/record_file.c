@@ -3,7 +3,10 @@
 #include "config/config.h"
 #include "os/cpu.h"
 #include "os/file.h"
+#include "os/libc.h"
 #include "os/message.h"
+#include "os/syscall.h"
+#include "os/text.h"
 #include "os/vm.h"
 
 #include <errno.h>
@@ -168,9 +171,12 @@ static void identify_process(struct sheaf_record_header *h)
         char *at = strrchr(text, ')'); /* the name, in parentheses, may contain anything */
         for (int field = 2; at && field < 22; field++)
             at = strchr(at + 1, ' ');
-        h->process_start = at ? strtoull(at + 1, NULL, 10) : 0;
+        const char *number = at ? at + 1 : "";
+        uint64_t start = 0;
+        text_number(&number, false, &start);
+        h->process_start = start;
     }
-    if (stat("/proc/self/ns/pid", &namespace) == 0)
+    if (sys_call(SYS_newfstatat, AT_FDCWD, (long)"/proc/self/ns/pid", (long)&namespace, 0, 0, 0) == 0)
         h->pid_namespace = namespace.st_ino;
     if (file_read("/proc/sys/kernel/random/boot_id", text, sizeof(text)))
         snprintf(h->boot_id, sizeof(h->boot_id), "%.*s", (int)strcspn(text, "\n"), text);
@@ -363,6 +369,15 @@ static void unmap_all(bool child)
 }
 
 /* No strerror(): within malloc, libc may hold the lock of locales. */
+static const char *error_text(int error)
+{
+    static char text[24];
+    if (libc_has(strerrordesc_np))
+        return strerrordesc_np(error);
+    snprintf(text, sizeof(text), "error %d", error);
+    return text;
+}
+
 static const char wants[] = "; set SHEAF_RECORD to a writable directory with room for some MiB";
 
 bool record_file_open(void)
@@ -378,7 +393,7 @@ bool record_file_open(void)
         fill_header(record_file.header, program);
         return true;
     }
-    record_complain(strerrordesc_np(errno), wants);
+    record_complain(error_text(errno), wants);
     if (fd >= 0) {
         close(fd);
         unlink(path);

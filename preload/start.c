@@ -5,6 +5,7 @@
 #include "cache/kmem_cache.h"
 #include "malloc/fault.h"
 #include "malloc/malloc.h"
+#include "preload/libc.h"
 #include "preload/options.h"
 #include "preload/profile.h"
 #include "preload/record.h"
@@ -33,6 +34,9 @@ extern int __register_atfork(void (*prepare)(void), void (*parent)(void), void (
 void start_fork_child(void)
 {
     cache_fork_child();
+#ifndef SHEAF_STATIC
+    libc_fork_child();
+#endif
     if (sheaf_config.record)
         record_fork_child();
 }

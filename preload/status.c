@@ -1,7 +1,7 @@
 #include "preload/status.h"
 #include "os/file.h"
+#include "os/text.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 uint64_t status_bytes(const char *key)
@@ -10,8 +10,12 @@ uint64_t status_bytes(const char *key)
     file_read("/proc/self/status", text, sizeof(text));
     for (const char *line = text; line; line = strchr(line, '\n')) {
         line += *line == '\n';
-        if (strncmp(line, key, strlen(key)) == 0)
-            return strtoull(line + strlen(key), NULL, 10) * 1024;
+        if (text_word(&line, key)) {
+            uint64_t kib = 0;
+            line += strspn(line, "\t ");
+            text_number(&line, false, &kib);
+            return kib * 1024;
+        }
     }
     return 0;
 }

@@ -12,6 +12,7 @@ from importlib import util
 
 import click
 
+from sheaf import extras
 from sheaf.errors import SheafError, usage_line
 
 
@@ -65,7 +66,9 @@ class _Commands(click.Group):
         try:
             command = getattr(importlib.import_module(_COMMANDS[cmd_name].module), cmd_name)
         except ModuleNotFoundError as error:
-            raise SheafError(f"{cmd_name}: the Python module {error.name} is missing; run pip install {error.name}") from error
+            module = error.name or cmd_name
+            advice = "reinstall Sheaf" if module.partition(".")[0] == "sheaf" else f"run {extras.install_module(module)}"
+            raise SheafError(f"{cmd_name}: the Python module {module} is missing; {advice}") from error
         assert isinstance(command, click.Command)
         return command
 

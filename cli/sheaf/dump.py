@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from sheaf import control, record, table, unitmap
+from sheaf import control, extras, record, table, unitmap
 from sheaf.errors import SheafError
 from sheaf.process import FILE
 from sheaf.record import Record
@@ -93,7 +93,7 @@ def _file(_: click.Context, __: click.Parameter, value: str | None) -> Path | No
     if needs is None:
         raise SheafError(f"--output {value}: not a picture; give a name that ends with .png, .svg or .html", 2)
     if find_spec(needs) is None:
-        raise SheafError(f"--output {value}: {needs} is missing; run pip install {needs}")
+        raise SheafError(f"--output {value}: {needs} is missing; run {extras.install_module(needs)}")
     return path
 
 

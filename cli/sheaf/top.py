@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 from click.shell_completion import CompletionItem
 
-from sheaf import memory, record, table, toprows
+from sheaf import extras, memory, record, table, toprows
 from sheaf.errors import SheafError, printable
 from sheaf.process import TargetArgument
 from sheaf.toprows import CACHES, PROCESSES, Moment, Source
@@ -122,7 +122,8 @@ def _interactive(source: Source, interval: float, ended: bool, key: str | None) 
     try:
         from sheaf.topscreen import Top  # imports textual, which is slow
     except ModuleNotFoundError as error:
-        raise SheafError(f"top: the Python module {error.name} is missing; run pip install textual, or use --batch") from error
+        command = extras.install_module("textual")
+        raise SheafError(f"top: the Python module {error.name} is missing; run {command}, or use --batch") from error
     if os.environ.get("NO_COLOR") == "":  # set but empty means nothing; textual takes it as set
         del os.environ["NO_COLOR"]
     Top(source, interval, ended, key).run_until_quit()

@@ -1,7 +1,7 @@
 #include "cache/kmem_cache.h"
 #include "os/cpu.h"
+#include "os/text.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #define SHEAF_BYTES_MOST (128ul << 10) /* of objects in one sheaf */
@@ -59,25 +59,18 @@ static unsigned capacity_by_size(uint32_t size)
 /* Find the cache in the option "N" or "CACHE=N,CACHE=N", whose syntax was checked when it was read. */
 static bool capacity_by_option(const char *name, unsigned *capacity)
 {
+    uint64_t n = 0;
     const char *at = sheaf_config.capacity;
-    size_t length = strlen(name);
-    if (!at)
-        return false;
-    if (*at >= '0' && *at <= '9') {
-        *capacity = (unsigned)strtoul(at, NULL, 10);
-        return true;
-    }
-    while (*at) {
-        if (!strncmp(at, name, length) && at[length] == '=') {
-            *capacity = (unsigned)strtoul(at + length + 1, NULL, 10);
-            return true;
-        }
+    bool found = at && text_number(&at, false, &n);
+    while (at && !found) {
+        const char *number = at;
+        found = text_word(&number, name) && text_word(&number, "=") && text_number(&number, false, &n);
         at = strchr(at, ',');
-        if (!at)
-            break;
-        at++;
+        at += at != NULL;
     }
-    return false;
+    if (found)
+        *capacity = (unsigned)n;
+    return found;
 }
 
 static void capacity_setup(struct kmem_cache *cache, const struct cache_shape *shape)

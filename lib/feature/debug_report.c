@@ -2,6 +2,7 @@
 #include "feature/debug_report.h"
 #include "feature/depot.h"
 #include "cache/takeover.h"
+#include "os/libc.h"
 #include "os/syscall.h"
 
 #include <dlfcn.h>
@@ -31,10 +32,16 @@ static struct {
     ino_t inode;
 } report_log = {.file = -1};
 
+/* fstat(), whose symbol is from glibc 2.33. The kernel's struct stat is libc's. */
+static long file_status(int file, struct stat *now)
+{
+    return sys_call3(SYS_fstat, file, (long)now, 0);
+}
+
 static bool log_is_ours(void)
 {
     struct stat now;
-    return report_log.file >= 0 && !fstat(report_log.file, &now) && now.st_dev == report_log.device &&
+    return report_log.file >= 0 && !file_status(report_log.file, &now) && now.st_dev == report_log.device &&
            now.st_ino == report_log.inode;
 }
 
@@ -51,7 +58,7 @@ static void log_open(void)
         file = high;
     }
     report_log.file = (int)file;
-    if (!fstat(report_log.file, &now)) {
+    if (!file_status(report_log.file, &now)) {
         report_log.device = now.st_dev;
         report_log.inode = now.st_ino;
     }
@@ -107,11 +114,11 @@ static bool report_enter(void)
 /*
  * dladdr() waits for the dynamic linker's lock, and the holder of that may be waiting for the lock of takeovers (a
  * constructor that calls malloc_trim). So under the lock of takeovers only the file is found, by a function that
- * takes no lock; `sheaf report` finds the symbol.
+ * takes no lock; `sheaf report` finds the symbol. The same happens without dladdr().
  */
 static bool find_symbol(uintptr_t pc, Dl_info *info)
 {
-    if (likely(!lock_held_by_self(lock_of(LOCK_TAKEOVER))))
+    if (likely(!lock_held_by_self(lock_of(LOCK_TAKEOVER))) && libc_has(dladdr))
         return dladdr((void *)pc, info) && info->dli_fname;
 #ifdef DLFO_STRUCT_HAS_EH_DBASE /* glibc 2.35 */
     struct dl_find_object object;

@@ -4,6 +4,7 @@
  * The stack is walked by libgcc's unwinder, linked in statically. It reads the unwind tables that every program
  * has, whereas a walk along frame pointers ends at the first library built without them. It takes no lock and
  * allocates nothing (libc's _dl_find_object finds the tables), so it may run within malloc and in signal handlers.
+ * preload/libc.c says what differs with glibc before 2.35, which has no such function.
  */
 #ifndef SHEAF_OS_STACK_H
 #define SHEAF_OS_STACK_H

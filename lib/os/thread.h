@@ -2,6 +2,8 @@
 #ifndef SHEAF_OS_THREAD_H
 #define SHEAF_OS_THREAD_H
 
+#include "os/libc.h"
+
 #include <pthread.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -11,6 +13,8 @@ static inline bool thread_try(void *(*run)(void *), size_t stack)
 {
     pthread_attr_t attributes;
     pthread_t thread;
+    if (!libc_has(pthread_create))
+        return false;
     pthread_attr_init(&attributes);
     pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
     if (stack)
@@ -23,15 +27,16 @@ static inline bool thread_try(void *(*run)(void *), size_t stack)
 /*
  * Starts a detached thread with all signals blocked, so that it runs none of the program's handlers. If the
  * program's thread-local data leaves no room in a stack of `stack` bytes, the thread gets the default size.
- * Returns false when no thread can be created. pthread_create() allocates: not for signal handlers.
+ * Returns false when no thread can be created, as with glibc before 2.34 in a program without libpthread.
+ * pthread_create() allocates: not for signal handlers.
  */
 static inline bool thread_start(void *(*run)(void *), size_t stack)
 {
     sigset_t all, old;
     sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old);
+    sigprocmask(SIG_SETMASK, &all, &old); /* pthread_sigmask() would need glibc 2.32 */
     bool done = thread_try(run, stack) || thread_try(run, 0);
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    sigprocmask(SIG_SETMASK, &old, NULL);
     return done;
 }
 

@@ -22,7 +22,7 @@ from pathlib import Path
 
 import pytest
 from conftest import ROOT, Run, as_nobody, write_record
-from sheaf import control, layout, record, unitmap
+from sheaf import control, extras, layout, record, unitmap
 from sheaf.errors import SheafError
 
 BUSY = """
@@ -184,7 +184,7 @@ def test_dump_as_a_picture(sheaf: Run, start: Start, tmp_path: Path, suffix: str
     file = tmp_path / f"map.{suffix}"
     done = sheaf("dump", "--output", str(file), str(start(BUSY).pid))
     if find_spec(needs) is None:
-        assert said(done) == f"--output {file}: {needs} is missing; run pip install {needs}"
+        assert said(done) == f"--output {file}: {needs} is missing; run {extras.install_module(needs)}"
         return
     assert (done.stdout, done.stderr) == (f"wrote {file}\n", "")
     assert {"png": b"\x89PNG", "svg": b"<svg", "html": b"<html>"}[suffix] in file.read_bytes()[:1000]

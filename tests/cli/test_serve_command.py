@@ -241,4 +241,4 @@ def test_a_missing_library_is_one_line() -> None:
         env={**os.environ, "PYTHONPATH": str(ROOT / "cli")},
     )
     assert done.returncode == 1
-    assert "run pip install starlette" in done.stderr and done.stderr.count("\n") == 1
+    assert " -m pip install 'starlette>=" in done.stderr and done.stderr.count("\n") == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fnmatch
 import os
 import random
@@ -15,6 +16,7 @@ from typing import Any
 
 import click
 
+from sheaf import extras
 from sheaf.bench import exports, pages, real
 from sheaf.bench.against import changes, machine_differs, render_changes, slower_than_best, worse_than_old
 from sheaf.bench.contestants import CHOICES, Choice, Contestant, find_contestants, verify
@@ -136,8 +138,12 @@ def _sheaf(programs: Callable[[], Programs], wanted: Wanted) -> Callable[[], Pat
     """
 
     def find() -> Path:
-        built = programs().preload if set(wanted.suites) - {"real"} and not os.environ.get("SHEAF_LIBRARY") else None
-        return built.resolve() if built and built.is_file() else library()
+        if set(wanted.suites) - {"real"} and not os.environ.get("SHEAF_LIBRARY"):
+            with contextlib.suppress(SheafError):  # --list-peers needs no programs, and other runs fail later, with this error
+                built = programs().preload
+                if built.is_file():
+                    return built.resolve()
+        return library()
 
     return find
 
@@ -190,7 +196,7 @@ class Finish:
         if self.page:
             pages.check_file(self.page)
         if self.plot and find_spec("matplotlib") is None:
-            raise SheafError("--plot: matplotlib is missing; run pip install matplotlib")
+            raise SheafError(f"--plot: matplotlib is missing; run {extras.install('bench')}")
         if self.against:
             exports.read(self.against)
 

@@ -10,6 +10,7 @@ from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 
+from sheaf import extras
 from sheaf.errors import SheafError, printable
 from sheaf.profile import table, views
 from sheaf.profile.observe import Observed
@@ -110,7 +111,7 @@ def dump(observed: Observed, name: str, form: str, symbolizer: Symbolizer, width
         return _dump(observed, name, form, symbolizer, width)
     except ModuleNotFoundError as error:
         module = (error.name or "").partition(".")[0].replace("google", "protobuf")
-        raise SheafError(f"{form}: the Python module {module} is missing; run pip install {module}") from error
+        raise SheafError(f"{form}: the Python module {module} is missing; run {extras.install_module(module)}") from error
 
 
 def _dump(observed: Observed, name: str, form: str, symbolizer: Symbolizer, width: int) -> bytes:

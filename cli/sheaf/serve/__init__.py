@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from sheaf import extras
 from sheaf.errors import SheafError
 from sheaf.process import DIRECTORY, FILE
 
@@ -152,7 +153,7 @@ def _check_installed() -> None:
 
     missing = [name for name in _NEEDED if util.find_spec(name) is None]
     if missing:
-        raise SheafError(f"serve: the Python module {missing[0]} is missing; run pip install {missing[0].replace('_', '-')}")
+        raise SheafError(f"serve: the Python module {missing[0]} is missing; run {extras.install_module(*missing)}")
 
 
 def _existing(directories: tuple[str, ...]) -> list[Path]:

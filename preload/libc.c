@@ -1,0 +1,195 @@
+/* Substitutes for functions that older versions of glibc lack (lib/os/libc.h). */
+#define _GNU_SOURCE
+#include "preload/libc.h"
+#include "os/libc.h"
+#include "space/locks.h"
+
+#include <dlfcn.h>
+#include <link.h>
+#include <string.h>
+
+/* ---- the unwinder's way to the tables of an address ---- */
+
+/*
+ * libgcc's unwinder finds the unwind tables of an address by _dl_find_object(), which takes no lock. glibc has that
+ * function from 2.35 on. `--wrap` in meson.build directs the calls of libgcc and of Sheaf to __wrap__dl_find_object()
+ * below, and makes __real__dl_find_object the name of libc's function.
+ *
+ * With an older glibc, dl_iterate_phdr() lists the objects, as libgcc itself did before 2.35. It takes the dynamic
+ * linker's lock of the list of objects (dl_load_write_lock). That lock is recursive. libc holds it while it links an
+ * object into the list or removes one, without allocating, and while dl_iterate_phdr() runs its callbacks, which may
+ * allocate. Stacks are walked only for SHEAF_DEBUG, SHEAF_HARDEN=sample and profiles.
+ *
+ * Locks: a walk starts with no lock of Sheaf's held, except that of takeovers, during a report, and those whose
+ * holder a signal handler interrupted. Another thread may wait for such a lock in a callback of dl_iterate_phdr(). So
+ * find_object() finds nothing while the thread holds one of the enumeration in space/locks.h, and the stack ends.
+ *
+ * Signal handlers: a handler may have interrupted the holder of the list's lock. It can take the recursive lock
+ * again, and every store to the list leaves it readable. Two cases remain in which a handler that allocates waits
+ * forever. It interrupted libc between taking the mutex and writing its owner, where an exception in the handler
+ * would wait as well; or it interrupted the holder of a cache's lock, for which another thread waits in a callback.
+ *
+ * Fork: older versions of glibc do not reset the lock in the child, and a thread that only the parent has may have
+ * held it. So find_object() finds nothing in the child of a fork.
+ */
+struct found_object { /* glibc's struct dl_find_object */
+    unsigned long long flags;
+    void *start, *end;
+    struct link_map *link_map;
+    void *eh_frame;
+    unsigned long long reserved[7];
+};
+
+struct object_search {
+    uintptr_t pc;
+    struct found_object *result;
+};
+
+extern int find_in_libc(void *pc, struct found_object *result) __asm__("__real__dl_find_object")
+    __attribute__((weak));
+hidden int find_object(void *pc, struct found_object *result) __asm__("__wrap__dl_find_object");
+extern __typeof__(_r_debug) _r_debug __attribute__((weak)); // NOLINT(readability-redundant-declaration): weak
+
+static bool forked; /* this process is the child of a fork */
+
+void libc_fork_child(void)
+{
+    if (!find_in_libc && !forked) /* or its page would be copied */
+        forked = true;
+}
+
+/*
+ * The link_map of an object. To be called by callbacks of dl_iterate_phdr(), which hold the lock of the list. libc
+ * copies dlpi_name from l_name, so equal pointers identify the object.
+ */
+static struct link_map *link_map_of(const struct dl_phdr_info *info)
+{
+    struct link_map *map = &_r_debug ? _r_debug.r_map : NULL;
+    while (map && (map->l_addr != info->dlpi_addr || map->l_name != info->dlpi_name))
+        map = map->l_next;
+    return map;
+}
+
+static int object_at(struct dl_phdr_info *info, size_t size, void *with)
+{
+    (void)size;
+    struct object_search *search = with;
+    uintptr_t lowest = UINTPTR_MAX, end = 0;
+    const void *tables = NULL;
+    bool here = false;
+    for (unsigned i = 0; i < info->dlpi_phnum; i++) {
+        const ElfW(Phdr) *segment = &info->dlpi_phdr[i];
+        uintptr_t at = info->dlpi_addr + segment->p_vaddr;
+        if (segment->p_type == PT_GNU_EH_FRAME)
+            tables = (const void *)at;
+        if (segment->p_type != PT_LOAD)
+            continue;
+        here |= search->pc - at < segment->p_memsz;
+        lowest = at < lowest ? at : lowest;
+        end = at + segment->p_memsz > end ? at + segment->p_memsz : end;
+    }
+    if (!here)
+        return 0;
+    *search->result = (struct found_object){
+        .start = (void *)lowest, .end = (void *)end, .link_map = link_map_of(info), .eh_frame = (void *)tables};
+    return tables ? 1 : -1;
+}
+
+/* Returns 0, or -1 if no object is at that address or if the lock must not be taken (above). Any context. */
+__attribute__((used)) int find_object(void *pc, struct found_object *result)
+{
+    if (likely(find_in_libc != NULL))
+        return find_in_libc(pc, result);
+    struct object_search search = {.pc = (uintptr_t)pc, .result = result};
+    bool locked = false;
+    for (unsigned number = 0; number < LOCK_FORKER; number++)
+        locked |= lock_held_by_self(lock_of(number));
+    if (forked || locked)
+        return -1;
+    return dl_iterate_phdr(object_at, &search) == 1 ? 0 : -1;
+}
+
+/* ---- dlsym() without libdl ---- */
+
+struct symbol_search {
+    const char *name;
+    uintptr_t after; /* an address in the object behind which the search starts; 0: search all */
+    void *found;
+};
+
+/* The dynamic linker has replaced most offsets in the dynamic section by addresses. */
+static const void *dynamic_address(const struct dl_phdr_info *info, uintptr_t value)
+{
+    return (const void *)(value < info->dlpi_addr ? info->dlpi_addr + value : value);
+}
+
+static uint32_t gnu_hash(const char *name)
+{
+    uint32_t hash = 5381;
+    for (; *name; name++)
+        hash = hash * 33 + (unsigned char)*name;
+    return hash;
+}
+
+/* Returns the function of that name in the object with that dynamic section, by its DT_GNU_HASH table, or NULL. */
+static void *function_in(const struct dl_phdr_info *info, const ElfW(Dyn) * dynamic, const char *name)
+{
+    const ElfW(Sym) *symbols = NULL;
+    const char *names = NULL;
+    const uint32_t *table = NULL;
+    for (; dynamic->d_tag != DT_NULL; dynamic++)
+        if (dynamic->d_tag == DT_SYMTAB)
+            symbols = dynamic_address(info, dynamic->d_un.d_ptr);
+        else if (dynamic->d_tag == DT_STRTAB)
+            names = dynamic_address(info, dynamic->d_un.d_ptr);
+        else if (dynamic->d_tag == DT_GNU_HASH)
+            table = dynamic_address(info, dynamic->d_un.d_ptr);
+    if (!symbols || !names || !table)
+        return NULL;
+    uint32_t buckets = table[0], first = table[1], hash = gnu_hash(name);
+    const uint32_t *bucket = table + 4 + table[2] * (sizeof(ElfW(Addr)) / sizeof(*table)), *chain = bucket + buckets;
+    uint32_t i = buckets ? bucket[hash % buckets] : 0;
+    for (; i >= first && i; i++) {
+        const ElfW(Sym) *symbol = &symbols[i];
+        if ((chain[i - first] | 1) == (hash | 1) && symbol->st_shndx != SHN_UNDEF &&
+            strcmp(names + symbol->st_name, name) == 0)
+            return ELF64_ST_TYPE(symbol->st_info) == STT_FUNC ? (void *)(info->dlpi_addr + symbol->st_value) : NULL;
+        if (chain[i - first] & 1)
+            break;
+    }
+    return NULL;
+}
+
+static int symbol_in(struct dl_phdr_info *info, size_t size, void *with)
+{
+    (void)size;
+    struct symbol_search *search = with;
+    const ElfW(Dyn) *dynamic = NULL;
+    bool last_skipped = false;
+    for (unsigned i = 0; i < info->dlpi_phnum; i++) {
+        const ElfW(Phdr) *segment = &info->dlpi_phdr[i];
+        uintptr_t at = info->dlpi_addr + segment->p_vaddr;
+        if (segment->p_type == PT_DYNAMIC)
+            dynamic = (const ElfW(Dyn) *)at;
+        last_skipped |= segment->p_type == PT_LOAD && search->after - at < segment->p_memsz;
+    }
+    if (!search->after && dynamic)
+        search->found = function_in(info, dynamic, search->name);
+    if (last_skipped)
+        search->after = 0;
+    return search->found != NULL;
+}
+
+/*
+ * glibc before 2.34 has dlsym() in libdl. In a program that does not load libdl, the objects are searched in the
+ * order in which they were loaded. Unlike dlsym() this finds functions of libraries opened with RTLD_LOCAL too, which
+ * are behind all others.
+ */
+void *libc_symbol(void *where, const char *name)
+{
+    if (libc_has(dlsym))
+        return dlsym(where, name);
+    struct symbol_search search = {.name = name, .after = where == RTLD_NEXT ? (uintptr_t)&forked : 0};
+    dl_iterate_phdr(symbol_in, &search);
+    return search.found;
+}
