@@ -51,9 +51,9 @@ class Control:
     visible. Made by connect().
     """
 
-    def __init__(self, head: Head, pid: int | None, page: mmap.mmap, window: mmap.mmap, timeout: float) -> None:
+    def __init__(self, head: Head, pid: int | None, file: int, page: mmap.mmap, window: mmap.mmap, timeout: float) -> None:
         self.head, self.pid, self.timeout = head, pid, timeout
-        self._page, self._window = page, window
+        self._file, self._page, self._window = file, page, window
 
     @property
     def who(self) -> str:
@@ -110,6 +110,15 @@ class Control:
             return SheafError(f"{waited}: it is still busy with the request, or with another one; give a longer --timeout")
         sleeps = "it sleeps, and it has no helper thread" if threads == 1 else "its threads allocate and free nothing"
         return SheafError(f"{waited}: {sleeps}; try again while it works, or start it with SHEAF_HELPER=1")
+
+    def extend(self, size: int) -> None:
+        """Make the record at least `size` bytes long. What is added has no memory until the process writes to it."""
+        if os.fstat(self._file).st_size >= size:
+            return
+        try:
+            os.ftruncate(self._file, size)
+        except OSError as error:
+            raise SheafError(f"{self.head.path}: {error.strerror}; free space in its file system") from error
 
     def window(self) -> bytes:
         """The bytes of the window, in which the process describes its memory."""
@@ -234,7 +243,7 @@ def connect(target: str, timeout: float = TIMEOUT) -> Iterator[Control]:
         size = mmap.ALLOCATIONGRANULARITY
         with (mmap.mmap(file, size, offset=control) as page,
               mmap.mmap(file, WINDOW_BYTES, offset=window, prot=mmap.PROT_READ) as words):
-            yield Control(head, pid, page, words, timeout)
+            yield Control(head, pid, file, page, words, timeout)
     finally:
         os.close(file)
 

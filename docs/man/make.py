@@ -120,7 +120,7 @@ EXTRA: dict[str, list[tuple[str, str | list[tuple[str, str]]]]] = {
         ("ENVIRONMENT", [("DEBUGINFOD_URLS", "Servers from which llvm-symbolizer may fetch debugging information.")]),
         ("NOTES", "All figures are estimates from samples, without bias. docs/profile.md says how exact they are and how to get "
          "the names of functions. In a table, a stack that is missing has little memory or none.\n\n"
-         "A process looks for requests when it allocates. One that does not allocate cannot be asked to sample.\n\n"
+         "A process looks for requests when it allocates. One that does not allocate answers only with SHEAF_HELPER=1.\n\n"
          "If a signal ends the command, it switches sampling off first if it switched it on. After SIGKILL the process "
          "continues to sample."),
     ],

@@ -138,7 +138,8 @@ def test_a_refusal(sheaf: Run, tmp_path: Path) -> None:
     with sampled(tmp_path, [Area(OLD)], refusal=1) as one:
         done = sheaf("profile", str(one.process.pid))
         assert done.returncode == 1
-        assert done.stderr.endswith("refuses to sample: all of its caches are debugged or hardened\n")
+        pid = one.process.pid
+        assert done.stderr == f"sheaf: victim ({pid}): refuses to sample: all of its caches are debugged or hardened\n"
 
 
 def test_a_record_of_an_ended_process(sheaf: Run, tmp_path: Path) -> None:

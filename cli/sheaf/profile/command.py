@@ -7,6 +7,7 @@ import sys
 
 import click
 
+from sheaf.control import timeout_option
 from sheaf.errors import SheafError
 from sheaf.process import FILE, TargetArgument
 from sheaf.profile import export, symbols, target, views
@@ -48,8 +49,9 @@ class _Profile(click.Command):
 @click.option("--rate", metavar="BYTES", callback=given_rate,
               help="Take one sample for each BYTES allocated, on average; smaller is more exact and slower.  "
                    f"[default: {RATE >> 10}K]")
+@timeout_option
 def profile(name: str, seconds: float | None, view: str | None, output: str | None, form: str | None,
-            rate: int | None) -> None:
+            rate: int | None, timeout: float) -> None:
     """Show where the memory of a process was allocated, by call stacks of sampled allocations.
 
     \b
@@ -68,7 +70,7 @@ def profile(name: str, seconds: float | None, view: str | None, output: str | No
     path = target.find(name)
     with contextlib.ExitStack() as stack:
         file = stack.enter_context(export.Output(output)) if output is not None else None
-        observed = observe(path, seconds, rate, view == "growth")
+        observed = observe(path, seconds, rate, view == "growth", timeout)
         shown = _choose(view, seconds, observed.first is not None)
         symbolizer = stack.enter_context(symbols.symbolizer(observed.snapshot))
         data = export.dump(observed, shown, chosen, symbolizer, terminal_width(sys.stdout))

@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from sheaf.control import timeout_option
 from sheaf.errors import SheafError
 from sheaf.process import TargetArgument
 from sheaf.profile import document, symbols, table, target
@@ -44,13 +45,13 @@ def _duration(ms: float) -> str:
     return f"{ms / _UNITS[unit]:.3g}{unit}"
 
 
-def _observe(name: str, seconds: float | None, rate: int | None) -> Observed:
+def _observe(name: str, seconds: float | None, rate: int | None, timeout: float) -> Observed:
     """
     Two snapshots; one if the process has ended. A process that was not sampled is sampled for that long before them; if that
     is interrupted, there is one snapshot.
     """
     path, wanted = target.find(name), SECONDS if seconds is None else seconds
-    with terminable(), Observer(path, rate) as observer:
+    with terminable(), Observer(path, rate, timeout) as observer:
         if not observer.alive:
             return ended(path, observer.earlier, seconds)
         was_on = observer.on
@@ -137,7 +138,9 @@ class _Leaks(click.Command):
 @click.option("--format", "form", type=click.Choice(["table", "json"]), default="table", show_default=True, help="Output format.")
 @click.option("--rate", metavar="BYTES", callback=given_rate,
               help=f"Take one sample for each BYTES allocated, on average, if sampling is off.  [default: {RATE >> 10}K]")
-def leaks(name: str, seconds: float | None, older: int | None, form: str, rate: int | None) -> None:
+@timeout_option
+def leaks(name: str, seconds: float | None, older: int | None, form: str, rate: int | None,
+          timeout: float) -> None:
     """Show the call stacks whose memory stays allocated and grows, the most suspicious first.
 
     \b
@@ -150,7 +153,7 @@ def leaks(name: str, seconds: float | None, older: int | None, form: str, rate: 
     Without growth, old memory is usually what the program set up at its start. Of an ended process, its record shows what was
     live at the end.
     """
-    observed = _observe(name, seconds, rate)
+    observed = _observe(name, seconds, rate, timeout)
     limit = _limit(observed, older)
     suspects = analysis.find(observed.snapshot, limit, observed.first)
     with symbols.symbolizer(observed.snapshot) as symbolizer:

@@ -115,12 +115,12 @@ def _read(path: Path) -> Snapshot | None:
 class Observer:
     """
     A process while it is observed. As a context manager it switches sampling off at the end if it switched it on. `rate` is
-    that of the user, or None.
+    that of the user, or None; the process has to answer within `timeout` seconds.
     """
 
-    def __init__(self, path: Path, rate: int | None) -> None:
+    def __init__(self, path: Path, rate: int | None, timeout: float) -> None:
         self.path, self.notes = path, list[str]()
-        self._rate, self._switched = rate, False
+        self._rate, self._timeout, self._switched = rate, timeout, False
         self.alive = record.read_head(path).alive
         self.earlier = _read(path)  # before sampling is switched on
 
@@ -131,7 +131,7 @@ class Observer:
         running = _alive(self.path)
         if self._switched and running():
             try:
-                switch.sample(self.path, 0, running)
+                switch.sample(self.path, 0, self._timeout)
             except SheafError:
                 if running():
                     raise
@@ -150,7 +150,7 @@ class Observer:
                 self.notes.append(f"The process was sampled already, every {every}; --rate has no effect.")
             return
         self._switched = True
-        switch.sample(self.path, self._rate or RATE, _alive(self.path))
+        switch.sample(self.path, self._rate or RATE, self._timeout)
         known = "allocations between an earlier profile and this moment are not known" if self.earlier else (
             "only allocations since then are known")
         self.notes.append(f"Sampling was switched on by this command: {known}.")
@@ -175,12 +175,12 @@ def ended(path: Path, snapshot: Snapshot | None, seconds: float | None) -> Obser
     return Observed(snapshot or area.read_area(path))
 
 
-def observe(path: Path, seconds: float | None, rate: int | None, two: bool) -> Observed:
+def observe(path: Path, seconds: float | None, rate: int | None, two: bool, timeout: float) -> Observed:
     """
     The profile of a process: what it holds if it has ended; at once, or over `seconds`, if it is sampled; otherwise after
     sampling it for `seconds`. `two` asks for two snapshots in any case.
     """
-    with terminable(), Observer(path, rate) as observer:
+    with terminable(), Observer(path, rate, timeout) as observer:
         if not observer.alive:
             return ended(path, observer.earlier, seconds)
         was_on = observer.on

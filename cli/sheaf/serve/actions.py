@@ -9,7 +9,6 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from sheaf import watch
 from sheaf.errors import SheafError
 from sheaf.serve import query
 from sheaf.serve.api import chosen
@@ -49,7 +48,7 @@ def _sample(process: Process, rate: int) -> dict[str, Any]:
     from sheaf.profile import switch
 
     read(process)
-    switch.sample(process.head.path, rate, lambda: watch.system(process.pid) is not None)
+    switch.sample(process.head.path, rate)
     return {"rate_bytes": rate}
 
 
