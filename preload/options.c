@@ -340,6 +340,9 @@ void options_read(struct sheaf_config *config, char *const *environment)
 #define OPTION_IMPLIES(name, other, value)                                                                           \
     if (config->name && !config->chosen.other)                                                                       \
         set(config, OPTION_##other, value);
+#define OPTION_IMPLIES_BY(name, word, constant, other, value)                                                        \
+    if (config->name == (constant) && !config->chosen.other)                                                         \
+        set(config, OPTION_##other, value);
 #define OPTION_NO_EFFECT(name, condition, text)                                                                      \
     if (config->chosen.name && (condition))                                                                          \
         no_effect(environment, OPTION_##name, text, "; leave one of them out");

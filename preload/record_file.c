@@ -5,6 +5,7 @@
 #include "os/file.h"
 #include "os/libc.h"
 #include "os/message.h"
+#include "os/own.h"
 #include "os/syscall.h"
 #include "os/text.h"
 #include "os/vm.h"
@@ -332,6 +333,8 @@ static bool reserve(void)
     if (at == MAP_FAILED)
         at = mmap(NULL, mapped = least, PROT_NONE, flags, -1, 0);
     mapping = at == MAP_FAILED ? NULL : at;
+    if (mapping)
+        own_note(mapping, mapped); /* the profile area has the addresses of samples */
     return mapping;
 }
 

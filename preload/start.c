@@ -3,6 +3,7 @@
 #include "feature/fail.h"
 #include "feature/debug.h"
 #include "cache/kmem_cache.h"
+#include "leak/leak.h"
 #include "malloc/fault.h"
 #include "malloc/malloc.h"
 #include "preload/libc.h"
@@ -39,6 +40,8 @@ void start_fork_child(void)
 #endif
     if (sheaf_config.record)
         record_fork_child();
+    if (sheaf_config.leaks)
+        leak_fork_child();
 }
 
 /*
@@ -83,8 +86,11 @@ static int error_output = -1;
 
 static void keep_error_output(void)
 {
+    enum { HIGH = 300, LOWEST = 3 }; /* numbers that programs use, and look at, are lower */
     if (error_output < 0)
-        error_output = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 3);
+        error_output = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, HIGH);
+    if (error_output < 0)
+        error_output = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, LOWEST);
 }
 
 static void reopen_error_output(void)
@@ -98,8 +104,10 @@ static void tell_at_exit(void)
     reopen_error_output();
     if (sheaf_config.stats)
         malloc_stats();
-    if (sheaf_config.validate || sheaf_config.leaks)
+    if (sheaf_config.validate || sheaf_config.leaks == LEAKS_LIVE)
         debug_at_exit();
+    if (sheaf_config.leaks == LEAKS_LOST)
+        leak_report();
     options_at_exit(&sheaf_config, environ, debug_on());
     if (sheaf_config.fail)
         fail_tell();
@@ -126,6 +134,10 @@ void sheaf_configure(struct sheaf_config *config)
 #define OPTION_PRELOADED(name, field, default_) config->field = default_;
 #include "config/options.def"
     read_environment(config);
+    if (config->leaks == LEAKS_LOST) { /* it blocks all signals, and so the scan could not stop it */
+        config->helper = HELPER_OFF;
+        helper_impossible = true;
+    }
 #ifdef SHEAF_STATIC
     /* libc frees thread-local data while it holds a lock that pthread_create() takes. A preloaded object recognises
      * those calls because they come from the dynamic linker (helper_start()). */

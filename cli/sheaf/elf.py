@@ -114,6 +114,21 @@ def _sections(file: BinaryIO, head: bytes, order: str) -> frozenset[str]:
     return frozenset(_text(strings[place:]) for place in places)
 
 
+def has_symbol_table(path: Path) -> bool:
+    """
+    Whether a 64-bit ELF file has a symbol table beside the dynamic one. Without it, tools name functions that are not exported
+    after the exported one before them.
+    """
+    try:
+        with path.open("rb") as file:
+            head = file.read(64)
+            if head[:5] != b"\x7fELF\2" or len(head) < 64:
+                return False
+            return ".symtab" in _sections(file, head, ">" if head[5] == 2 else "<")
+    except OSError:
+        return False
+
+
 def read(path: Path) -> Image | None:
     """Read the headers of a file; None if it is not ELF. Raises Damaged, or OSError if it cannot be read."""
     with path.open("rb") as file:

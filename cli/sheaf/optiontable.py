@@ -10,7 +10,7 @@ _ROW = re.compile(r"^OPTION_([A-Z_]+)\(", re.MULTILINE)
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[(),]|[^"(),]+')
 _SIZES = ((40, "T"), (30, "G"), (20, "M"), (10, "K"))
 KINDS = {"BOOLEAN": 4, "NUMBER": 7, "SIZE": 6, "CHOICE": 5, "STRING": 4, "LIST": 5}  # number of arguments by kind of row
-NOTES = {"WORD": 4, "PRELOADED": 3, "IMPLIES": 3, "NO_EFFECT": 3, "NO_EFFECT_AT_EXIT": 3}
+NOTES = {"WORD": 4, "PRELOADED": 3, "IMPLIES": 3, "IMPLIES_BY": 5, "NO_EFFECT": 3, "NO_EFFECT_AT_EXIT": 3}
 
 
 def shown_size(number: int) -> str:
@@ -111,6 +111,8 @@ def _annotate(table: dict[str, Option], kind: str, row: list[str]) -> None:
     option = table[row[0]]
     if kind == "IMPLIES":
         option.notes.append(f"implies {row[1]}={row[2]} unless {row[1]} is set")
+    elif kind == "IMPLIES_BY":
+        option.notes.append(f"{row[1]} implies {row[3]}={row[4]} unless {row[3]} is set")
     elif kind in ("NO_EFFECT", "NO_EFFECT_AT_EXIT"):
         option.notes.append(f"no effect {row[2]}")
 

@@ -1,19 +1,41 @@
-"""`sheaf report`: add the source file and line of each frame to reports of SHEAF_DEBUG."""
+"""`sheaf report`: add the source file and line of each frame to reports of SHEAF_DEBUG and SHEAF_LEAKS."""
 
 from __future__ import annotations
 
 import re
 import sys
 from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
 import click
 
+from sheaf import elf
 from sheaf.errors import SheafError
-from sheaf.places import Places
+from sheaf.places import Place, Places
 from sheaf.process import FILE
 
-_FRAME = re.compile(r"^sheaf: +.*\((.+)\+0x([0-9a-f]+)\)$")
+_FRAME = re.compile(r"^(sheaf: +)(.*?)\(([^()]+|.+)\+0x([0-9a-f]+)\)$")
+
+
+@dataclass(frozen=True)
+class Frame:
+    """A line of a stack. `symbol` is the name with its offset, such as main+0x10, as the process found it; often empty."""
+
+    indent: str
+    symbol: str
+    module: str
+    offset: int
+
+
+Found = dict[tuple[str, int], tuple[Place, ...]]  # by module and offset; the innermost inlined function comes first
+
+
+def frame_of(line: str) -> Frame | None:
+    """The frame that a line of a report describes; None for other lines."""
+    match = _FRAME.match(line)
+    return Frame(match[1], match[2].strip(), match[3], int(match[4], 16)) if match else None
 
 
 def _lines(name: str) -> list[str]:
@@ -28,29 +50,35 @@ def _lines(name: str) -> list[str]:
     return text.splitlines()
 
 
-def _places(lines: list[str], known: Places) -> dict[tuple[str, int], str]:
-    """FILE:LINE by object and offset for the frames in the lines."""
+def places_of(lines: Iterable[str], known: Places) -> Found:
+    """What debugging information says of the frames in the lines."""
     wanted: defaultdict[str, set[int]] = defaultdict(set)
     for line in lines:
-        if match := _FRAME.match(line):
-            wanted[match[1]].add(int(match[2], 16))
-    found: dict[tuple[str, int], str] = {}
+        if frame := frame_of(line):
+            wanted[frame.module].add(frame.offset)
+    found: Found = {}
     for module, offsets in wanted.items():
         if not Path(module).is_file():
             continue
         ordered = sorted(offsets)
+        named = elf.has_symbol_table(Path(module))
         # Frames are return addresses. One byte less lies in the call instruction.
         answers = known.look_up(module, [max(offset - 1, 0) for offset in ordered])
-        for offset, frames in zip(ordered, answers, strict=True):
-            if frames and frames[0].file and frames[0].line:
-                found[module, offset] = f"{frames[0].file}:{frames[0].line}"
+        for offset, places in zip(ordered, answers, strict=True):
+            found[module, offset] = places if named or any(place.line for place in places) else ()
     return found
 
 
-def _with_place(line: str, places: dict[tuple[str, int], str]) -> str:
-    match = _FRAME.match(line)
-    place = places.get((match[1], int(match[2], 16))) if match else None
-    return f"{line} {place}" if place else line
+def with_place(line: str, found: Found) -> str:
+    """The line with the source position of its frame, and with the function if the process did not find its name."""
+    frame = frame_of(line)
+    places = found.get((frame.module, frame.offset)) if frame else None
+    if frame is None or not places:
+        return line
+    symbol = frame.symbol or places[0].function
+    module = f"({frame.module}+{frame.offset:#x})"
+    position = f"{places[0].file}:{places[0].line}" if places[0].file and places[0].line else ""
+    return frame.indent + " ".join(part for part in (symbol, module, position) if part)
 
 
 @click.command(options_metavar="[OPTIONS]")
@@ -72,6 +100,6 @@ def report(reports_only: bool, file: str) -> None:
         if known.tool is None:
             raise SheafError("llvm-symbolizer: not found; install llvm or binutils")
         lines = [line for line in _lines(file) if not reports_only or line.startswith("sheaf: ")]
-        places = _places(lines, known)
+        found = places_of(lines, known)
     for line in lines:
-        click.echo(_with_place(line, places))
+        click.echo(with_place(line, found))

@@ -13,7 +13,7 @@ from typing import TextIO
 import click
 from click.shell_completion import CompletionItem
 
-from sheaf import child, debugspec, options, preload, record, table
+from sheaf import child, debugspec, leakreport, options, preload, record, table
 from sheaf.errors import SheafError
 from sheaf.memory import processes_json
 from sheaf.process import DIRECTORY, FILE
@@ -174,6 +174,53 @@ def _text(records: list[record.Record], width: int) -> str:
     return heading + "\n" + table.both(_rows(records), table.large_rows(records), width)
 
 
+# ---- --leaks ----
+
+
+def _leak_settings(environment: dict[str, str], stacks: bool) -> None:
+    """Set the options of the object for --leaks and --stacks. Raises SheafError if other options contradict them."""
+    chosen = environment.setdefault("SHEAF_LEAKS", "1")
+    if chosen != "1":
+        raise SheafError(f"--leaks: SHEAF_LEAKS={chosen} is set as well; leave one of them out", 125)
+    if stacks and "SHEAF_DEBUG" in environment:
+        raise SheafError(f"--stacks: debug={environment['SHEAF_DEBUG']} is set as well; leave --stacks out and add U to it", 125)
+    if stacks:
+        environment["SHEAF_DEBUG"] = "U"
+
+
+def _only_with_leaks(given: dict[str, bool]) -> None:
+    for name, is_given in given.items():
+        if is_given:
+            raise SheafError(f"{name}: has no effect without --leaks; add --leaks", 125)
+
+
+def _log(environment: dict[str, str], stack: contextlib.ExitStack) -> tuple[Path, int]:
+    """The file to which processes append their reports, and its size before the run. It is temporary unless the user names it."""
+    if not environment.get("SHEAF_DEBUG_LOG"):
+        private = tempfile.TemporaryDirectory(prefix="sheaf-", ignore_cleanup_errors=True)
+        environment["SHEAF_DEBUG_LOG"] = str(Path(stack.enter_context(private)) / "leaks")
+    path = Path(environment["SHEAF_DEBUG_LOG"]).absolute()
+    try:
+        return path, path.stat().st_size
+    except OSError:
+        return path, 0
+
+
+def _leak_report(log: Path, start: int, patterns: list[str]) -> bool:
+    """Print the reports that were appended to the log; returns whether anything was lost that is not suppressed."""
+    try:
+        with log.open("rb") as file:
+            file.seek(start)
+            lines = file.read().decode(errors="replace").splitlines()
+    except FileNotFoundError:
+        lines = []
+    except OSError as error:
+        raise SheafError(f"{log}: {error.strerror}; the leak report is lost", 125) from error
+    result = leakreport.text(lines, patterns)
+    _say("\n".join(result.lines))
+    return result.lost.blocks > 0
+
+
 class _Run(click.Command):
     """
     Accepts --stats without a value, which means --stats=table, and --profile, which means the default rate. The next word is
@@ -184,7 +231,8 @@ class _Run(click.Command):
         i = 0
         while i < len(args) and args[i].startswith("-") and args[i] != "--":
             args[i] = _ALONE.get(args[i], args[i])
-            i += 2 if args[i] in ("--option", "--record", "--debug", "--stats-file", "--profile-output") else 1
+            i += 2 if args[i] in ("--option", "--record", "--debug", "--stats-file", "--profile-output", "--suppress",
+                                 "--leak-status") else 1
         return super().parse_args(ctx, args)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
@@ -213,12 +261,22 @@ class _Run(click.Command):
 @click.option("--profile-output", "profile_output", type=FILE, metavar="FILE",
               help="Write the profile to FILE, in the format of its suffix (see sheaf-profile); implies --profile.  "
                    "[default: PROGRAM.PID.pb.gz]")
+@click.option("--leaks", "find_leaks", is_flag=True,
+              help="Report at exit the blocks that nothing refers to any more, of each process that exits normally.")
+@click.option("--stacks", is_flag=True,
+              help="With --leaks, remember the call stack of each allocation; takes some 15 times the CPU time and up to twice "
+                   "the memory.")
+@click.option("--suppress", "suppressions", type=FILE, multiple=True, metavar="FILE",
+              help="With --leaks, omit blocks whose stack matches a line leak:PATTERN of FILE; see docs/leaks.md.")
+@click.option("--leak-status", type=click.IntRange(0, 255), metavar="N",
+              help="With --leaks, exit with status N if anything is lost that is not suppressed.")
 @click.option("--no-children", is_flag=True, help="Run only the program itself on Sheaf, not its children.")
 @click.option("--force", is_flag=True, help="Run the program even if Sheaf cannot be preloaded into it.")
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, shell_complete=_complete_command,
                 metavar="PROGRAM [ARGS]...")
 def run(settings: tuple[str, ...], debug: str | None, directory: str | None, stats: str | None, stats_file: str | None,
-        profile: str | None, profile_output: str | None, no_children: bool, force: bool, command: tuple[str, ...]) -> None:
+        profile: str | None, profile_output: str | None, find_leaks: bool, stacks: bool, suppressions: tuple[str, ...],
+        leak_status: int | None, no_children: bool, force: bool, command: tuple[str, ...]) -> None:
     """Run a program on Sheaf.
 
     \b
@@ -226,6 +284,7 @@ def run(settings: tuple[str, ...], debug: str | None, directory: str | None, sta
       sheaf run python3 -c 'print("hello")'
       sheaf run --stats -- sort big.txt
       sheaf run --debug FZPU -- ./crashes
+      sheaf run --leaks --stacks --suppress known.txt -- ./server
       sheaf run --record /tmp/records --option decay=200 -- redis-server
       sheaf run --profile-output heap.html -- ./server
 
@@ -250,19 +309,28 @@ def run(settings: tuple[str, ...], debug: str | None, directory: str | None, sta
     profiled = profile is not None or profile_output is not None
     if profiled:
         environment["SHEAF_PROFILE"] = _sampled(profile or _ALONE["--profile"].partition("=")[2], profile_output)
-    if not stats and not profiled:
+    patterns = [pattern for name in suppressions for pattern in leakreport.read_suppressions(name)]
+    if find_leaks:
+        _leak_settings(environment, stacks)
+    else:
+        _only_with_leaks({"--stacks": stacks, "--suppress": bool(suppressions), "--leak-status": leak_status is not None})
+    recorded = bool(stats) or profiled
+    if not recorded and not find_leaks:
         child.execute(_command(program, command, environment, no_children))
     with contextlib.ExitStack() as stack:
         file = stack.enter_context(_open(stats_file)) if stats_file is not None else None
-        if not environment.get("SHEAF_RECORD"):
+        log = _log(environment, stack) if find_leaks else None
+        if recorded and not environment.get("SHEAF_RECORD"):
             private = tempfile.TemporaryDirectory(prefix="sheaf-", ignore_cleanup_errors=True)
             environment["SHEAF_RECORD"] = stack.enter_context(private)
-        records = environment["SHEAF_RECORD"]
-        before = set(Path(records).glob("*.sheaf"))
+        records = environment.get("SHEAF_RECORD", "")
+        before = set(Path(records).glob("*.sheaf")) if recorded else set()
         status = child.run(_command(program, command, environment, no_children))
-        made = sorted(set(Path(records).glob("*.sheaf")) - before)
+        made = sorted(set(Path(records).glob("*.sheaf")) - before) if recorded else []
         if profiled:
             _write_profiles(made, profile_output)
         if stats:
             _report(records, made, stats, file)
+        if log and _leak_report(*log, patterns) and leak_status is not None:
+            status = leak_status
     child.end_as(status)

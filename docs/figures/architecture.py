@@ -37,11 +37,12 @@ ROLES = {
     "process": "start, decay, fork, helper thread, limits",
     "kmem": "kmem_cache_*: create, prefilled sheaves, reserve",
     "malloc": "size classes, large blocks, malloc and free",
+    "leak": "lost blocks at exit: stop, scan, report",
     "api": "what libsheaf exports beside kmem_cache_*",
 }
 # Outside of the folders' order: (name, role, the folders that it uses).
 OUTSIDE = [
-    ("preload", "libsheaf-preload.so: malloc for unmodified programs", ("malloc",)),
+    ("preload", "libsheaf-preload.so: malloc for unmodified programs", ("leak",)),
     ("rcu", "libsheaf-rcu.so: grace periods, kfree_rcu", ("deferred",)),
 ]
 STYLE = """<style>

@@ -39,9 +39,11 @@ EXTRA: dict[str, list[tuple[str, str | list[tuple[str, str]]]]] = {
         ("OPTIONS OF THE ALLOCATOR", "Give them with --option, or as SHEAF_<NAME> in the environment. Sizes may end with K, M, G "
          "or T."),
         ("", [(name, f"{option.help} (default {options.shown_default(option)})") for name, option in options.table().items()]),
-        ("EXIT STATUS", "The exit status is that of the program. If a signal ends the program, sheaf ends by the same signal. "
+        ("EXIT STATUS", "The exit status is that of the program, or that of --leak-status if anything is lost. If a signal ends "
+         "the program, sheaf ends by the same signal. "
          "125: sheaf itself failed. 126: the program was found but cannot be executed. 127: the program was not found."),
-        ("SIGNALS", "Without --stats and --profile, sheaf run replaces itself with the program by exec. With them, it waits for "
+        ("SIGNALS", "Without --stats, --profile and --leaks, sheaf run replaces itself with the program by exec. With them, it "
+         "waits for "
          "the program and forwards signals that are sent to sheaf alone; signals of the terminal reach the program directly. If "
          "the program stops, sheaf stops as well, and SIGCONT continues both. A signal that kill sends to the process group "
          "reaches the program twice: directly, and forwarded by sheaf."),

@@ -6,6 +6,7 @@
 
 enum rseq_choice { RSEQ_AUTO, RSEQ_LIBC_ONLY, RSEQ_OFF };
 enum helper_choice { HELPER_AUTO, HELPER_OFF, HELPER_ON };
+enum leaks_choice { LEAKS_OFF, LEAKS_LOST, LEAKS_LIVE };
 enum slots_choice { SLOTS_AUTO, SLOTS_MM_CID, SLOTS_CPU_ID };
 
 /* See feature/harden.h. */

@@ -96,7 +96,7 @@ bool debug_check(const struct kmem_cache *cache, struct debug_place place, struc
 /* Whether any cache or large blocks are debugged. */
 bool debug_on(void);
 
-/* At exit: validate all objects and report leaks, as the options say. Aborts after damage, unless debug_go_on is
+/* At exit: validate all objects and report live ones, as the options say. Aborts after damage, unless debug_go_on is
  * set. */
 void debug_at_exit(void);
 

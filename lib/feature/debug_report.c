@@ -66,7 +66,7 @@ static void log_open(void)
 
 void debug_report_start(void)
 {
-    if (!sheaf_config.debug_log)
+    if (!sheaf_config.debug_log || log_is_ours())
         return;
     int saved = errno;
     log_open();
@@ -80,13 +80,24 @@ void debug_report_start(void)
     errno = saved;
 }
 
-void debug_write(struct message *m)
+bool debug_writes_to_file(void)
 {
     int saved = errno;
     if (sheaf_config.debug_log && !log_is_ours())
         log_open();
-    message_write_to(m, log_is_ours() ? report_log.file : STDERR_FILENO);
+    bool ours = log_is_ours();
     errno = saved;
+    return ours;
+}
+
+void debug_write(struct message *m)
+{
+    message_write_to(m, debug_writes_to_file() ? report_log.file : STDERR_FILENO);
+}
+
+void debug_write_lines(const char *lines, size_t length)
+{
+    message_write_lines(debug_writes_to_file() ? report_log.file : STDERR_FILENO, lines, length);
 }
 
 /*
@@ -132,36 +143,37 @@ static bool find_symbol(uintptr_t pc, Dl_info *info)
     return false;
 }
 
-static void write_frame(uintptr_t pc, const char *indent)
+void debug_frame(struct message *m, uintptr_t pc, const char *indent)
 {
-    struct message m = {.length = 0};
     Dl_info info;
-    message_text(&m, "sheaf: ");
-    message_text(&m, indent);
+    message_text(m, "sheaf: ");
+    message_text(m, indent);
     /* after a call that does not return, the return address may lie beyond the end of the function */
     bool known = find_symbol(pc - 1, &info);
     if (known && info.dli_sname) {
-        message_text(&m, info.dli_sname);
-        message_text(&m, "+");
-        message_pointer(&m, (void *)(pc - (uintptr_t)info.dli_saddr));
-        message_text(&m, " ");
+        message_text(m, info.dli_sname);
+        message_text(m, "+");
+        message_pointer(m, (void *)(pc - (uintptr_t)info.dli_saddr));
+        message_text(m, " ");
     }
     if (known) {
-        message_text(&m, "(");
-        message_text(&m, info.dli_fname);
-        message_text(&m, "+");
-        message_pointer(&m, (void *)(pc - (uintptr_t)info.dli_fbase));
-        message_text(&m, ")");
+        message_text(m, "(");
+        message_text(m, info.dli_fname);
+        message_text(m, "+");
+        message_pointer(m, (void *)(pc - (uintptr_t)info.dli_fbase));
+        message_text(m, ")");
     } else {
-        message_pointer(&m, (void *)pc);
+        message_pointer(m, (void *)pc);
     }
-    debug_write(&m);
 }
 
 void debug_write_pcs(const uintptr_t *pcs, unsigned depth, const char *indent)
 {
-    for (unsigned i = 0; i < depth; i++)
-        write_frame(pcs[i], indent);
+    for (unsigned i = 0; i < depth; i++) {
+        struct message m = {.length = 0};
+        debug_frame(&m, pcs[i], indent);
+        debug_write(&m);
+    }
 }
 
 void debug_write_stack(uint32_t stack, const char *indent)

@@ -42,8 +42,16 @@ void debug_write_stack(uint32_t stack, const char *indent);
 
 void debug_write_pcs(const uintptr_t *pcs, unsigned depth, const char *indent);
 
+/* Compose the line of a frame, after `indent`. */
+void debug_frame(struct message *m, uintptr_t pc, const char *indent);
+
 /* Write one line to the destination of reports. errno is untouched. */
 void debug_write(struct message *m);
+
+/* Write lines to the destination of reports. To a file they go in one write(), so that reports of several processes
+ * do not mix; debug_writes_to_file() tells whether it is one. */
+void debug_write_lines(const char *lines, size_t length);
+bool debug_writes_to_file(void);
 
 /* Open the file for reports, if SHEAF_DEBUG_LOG names one. */
 void debug_report_start(void);

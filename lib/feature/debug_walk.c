@@ -1,7 +1,7 @@
 /*
- * Walks over all objects of debugged caches: kmem_cache_validate(), validation at exit, and the report of leaks.
- * No lock is held: each object is checked in one state (debug_check()), and slabs that are created or released
- * meanwhile may be missed.
+ * Walks over all objects of debugged caches: kmem_cache_validate(), validation at exit, and the report of live
+ * objects. No lock is held: each object is checked in one state (debug_check()), and slabs that are created or
+ * released meanwhile may be missed.
  */
 #include "feature/debug.h"
 #include "feature/debug_report.h"
@@ -12,7 +12,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#define STACKS_TOLD 50 /* most stacks in the report of leaks */
+#define STACKS_TOLD 50 /* most stacks in the report of live objects */
 
 typedef void visitor(struct kmem_cache *cache, struct debug_place place, void *with);
 
@@ -59,7 +59,7 @@ sheaf_export int kmem_cache_validate(struct kmem_cache *cache)
     return (int)problems;
 }
 
-/* ---- leaks ---- */
+/* ---- live objects ---- */
 
 struct live {
     uint64_t bytes, count, stacks;
@@ -170,7 +170,7 @@ static void tell_cache(struct kmem_cache *cache, struct live *all)
     write_amount("sheaf:   ", live.bytes, live.count, m.text);
 }
 
-static void tell_leaks(void)
+static void tell_live(void)
 {
     struct live live = {.bytes = 0};
     depot_each(forget, NULL);
@@ -191,8 +191,8 @@ void debug_at_exit(void)
             each_object(cache_at(i), validate_one, &problems);
     if (sheaf_config.validate)
         problems += hooks.validate_large ? hooks.validate_large() : 0;
-    if (sheaf_config.leaks)
-        tell_leaks();
+    if (sheaf_config.leaks == LEAKS_LIVE)
+        tell_live();
     if (problems && !sheaf_config.debug_go_on)
         abort();
 }

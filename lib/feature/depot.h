@@ -2,8 +2,8 @@
  * The depot stores each call stack once and identifies it by a 32-bit reference.
  *
  * An entry is written before it is linked by one compare-and-swap. It is never removed, and nothing in it changes
- * but live_bytes and live_count, which only the report of leaks uses. So there is no lock. Two threads that add
- * the same new stack at once may store it twice, which only wastes space. A forked child has a copy.
+ * but live_bytes and live_count, which only the report of live objects uses. So there is no lock. Two threads that
+ * add the same new stack at once may store it twice, which only wastes space. A forked child has a copy.
  */
 #ifndef SHEAF_FEATURE_DEPOT_H
 #define SHEAF_FEATURE_DEPOT_H

@@ -2,6 +2,7 @@
 #include "feature/debug.h"
 #include "feature/harden.h"
 #include "cache/misuse.h"
+#include "os/own.h"
 #include "os/vm.h"
 #include "cache/free.h"
 
@@ -32,6 +33,8 @@ void quarantine_init(size_t bytes)
     ring.bound = bytes;
     ring.mask = n - 1;
     ring.entries = vm_map(n * sizeof(uintptr_t), 1);
+    if (ring.entries)
+        own_note((const void *)ring.entries, n * sizeof(uintptr_t));
 }
 
 /* ---- the pattern ---- */
@@ -157,5 +160,14 @@ void quarantine_drain(struct kmem_cache *cache)
         bool wanted = entry && (!cache || *unit_id(unit_of((void *)entry)) == cache->slab.id);
         if (wanted && atomic_compare_exchange_strong(&ring.entries[i], &entry, 0))
             release(entry);
+    }
+}
+
+void quarantine_each(void (*visit)(const void *p, void *with), void *with)
+{
+    for (uint32_t i = 0; ring.entries && i <= ring.mask; i++) {
+        uintptr_t entry = atomic_load_explicit(&ring.entries[i], memory_order_relaxed);
+        if (entry)
+            visit((const void *)entry, with);
     }
 }

@@ -34,6 +34,9 @@ bool quarantine_waits(void);
 /* Release what waits: objects of one cache, or everything with NULL. */
 void quarantine_drain(struct kmem_cache *cache);
 
+/* Visit the objects and blocks that wait, for the leak scan. */
+void quarantine_each(void (*visit)(const void *p, void *with), void *with);
+
 /* Large blocks that wait, which the region counts as in use. */
 extern hidden _Atomic uint64_t quarantine_large_blocks, quarantine_large_bytes;
 

@@ -2,6 +2,7 @@
 #include "feature/debug_report.h"
 #include "feature/depot.h"
 #include "os/message.h"
+#include "os/own.h"
 #include "os/random.h"
 #include "os/syscall.h"
 #include "os/vm.h"
@@ -46,6 +47,7 @@ void sample_init(uint32_t n, bool all_come_by)
     struct slot_state *slots = vm_map(round_up(SAMPLE_SLOTS * sizeof(*slots), pool.page), pool.page);
     if (!pages || !slots || !vm_close(pages, bytes))
         return;
+    own_note(slots, SAMPLE_SLOTS * sizeof(*slots));
     pool.slots = slots;
     pool.every = n;
     pool.left = (int64_t)(random_next() % n) + 1;
@@ -141,6 +143,15 @@ void *sample_alloc(size_t n, size_t align)
 uint64_t sample_live(void)
 {
     return atomic_load(&pool.live);
+}
+
+void sample_each(void (*visit)(const void *object, size_t size, uint32_t stack, void *with), void *with)
+{
+    for (unsigned i = 0; pool.slots && i < SAMPLE_SLOTS; i++) {
+        const struct slot_state *slot = &pool.slots[i];
+        if (atomic_load(&slot->state) == LIVE)
+            visit(slot->object, slot->size, slot->allocated.stack, with);
+    }
 }
 
 /* ---- reports ---- */

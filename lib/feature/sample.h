@@ -46,6 +46,9 @@ void sample_free(void *p);
 /* Report what is known of an address in the pool that could not be accessed. */
 void sample_tell(const void *address);
 
+/* Visit the live samples, for the leak scan; `stack` is that of the allocation, in the depot. */
+void sample_each(void (*visit)(const void *object, size_t size, uint32_t stack, void *with), void *with);
+
 /* Bytes in live samples. */
 uint64_t sample_live(void);
 

@@ -168,6 +168,14 @@ void reserve_forget(const struct kmem_cache *cache)
     atomic_store_explicit(&reserve->size, 0, memory_order_relaxed);
 }
 
+void reserve_each(sheaf_visitor *visit, void *with)
+{
+    for (unsigned i = CACHE_USERS; i < read_once(cache_top); i++) {
+        sheaf_stack_each(&cache_tables_of(i)->reserve.filled, visit, with);
+        sheaf_stack_each(&cache_tables_of(i)->reserve.empty, visit, with);
+    }
+}
+
 static const struct cache_ops reserve_ops = {.is_short = is_short, .absorb = absorb, .top_up = top_up};
 
 sheaf_export int kmem_cache_reserve(struct kmem_cache *cache, unsigned size)

@@ -22,4 +22,7 @@ uint32_t reserve_size(const struct kmem_cache *cache);
  * takeovers are held. */
 void reserve_forget(const struct kmem_cache *cache);
 
+/* Visit the carriers of all caches, for the leak scan. */
+void reserve_each(sheaf_visitor *visit, void *with);
+
 #endif

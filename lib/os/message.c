@@ -57,17 +57,27 @@ void message_write(struct message *m)
  * A message must not end the program because standard error is a closed pipe or a file at its size limit. The
  * signal that the write raises in this thread is therefore blocked and consumed, unless one was pending before.
  */
-void message_write_to(struct message *m, int file)
+void message_write_lines(int file, const char *lines, size_t length)
 {
     const uint64_t raised = 1ull << (SIGPIPE - 1) | 1ull << (SIGXFSZ - 1);
     uint64_t old = 0, waiting = 0;
     struct timespec at_once = {0};
-    m->text[m->length++] = '\n';
+    long written = 0;
     sys_call(SYS_rt_sigprocmask, SIG_BLOCK, (long)&raised, (long)&old, sizeof(old), 0, 0);
     sys_call3(SYS_rt_sigpending, (long)&waiting, sizeof(waiting), 0);
-    if (sys_call3(SYS_write, file, (long)m->text, (long)m->length) < 0 && !(waiting & raised))
+    while (length && (written = sys_call3(SYS_write, file, (long)lines, (long)length)) > 0) {
+        lines += written;
+        length -= (size_t)written;
+    }
+    if (written < 0 && !(waiting & raised))
         sys_call(SYS_rt_sigtimedwait, (long)&raised, 0, (long)&at_once, sizeof(raised), 0, 0);
     sys_call(SYS_rt_sigprocmask, SIG_SETMASK, (long)&old, 0, sizeof(old), 0, 0);
+}
+
+void message_write_to(struct message *m, int file)
+{
+    m->text[m->length++] = '\n';
+    message_write_lines(file, m->text, m->length);
     m->length = 0;
 }
 

@@ -20,4 +20,7 @@ void message_hex(struct message *m, uint64_t n, unsigned digits);
 void message_write(struct message *m);
 void message_write_to(struct message *m, int file);
 
+/* Writes lines that were composed before, in one write() if the system takes them. Safe in signal handlers. */
+void message_write_lines(int file, const char *lines, size_t length);
+
 #endif

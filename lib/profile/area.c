@@ -1,5 +1,6 @@
 #include "profile/area.h"
 #include "os/clock.h"
+#include "os/own.h"
 #include "os/syscall.h"
 #include "os/vm.h"
 #include "profile/modules.h"
@@ -465,6 +466,8 @@ bool area_start(void)
         struct sheaf_profile *truth = vm_map_staged(SHEAF_PROFILE_BYTES, 4096);
         struct tables *tables = truth ? vm_map(sizeof(struct tables), 4096) : NULL;
         done = tables && set_up(truth, tables);
+        if (done)
+            own_note(truth, SHEAF_PROFILE_BYTES); /* it has the addresses of samples */
         if (!done && truth)
             vm_unmap(truth, SHEAF_PROFILE_BYTES);
         if (!done && tables)

@@ -144,6 +144,15 @@ bool outside_free(void *p)
     return true;
 }
 
+void outside_each(void (*visit)(const void *start, size_t size, void *with), void *with)
+{
+    for (uint32_t i = 0; i < OUTSIDE_MAX; i++) {
+        uintptr_t start = atomic_load(&space.outside[i].start);
+        if (start > USED)
+            visit((const void *)start, atomic_load(&space.outside[i].size), with);
+    }
+}
+
 size_t outside_bytes(void)
 {
     return atomic_load_explicit(&bytes, memory_order_relaxed);

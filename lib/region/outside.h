@@ -24,6 +24,9 @@ size_t outside_size(const void *p);
 /* Returns false when `p` is not the start of a block. */
 bool outside_free(void *p);
 
+/* Visit all blocks, for the leak scan. Blocks that come or go meanwhile may be missed. */
+void outside_each(void (*visit)(const void *start, size_t size, void *with), void *with);
+
 /* The size of all these blocks in bytes. */
 size_t outside_bytes(void);
 

@@ -136,3 +136,50 @@ uint64_t sheaf_pool_cut(void)
 {
     return atomic_load_explicit(&cut, memory_order_relaxed);
 }
+
+/* ---- walks ---- */
+
+#define LEAST         (8ul << SHEAF_ORDER_MIN)
+#define PIECE_NUMBERS (PIECE / LEAST)
+
+apart void sheaf_stack_each(sheaf_stack *stack, sheaf_visitor *visit, void *with)
+{
+    uint32_t offset = (uint32_t)atomic_load(stack);
+    for (uint64_t n = sheaf_pool_cut(); offset && n; n--) {
+        struct sheaf *sheaf = sheaf_at(offset);
+        offset = read_once(sheaf->link);
+        visit(sheaf, with);
+    }
+}
+
+apart void sheaf_pool_each(sheaf_visitor *visit, void *with)
+{
+    for (unsigned order = SHEAF_ORDER_MIN; order <= SHEAF_ORDER_MAX; order++)
+        sheaf_stack_each(&pool[order], visit, with);
+}
+
+/* The order of a piece is 0 until it is cut. */
+apart void sheaf_each(sheaf_visitor *visit, void *with)
+{
+    for (uint64_t piece = 0; piece < atomic_load(&pieces); piece++) {
+        char *start = piece_at(piece), *at = start;
+        while (start && at < start + PIECE && *sheaf_order_at(start)) {
+            struct sheaf *sheaf = (struct sheaf *)(void *)at;
+            at += 8ul << sheaf_order(sheaf);
+            visit(sheaf, with);
+        }
+    }
+}
+
+apart size_t sheaf_numbers(void)
+{
+    return atomic_load(&pieces) * PIECE_NUMBERS;
+}
+
+apart size_t sheaf_number(const struct sheaf *sheaf)
+{
+    const char *at = (const char *)sheaf;
+    bool first = at >= space.sheaves_first;
+    return (size_t)(at - (first ? space.sheaves_first : space.sheaves.start)) / LEAST +
+           (first ? 0 : space.sheaves_first_size / PIECE * PIECE_NUMBERS);
+}

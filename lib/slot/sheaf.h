@@ -110,6 +110,17 @@ struct sheaf *sheaf_stack_pop(sheaf_stack *stack);
 /* Empties the stack, and returns its sheaves linked by `link`; NULL if it was empty. */
 struct sheaf *sheaf_stack_take_all(sheaf_stack *stack);
 
+/*
+ * Walks for the leak scan: over a stack, the pool, and all sheaves that were ever cut. They end even if other threads
+ * change the stacks. Each sheaf has a number below sheaf_numbers().
+ */
+typedef void sheaf_visitor(struct sheaf *sheaf, void *with);
+void sheaf_stack_each(sheaf_stack *stack, sheaf_visitor *visit, void *with);
+void sheaf_pool_each(sheaf_visitor *visit, void *with);
+void sheaf_each(sheaf_visitor *visit, void *with);
+size_t sheaf_numbers(void);
+size_t sheaf_number(const struct sheaf *sheaf);
+
 /* Bytes that were cut into sheaves, and the number of sheaves. */
 uint64_t sheaf_pool_bytes(void);
 uint64_t sheaf_pool_cut(void);

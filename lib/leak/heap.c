@@ -1,0 +1,287 @@
+#include "leak/heap.h"
+#include "cache/kmem_cache.h"
+#include "feature/debug.h"
+#include "feature/detour.h"
+#include "feature/sample.h"
+#include "leak/memory.h"
+#include "malloc/guarded.h"
+#include "malloc/large_debug.h"
+#include "region/outside.h"
+#include "slab/descriptor.h"
+
+/* ---- one unit ---- */
+
+/* The cache whose slab the unit belongs to; NULL if it belongs to none. */
+static const struct kmem_cache *cache_of_unit(uint32_t unit)
+{
+    uint16_t id = read_once(*unit_id(unit));
+    return id ? cache_at(slot_id_number(id)) : NULL;
+}
+
+static bool is_slab_start(uint32_t unit)
+{
+    return read_once(unit_at(unit)->kind) == UNIT_SLAB && cache_of_unit(unit);
+}
+
+static bool is_large(uint32_t unit)
+{
+    return read_once(unit_at(unit)->kind) == UNIT_LARGE;
+}
+
+static bool is_debugged(const struct kmem_cache *cache)
+{
+    return cache->detour & DETOUR_DEBUG;
+}
+
+static const struct debug_object *live_record(const struct debug_object *record)
+{
+    return record && atomic_load(&record->state) == OBJECT_LIVE ? record : NULL;
+}
+
+static const struct debug_object *object_record(const struct kmem_cache *cache, uint32_t unit, uint32_t index)
+{
+    const struct debug_object *first = is_debugged(cache) ? debug_of_unit(unit, false) : NULL;
+    return first ? live_record(first + index) : NULL;
+}
+
+static const struct debug_object *large_record(uint32_t unit)
+{
+    return large_debug ? live_record(debug_of_unit(unit, false)) : NULL;
+}
+
+static struct block large_block(uint32_t unit)
+{
+    const struct unit *run = unit_at(unit);
+    const struct debug_object *record = large_record(unit);
+    struct block block = {(uintptr_t)unit_address(unit), (size_t)run->length << UNIT_SHIFT};
+    if (record)
+        block.size = record->size;
+    else if (run->guarded)
+        block.size = guarded_size(run);
+    return block;
+}
+
+static struct block object_block(const struct kmem_cache *cache, uint32_t unit, uint32_t index)
+{
+    struct block block = {(uintptr_t)unit_address(unit) + (uintptr_t)index * cache->slab.size, cache->slab.size};
+    const struct debug_object *record = object_record(cache, unit, index);
+    if (record) {
+        block.start += record->offset;
+        block.size = record->size + !record->size;
+    }
+    return block;
+}
+
+static bool object_is_live(const struct kmem_cache *cache, uint32_t unit, uint32_t index)
+{
+    if (is_debugged(cache))
+        return object_record(cache, unit, index);
+    return !slab_is_free(&cache->slab, (char *)unit_address(unit) + (size_t)index * cache->slab.size);
+}
+
+/* ---- the tables ---- */
+
+static uint64_t count_blocks(uint32_t units)
+{
+    uint64_t n = 0;
+    for (uint32_t unit = 0; unit < units; unit++)
+        n += is_slab_start(unit) ? cache_of_unit(unit)->slab.objects : is_large(unit);
+    return n;
+}
+
+static void number_unit(struct heap *heap, uint32_t unit, uint32_t units, uint32_t objects)
+{
+    for (uint32_t i = 0; i < units && unit + i < heap->units; i++)
+        heap->unit[unit + i] = (struct heap_unit){heap->blocks + 1, unit};
+    heap->blocks += objects;
+}
+
+static void number_all(struct heap *heap)
+{
+    for (uint32_t unit = 0; unit < heap->units; unit++) {
+        if (is_slab_start(unit)) {
+            const struct kmem_cache *cache = cache_of_unit(unit);
+            for (uint32_t i = 0; i < cache->slab.objects; i++)
+                heap->state[heap->blocks + i] = object_is_live(cache, unit, i) ? BLOCK_LIVE : BLOCK_ABSENT;
+            number_unit(heap, unit, cache->slab.units, cache->slab.objects);
+        } else if (is_large(unit)) {
+            heap->state[heap->blocks] = BLOCK_LIVE;
+            number_unit(heap, unit, unit_at(unit)->length, 1);
+        }
+    }
+}
+
+struct extras {
+    struct heap *heap;
+    uint32_t most;
+};
+
+static void add_extra(const void *start, size_t size, uint32_t stack, void *with)
+{
+    struct extras *extras = with;
+    if (extras->heap->extra_count < extras->most)
+        extras->heap->extras[extras->heap->extra_count++] =
+            (struct heap_extra){{(uintptr_t)start, size + !size}, stack};
+}
+
+static void add_outside(const void *start, size_t size, void *with)
+{
+    add_extra(start, size, 0, with);
+}
+
+/* Heap sort: no recursion, and no worst case. */
+static void sink(struct heap_extra *all, uint32_t at, uint32_t end)
+{
+    for (uint32_t child; (child = 2 * at + 1) < end; at = child) {
+        if (child + 1 < end && all[child + 1].block.start > all[child].block.start)
+            child++;
+        if (all[at].block.start >= all[child].block.start)
+            return;
+        struct heap_extra swap = all[at];
+        all[at] = all[child];
+        all[child] = swap;
+    }
+}
+
+static void sort_extras(struct heap_extra *all, uint32_t n)
+{
+    for (uint32_t i = n / 2; i-- > 0;)
+        sink(all, i, n);
+    for (uint32_t end = n; end-- > 1;) {
+        struct heap_extra swap = all[0];
+        all[0] = all[end];
+        all[end] = swap;
+        sink(all, 0, end);
+    }
+}
+
+static bool read_extras(struct heap *heap)
+{
+    struct extras extras = {heap, SAMPLE_SLOTS};
+    if (outside_bytes())
+        extras.most += OUTSIDE_MAX;
+    heap->extras = leak_map(extras.most * sizeof(*heap->extras));
+    if (!heap->extras)
+        return false;
+    if (outside_bytes())
+        outside_each(add_outside, &extras);
+    sample_each(add_extra, &extras);
+    sort_extras(heap->extras, heap->extra_count);
+    return true;
+}
+
+bool heap_read(struct heap *heap)
+{
+    *heap = (struct heap){.units = region_end()};
+    uint64_t blocks = count_blocks(heap->units);
+    if (!read_extras(heap) || blocks + heap->extra_count >= HEAP_NONE)
+        return false;
+    heap->unit = leak_map(heap->units * sizeof(*heap->unit));
+    heap->state = leak_map(blocks + heap->extra_count);
+    if (!heap->unit || !heap->state)
+        return false;
+    number_all(heap);
+    heap->extra_first = heap->blocks;
+    for (uint32_t i = 0; i < heap->extra_count; i++)
+        heap->state[heap->blocks++] = BLOCK_LIVE;
+    for (uint32_t i = 0; i < heap->blocks; i++)
+        heap->live += heap->state[i] == BLOCK_LIVE;
+    return true;
+}
+
+/* ---- finding ---- */
+
+static bool holds(struct block block, uintptr_t address)
+{
+    return address - block.start < block.size;
+}
+
+static uint32_t find_extra(const struct heap *heap, uintptr_t address, struct block *block)
+{
+    uint32_t low = 0, high = heap->extra_count;
+    while (low < high) {
+        uint32_t middle = (low + high) / 2;
+        if (heap->extras[middle].block.start > address)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    if (!low || !holds(heap->extras[low - 1].block, address))
+        return HEAP_NONE;
+    *block = heap->extras[low - 1].block;
+    return heap->extra_first + low - 1;
+}
+
+/* A slab has as many objects as when it was numbered, unless a thread was not stopped. */
+static uint32_t find_object(const struct heap *heap, struct heap_unit in, uintptr_t address, struct block *block)
+{
+    const struct kmem_cache *cache = cache_of_unit(in.head);
+    uint32_t unit, index;
+    if (!cache || !slab_locate(&cache->slab, (void *)address, &unit, &index) || unit != in.head)
+        return HEAP_NONE;
+    uint32_t number = in.first - 1 + index;
+    if (number >= heap->blocks || heap->state[number] == BLOCK_ABSENT)
+        return HEAP_NONE;
+    *block = object_block(cache, unit, index);
+    return holds(*block, address) ? number : HEAP_NONE;
+}
+
+uint32_t heap_find(const struct heap *heap, uintptr_t address, struct block *block)
+{
+    uintptr_t unit = unit_of((void *)address);
+    if (unit >= heap->units)
+        return heap->extra_count ? find_extra(heap, address, block) : HEAP_NONE;
+    struct heap_unit in = heap->unit[unit];
+    if (!in.first)
+        return HEAP_NONE;
+    if (!is_large(in.head))
+        return find_object(heap, in, address, block);
+    *block = large_block(in.head);
+    return heap->state[in.first - 1] != BLOCK_ABSENT && holds(*block, address) ? in.first - 1 : HEAP_NONE;
+}
+
+/* ---- walking ---- */
+
+static void each_in_slab(const struct heap *heap, uint32_t unit, heap_visitor *visit, void *with)
+{
+    const struct kmem_cache *cache = cache_of_unit(unit);
+    uint32_t first = heap->unit[unit].first - 1;
+    for (uint32_t i = 0; i < cache->slab.objects && first + i < heap->blocks; i++)
+        if (heap->state[first + i] != BLOCK_ABSENT)
+            visit(first + i, object_block(cache, unit, i), with);
+}
+
+void heap_each(const struct heap *heap, heap_visitor *visit, void *with)
+{
+    for (uint32_t unit = 0; unit < heap->units; unit++) {
+        struct heap_unit in = heap->unit[unit];
+        if (!in.first || in.head != unit)
+            continue;
+        if (is_slab_start(unit))
+            each_in_slab(heap, unit, visit, with);
+        else if (is_large(unit) && heap->state[in.first - 1] != BLOCK_ABSENT)
+            visit(in.first - 1, large_block(unit), with);
+    }
+    for (uint32_t i = 0; i < heap->extra_count; i++)
+        if (heap->state[heap->extra_first + i] != BLOCK_ABSENT)
+            visit(heap->extra_first + i, heap->extras[i].block, with);
+}
+
+/* ---- where a block comes from ---- */
+
+const struct kmem_cache *heap_cache(const struct heap *heap, struct block block)
+{
+    uintptr_t unit = unit_of((void *)block.start);
+    return unit < heap->units ? cache_of_unit((uint32_t)unit) : NULL;
+}
+
+uint32_t heap_stack(const struct heap *heap, uint32_t number, struct block block)
+{
+    if (number >= heap->extra_first)
+        return heap->extras[number - heap->extra_first].stack;
+    uint32_t unit = (uint32_t)unit_of((void *)block.start);
+    const struct kmem_cache *cache = cache_of_unit(unit);
+    const struct debug_object *record =
+        cache && is_debugged(cache) ? debug_place(cache, (void *)block.start).record : large_record(unit);
+    return record ? record->allocated.stack : 0;
+}
