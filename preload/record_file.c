@@ -5,7 +5,7 @@
 #include "os/file.h"
 #include "os/libc.h"
 #include "os/message.h"
-#include "os/own.h"
+#include "space/own.h"
 #include "os/syscall.h"
 #include "os/text.h"
 #include "os/vm.h"

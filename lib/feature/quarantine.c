@@ -2,7 +2,7 @@
 #include "feature/debug.h"
 #include "feature/harden.h"
 #include "cache/misuse.h"
-#include "os/own.h"
+#include "space/own.h"
 #include "os/vm.h"
 #include "cache/free.h"
 

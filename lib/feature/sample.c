@@ -2,7 +2,7 @@
 #include "feature/debug_report.h"
 #include "feature/depot.h"
 #include "os/message.h"
-#include "os/own.h"
+#include "space/own.h"
 #include "os/random.h"
 #include "os/syscall.h"
 #include "os/vm.h"

@@ -1,5 +1,5 @@
 #include "leak/memory.h"
-#include "os/own.h"
+#include "space/own.h"
 #include "os/vm.h"
 
 /* Only the thread that reports uses them. */

@@ -1,7 +1,7 @@
 #include "leak/roots.h"
 #include "feature/sample.h"
 #include "leak/memory.h"
-#include "os/own.h"
+#include "space/own.h"
 #include "os/vm.h"
 #include "region/region.h"
 #include "space/unit.h"

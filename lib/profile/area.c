@@ -1,6 +1,6 @@
 #include "profile/area.h"
 #include "os/clock.h"
-#include "os/own.h"
+#include "space/own.h"
 #include "os/syscall.h"
 #include "os/vm.h"
 #include "profile/modules.h"

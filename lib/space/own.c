@@ -1,4 +1,4 @@
-#include "os/own.h"
+#include "space/own.h"
 
 #include <link.h>
 #include <sys/auxv.h>

@@ -2,8 +2,8 @@
  * The allocator's own mappings outside the space (space/space.h) that may hold addresses of live objects. The leak
  * scan does not take such addresses for references of the program (leak/roots.h).
  */
-#ifndef SHEAF_OS_OWN_H
-#define SHEAF_OS_OWN_H
+#ifndef SHEAF_SPACE_OWN_H
+#define SHEAF_SPACE_OWN_H
 
 #include "os/compiler.h"
 
