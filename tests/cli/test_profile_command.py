@@ -334,6 +334,21 @@ def program(library: str, tmp_path: Path) -> Path:
     return tmp_path / "keeper"
 
 
+@contextmanager
+def started(command: list[str], library: str, records: Path, **more: str) -> Iterator[subprocess.Popen[str]]:
+    """A program on Sheaf that has said that it is ready. It is killed at the end, whatever happens."""
+    records.mkdir()
+    environment = {**os.environ, "LD_PRELOAD": library, "SHEAF_RECORD": str(records), **more}
+    process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout
+        assert process.stdout.readline() == "ready\n"
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
 def total(made: dict[str, Any], column: str, function: str) -> tuple[float, float]:
     """The value and the error of a column in all stacks that contain a function."""
     at = [one["name"] for one in made["columns"]].index(column)
@@ -367,14 +382,8 @@ def test_functions_files_and_lines_of_a_program(sheaf: Run, program: Path, tmp_p
 
 def test_a_killed_program_leaves_its_profile(sheaf: Run, library: str, program: Path, tmp_path: Path) -> None:
     records = tmp_path / "records"
-    records.mkdir()
-    environment = {**os.environ, "LD_PRELOAD": library, "SHEAF_RECORD": str(records), "SHEAF_PROFILE": "4096"}
-    command, pipe = [str(program), "wait"], subprocess.PIPE
-    with subprocess.Popen(command, env=environment, stdin=pipe, stdout=pipe, text=True) as process:
-        assert process.stdout
-        assert process.stdout.readline() == "ready\n"
+    with started([str(program), "wait"], library, records, SHEAF_PROFILE="4096") as process:
         made = json.loads(sheaf("profile", str(process.pid), "--format", "json").stdout)
-        process.kill()
     value, error = total(made, "inuse_space", "store")
     assert abs(value - 20e6) < 5 * error
     later = json.loads(sheaf("profile", str(next(records.iterdir())), "--format", "json").stdout)
@@ -384,24 +393,18 @@ def test_a_killed_program_leaves_its_profile(sheaf: Run, library: str, program: 
 def test_a_program_that_is_not_sampled_yet(sheaf: Run, library: str, program: Path, tmp_path: Path) -> None:
     """Sampling is switched on and off again, as often as the command is called."""
     records = tmp_path / "records"
-    records.mkdir()
-    environment = {**os.environ, "LD_PRELOAD": library, "SHEAF_RECORD": str(records)}
-    command, pipe = [str(program), "work", "fast"], subprocess.PIPE
-    with subprocess.Popen(command, env=environment, stdin=pipe, stdout=pipe, text=True) as process:
-        assert process.stdout
-        assert process.stdout.readline() == "ready\n"
-        path = next(records.iterdir())
+    with started([str(program), "work", "fast"], library, records) as process:
+        pid, path = str(process.pid), next(records.iterdir())
         for _ in range(2):
-            done = sheaf("profile", "keeper", "--seconds", "1", "--rate", "1K", "--view", "allocated", "--format", "json")
+            done = sheaf("profile", pid, "--seconds", "1", "--rate", "1K", "--view", "allocated", "--format", "json")
             assert done.returncode == 0, done.stderr
             made = json.loads(done.stdout)
             assert total(made, "alloc_space", "pass")[0] > 0
             assert total(made, "alloc_space", "store")[0] == 0
             assert made["notes"][0].startswith("Sampling was switched on by this command")
             assert not read_area(path).header.on
-        done = sheaf("leaks", str(process.pid), "--seconds", "0.3")
+        done = sheaf("leaks", pid, "--seconds", "0.3")
         assert done.returncode == 0, done.stderr
-        process.kill()
 
 
 # ---- start-up ----
