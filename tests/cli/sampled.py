@@ -1,4 +1,4 @@
-"""A process that behaves like one on Sheaf: it maps its record and answers requests to sample.
+"""A process that behaves like one on Sheaf: it maps its record and answers requests to sample and to trim.
 
 Usage: sampled.py RECORD AREA... ; the areas are written one after the other: the first when sampling is switched on, the
 next ones whenever a line comes on standard input. It prints a line for each change, and ends with its standard input.
@@ -12,7 +12,7 @@ import struct
 import sys
 from pathlib import Path
 
-PROFILE, REFUSED = 4, 4
+TRIM, PROFILE, REFUSED = 2, 4, 4
 
 
 def write(mapped: mmap.mmap, at: int, area: bytes) -> None:
@@ -33,6 +33,11 @@ def main() -> None:
                 print("written", flush=True)
             request, answer = struct.unpack_from("<2Q", mapped, control)
             if request in (0, answer):
+                continue
+            if request & 0xFF == TRIM:
+                struct.pack_into("<2Q", mapped, control + 16, 0, 8 << 20)
+                struct.pack_into("<Q", mapped, control + 8, request)
+                print("trim", flush=True)
                 continue
             assert request & 0xFF == PROFILE
             rate = request >> 24

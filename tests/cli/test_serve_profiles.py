@@ -118,6 +118,12 @@ def test_sampling_is_switched(client: TestClient, one: Sampled) -> None:
     assert client.get(path).json()["sampling"] is True
 
 
+def test_trim(client: TestClient, one: Sampled) -> None:
+    answer = client.post(f"/api/processes/{one.process.pid}/trim", headers=BEARER)
+    assert answer.json() == {"returned_bytes": 8 << 20}
+    assert one.line() == "trim"
+
+
 def test_a_process_that_refuses(tmp_path: Path) -> None:
     with sampled(tmp_path, [], refusal=1) as one, client_of(make_server(tmp_path, token=TOKEN, control=True)) as client:
         answer = client.post(f"/api/processes/{one.process.pid}/profile", json={"rate_bytes": 4096}, headers=BEARER)

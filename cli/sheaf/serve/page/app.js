@@ -277,10 +277,10 @@ at("login").addEventListener("submit", async (event) => {
   try {
     await ask("api/login", { token: at("token").value });
     at("token").value = "";
-    fail("");
+    at("login-error").textContent = "";
     await session();
   } catch (error) {
-    fail(error.message);
+    at("login-error").textContent = error instanceof TypeError ? "The server does not answer." : error.message;
   }
 });
 at("logout").addEventListener("click", () => guarded(async () => {
