@@ -18,7 +18,7 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 sys.path.insert(0, str(ROOT / "cli"))
 
-from sheaf import doctor, dump, options, setting, state, stats, top, unitmap  # noqa: E402
+from sheaf import doctor, dump, options, setting, state, stats, top, toprows, unitmap  # noqa: E402
 from sheaf.__main__ import _COMMANDS, main  # noqa: E402
 from sheaf.profile import command as profile_command  # noqa: E402
 from sheaf.profile import leaks_command  # noqa: E402
@@ -69,7 +69,8 @@ EXTRA: dict[str, list[tuple[str, str | list[tuple[str, str]]]]] = {
     ],
     "top": [
         ("KEYS", top.KEYS),
-        ("COLUMNS", [(f"{one.heading} ({one.name}), key {one.key}", one.meaning) for one in (*top.PROCESSES, *top.CACHES)]),
+        ("COLUMNS", [(f"{one.heading} ({one.name}), key {one.key}", one.meaning)
+                     for one in (*toprows.PROCESSES, *toprows.CACHES)]),
         ("EXIT STATUS", "0: success, also after q and Ctrl-C. 1: there is no such process, or no terminal to draw on. 2: wrong "
          "command line."),
         ("ENVIRONMENT", [("NO_COLOR", "If it is not empty, no colours are used."),
