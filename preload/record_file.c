@@ -278,7 +278,7 @@ static bool has_room(int fd)
         room = allocate(fd, (off_t)caches_at, (off_t)(end * sizeof(struct sheaf_record_cache)));
         for (unsigned slot = 0; room && slot < record_file.slots; slot++) {
             uint64_t counters_at = record_file.slots_at + slot * record_slot_stride() + first * COUNTER_STRIDE;
-            room = allocate(fd, (off_t)counters_at, (off_t)(end * COUNTER_STRIDE));
+            room = allocate(fd, (off_t)counters_at, (off_t)end * COUNTER_STRIDE);
         }
     }
     return room;

@@ -53,7 +53,6 @@ void start_fork_child(void)
 extern void _IO_list_lock(void) __attribute__((weak));
 extern void _IO_list_unlock(void) __attribute__((weak));
 extern void _IO_list_resetlock(void) __attribute__((weak));
-extern char __libc_single_threaded __attribute__((weak));
 static bool streams_locked; /* with _IO_list_lock() */
 
 static void fork_prepare(void)

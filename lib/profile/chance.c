@@ -24,8 +24,10 @@ static double one_less_exp(double x)
     unsigned doublings = 0;
     if (x > 40)
         return 1;
-    for (; x > 0.25; x /= 2)
+    while (x > 0.25) {
+        x /= 2;
         doublings++;
+    }
     double sum = 0, term = x;
     for (int n = 2; n <= 10; n++) {
         sum += term;

@@ -56,7 +56,7 @@ static void read_build_id(struct sheaf_profile_module *module)
 }
 
 #ifdef DLFO_STRUCT_HAS_EH_DBASE
-extern int _dl_find_object(void *pc, struct dl_find_object *found) __attribute__((weak));
+#pragma weak _dl_find_object
 
 bool module_find(uintptr_t pc, struct sheaf_profile_module *module)
 {
