@@ -31,7 +31,8 @@ uint64_t ends_top(const struct kmem_cache *cache, struct ends ends)
     __typeof__(cache->ops->draw) draw = cache_op(cache, draw);
     if (unlikely(draw != NULL) && ends.pop) {
         uint64_t top;
-        if (stops_arm(cache, ends, draw(cache, &ends.due), &top))
+        uint32_t pops = draw(cache, &ends.due, stops_far(cache, &ends)); /* before the call below: it sets ends.due */
+        if (stops_arm(cache, ends, pops, &top))
             return top;
     }
     uint32_t pop_end = end_of(ends.pop), push_end = end_of(ends.push);

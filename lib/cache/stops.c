@@ -47,6 +47,18 @@ static bool nested(unsigned level, const struct pops_due *due)
     return quota(level) >= due->least && (!due->span || above <= (uint64_t)due->least + due->span);
 }
 
+/* Whether the ends' account may have that level. */
+static bool level_fits(unsigned level, unsigned objects, const struct pops_due *due)
+{
+    return quota(level) >= objects && nested(level, due);
+}
+
+uint32_t stops_far(const struct kmem_cache *cache, const struct ends *ends)
+{
+    bool coarse = cache->lifo || (ends->push && level_fits(LEVEL_FIRST, ends->pop->count, &ends->due));
+    return coarse ? quota(LEVEL_FIRST) : UINT32_MAX;
+}
+
 /*
  * The level of `pops`; PLAIN if the exact number has to be kept. That is so where the stop is near, and in the two
  * intervals that contain a bound of what is known: after an overflow these are no longer than what is exchanged at
@@ -56,7 +68,7 @@ static unsigned level_for(uint32_t pops, unsigned objects, const struct pops_due
 {
     for (unsigned level = LEVEL_FIRST; level <= LEVEL_LAST && quota(level) >= QUOTA_LEAST; level++)
         if (quota(level) <= pops)
-            return quota(level) >= objects && nested(level, due) ? level : PLAIN;
+            return level_fits(level, objects, due) ? level : PLAIN;
     return PLAIN;
 }
 

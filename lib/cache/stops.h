@@ -39,6 +39,9 @@
 #define STOPS_OBJECTS 0x3ffu
 _Static_assert(2 * ((1u << SHEAF_ORDER_MAX) - 3) <= STOPS_OBJECTS, "the objects of both sheaves fit their bits");
 
+/* Stops that come after this number of fast pops or more have the same account. UINT32_MAX: none have. */
+uint32_t stops_far(const struct kmem_cache *cache, const struct ends *ends);
+
 /*
  * Attach sheaves such that the stop comes after `pops` fast pops; UINT32_MAX: no stop. ends.pop is not NULL. Writes
  * the account, and stores the word in *top. Returns false, with the sheaves unchanged, if the account stays plain.

@@ -20,14 +20,26 @@ uint64_t random_seed(void)
     return random_mix((uintptr_t)&seed ^ random_mix((uintptr_t)&state) ^ (uint64_t)now.tv_nsec);
 }
 
-uint64_t random_next(void)
+static noinline_cold uint64_t make_key(void)
+{
+    uint64_t none = 0, k = random_seed() | 1;
+    return atomic_compare_exchange_strong(&key, &none, k) ? k : none;
+}
+
+uint64_t random_key(void)
 {
     uint64_t k = atomic_load_explicit(&key, memory_order_relaxed);
-    if (unlikely(!k)) {
-        uint64_t none = 0;
-        k = random_seed() | 1;
-        if (!atomic_compare_exchange_strong(&key, &none, k))
-            k = none;
-    }
+    return likely(k) ? k : make_key();
+}
+
+uint64_t random_next(void)
+{
+    uint64_t k = random_key();
     return random_mix(random_mix(atomic_fetch_add_explicit(&state, 1, memory_order_relaxed) ^ k) + k);
+}
+
+void random_forked(void)
+{
+    if (atomic_load_explicit(&key, memory_order_relaxed)) /* a write would copy the page */
+        atomic_store_explicit(&key, 0, memory_order_relaxed);
 }

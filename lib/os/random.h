@@ -1,6 +1,6 @@
 /*
- * Random numbers for hardening and for injected failures. The kernel is not asked for a seed before the first use.
- * A forked child continues its parent's sequence. Safe in signal handlers and without locks.
+ * Random numbers for hardening, sampling and injected failures. The kernel is not asked for a seed before the first
+ * use. Safe in signal handlers and without locks.
  */
 #ifndef SHEAF_OS_RANDOM_H
 #define SHEAF_OS_RANDOM_H
@@ -10,8 +10,14 @@
 /* A number from the kernel that outsiders cannot predict. */
 uint64_t random_seed(void);
 
-/* The next number of a sequence that starts from random_seed(). */
+/* The process's own number from random_seed(), which is not 0. */
+uint64_t random_key(void);
+
+/* The next number of a sequence that depends on random_key(). */
 uint64_t random_next(void);
+
+/* Called in the child of a fork, which gets a key of its own instead of its parent's sequence. */
+void random_forked(void);
 
 /*
  * Mixes all bits of n (the finalizer of SplitMix; Steele, Lea and Flood, 2014). Consecutive n give a pseudo-random

@@ -3,6 +3,7 @@
 #include "process/helper.h"
 #include "deferred/rcu.h"
 #include "cache/takeover.h"
+#include "os/random.h"
 #include "os/syscall.h"
 
 #include <signal.h>
@@ -137,5 +138,6 @@ void cache_fork_child(void)
     forget(LOCK_SETUP);
     if (helper_may())
         helper_forget();
+    random_forked();
     set_signals(mask);
 }

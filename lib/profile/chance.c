@@ -3,17 +3,38 @@
 #include "os/clock.h"
 #include "os/random.h"
 
-static _Atomic uint64_t rate;
+static _Atomic double per_byte; /* 1 / SHEAF_PROFILE: the chance of each byte with the smallest mean */
 
 void chance_set(uint64_t bytes)
 {
-    atomic_store_explicit(&rate, bytes, memory_order_relaxed);
+    atomic_store_explicit(&per_byte, 1 / (double)bytes, memory_order_relaxed);
 }
 
 static double distance(size_t size, unsigned mean)
 {
-    double bytes = (double)(atomic_load_explicit(&rate, memory_order_relaxed) << 3 * mean);
-    return (double)(size ? size : 1) / bytes;
+    static const double less_often[CHANCE_MEANS] = {1, 1.0 / 8, 1.0 / 64, 1.0 / 512};
+    return (double)(size ? size : 1) * less_often[mean] * atomic_load_explicit(&per_byte, memory_order_relaxed);
+}
+
+/* ---- what each slot has ---- */
+
+/*
+ * Two slots may share an entry, and two threads may update it at once. A lost update delays a change of the mean, or
+ * two allocations use the same random number.
+ */
+#define PACES 64
+static struct {
+    _Atomic uint32_t since_ms, spent_us;
+    _Atomic uint32_t mean;
+    _Atomic uint64_t drawn; /* random numbers */
+} cache_aligned paces[PACES];
+
+/* A sequence of its own for each slot: slow paths of several CPUs do not wait for a shared counter. */
+static uint64_t next(unsigned slot)
+{
+    uint64_t i = slot % PACES, n = atomic_load_explicit(&paces[i].drawn, memory_order_relaxed) + 1;
+    atomic_store_explicit(&paces[i].drawn, n, memory_order_relaxed);
+    return random_mix((n ^ i << 56) + random_key());
 }
 
 /* ---- functions of the mathematical library, which the object does not load ---- */
@@ -38,11 +59,10 @@ static double one_less_exp(double x)
     return sum;
 }
 
-/* A number of the exponential distribution with mean 1: -ln(u) for u uniform in (0, 1]. */
-static double exponential(void)
+/* A number of the exponential distribution with mean 1: -ln(u), where the bits are those of u, uniform in (0, 1). */
+static double exponential(uint64_t bits)
 {
-    uint64_t bits = random_next() | 1;
-    int zeros = __builtin_clzll(bits);
+    int zeros = __builtin_clzll(bits |= 1);
     double m = (double)(bits << zeros) / 9223372036854775808.0; /* [1, 2) */
     double halves = zeros + 1;
     if (m > 1.4142135623730951) {
@@ -54,6 +74,17 @@ static double exponential(void)
     return halves * 0.6931471805599453 - 2 * s * (1 + series);
 }
 
+/* A lower bound of exponential(bits), without a division: -ln(u) >= 1 - u. */
+static double exponential_least(uint64_t bits)
+{
+    return (double)(int64_t)(~bits >> 1) / 9223372036854775808.0;
+}
+
+static bool exponential_reaches(uint64_t bits, double x)
+{
+    return likely(exponential_least(bits) >= x) || exponential(bits) >= x;
+}
+
 /* ---- samples ---- */
 
 double chance_of(size_t size, unsigned mean)
@@ -61,30 +92,34 @@ double chance_of(size_t size, unsigned mean)
     return one_less_exp(distance(size, mean));
 }
 
-bool chance_hit(size_t size, unsigned mean)
+bool chance_hit(unsigned slot, size_t size, unsigned mean)
 {
-    return exponential() < distance(size, mean);
+    return !exponential_reaches(next(slot), distance(size, mean));
 }
 
-uint32_t chance_distance(size_t size, unsigned mean)
+uint32_t chance_distance(unsigned slot, size_t size, unsigned mean, uint32_t far)
 {
-    double n = exponential() / distance(size, mean);
+    uint64_t bits = next(slot);
+    double step = distance(size, mean);
+    if (exponential_least(bits) >= step * far)
+        return far;
+    double n = exponential(bits) / step;
     return n < UINT32_MAX - 1 ? (uint32_t)n : UINT32_MAX - 1;
 }
 
 /* By rejection. For short spans most uniform numbers are accepted, for long ones most of the distribution's. */
-uint32_t chance_distance_below(size_t size, unsigned mean, uint32_t span)
+uint32_t chance_distance_below(unsigned slot, size_t size, unsigned mean, uint32_t span)
 {
     double step = distance(size, mean);
     for (int i = 0; i < 100; i++) {
         if (step * span > 1) {
-            uint32_t n = chance_distance(size, mean);
+            uint32_t n = chance_distance(slot, size, mean, span);
             if (n < span)
                 return n;
             continue;
         }
-        uint32_t n = (uint32_t)((random_next() >> 32) * (uint64_t)span >> 32);
-        if (exponential() >= step * n)
+        uint32_t n = (uint32_t)((next(slot) >> 32) * (uint64_t)span >> 32);
+        if (exponential_reaches(next(slot), step * n))
             return n;
     }
     return span - 1; /* practically never: each try fails with a probability of at most 0.63 */
@@ -93,17 +128,11 @@ uint32_t chance_distance_below(size_t size, unsigned mean, uint32_t span)
 /* ---- cost ---- */
 
 /*
- * Two slots may share an entry, and two threads may update it at once: a lost update only delays a change. The entry
- * is looked at for each sample and, while the mean is raised, at each draw, so that it also falls when no samples
- * come.
+ * The entry is looked at for each sample and, while the mean is raised, at every LOOK_EVERY-th number drawn, so that
+ * the mean also falls when no samples come.
  */
-#define PACES     64
-#define WINDOW_MS 16 /* the shortest time after which the mean falls */
-
-static struct {
-    _Atomic uint32_t since_ms, spent_us;
-    _Atomic uint32_t mean;
-} cache_aligned paces[PACES];
+#define WINDOW_MS  16 /* the shortest time after which the mean falls */
+#define LOOK_EVERY 16
 
 static void begin_window(unsigned i, uint32_t now, unsigned mean)
 {
@@ -130,8 +159,8 @@ static void reconsider(unsigned i, uint32_t now)
 unsigned chance_mean(unsigned slot)
 {
     unsigned i = slot % PACES, mean = atomic_load_explicit(&paces[i].mean, memory_order_relaxed);
-    if (likely(!mean))
-        return 0;
+    if (!mean || atomic_load_explicit(&paces[i].drawn, memory_order_relaxed) % LOOK_EVERY)
+        return mean;
     reconsider(i, clock_ms());
     return atomic_load_explicit(&paces[i].mean, memory_order_relaxed);
 }

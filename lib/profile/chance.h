@@ -21,14 +21,17 @@ void chance_set(uint64_t rate);
 double chance_of(size_t size, unsigned mean);
 
 /* Whether to sample this allocation. */
-bool chance_hit(size_t size, unsigned mean);
+bool chance_hit(unsigned slot, size_t size, unsigned mean);
 
-/* The number of allocations of `size` bytes until the next sample: geometrically distributed. At most
- * UINT32_MAX - 1. */
-uint32_t chance_distance(size_t size, unsigned mean);
+/*
+ * The number of allocations of `size` bytes until the next sample: geometrically distributed. At most
+ * UINT32_MAX - 1. The caller need not know by how much it exceeds `far`: for such numbers some number that is at
+ * least `far` is returned, which takes less time.
+ */
+uint32_t chance_distance(unsigned slot, size_t size, unsigned mean, uint32_t far);
 
-/* The same under the condition that it is smaller than `span`, which is at least 1. */
-uint32_t chance_distance_below(size_t size, unsigned mean, uint32_t span);
+/* The same under the condition that it is smaller than `span`, which is at least 1; exact. */
+uint32_t chance_distance_below(unsigned slot, size_t size, unsigned mean, uint32_t span);
 
 /* ---- what samples cost ---- */
 

@@ -92,21 +92,23 @@ static void *sample_request(struct kmem_cache *cache, size_t n, size_t align)
     if (!top_held(top) && stops_here(cache, top))
         return take_stop(cache, slot, top, &mean) ? sampled_object(cache, n, mean) : NULL;
     mean = chance_mean(slot);
-    return chance_hit(cache->slab.size, mean) ? sampled_object(cache, n, mean) : NULL;
+    return chance_hit(slot, cache->slab.size, mean) ? sampled_object(cache, n, mean) : NULL;
 }
 
-static uint32_t draw(const struct kmem_cache *cache, struct pops_due *due)
+static uint32_t draw(const struct kmem_cache *cache, struct pops_due *due, uint32_t far)
 {
     if (!read_once(profile_on))
         return UINT32_MAX;
+    unsigned slot = slot_current();
     size_t size = cache->slab.size;
     if (!due->known)
-        *due = (struct pops_due){.mean = (uint8_t)chance_mean(slot_current())};
+        *due = (struct pops_due){.mean = (uint8_t)chance_mean(slot)};
     else if (!due->span) /* nothing but a lower bound was drawn, so the mean may change behind it */
-        due->mean = (uint8_t)chance_mean(slot_current());
+        due->mean = (uint8_t)chance_mean(slot);
+    far = far > due->least ? far - due->least : 0;
     uint32_t more = due->span == 1 ? 0
-                    : due->span    ? chance_distance_below(size, due->mean, due->span)
-                                   : chance_distance(size, due->mean);
+                    : due->span    ? chance_distance_below(slot, size, due->mean, due->span)
+                                   : chance_distance(slot, size, due->mean, far);
     return more < UINT32_MAX - 1 - due->least ? due->least + more : UINT32_MAX - 1;
 }
 

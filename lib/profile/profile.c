@@ -31,8 +31,8 @@ static bool in_region(const void *p)
 
 void profile_large(void *p, size_t n)
 {
-    unsigned mean = chance_mean(slot_current());
-    if (!chance_hit(n, mean))
+    unsigned slot = slot_current(), mean = chance_mean(slot);
+    if (!chance_hit(slot, n, mean))
         return;
     size_t room = in_region(p) ? (size_t)unit_at(unit_of(p))->length << UNIT_SHIFT : round_up(n, space.page_size);
     if (!take_sample(p, n, room > n ? room : n, chance_of(n, mean), mean))
