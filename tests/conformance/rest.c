@@ -16,20 +16,22 @@
 
 enum { THREADS = 4, OBJECTS = 40000, SIZE = 1000, MIB = 1 << 20 };
 
-/* Returns the id of the process's second thread, or 0 if the calling thread is the only one. */
+/* Returns the id of the process's second thread, or 0 if the calling thread is the only one. Does not call malloc,
+ * which may start the helper thread. */
 static int other_thread(void)
 {
-    DIR *dir = opendir("/proc/self/task");
-    must(dir);
-    struct dirent *entry;
-    int found = 0, n = 0;
-    while ((entry = readdir(dir))) {
-        int id = atoi(entry->d_name);
+    _Alignas(struct dirent64) char entries[4096]; /* a few entries of 24 bytes */
+    int dir = open("/proc/self/task", O_RDONLY | O_DIRECTORY), found = 0, n = 0;
+    must(dir >= 0);
+    long bytes = syscall(SYS_getdents64, dir, entries, sizeof(entries));
+    must(bytes > 0);
+    for (long at = 0; at < bytes; at += ((struct dirent64 *)(entries + at))->d_reclen) {
+        int id = atoi(((struct dirent64 *)(entries + at))->d_name);
         n += id > 0;
         if (id > 0 && id != (int)syscall(SYS_gettid))
             found = id;
     }
-    closedir(dir);
+    close(dir);
     must(n <= 2);
     return found;
 }
