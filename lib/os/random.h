@@ -11,7 +11,13 @@
 uint64_t random_seed(void);
 
 /* The process's own number from random_seed(), which is not 0. */
-uint64_t random_key(void);
+extern hidden _Atomic uint64_t random_process_key;
+uint64_t random_make_key(void);
+static inline uint64_t random_key(void)
+{
+    uint64_t key = atomic_load_explicit(&random_process_key, memory_order_relaxed);
+    return likely(key) ? key : random_make_key();
+}
 
 /* The next number of a sequence that depends on random_key(). */
 uint64_t random_next(void);

@@ -10,7 +10,7 @@ void chance_set(uint64_t bytes)
     atomic_store_explicit(&per_byte, 1 / (double)bytes, memory_order_relaxed);
 }
 
-static double distance(size_t size, unsigned mean)
+static always_inline double distance(size_t size, unsigned mean)
 {
     static const double less_often[CHANCE_MEANS] = {1, 1.0 / 8, 1.0 / 64, 1.0 / 512};
     return (double)(size ? size : 1) * less_often[mean] * atomic_load_explicit(&per_byte, memory_order_relaxed);
@@ -30,7 +30,7 @@ static struct {
 } cache_aligned paces[PACES];
 
 /* A sequence of its own for each slot: slow paths of several CPUs do not wait for a shared counter. */
-static uint64_t next(unsigned slot)
+static always_inline uint64_t next(unsigned slot)
 {
     uint64_t i = slot % PACES, n = atomic_load_explicit(&paces[i].drawn, memory_order_relaxed) + 1;
     atomic_store_explicit(&paces[i].drawn, n, memory_order_relaxed);
@@ -75,12 +75,12 @@ static double exponential(uint64_t bits)
 }
 
 /* A lower bound of exponential(bits), without a division: -ln(u) >= 1 - u. */
-static double exponential_least(uint64_t bits)
+static always_inline double exponential_least(uint64_t bits)
 {
     return (double)(int64_t)(~bits >> 1) / 9223372036854775808.0;
 }
 
-static bool exponential_reaches(uint64_t bits, double x)
+static always_inline bool exponential_reaches(uint64_t bits, double x)
 {
     return likely(exponential_least(bits) >= x) || exponential(bits) >= x;
 }
