@@ -15,8 +15,9 @@
  *           has no room in the account, so it is forgotten. The slow path draws it again from the distribution under
  *           this condition (struct pops_due), so that the distances are distributed as if it were drawn once.
  *
- * In the slot the four upper bits but two of `count` (STATE) hold the form, and the uppermost two the mean with which
- * the number was drawn. `count` is that of the sheaf which has the account: the one at the push end if there is one.
+ * The sheaf that has the account is the one at the push end or, if there is none, the one at the pop end. While it is
+ * in a slot, its `count` has three parts: objects in the lower 10 bits, the form in the next four, and in the upper
+ * two the mean with which the number was drawn.
  *
  *   plain   all 0: as in cache/ends.h; nothing is known of the next stop
  *   level j link of the push end: (objects at the pop end when attached) - 1 - quota, plus the objects that were
