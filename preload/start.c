@@ -6,6 +6,7 @@
 #include "leak/leak.h"
 #include "malloc/fault.h"
 #include "malloc/malloc.h"
+#include "os/stack.h"
 #include "preload/libc.h"
 #include "preload/options.h"
 #include "preload/profile.h"
@@ -35,7 +36,9 @@ extern int __register_atfork(void (*prepare)(void), void (*parent)(void), void (
 void start_fork_child(void)
 {
     cache_fork_child();
-#ifndef SHEAF_STATIC
+#ifdef SHEAF_STATIC
+    atomic_store(&stack_state, STACK_NONE); /* another thread may have held the unwinder's lock */
+#else
     libc_fork_child();
 #endif
     if (sheaf_config.record)
@@ -124,6 +127,21 @@ static void read_environment(struct sheaf_config *config)
         options_read(config, e);
 }
 
+#ifdef SHEAF_STATIC
+static bool libc_ready;
+
+__attribute__((constructor)) static void libc_begins(void)
+{
+    libc_ready = true;
+    atomic_store(&stack_state, STACK_FIRST);
+}
+
+__attribute__((destructor)) static void libc_ends(void)
+{
+    atomic_store(&stack_state, STACK_NONE);
+}
+#endif
+
 void sheaf_configure(struct sheaf_config *config)
 {
     static early_data bool done;
@@ -142,6 +160,7 @@ void sheaf_configure(struct sheaf_config *config)
      * those calls because they come from the dynamic linker (helper_start()). */
     config->helper = HELPER_OFF;
     helper_impossible = true;
+    atomic_store(&stack_state, libc_ready ? STACK_FIRST : STACK_NONE);
 #endif
 }
 

@@ -1,5 +1,4 @@
 #include "os/stack.h"
-#include "os/compiler.h"
 
 #include <sys/auxv.h>
 #include <unwind.h>
@@ -38,11 +37,25 @@ static _Unwind_Reason_Code step(struct _Unwind_Context *context, void *argument)
     return walk->n < walk->most ? _URC_NO_REASON : _URC_END_OF_STACK;
 }
 
-unsigned stack_walk(uintptr_t *pcs, unsigned most)
+_Atomic int stack_state;
+
+static unsigned walk_frames(uintptr_t *pcs, unsigned most)
 {
     struct walk walk = {.pcs = pcs, .most = most, .in_program = own_code(getauxval(AT_ENTRY))};
     _Unwind_Backtrace(step, &walk);
     return walk.n;
+}
+
+unsigned stack_walk(uintptr_t *pcs, unsigned most)
+{
+    if (likely(atomic_load_explicit(&stack_state, memory_order_relaxed) == STACK_READY))
+        return walk_frames(pcs, most);
+    int first = STACK_FIRST;
+    if (!atomic_compare_exchange_strong(&stack_state, &first, STACK_NONE))
+        return 0;
+    unsigned n = walk_frames(pcs, most);
+    atomic_store(&stack_state, STACK_READY);
+    return n;
 }
 
 #ifdef SHEAF_CHECKING

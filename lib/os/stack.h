@@ -9,12 +9,19 @@
 #ifndef SHEAF_OS_STACK_H
 #define SHEAF_OS_STACK_H
 
-#include <stdbool.h>
-#include <stdint.h>
+#include "os/compiler.h"
 
 #define STACK_MOST 16
 
-/* Stores at most `most` addresses in `pcs` and returns their number. */
+/*
+ * In a statically linked program libc allocates before the unwinder knows any table, and frees after it has forgotten
+ * them; there the unwinder would abort the process. The first walk sorts all tables, for which it allocates while it
+ * holds a lock; that allocation, and those of other threads meanwhile, get no stack. A forked child gets none at all.
+ */
+enum { STACK_READY, STACK_FIRST, STACK_NONE };
+extern hidden _Atomic int stack_state;
+
+/* Stores at most `most` addresses in `pcs` and returns their number; 0 if the stack cannot be walked now. */
 unsigned stack_walk(uintptr_t *pcs, unsigned most);
 
 #ifdef SHEAF_CHECKING
