@@ -14,6 +14,7 @@ import click
 
 from sheaf import control, extras, record, table, unitmap
 from sheaf.errors import SheafError
+from sheaf.explained import Explained
 from sheaf.process import FILE
 from sheaf.record import Record
 from sheaf.unitmap import KINDS, SLAB, UNIT_BYTES, Run, Slabs
@@ -97,15 +98,7 @@ def _file(_: click.Context, __: click.Parameter, value: str | None) -> Path | No
     return path
 
 
-class _Dump(click.Command):
-    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Columns"):
-            formatter.write_dl(EXPLAINED)
-        with formatter.section("The map"):
-            formatter.write_dl(unitmap.LEGEND)
-
-
-@click.command(cls=_Dump)
+@click.command(cls=Explained, sections=[("Columns", EXPLAINED), ("The map", unitmap.LEGEND)])
 @control.target_argument
 @click.option("--output", "picture", metavar="FILE.png|.svg|.html", callback=_file, type=FILE,
               help="Draw the map to a file; .html shows each slab under the pointer. PNG and SVG need matplotlib.")

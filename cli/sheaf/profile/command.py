@@ -9,6 +9,7 @@ import click
 
 from sheaf.control import timeout_option
 from sheaf.errors import SheafError
+from sheaf.explained import Explained
 from sheaf.process import FILE, TargetArgument
 from sheaf.profile import export, symbols, target, views
 from sheaf.profile.observe import RATE, SECONDS, given_rate, observe
@@ -30,13 +31,7 @@ def _choose(view: str | None, seconds: float | None, sampled: bool) -> str:
     return view or ("growth" if seconds is not None and sampled else "live")
 
 
-class _Profile(click.Command):
-    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Views"):
-            formatter.write_dl(VIEWS_EXPLAINED)
-
-
-@click.command(cls=_Profile)
+@click.command(cls=Explained, sections=[("Views", VIEWS_EXPLAINED)])
 @click.argument("name", type=TargetArgument(), metavar="PID|NAME|RECORD")
 @click.option("--seconds", type=click.FloatRange(min=0, min_open=True), metavar="N",
               help=f"Sample for N seconds, or show what happens during N seconds.  [default: {SECONDS:g} if sampling is off]")
