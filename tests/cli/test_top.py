@@ -435,7 +435,7 @@ def shown(directory: Path, *args: str, columns: int = 80, lines: int = 24, **env
 def test_a_session_of_80_columns(start: Start, tmp_path: Path) -> None:
     program = start()
     with shown(tmp_path) as display:
-        screen = display.wait(lambda now: str(program.pid) in now and "█" in now)
+        screen = display.wait(lambda now: str(program.pid) in now and "█" in now and "Enter Caches" in now)
         lines = screen.splitlines()
         assert re.match(r"sheaf top - \d\d:\d\d:\d\d, 1 running, \S+ allocations/s; every 0.1 s$", lines[0])
         assert re.match(r"live +[\d.]+[KM] +[▁▂▃▄▅▆▇█]+$", lines[1])
