@@ -6,8 +6,8 @@ import os
 from pathlib import Path
 
 import pytest
-from conftest import write_record
-from serving import ROOT, TOKEN, Fake, client_of, make_server
+from conftest import ROOT, write_record
+from serving import TOKEN, Fake, client_of, make_server
 from sheaf.serve import app, history
 from sheaf.serve.machine import Limits
 from starlette.testclient import TestClient

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 from areas import Area, One
-from serving import TOKEN, Fake, until
+from conftest import until
+from serving import TOKEN, Fake
 from test_profile_command import sampled
 from test_serve_command import serving
 

@@ -6,12 +6,10 @@ import os
 import shutil
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import Start, write_record
+from conftest import Start, until, write_record
 from sheaf import record, watch
 from sheaf.errors import SheafError
 from sheaf.watch import Process, Watch
@@ -113,14 +111,6 @@ def test_a_process_that_executes_another_program(start: Start, tmp_path: Path) -
     program.process.stdin.write("\n")
     program.process.stdin.flush()
     until(lambda: str(only(look.refresh(), program.pid).state) == "replaced by exec of sleep")
-
-
-def until(true: Callable[[], bool]) -> None:
-    for _ in range(600):
-        if true():
-            return
-        time.sleep(0.05)
-    pytest.fail("timed out")
 
 
 def test_processes_are_found_without_a_directory(start: Start, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
