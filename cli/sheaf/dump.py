@@ -107,9 +107,9 @@ def _file(_: click.Context, __: click.Parameter, value: str | None) -> Path | No
 def dump(target: str, picture: Path | None, as_json: bool, timeout: float) -> None:
     """Show the slabs of a running process by cache and fullness, and a map of its memory.
 
-    The map shows where free memory lies between slabs and large blocks, and how full slabs are, so why memory cannot be
-    returned. The process must keep a record (SHEAF_RECORD), and answers when it next allocates or frees. It goes on while it
-    is read, so single slabs may be shown as they were a moment before.
+    The map shows where free memory lies between slabs and large blocks, and how full slabs are, and so why memory cannot be
+    returned. The process must keep a record (SHEAF_RECORD), and answers when it next allocates or frees. It continues to run
+    while it is read, so some slabs may be shown as they were a moment earlier.
 
     \b
     Examples:

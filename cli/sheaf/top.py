@@ -143,8 +143,8 @@ def _interactive(source: Source, interval: float, ended: bool, key: str | None) 
 def top(target: str | None, interval: float, key: str | None, ended: bool, batch: bool, count: int | None, as_json: bool) -> None:
     """Show the processes on Sheaf, live: their memory, and what their caches do.
 
-    Without an argument it shows all processes that keep a record, as far as you may look into them; with DIR those whose
-    records are there; and with the PID of a process, or the NAME of its program, the caches of that process.
+    Without an argument it shows all processes that keep a record and that you may inspect; with DIR those whose records are
+    there; and with the PID of a process, or the NAME of its program, the caches of that process.
 
     \b
     Examples:

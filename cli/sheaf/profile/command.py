@@ -57,7 +57,7 @@ def profile(name: str, seconds: float | None, view: str | None, output: str | No
 
     NAME is the program of a running process that keeps a record. If the process is not sampled, it is sampled for some
     seconds, and then only allocations of that time are known; start it with `sheaf run --profile` to know all of them. Ctrl-C
-    ends the wait and shows what there is. A record of an ended or killed process shows what it was at its end.
+    ends the wait and shows the profile so far. The record of a process that has ended or was killed has its last profile.
     """
     chosen = export.format_of(output, form)
     if output is None and chosen in _BINARY and sys.stdout.isatty():

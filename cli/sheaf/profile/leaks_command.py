@@ -145,8 +145,8 @@ def leaks(name: str, seconds: float | None, older: int | None, form: str, rate: 
 
     Two snapshots of the samples are taken N seconds apart. If the process is not sampled, it is sampled for N seconds before
     the first one. The longer a process has been sampled, the more certain the answer: start it with `sheaf run --profile`.
-    Without growth, old memory is usually what the program set up at its start. Of an ended process, its record shows what was
-    live at the end.
+    Without growth, old memory is usually what the program set up at its start. The record of a process that has ended shows
+    what was live at its end.
     """
     observed = _observe(name, seconds, rate, timeout)
     limit = _limit(observed, older)
