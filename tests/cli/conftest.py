@@ -12,7 +12,7 @@ import time
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 
@@ -41,10 +41,10 @@ def until(what: Callable[[], T]) -> T:
 def sheaf() -> Run:
     """A function that runs `sheaf ARGS` and returns the completed process."""
 
-    def run(*args: str, **more: object) -> subprocess.CompletedProcess[str]:
-        env = {**os.environ, "PYTHONPATH": str(ROOT / "cli"), **more.pop("env", {})}  # type: ignore[dict-item]
+    def run(*args: str, **more: Any) -> subprocess.CompletedProcess[str]:
+        env = {**os.environ, "PYTHONPATH": str(ROOT / "cli"), **more.pop("env", {})}
         return subprocess.run([sys.executable, "-m", "sheaf", *args], capture_output=True, text=True, env=env, timeout=60,
-                              **more)  # type: ignore[call-overload, no-any-return]
+                              **more)
 
     return run
 

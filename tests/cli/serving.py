@@ -113,7 +113,7 @@ def scrape(client: TestClient) -> Samples:
     answer = client.get("/metrics")
     assert answer.status_code == 200, answer.text
     found: Samples = {}
-    for family in text_string_to_metric_families(answer.text):
+    for family in text_string_to_metric_families(answer.text):  # type: ignore[no-untyped-call]
         for sample in family.samples:
             key = sample.name, frozenset(sample.labels.items())
             assert key not in found, f"twice: {key}"

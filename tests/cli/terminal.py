@@ -11,6 +11,7 @@ import struct
 import termios
 from collections.abc import Callable
 from types import TracebackType
+from typing import Self
 
 import pyte
 
@@ -30,7 +31,7 @@ class Terminal:
             finally:
                 os._exit(127)
 
-    def __enter__(self) -> Terminal:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:

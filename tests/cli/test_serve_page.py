@@ -93,6 +93,7 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     from selenium import webdriver
 
     options = webdriver.ChromeOptions()
+    assert BROWSER
     options.binary_location = BROWSER
     directory = tmp_path_factory.mktemp("browser")
     for word in ("headless=new", "no-sandbox", "disable-gpu", "disable-background-networking", "no-first-run",

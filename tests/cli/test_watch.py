@@ -12,6 +12,7 @@ import pytest
 from conftest import Start, until, write_record
 from sheaf import record, watch
 from sheaf.errors import SheafError
+from sheaf.state import State, States
 from sheaf.watch import Process, Watch
 
 COUNTS = {"alloc_fastpath": 1000, "alloc_slowpath": 10, "free_fastpath": 700, "free_slowpath": 5, "sheaf_refill": 253,
@@ -162,13 +163,13 @@ def test_garbage_and_races(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_a_record_that_vanishes_while_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write_record(tmp_path / "p.1.sheaf", {"malloc-64": COUNTS}, pid=os.getpid(), ended=False, start=1)
-    judged = watch.States.of
+    judged = States.of
 
-    def vanish(states: watch.States, head: record.Head) -> watch.State:
+    def vanish(states: States, head: record.Head) -> State:
         path.unlink()
         return judged(states, head)
 
-    monkeypatch.setattr(watch.States, "of", vanish)
+    monkeypatch.setattr(States, "of", vanish)
     look = Watch([tmp_path])
     assert look.refresh(caches=True) == []
     monkeypatch.undo()
