@@ -14,6 +14,7 @@ import click
 
 from sheaf import control, extras, record, table, unitmap
 from sheaf.errors import SheafError
+from sheaf.explained import Explained
 from sheaf.process import FILE
 from sheaf.record import Record
 from sheaf.unitmap import KINDS, SLAB, UNIT_BYTES, Run, Slabs
@@ -97,15 +98,7 @@ def _file(_: click.Context, __: click.Parameter, value: str | None) -> Path | No
     return path
 
 
-class _Dump(click.Command):
-    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Columns"):
-            formatter.write_dl(EXPLAINED)
-        with formatter.section("The map"):
-            formatter.write_dl(unitmap.LEGEND)
-
-
-@click.command(cls=_Dump)
+@click.command(cls=Explained, sections=[("Columns", EXPLAINED), ("The map", unitmap.LEGEND)])
 @control.target_argument
 @click.option("--output", "picture", metavar="FILE.png|.svg|.html", callback=_file, type=FILE,
               help="Draw the map to a file; .html shows each slab under the pointer. PNG and SVG need matplotlib.")
@@ -114,9 +107,9 @@ class _Dump(click.Command):
 def dump(target: str, picture: Path | None, as_json: bool, timeout: float) -> None:
     """Show the slabs of a running process by cache and fullness, and a map of its memory.
 
-    The map shows where free memory lies between slabs and large blocks, and how full slabs are, so why memory cannot be
-    returned. The process must keep a record (SHEAF_RECORD), and answers when it next allocates or frees. It goes on while it
-    is read, so single slabs may be shown as they were a moment before.
+    The map shows where free memory lies between slabs and large blocks, and how full slabs are, and so why memory cannot be
+    returned. The process must keep a record (SHEAF_RECORD), and answers when it next allocates or frees. It continues to run
+    while it is read, so some slabs may be shown as they were a moment earlier.
 
     \b
     Examples:

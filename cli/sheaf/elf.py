@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
 MACHINES = {"x86_64": 62, "aarch64": 183}  # e_machine by the name in uname(2)
 _LOAD, _DYNAMIC, _INTERP, _NOTE = 1, 2, 3, 4
+_NT_GNU_BUILD_ID = 3
 _DT_NEEDED, _DT_HASH, _DT_STRTAB, _DT_SYMTAB, _DT_STRSZ = 1, 4, 5, 6, 10
 _DT_GNU_HASH, _DT_VERNEED, _DT_VERNEEDNUM = 0x6FFFFEF5, 0x6FFFFFFE, 0x6FFFFFFF
 _SYMBOL = 24  # bytes of an entry of the symbol table
@@ -114,6 +116,15 @@ def _sections(file: BinaryIO, head: bytes, order: str) -> frozenset[str]:
     return frozenset(_text(strings[place:]) for place in places)
 
 
+def _order(head: bytes) -> str:
+    """The byte order of the file with this head, as the struct module writes it."""
+    return ">" if head[5] == 2 else "<"
+
+
+def _is_64_bit(head: bytes) -> bool:
+    return head[:5] == b"\x7fELF\2" and len(head) == 64
+
+
 def has_symbol_table(path: Path) -> bool:
     """
     Whether a 64-bit ELF file has a symbol table beside the dynamic one. Without it, tools name functions that are not exported
@@ -122,9 +133,7 @@ def has_symbol_table(path: Path) -> bool:
     try:
         with path.open("rb") as file:
             head = file.read(64)
-            if head[:5] != b"\x7fELF\2" or len(head) < 64:
-                return False
-            return ".symtab" in _sections(file, head, ">" if head[5] == 2 else "<")
+            return _is_64_bit(head) and ".symtab" in _sections(file, head, _order(head))
     except OSError:
         return False
 
@@ -135,7 +144,7 @@ def read(path: Path) -> Image | None:
         head = file.read(64)
         if head[:4] != b"\x7fELF" or len(head) < 52:
             return None
-        order = ">" if head[5] == 2 else "<"
+        order = _order(head)
         image = Image(64 if head[4] == 2 else 32, struct.unpack_from(order + "H", head, 18)[0])
         if image.bits == 64 and len(head) == 64:
             segments = _segments(file, head, order)
@@ -200,57 +209,48 @@ def _needed_versions(file: BinaryIO, values: dict[int, int], segments: list[_Seg
     return frozenset(versions)
 
 
-def _note_owners(raw: bytes, order: str) -> set[str]:
-    owners, at = set(), 0
-    while at + 12 <= len(raw):
-        name, description, _ = struct.unpack_from(order + "3I", raw, at)
-        owners.add(_text(raw[at + 12 : at + 12 + name]))
-        at += 12 + (name + 3 & ~3) + (description + 3 & ~3)
-    return owners
+def _opened(file: BinaryIO) -> tuple[str, list[_Segment]]:
+    """The byte order and the segments of a 64-bit ELF file; raises Damaged if it is none."""
+    head = file.read(64)
+    if not _is_64_bit(head):
+        raise Damaged
+    order = _order(head)
+    return order, _segments(file, head, order)
+
+
+def _notes(file: BinaryIO, segments: list[_Segment], order: str) -> Iterator[tuple[bytes, int, bytes]]:
+    """The owner, the type and the description of each note. The owner ends with a NUL."""
+    for segment in segments:
+        raw, at = _at(file, segment.offset, segment.size) if segment.kind == _NOTE else b"", 0
+        while at + 12 <= len(raw):
+            name, size, kind = struct.unpack_from(order + "3I", raw, at)
+            start = at + 12 + (name + 3 & ~3)
+            yield raw[at + 12 : at + 12 + name], kind, raw[start : start + size]
+            at = start + (size + 3 & ~3)
 
 
 def details(path: Path) -> Details:
     """More of a 64-bit ELF file. Raises Damaged if it is none, and OSError if it cannot be read."""
     with path.open("rb") as file:
-        head = file.read(64)
-        if head[:5] != b"\x7fELF\2" or len(head) < 64:
-            raise Damaged
-        order = ">" if head[5] == 2 else "<"
-        segments = _segments(file, head, order)
-        notes: set[str] = set()
-        for segment in segments:
-            if segment.kind == _NOTE:
-                notes |= _note_owners(_at(file, segment.offset, segment.size), order)
+        order, segments = _opened(file)
+        notes = frozenset(_text(owner) for owner, _, _ in _notes(file, segments, order))
         dynamic = next((s for s in segments if s.kind == _DYNAMIC), None)
         raw = _at(file, dynamic.offset, dynamic.size - dynamic.size % 16) if dynamic else b""
         values: dict[int, int] = dict(struct.iter_unpack(order + "QQ", raw))
         if not values.keys() >= {_DT_STRTAB, _DT_STRSZ, _DT_SYMTAB}:
-            return Details(frozenset(), frozenset(), frozenset(notes))
+            return Details(frozenset(), frozenset(), notes)
         strings = _at(file, _offset_of(values[_DT_STRTAB], segments), values[_DT_STRSZ])
         count = _symbol_count(file, values, segments, order)
         table = _at(file, _offset_of(values[_DT_SYMTAB], segments), count * _SYMBOL)
         names = (name for name, _, _, section, _, _ in struct.iter_unpack(order + "IBBHQQ", table) if section)
         defined = frozenset(_text(strings[name : name + 256]) for name in names)
         versions = _needed_versions(file, values, segments, order, strings) if _DT_VERNEED in values else frozenset()
-        return Details(defined, versions, frozenset(notes))
-
-
-_NT_GNU_BUILD_ID = 3
+        return Details(defined, versions, notes)
 
 
 def build_id(path: Path) -> bytes:
     """The build id of a 64-bit ELF file; empty if it has none. Raises Damaged if it is no ELF file, and OSError."""
     with path.open("rb") as file:
-        head = file.read(64)
-        if head[:5] != b"\x7fELF\2" or len(head) < 64:
-            raise Damaged
-        order = ">" if head[5] == 2 else "<"
-        for segment in _segments(file, head, order):
-            raw, at = _at(file, segment.offset, segment.size) if segment.kind == _NOTE else b"", 0
-            while at + 12 <= len(raw):
-                name, size, kind = struct.unpack_from(order + "3I", raw, at)
-                start = at + 12 + (name + 3 & ~3)
-                if kind == _NT_GNU_BUILD_ID and raw[at + 12 : at + 16] == b"GNU\0":
-                    return raw[start : start + size]
-                at = start + (size + 3 & ~3)
-    return b""
+        order, segments = _opened(file)
+        found = (text for owner, kind, text in _notes(file, segments, order) if kind == _NT_GNU_BUILD_ID and owner == b"GNU\0")
+        return next(found, b"")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import stat
 import time
 from dataclasses import dataclass
@@ -12,14 +11,11 @@ from pathlib import Path
 
 import click
 
-from sheaf import progress, record, table
+from sheaf import age, progress, record, table
 from sheaf.errors import SheafError, printable
 from sheaf.process import DIRECTORY
 from sheaf.record import Head
 from sheaf.state import State, States
-
-_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
-_AGE = re.compile(r"(\d{1,9})([smhdw])")
 
 
 @dataclass
@@ -58,12 +54,7 @@ def _moment(head: Head, state: State, status: os.stat_result, states: States) ->
 
 
 def _seconds(_: click.Context, __: click.Parameter, value: str | None) -> int | None:
-    if value is None:
-        return None
-    found = _AGE.fullmatch(value)
-    if not found:
-        raise SheafError(f"--older-than {value}: not an age; give a number and s, m, h, d or w, such as 12h or 7d", 2)
-    return int(found[1]) * _SECONDS[found[2]]
+    return None if value is None else age.seconds("--older-than", value)
 
 
 def _read(directory: Path) -> tuple[list[_Entry], list[str]]:
@@ -123,8 +114,8 @@ def _remove(entries: list[_Entry], directory: Path) -> bool:
 
 def _age(seconds: int) -> str:
     """An age in its largest unit, such as 12h."""
-    unit = next((unit for unit in "wdhm" if seconds >= 2 * _SECONDS[unit]), "s")
-    return f"{seconds // _SECONDS[unit]}{unit}"
+    unit = next((unit for unit in "wdhm" if seconds >= 2 * age.SECONDS[unit]), "s")
+    return f"{seconds // age.SECONDS[unit]}{unit}"
 
 
 def _text(entries: list[_Entry], others: list[str], prune: bool) -> str:

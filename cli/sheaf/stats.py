@@ -15,6 +15,7 @@ from click.shell_completion import CompletionItem
 from sheaf import memory, progress, record, table
 from sheaf.cache import Merger
 from sheaf.errors import SheafError
+from sheaf.explained import Explained
 from sheaf.process import TargetArgument
 from sheaf.record import Record
 from sheaf.state import States
@@ -214,15 +215,7 @@ def _complete_key(ctx: click.Context, param: click.Parameter, incomplete: str) -
     return [CompletionItem(name) for name in names if name.startswith(incomplete)]
 
 
-class _Stats(click.Command):
-    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Memory of a process"):
-            formatter.write_dl(MEMORY_EXPLAINED)
-        with formatter.section("Columns"):
-            formatter.write_dl(EXPLAINED)
-
-
-@click.command(cls=_Stats)
+@click.command(cls=Explained, sections=[("Memory of a process", MEMORY_EXPLAINED), ("Columns", EXPLAINED)])
 @click.argument("targets", nargs=-1, required=True, type=TargetArgument(), metavar="FILE|PID|NAME|DIR...")
 @click.option("--format", "form", type=click.Choice(["table", "json", "jsonl", "csv"]), default="table", show_default=True,
               help="Output format; all but table contain every counter, sizes in bytes, and a schema_version.")

@@ -14,6 +14,7 @@ from click.shell_completion import CompletionItem
 
 from sheaf import extras, memory, record, table, toprows
 from sheaf.errors import SheafError, printable
+from sheaf.explained import Explained
 from sheaf.process import TargetArgument
 from sheaf.toprows import CACHES, PROCESSES, Moment, Source
 from sheaf.watch import Process, Watch
@@ -129,13 +130,7 @@ def _interactive(source: Source, interval: float, ended: bool, key: str | None) 
     Top(source, interval, ended, key).run_until_quit()
 
 
-class _Top(click.Command):
-    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Keys"):
-            formatter.write_dl(KEYS)
-
-
-@click.command(cls=_Top)
+@click.command(cls=Explained, sections=[("Keys", KEYS)])
 @click.argument("target", required=False, type=TargetArgument(), metavar="[PID|NAME|DIR]")
 @click.option("--interval", type=click.FloatRange(min=0.1, max=3600), default=2.0, show_default=True, metavar="SECONDS",
               help="Refresh every SECONDS.")
@@ -148,8 +143,8 @@ class _Top(click.Command):
 def top(target: str | None, interval: float, key: str | None, ended: bool, batch: bool, count: int | None, as_json: bool) -> None:
     """Show the processes on Sheaf, live: their memory, and what their caches do.
 
-    Without an argument it shows all processes that keep a record, as far as you may look into them; with DIR those whose
-    records are there; and with the PID of a process, or the NAME of its program, the caches of that process.
+    Without an argument it shows all processes that keep a record and that you may inspect; with DIR those whose records are
+    there; and with the PID of a process, or the NAME of its program, the caches of that process.
 
     \b
     Examples:

@@ -57,6 +57,11 @@ def _share(value: float | None) -> str:
     return "-" if value is None else f"{100 * value:.1f}"
 
 
+_WORK = (  # columns of processes and of caches
+    Column("alloc", "ALLOC/S", 8, rate, "a", "allocations per second"),
+    Column("slow", "SLOW%", 5, _share, "s", "percentage of allocations and frees that took the slow path"),
+    Column("refill", "REFILL/S", 8, rate, "r", "objects per second that moved from slabs to sheaves"),
+)
 PROCESSES: Sequence[Column] = (
     Column("pid", "PID", 7, str, "p", "number of the process"),
     Column("state", "S", 1, lambda state: _LETTERS[state], "t", f"state: {STATES_EXPLAINED}"),
@@ -64,9 +69,7 @@ PROCESSES: Sequence[Column] = (
     Column("resident", "RES", 6, size, "m", "resident memory of the whole process"),
     Column("live", "LIVE", 6, size, "l", "memory that the program has allocated"),
     Column("warm", "WARM", 6, size, "w", "free memory that Sheaf keeps for quick reuse"),
-    Column("alloc", "ALLOC/S", 8, rate, "a", "allocations per second"),
-    Column("slow", "SLOW%", 5, _share, "s", "percentage of allocations and frees that took the slow path"),
-    Column("refill", "REFILL/S", 8, rate, "r", "objects per second that moved from slabs to sheaves"),
+    *_WORK,
 )
 CACHES: Sequence[Column] = (
     Column("name", "CACHE", -17, str, "n", "name of the cache"),
@@ -74,9 +77,7 @@ CACHES: Sequence[Column] = (
     Column("in_use", "IN USE", 7, table.short, "u", "objects that the program has"),
     Column("memory", "MEMORY", 6, size, "m", "bytes of the slabs"),
     Column("used", "USED%", 5, _share, "d", "percentage of the memory in objects in use"),
-    Column("alloc", "ALLOC/S", 8, rate, "a", "allocations per second"),
-    Column("slow", "SLOW%", 5, _share, "s", "percentage of allocations and frees that took the slow path"),
-    Column("refill", "REFILL/S", 8, rate, "r", "objects per second that moved from slabs to sheaves"),
+    *_WORK,
     Column("flush", "FLUSH/S", 7, rate, "f", "objects per second that moved back to slabs"),
 )
 DEFAULT_KEYS = ("resident", "memory")  # by which processes and caches are sorted at first

@@ -13,11 +13,11 @@ from pathlib import Path
 import click
 
 from sheaf import options, preload
+from sheaf.age import seconds
 from sheaf.errors import SheafError
 from sheaf.process import DIRECTORY
 
 _NAME = re.compile(r"[A-Za-z0-9:_.\\-]+(@[A-Za-z0-9:_.\\-]*)?")
-_AGE = re.compile(r"\d{1,9}[smhdw]")
 _LONGEST = 240  # bytes of the name of a unit
 
 
@@ -123,8 +123,7 @@ def unit(name: str, install: bool, settings: tuple[str, ...], age: str, no_recor
     file /etc/systemd/system/NAME.service.d/sheaf.conf, reload and restart.
     """
     name = _name(name)
-    if not _AGE.fullmatch(age):
-        raise SheafError(f"--older-than {age}: not an age; give a number and s, m, h, d or w, such as 12h or 7d", 2)
+    seconds("--older-than", age)  # refuses what `sheaf records` would refuse at each start of the service
     text = drop_in(name, str(preload.library()), settings, age, not no_records)
     if not install:
         click.echo(text, nl=False)

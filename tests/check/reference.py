@@ -18,21 +18,22 @@ GROUPS = {
 }
 SUMS = {"SHEAF_COUNTER_SUMS": "cache", "SHEAF_CACHE_SUMS": "cache", "SHEAF_PROCESS_SUMS": "process"}
 DERIVED = [
-    "A record contains these sums as text, and `sheaf stats` computes what it finds there. A counter stands for its sum over all",
-    "slots, `size` and `slab_size` are those of the cache, and a negative result stands for 0.",
+    "A record contains these sums as text, and `sheaf stats` computes what it finds there. A counter stands for its sum",
+    "over all slots, `size` and `slab_size` are those of the cache, and a negative result stands for 0.",
 ]
 
 
 COUNTERS_HEAD = [
-    "This page is for users who read `sheaf stats` or a record: it says what each counter counts and what to do about it. It is",
-    "made from lib/slot/counters.def by tests/check/reference.py; do not edit it.",
+    "This page is for users who read `sheaf stats` or a record: it says what each counter counts and what to do about it.",
+    "It is made from lib/slot/counters.def by tests/check/reference.py; do not edit it.",
 ]
 # lib/include/sheaf/record.h says the same.
 EXACT = [
-    "All counters are exact, with three reservations. Fast operations are counted when a slow path of their cache and slot adds",
-    "them up, so a record is behind by up to 1024 frees (of objects above 1 KiB: allocations) until the process ends. An event",
-    "of a slow path is counted in the slot where the thread runs at that moment, which after a migration is not the slot where",
-    "it began; sums over slots are exact. A thread that is killed inside a slow path leaves that path half counted.",
+    "All counters are exact, with three reservations. Fast operations are counted when a slow path of their cache and slot",
+    "adds them up, so a record is behind by up to 1024 frees (of objects above 1 KiB: allocations) until the process ends.",
+    "An event of a slow path is counted in the slot where the thread runs at that moment, which after a migration is not",
+    "the slot where it began; sums over slots are exact. A thread that is killed inside a slow path leaves that path half",
+    "counted.",
     "",
     "`remote_free` stays 0 where there is one memory node.",
 ]

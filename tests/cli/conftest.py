@@ -8,9 +8,11 @@ import signal
 import struct
 import subprocess
 import sys
+import time
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any, TypeVar
 
 import pytest
 
@@ -23,16 +25,26 @@ sys.path.insert(0, str(ROOT / "cli"))
 COUNTERS = ["alloc_fastpath", "alloc_slowpath", "free_fastpath", "free_slowpath", "sheaf_refill", "sheaf_flush", "barn_get"]
 GAUGES = ["slabs", "objects", "free_in_slabs", "barn_objects", "inherited"]
 Run = Callable[..., subprocess.CompletedProcess[str]]
+T = TypeVar("T")
+
+
+def until(what: Callable[[], T]) -> T:
+    """The first true result of a function. Fails only where the test would hang."""
+    deadline = time.monotonic() + 300
+    while not (found := what()):
+        assert time.monotonic() < deadline, "nothing happened in 300 seconds"
+        time.sleep(0.05)
+    return found
 
 
 @pytest.fixture
 def sheaf() -> Run:
     """A function that runs `sheaf ARGS` and returns the completed process."""
 
-    def run(*args: str, **more: object) -> subprocess.CompletedProcess[str]:
-        env = {**os.environ, "PYTHONPATH": str(ROOT / "cli"), **more.pop("env", {})}  # type: ignore[dict-item]
+    def run(*args: str, **more: Any) -> subprocess.CompletedProcess[str]:
+        env = {**os.environ, "PYTHONPATH": str(ROOT / "cli"), **more.pop("env", {})}
         return subprocess.run([sys.executable, "-m", "sheaf", *args], capture_output=True, text=True, env=env, timeout=60,
-                              **more)  # type: ignore[call-overload, no-any-return]
+                              **more)
 
     return run
 

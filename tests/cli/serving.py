@@ -8,9 +8,9 @@ import mmap
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from conftest import write_record
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
@@ -20,8 +20,6 @@ from sheaf.serve.state import Server
 from starlette.testclient import TestClient
 
 TOKEN = "correct horse battery staple".replace(" ", "-")
-T = TypeVar("T")
-ROOT = Path(__file__).resolve().parents[2]
 
 
 def process_start(pid: int) -> int:
@@ -115,7 +113,7 @@ def scrape(client: TestClient) -> Samples:
     answer = client.get("/metrics")
     assert answer.status_code == 200, answer.text
     found: Samples = {}
-    for family in text_string_to_metric_families(answer.text):
+    for family in text_string_to_metric_families(answer.text):  # type: ignore[no-untyped-call]
         for sample in family.samples:
             key = sample.name, frozenset(sample.labels.items())
             assert key not in found, f"twice: {key}"
@@ -128,15 +126,6 @@ def value(samples: Samples, name: str, **labels: str) -> float:
     matching = [one for (found, have), one in samples.items() if found == name and labels.items() <= dict(have).items()]
     assert matching, f"no sample {name} with {labels}; there are {sorted({found for found, _ in samples})}"
     return sum(matching)
-
-
-def until(what: Callable[[], T]) -> T:
-    """The first true result of a function. Fails only where the test would hang."""
-    deadline = time.monotonic() + 300
-    while not (found := what()):
-        assert time.monotonic() < deadline, "nothing happened in 300 seconds"
-        time.sleep(0.05)
-    return found
 
 
 def now_ns() -> int:

@@ -11,6 +11,7 @@ import struct
 import termios
 from collections.abc import Callable
 from types import TracebackType
+from typing import Self
 
 import pyte
 
@@ -30,7 +31,7 @@ class Terminal:
             finally:
                 os._exit(127)
 
-    def __enter__(self) -> Terminal:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -40,14 +41,21 @@ class Terminal:
             os.waitpid(self.pid, 0)
 
     def _read(self) -> bool:
+        """Wait for output and take it; returns false at the end of all output."""
         ready, _, _ = select.select([self._fd], [], [], PATIENCE)
-        assert ready, f"no more output after {self.seen!r}"
+        assert ready, f"no more output after {self._shown()}"
         try:
             raw = os.read(self._fd, 65536)
         except OSError:  # the last writer has closed the terminal
             return False
-        self.seen += raw.decode().replace("\r\n", "\n")
+        self._take(raw)
         return bool(raw)
+
+    def _take(self, raw: bytes) -> None:
+        self.seen += raw.decode().replace("\r\n", "\n")
+
+    def _shown(self) -> str:
+        return repr(self.seen)
 
     def expect(self, text: str) -> str:
         """Wait for `text` after the previously expected text; returns the rest of its line."""
@@ -98,16 +106,12 @@ class Display(Terminal):
         self._screen.resize(lines, columns)
         super().resize(columns, lines)
 
-    def _read(self) -> bool:
-        ready, _, _ = select.select([self._fd], [], [], PATIENCE)
-        assert ready, f"no more output after\n{self.text()}"
-        try:
-            raw = os.read(self._fd, 65536)
-        except OSError:  # the last writer has closed the terminal
-            return False
+    def _take(self, raw: bytes) -> None:
         self.raw += raw
         self._stream.feed(raw)
-        return bool(raw)
+
+    def _shown(self) -> str:
+        return "\n" + self.text()
 
     def text(self) -> str:
         """What is on the screen."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -37,9 +38,9 @@ def test_compiled_sums_equal_evaluated_ones(seed: int) -> None:
     flat = [[number for row in rows for number in row[i]] for i in range(len(groups))]
     expected = []
     for row in rows:
-        values = {name: number for group, numbers in reversed(list(zip(groups, row, strict=True)))
-                  for name, number in zip(group, numbers, strict=True)}
-        expected.append(tuple(sums.evaluate(parsed, lambda name, values=values: values.get(name, 0)).values()))
+        values = defaultdict(int, {name: number for group, numbers in reversed(list(zip(groups, row, strict=True)))
+                                   for name, number in zip(group, numbers, strict=True)})
+        expected.append(tuple(sums.evaluate(parsed, values.__getitem__).values()))
     assert sums.compiled(parsed, *groups)(*flat) == expected
 
 

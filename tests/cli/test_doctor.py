@@ -453,7 +453,7 @@ REFUSE, KILL = "0x50026", "0x80000000"  # with ENOSYS; the process
 def test_sandboxes(library: str, tmp_path: Path, call: int, action: str, subject: str, status: str) -> None:
     """rseq is refused; membarrier is refused, and ends the process."""
     sandbox = compile_c(tmp_path / "sandbox", FILTER)
-    command = [sandbox, str(call), action, sys.executable, "-m", "sheaf", "doctor", "--json", "true"]
+    command = [str(sandbox), str(call), action, sys.executable, "-m", "sheaf", "doctor", "--json", "true"]
     done = subprocess.run(command, env={**os.environ, "PYTHONPATH": str(ROOT / "cli")}, capture_output=True, text=True)
     if done.returncode == 77:
         pytest.skip("no filter of system calls can be set here")

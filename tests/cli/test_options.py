@@ -53,8 +53,9 @@ def test_command_and_object_agree(library: str, option: optiontable.Option) -> N
 
 @pytest.mark.parametrize("option", TABLE.values(), ids=lambda option: option.name)
 def test_good_values_are_accepted_in_silence(library: str, option: optiontable.Option, tmp_path: Path) -> None:
-    good = {"number": [option.least, option.most], "size": [option.least, option.most], "choice": list(option.words),
-            "boolean": [0, 1]}.get(option.kind, [])  # fmt: skip
+    values: dict[str, list[object]] = {"number": [option.least, option.most], "size": [option.least, option.most],
+                                       "choice": list(option.words), "boolean": [0, 1]}
+    good = values.get(option.kind, [])
     wanted = {"debug_action": {"SHEAF_DEBUG": "F"}, "profile": {"SHEAF_RECORD": str(tmp_path)}}.get(option.name, {})
     for value in map(str, [*good, option.default] if option.default else []):
         assert refused(f"{option.name}={value}") is None

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from conftest import ROOT, Run
 from sheaf import preload
+from sheaf.errors import SheafError
 
 MAPS = "import re; print(*dict.fromkeys(re.findall(r'/\\S*(?:libsheaf|libother)[^/\\n]*', open('/proc/self/maps').read())))"
 
@@ -90,7 +91,7 @@ def test_paths_that_ld_preload_cannot_hold(sheaf: Run, library: str, tmp_path: P
 
 def test_a_link_that_cannot_be_made_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(preload, "_links", lambda: iter([tmp_path / "an odd one"]))
-    with pytest.raises(preload.SheafError, match="SHEAF_LIBRARY"):
+    with pytest.raises(SheafError, match="SHEAF_LIBRARY"):
         preload.listable(tmp_path / "a b.so")
 
 

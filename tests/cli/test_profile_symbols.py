@@ -45,7 +45,7 @@ mod inner {
 }
 fn main() { println!("{}", inner::Holder::fill(std::env::args().count() as u64, 1000).0.len()); }
 """
-LLVM = next((tool for name in places.LLVM if (tool := shutil.which(name))), None)
+LLVM = next(filter(None, map(shutil.which, places.LLVM)), None)
 BINUTILS = shutil.which("addr2line")
 needs_llvm = pytest.mark.skipif(LLVM is None, reason="there is no llvm-symbolizer")
 

@@ -10,11 +10,10 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, Run, write_record
+from conftest import ROOT, Run, until, write_record
 from sheaf import record
 from sheaf.errors import SheafError
 from sheaf.state import State, States
@@ -55,14 +54,6 @@ def begin(library: str, directory: Path, code: str, *before: str) -> subprocess.
 def stop(process: subprocess.Popen[str]) -> None:
     process.kill()
     process.communicate()
-
-
-def until(true: Callable[[], bool]) -> None:
-    for _ in range(200):
-        if true():
-            return
-        time.sleep(0.05)
-    pytest.fail("timed out")
 
 
 def state(path: Path) -> State:

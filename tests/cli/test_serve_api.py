@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import write_record
-from serving import ROOT, TOKEN, Fake, client_of, make_server
+from conftest import ROOT, write_record
+from serving import TOKEN, Fake, client_of, make_server
 from sheaf.serve import app, history
 from sheaf.serve.machine import Limits
 from starlette.testclient import TestClient
@@ -16,7 +17,7 @@ PID = os.getpid()
 
 
 @pytest.fixture
-def client(tmp_path: Path) -> TestClient:
+def client(tmp_path: Path) -> Iterator[TestClient]:
     """A server with one running process."""
     one = Fake(tmp_path, alloc_fastpath=20, free_fastpath=3)
     server = make_server(tmp_path, token=TOKEN, control=True)

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import ROOT, Run, as_nobody, write_record
-from serving import command, until
+from conftest import ROOT, Run, as_nobody, until, write_record
+from serving import command
 
 TOKEN = "0123456789abcdef"
 

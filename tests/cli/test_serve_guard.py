@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 from serving import TOKEN, Fake, client_of, make_server
 from sheaf.serve import actions, guard
+from sheaf.serve.machine import Process
 from starlette.testclient import TestClient
 
 PAGES = ["/", "/metrics", "/healthz", "/api/", "/api/summary", "/api/processes", "/debug/pprof/", "/page/app.js"]
@@ -134,7 +135,8 @@ def post(client: TestClient, path: str, **more: Any) -> int:
 
 @pytest.mark.parametrize("path", CHANGES)
 def test_without_control_nothing_changes(tmp_path: Path, path: str) -> None:
-    for policy in ({}, {"token": TOKEN}):
+    policies: list[dict[str, Any]] = [{}, {"token": TOKEN}]
+    for policy in policies:
         with client_of(make_server(tmp_path, **policy)) as client:
             assert post(client, path) == 403
             assert post(client, path, headers=BEARER) == 403
@@ -158,7 +160,7 @@ def test_without_control_nothing_changes(tmp_path: Path, path: str) -> None:
 )
 def test_wrong_tokens(tmp_path: Path, path: str, given: str) -> None:
     with client_of(make_server(tmp_path, token=TOKEN, control=True)) as client:
-        answer = client.post(path, json={}, headers={"Authorization": given.encode("latin-1")} if given else {})
+        answer = client.post(path, json={}, headers={b"Authorization": given.encode("latin-1")} if given else {})
         assert answer.status_code == 401
         assert answer.headers["www-authenticate"].startswith("Bearer")
 
@@ -181,7 +183,12 @@ def test_tokens_are_compared_in_constant_time(monkeypatch: pytest.MonkeyPatch) -
 def test_the_token_allows_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     one = Fake(tmp_path)
     done: list[int] = []
-    monkeypatch.setattr(actions, "_trim", lambda process: done.append(process.pid) or {"returned_bytes": 4096})
+
+    def trim(process: Process) -> dict[str, int]:
+        done.append(process.pid)
+        return {"returned_bytes": 4096}
+
+    monkeypatch.setattr(actions, "_trim", trim)
     with client_of(make_server(tmp_path, token=TOKEN, control=True)) as client:
         pid = client.get("/api/processes").json()["processes"][0]["pid"]
         answer = client.post(f"/api/processes/{pid}/trim", headers=BEARER)

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 from areas import Area, One
-from serving import TOKEN, Fake, until
+from conftest import until
+from serving import TOKEN, Fake
 from test_profile_command import sampled
 from test_serve_command import serving
 
@@ -92,6 +93,7 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     from selenium import webdriver
 
     options = webdriver.ChromeOptions()
+    assert BROWSER
     options.binary_location = BROWSER
     directory = tmp_path_factory.mktemp("browser")
     for word in ("headless=new", "no-sandbox", "disable-gpu", "disable-background-networking", "no-first-run",

@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 from areas import Area, One, sums
-from serving import TOKEN, client_of, make_server, until
+from conftest import until
+from serving import TOKEN, client_of, make_server
 from sheaf import layout
 from sheaf.profile import pprof as format
 from sheaf.serve import pprof

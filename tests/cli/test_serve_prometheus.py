@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import ROOT
-from serving import Fake, client_of, make_server, scrape, until
+from conftest import ROOT, until
+from serving import Fake, client_of, make_server, scrape
 from test_serve_command import serving
 
 FILES = ROOT / "docs/serve"

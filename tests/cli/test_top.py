@@ -423,19 +423,20 @@ def test_the_mouse_selects_and_sorts(tmp_path: Path) -> None:
 # ---- on a terminal ----
 
 
-def shown(directory: Path, *args: str, columns: int = 80, lines: int = 24, **environment: str) -> Display:
+def shown(directory: Path, environment: dict[str, str] | None = None) -> Display:
     """`sheaf top` on a terminal."""
-    env = {**os.environ, "PYTHONPATH": str(ROOT / "cli"), "TERM": "xterm", "LC_ALL": "C.UTF-8", **environment}
+    given = environment or {}
+    env = {**os.environ, "PYTHONPATH": str(ROOT / "cli"), "TERM": "xterm", "LC_ALL": "C.UTF-8", **given}
     for name in ("NO_COLOR", "COLORTERM", "COLUMNS", "LINES"):
-        if name not in environment:
+        if name not in given:
             env.pop(name, None)
-    return Display([sys.executable, "-m", "sheaf", "top", "--interval", "0.1", str(directory), *args], env, columns, lines)
+    return Display([sys.executable, "-m", "sheaf", "top", "--interval", "0.1", str(directory)], env)
 
 
 def test_a_session_of_80_columns(start: Start, tmp_path: Path) -> None:
     program = start()
     with shown(tmp_path) as display:
-        screen = display.wait(lambda now: str(program.pid) in now and "█" in now)
+        screen = display.wait(lambda now: str(program.pid) in now and "█" in now and "Enter Caches" in now)
         lines = screen.splitlines()
         assert re.match(r"sheaf top - \d\d:\d\d:\d\d, 1 running, \S+ allocations/s; every 0.1 s$", lines[0])
         assert re.match(r"live +[\d.]+[KM] +[▁▂▃▄▅▆▇█]+$", lines[1])
@@ -489,7 +490,7 @@ def colours(raw: bytes) -> set[int]:
 ])
 def test_colours(start: Start, tmp_path: Path, environment: dict[str, str], allowed: set[int]) -> None:
     program = start()
-    with shown(tmp_path, **environment) as display:
+    with shown(tmp_path, environment) as display:
         display.wait(lambda now: str(program.pid) in now)
         display.type("\r")
         display.wait(lambda now: "malloc-" in now)
@@ -504,7 +505,7 @@ def test_colours(start: Start, tmp_path: Path, environment: dict[str, str], allo
 
 @pytest.mark.parametrize("environment", [{"TERM": "dumb"}])
 def test_a_terminal_that_cannot_be_drawn_on(tmp_path: Path, environment: dict[str, str]) -> None:
-    with shown(tmp_path, **environment) as display:
+    with shown(tmp_path, environment) as display:
         assert display.end() == 1
         assert b"use --batch" in display.raw
 

@@ -6,14 +6,13 @@ import os
 import shutil
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import Start, write_record
+from conftest import Start, until, write_record
 from sheaf import record, watch
 from sheaf.errors import SheafError
+from sheaf.state import State, States
 from sheaf.watch import Process, Watch
 
 COUNTS = {"alloc_fastpath": 1000, "alloc_slowpath": 10, "free_fastpath": 700, "free_slowpath": 5, "sheaf_refill": 253,
@@ -115,14 +114,6 @@ def test_a_process_that_executes_another_program(start: Start, tmp_path: Path) -
     until(lambda: str(only(look.refresh(), program.pid).state) == "replaced by exec of sleep")
 
 
-def until(true: Callable[[], bool]) -> None:
-    for _ in range(600):
-        if true():
-            return
-        time.sleep(0.05)
-    pytest.fail("timed out")
-
-
 def test_processes_are_found_without_a_directory(start: Start, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("SHEAF_RECORD", raising=False)
     first, second = tmp_path / "first", tmp_path / "second"
@@ -172,13 +163,13 @@ def test_garbage_and_races(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_a_record_that_vanishes_while_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write_record(tmp_path / "p.1.sheaf", {"malloc-64": COUNTS}, pid=os.getpid(), ended=False, start=1)
-    judged = watch.States.of
+    judged = States.of
 
-    def vanish(states: watch.States, head: record.Head) -> watch.State:
+    def vanish(states: States, head: record.Head) -> State:
         path.unlink()
         return judged(states, head)
 
-    monkeypatch.setattr(watch.States, "of", vanish)
+    monkeypatch.setattr(States, "of", vanish)
     look = Watch([tmp_path])
     assert look.refresh(caches=True) == []
     monkeypatch.undo()

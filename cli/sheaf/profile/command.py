@@ -9,6 +9,7 @@ import click
 
 from sheaf.control import timeout_option
 from sheaf.errors import SheafError
+from sheaf.explained import Explained
 from sheaf.process import FILE, TargetArgument
 from sheaf.profile import export, symbols, target, views
 from sheaf.profile.observe import RATE, SECONDS, given_rate, observe
@@ -30,13 +31,7 @@ def _choose(view: str | None, seconds: float | None, sampled: bool) -> str:
     return view or ("growth" if seconds is not None and sampled else "live")
 
 
-class _Profile(click.Command):
-    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Views"):
-            formatter.write_dl(VIEWS_EXPLAINED)
-
-
-@click.command(cls=_Profile)
+@click.command(cls=Explained, sections=[("Views", VIEWS_EXPLAINED)])
 @click.argument("name", type=TargetArgument(), metavar="PID|NAME|RECORD")
 @click.option("--seconds", type=click.FloatRange(min=0, min_open=True), metavar="N",
               help=f"Sample for N seconds, or show what happens during N seconds.  [default: {SECONDS:g} if sampling is off]")
@@ -62,7 +57,7 @@ def profile(name: str, seconds: float | None, view: str | None, output: str | No
 
     NAME is the program of a running process that keeps a record. If the process is not sampled, it is sampled for some
     seconds, and then only allocations of that time are known; start it with `sheaf run --profile` to know all of them. Ctrl-C
-    ends the wait and shows what there is. A record of an ended or killed process shows what it was at its end.
+    ends the wait and shows the profile so far. The record of a process that has ended or was killed has its last profile.
     """
     chosen = export.format_of(output, form)
     if output is None and chosen in _BINARY and sys.stdout.isatty():

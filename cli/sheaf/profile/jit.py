@@ -8,10 +8,10 @@ import os
 import re
 import stat
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 
 from sheaf.errors import printable
+from sheaf.places import Place
 
 _LARGEST = 256 << 20  # bytes; a longer file is not read to its end
 _LINE = re.compile(rb"([0-9a-f]{1,16}) ([0-9a-f]{1,16}) (.+)")
@@ -19,21 +19,13 @@ _PYTHON = re.compile(r"py::(.+?):(.+)")  # CPython's trampolines
 _NODE = re.compile(r"(?:JS|LazyCompile|Function|Script|Eval|Builtin):[~*^+]?(\S*) (?:file://)?(.+?):(\d+)(?::\d+)?")
 
 
-@dataclass(frozen=True)
-class Code:
-    """A function of an interpreter or a virtual machine."""
-
-    function: str
-    file: str
-    line: int
-
-
-def _code(text: str) -> Code:
+def _place(text: str) -> Place:
+    """The function that an interpreter or a virtual machine describes in this way."""
     if found := _PYTHON.fullmatch(text):
-        return Code(found[1], found[2], 0)
+        return Place(found[1], found[2], 0)
     if found := _NODE.fullmatch(text):
-        return Code(found[1] or "(anonymous)", found[2], int(found[3]))
-    return Code(text, "", 0)
+        return Place(found[1] or "(anonymous)", found[2], int(found[3]))
+    return Place(text, "", 0)
 
 
 class Map:
@@ -50,13 +42,13 @@ class Map:
     def __bool__(self) -> bool:
         return bool(self._starts)
 
-    def find(self, address: int) -> Code | None:
+    def find(self, address: int) -> Place | None:
         """The function that contains an address."""
         at = bisect.bisect_right(self._starts, address) - 1
         if at < 0:
             return None
         size, name = self._found[self._starts[at]]
-        return _code(printable(name.decode("utf-8", "replace"))) if address < self._starts[at] + size else None
+        return _place(printable(name.decode("utf-8", "replace"))) if address < self._starts[at] + size else None
 
 
 def _lines(path: Path, owner: int, since_ns: int) -> list[bytes]:

@@ -12,6 +12,7 @@ import click
 
 from sheaf.control import timeout_option
 from sheaf.errors import SheafError
+from sheaf.explained import Explained
 from sheaf.process import TargetArgument
 from sheaf.profile import document, symbols, table, target
 from sheaf.profile import leaks as analysis
@@ -122,13 +123,7 @@ def _json(observed: Observed, suspects: list[Suspect], limit: int, symbolizer: S
     }, indent=1)  # fmt: skip
 
 
-class _Leaks(click.Command):
-    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Verdicts"):
-            formatter.write_dl(EXPLAINED)
-
-
-@click.command(cls=_Leaks)
+@click.command(cls=Explained, sections=[("Verdicts", EXPLAINED)])
 @click.argument("name", type=TargetArgument(), metavar="PID|NAME|RECORD")
 @click.option("--seconds", type=click.FloatRange(min=0, min_open=True), metavar="N",
               help=f"Time between the two snapshots.  [default: {SECONDS:g}]")
@@ -150,8 +145,8 @@ def leaks(name: str, seconds: float | None, older: int | None, form: str, rate: 
 
     Two snapshots of the samples are taken N seconds apart. If the process is not sampled, it is sampled for N seconds before
     the first one. The longer a process has been sampled, the more certain the answer: start it with `sheaf run --profile`.
-    Without growth, old memory is usually what the program set up at its start. Of an ended process, its record shows what was
-    live at the end.
+    Without growth, old memory is usually what the program set up at its start. The record of a process that has ended shows
+    what was live at its end.
     """
     observed = _observe(name, seconds, rate, timeout)
     limit = _limit(observed, older)
