@@ -39,10 +39,15 @@ static uint64_t arm_lifo(struct sheaf *sheaf, uint32_t pops, unsigned mean)
     return top;
 }
 
-/* Whether all numbers of a level agree with what was known when the number was drawn. Otherwise a later draw, which
- * knows the level alone, would have another distribution. */
+/*
+ * Whether all numbers of a level agree with what was known when the number was drawn. Otherwise a later draw, which
+ * knows the level alone, would have another distribution. An exact number of the first level was kept where no number
+ * could be forgotten, so nothing else was known of it.
+ */
 static bool nested(unsigned level, const struct pops_due *due)
 {
+    if (level == LEVEL_FIRST && due->known && due->span == 1)
+        return true;
     uint64_t above = level == LEVEL_FIRST ? UINT64_MAX : quota(level - 1);
     return quota(level) >= due->least && (!due->span || above <= (uint64_t)due->least + due->span);
 }

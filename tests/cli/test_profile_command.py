@@ -113,7 +113,10 @@ def test_seconds_show_differences(tmp_path: Path) -> None:
 def test_sampling_is_switched_off_by_signals(tmp_path: Path, number: int) -> None:
     with sampled(tmp_path, [Area(OLD)]) as one:
         command = [sys.executable, "-m", "sheaf", "profile", str(one.process.pid), "--seconds", "600"]
-        process = subprocess.Popen(command, env={**os.environ, "PYTHONPATH": str(ROOT / "cli")}, stderr=subprocess.PIPE)
+        process = subprocess.Popen(
+            command, env={**os.environ, "PYTHONPATH": str(ROOT / "cli")}, stderr=subprocess.PIPE,
+            preexec_fn=lambda: signal.signal(number, signal.SIG_DFL),  # nohup, for example, ignores SIGHUP
+        )
         assert one.line() == "rate 524288"
         process.send_signal(number)
         assert one.line() == "rate 0"
