@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Measure the cost of sampling: micro benchmarks and models of programs with and without SHEAF_PROFILE, in interleaved rounds.
 
-python3 bench/profile.py BUILD [--rounds N] [--only PART]
+python3 bench/profile.py BUILD [--rounds N] [--repetitions N] [--only PART]
 
-BUILD is a build directory with benchmarks. Prints ratios of the best times for each test, and their geometric means.
-`record` is the same object with a record and without samples; `plain` has neither.
+BUILD is a build directory with benchmarks. In each round a test runs with each setting in turn, and the ratio of the best
+times is taken. Prints the median of the rounds' ratios for each test, and the geometric means of these. `record` is the same
+object with a record and without samples; `plain` has neither.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import argparse
 import json
 import math
 import os
+import statistics
 import subprocess
 import tempfile
 from pathlib import Path
@@ -30,13 +32,14 @@ def tests(build: Path) -> list[tuple[Path, str]]:
     return [(program, test) for program, test in found if not test.startswith(LEFT_OUT)]
 
 
-def measure(program: Path, test: str, library: Path, setting: str, rate: str) -> float:
-    """Nanoseconds per operation in the best of three repetitions. Exits if the program fails."""
+def measure(program: Path, test: str, library: Path, setting: str, rate: str, repetitions: int) -> float:
+    """Nanoseconds per operation in the best repetition. Exits if the program fails."""
     env = {name: value for name, value in os.environ.items() if not name.startswith("SHEAF_")}
     with tempfile.TemporaryDirectory() as records:
         values = {"SHEAF_RECORD": records, "SHEAF_PROFILE": rate}
         env |= {"LD_PRELOAD": str(library), **{name: values[name] for name in SETTINGS[setting]}}
-        done = subprocess.run([program, test, "--repetitions", "3"], env=env, stdout=subprocess.PIPE, check=False, text=True)
+        command = [program, test, "--repetitions", str(repetitions)]
+        done = subprocess.run(command, env=env, stdout=subprocess.PIPE, check=False, text=True)
     if done.returncode:
         raise SystemExit(
             f"profile.py: {test} with {setting}: ended with {done.returncode}; run {program.name} by hand to see why"
@@ -52,24 +55,30 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("build", type=Path, help="build directory")
     parser.add_argument("--rounds", type=int, choices=range(1, 100), default=3, metavar="N", help="number of rounds (default: 3)")
+    parser.add_argument(
+        "--repetitions", type=int, choices=range(1, 100), default=5, metavar="N", help="repetitions in each run (default: 5)"
+    )
     parser.add_argument("--only", default="", metavar="PART", help="only tests whose names contain this")
     parser.add_argument("--rate", default="512K", metavar="BYTES", help="mean distance between samples (default: 512K)")
     args = parser.parse_args()
     library = (args.build / "preload" / "libsheaf-preload.so").resolve(strict=True)
     wanted = [(program.resolve(), test) for program, test in tests(args.build) if args.only in test]
-    best: dict[tuple[str, str, str], float] = {}
+    times: dict[tuple[str, str], list[dict[str, float]]] = {}
     for turn in range(args.rounds):
         for program, test in wanted:
             order = list(SETTINGS)
-            for setting in order[turn % 3 :] + order[: turn % 3]:
-                key = (program.name, test, setting)
-                best[key] = min(measure(program, test, library, setting, args.rate), best.get(key, math.inf))
-    print(f"{'test':26} {'plain':>12} {'record':>8} {'profile':>8} {'profile/record':>15}")
+            times.setdefault((program.name, test), []).append({
+                setting: measure(program, test, library, setting, args.rate, args.repetitions)
+                for setting in order[turn % 3 :] + order[: turn % 3]
+            })
+    print(f"{'test':26} {'plain':>12} {'record/plain':>14} {'profile/record':>15}")
     ratios: dict[str, list[tuple[float, float]]] = {}
-    for program, test in wanted:
-        plain, record, profile = (best[program.name, test, setting] for setting in SETTINGS)
-        ratios.setdefault(program.name, []).append((profile / record, record / plain))
-        print(f"{test:26} {plain:9.2f} ns {record / plain:8.3f} {profile / plain:8.3f} {profile / record:15.3f}")
+    for (program_name, test), rounds in times.items():
+        plain = min(one["plain"] for one in rounds)
+        record = statistics.median(one["record"] / one["plain"] for one in rounds)
+        profile = statistics.median(one["profile"] / one["record"] for one in rounds)
+        ratios.setdefault(program_name, []).append((profile, record))
+        print(f"{test:26} {plain:9.2f} ns {record:14.3f} {profile:15.3f}")
     for name, found in ratios.items():
         to_record, of_record = mean([a for a, _ in found]), mean([b for _, b in found])
         print(f"{name}: geometric means of {len(found)}: profile/record {to_record:.3f}, record/plain {of_record:.3f}")

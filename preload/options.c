@@ -319,6 +319,12 @@ static void set_variable(struct sheaf_config *config, const char *variable)
     message_write(&m);
 }
 
+/* The text begins with "with" or "without". */
+static const char *advice_for(const char *when)
+{
+    return strncmp(when, "without", 7) ? "; leave one of them out" : "; set one of them, or leave this out";
+}
+
 static void no_effect(char *const *environment, enum option_index which, const char *when, const char *advice)
 {
     struct message m = {.length = 0};
@@ -345,7 +351,7 @@ void options_read(struct sheaf_config *config, char *const *environment)
         set(config, OPTION_##other, value);
 #define OPTION_NO_EFFECT(name, condition, text)                                                                      \
     if (config->chosen.name && (condition))                                                                          \
-        no_effect(environment, OPTION_##name, text, "; leave one of them out");
+        no_effect(environment, OPTION_##name, text, advice_for(text));
 #include "config/options.def"
 }
 

@@ -3,6 +3,7 @@
 #include "feature/harden.h"
 #include "process/decay.h"
 #include "profile/area.h"
+#include "profile/chance.h"
 #include "profile/profile.h"
 
 void profile_record_start(void)
@@ -16,8 +17,10 @@ void profile_record_fork_child(void)
 {
     size_t bytes;
     area_fork_child();
-    if (area_in_use())
-        area_mirror(record_profile_area(&bytes));
+    if (!area_in_use())
+        return;
+    chance_forget();
+    area_mirror(record_profile_area(&bytes));
 }
 
 /* Whether something else handles each object of every class that is in use. */

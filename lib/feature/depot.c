@@ -1,4 +1,5 @@
 #include "feature/depot.h"
+#include "os/stack.h"
 #include "os/vm.h"
 
 #include <string.h>
@@ -47,16 +48,6 @@ static size_t bytes_of(unsigned depth)
     return sizeof(struct depot_stack) + depth * sizeof(uintptr_t);
 }
 
-static uint64_t hash_of(const uintptr_t *pcs, unsigned depth)
-{
-    uint64_t hash = depth;
-    for (unsigned i = 0; i < depth; i++) {
-        hash = (hash ^ pcs[i]) * 0x9e3779b97f4a7c15ull;
-        hash ^= hash >> 29;
-    }
-    return hash;
-}
-
 static uint32_t find(const struct depot *d, uint32_t reference, uint64_t hash, const uintptr_t *pcs, unsigned depth)
 {
     for (; reference; reference = at(d, reference)->next) {
@@ -94,7 +85,7 @@ uint32_t depot_here(void)
     struct depot *d = depth ? get_depot() : NULL;
     if (!d)
         return 0;
-    uint64_t hash = hash_of(pcs, depth);
+    uint64_t hash = stack_hash(pcs, depth);
     _Atomic uint32_t *chain = &d->chains[hash % CHAINS];
     uint32_t known = find(d, atomic_load_explicit(chain, memory_order_acquire), hash, pcs, depth);
     return likely(known) ? known : add(d, chain, hash, pcs, depth);

@@ -3,6 +3,7 @@
 #include "feature/depot.h"
 #include "feature/sample.h"
 #include "leak/memory.h"
+#include "leak/sort.h"
 #include "profile/area.h"
 
 #include <string.h>
@@ -112,39 +113,11 @@ static uint64_t weight(const struct group *group)
     return group->bytes + group->with.bytes;
 }
 
-/* Whether a stands before b: by bytes, then in some fixed order. */
-static bool precedes(const struct group *a, const struct group *b)
+/* By bytes, then in some fixed order. */
+static bool precedes(const void *one, const void *other)
 {
+    const struct group *a = one, *b = other;
     return weight(a) != weight(b) ? weight(a) > weight(b) : a->key < b->key;
-}
-
-static void swap(struct group *a, struct group *b)
-{
-    struct group between = *a;
-    *a = *b;
-    *b = between;
-}
-
-/* Heap sort, with the group that comes last on top. */
-static void sink(struct group *all, uint32_t at, uint32_t end)
-{
-    for (uint32_t child; (child = 2 * at + 1) < end; at = child) {
-        if (child + 1 < end && precedes(&all[child], &all[child + 1]))
-            child++;
-        if (!precedes(&all[at], &all[child]))
-            return;
-        swap(&all[at], &all[child]);
-    }
-}
-
-static void sort(struct group *all, uint32_t n)
-{
-    for (uint32_t i = n / 2; i-- > 0;)
-        sink(all, i, n);
-    for (uint32_t end = n; end-- > 1;) {
-        swap(&all[0], &all[end]);
-        sink(all, 0, end);
-    }
 }
 
 bool groups_make(struct groups *groups, const struct mark *mark)
@@ -161,6 +134,6 @@ bool groups_make(struct groups *groups, const struct mark *mark)
     if (!groups->all || !groups->index)
         return false;
     heap_each(mark->heap, add, &grouping);
-    sort(groups->all, groups->count);
+    leak_sort(groups->all, groups->count, sizeof(*groups->all), precedes);
     return true;
 }

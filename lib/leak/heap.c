@@ -4,6 +4,7 @@
 #include "feature/detour.h"
 #include "feature/sample.h"
 #include "leak/memory.h"
+#include "leak/sort.h"
 #include "malloc/guarded.h"
 #include "malloc/large_debug.h"
 #include "region/outside.h"
@@ -129,30 +130,9 @@ static void add_outside(const void *start, size_t size, void *with)
     add_extra(start, size, 0, with);
 }
 
-/* Heap sort: no recursion, and no worst case. */
-static void sink(struct heap_extra *all, uint32_t at, uint32_t end)
+static bool by_address(const void *a, const void *b)
 {
-    for (uint32_t child; (child = 2 * at + 1) < end; at = child) {
-        if (child + 1 < end && all[child + 1].block.start > all[child].block.start)
-            child++;
-        if (all[at].block.start >= all[child].block.start)
-            return;
-        struct heap_extra swap = all[at];
-        all[at] = all[child];
-        all[child] = swap;
-    }
-}
-
-static void sort_extras(struct heap_extra *all, uint32_t n)
-{
-    for (uint32_t i = n / 2; i-- > 0;)
-        sink(all, i, n);
-    for (uint32_t end = n; end-- > 1;) {
-        struct heap_extra swap = all[0];
-        all[0] = all[end];
-        all[end] = swap;
-        sink(all, 0, end);
-    }
+    return ((const struct heap_extra *)a)->block.start < ((const struct heap_extra *)b)->block.start;
 }
 
 static bool read_extras(struct heap *heap)
@@ -166,7 +146,7 @@ static bool read_extras(struct heap *heap)
     if (outside_bytes())
         outside_each(add_outside, &extras);
     sample_each(add_extra, &extras);
-    sort_extras(heap->extras, heap->extra_count);
+    leak_sort(heap->extras, heap->extra_count, sizeof(*heap->extras), by_address);
     return true;
 }
 

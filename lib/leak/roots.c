@@ -1,9 +1,10 @@
 #include "leak/roots.h"
 #include "feature/sample.h"
 #include "leak/memory.h"
-#include "space/own.h"
+#include "leak/sort.h"
 #include "os/vm.h"
 #include "region/region.h"
+#include "space/own.h"
 #include "space/unit.h"
 
 /* Ranges that are no roots. */
@@ -161,29 +162,9 @@ static void leave_out_ended(struct ranges *ranges, struct maps *maps, const stru
 
 /* ---- the roots ---- */
 
-static void sink(struct own_range *all, size_t at, size_t end)
+static bool by_address(const void *a, const void *b)
 {
-    for (size_t child; (child = 2 * at + 1) < end; at = child) {
-        if (child + 1 < end && all[child + 1].start > all[child].start)
-            child++;
-        if (all[at].start >= all[child].start)
-            return;
-        struct own_range swap = all[at];
-        all[at] = all[child];
-        all[child] = swap;
-    }
-}
-
-static void sort(struct own_range *all, size_t n)
-{
-    for (size_t i = n / 2; i-- > 0;)
-        sink(all, i, n);
-    for (size_t end = n; end-- > 1;) {
-        struct own_range swap = all[0];
-        all[0] = all[end];
-        all[end] = swap;
-        sink(all, 0, end);
-    }
+    return ((const struct own_range *)a)->start < ((const struct own_range *)b)->start;
 }
 
 /* Without knowing which pages of a file were written to, its read-only mappings are left out: most are constants. */
@@ -250,7 +231,7 @@ bool roots_mark(struct mark *mark, const struct world *world, bool forked)
     leave_out_scan(&ranges, mark->maps, world->threads[0].low);
     if (!forked && !world->running)
         leave_out_ended(&ranges, mark->maps, world);
-    sort(ranges.all, ranges.count);
+    leak_sort(ranges.all, ranges.count, sizeof(*ranges.all), by_address);
     size_t next = 0;
     for (size_t i = 0; i < mark->maps->count; i++)
         if (is_root(mark->maps, mark->maps->all[i].flags))

@@ -24,6 +24,17 @@ extern hidden _Atomic int stack_state;
 /* Stores at most `most` addresses in `pcs` and returns their number; 0 if the stack cannot be walked now. */
 unsigned stack_walk(uintptr_t *pcs, unsigned most);
 
+/* A hash for tables of stacks. */
+static inline uint64_t stack_hash(const uintptr_t *pcs, unsigned depth)
+{
+    uint64_t hash = depth;
+    for (unsigned i = 0; i < depth; i++) {
+        hash = (hash ^ pcs[i]) * 0x9e3779b97f4a7c15ull;
+        hash ^= hash >> 29;
+    }
+    return hash;
+}
+
 #ifdef SHEAF_CHECKING
 /* Whether the calling thread runs a signal handler, as far as the unwinder can follow its frames. */
 bool stack_in_handler(void);

@@ -1,10 +1,11 @@
 #include "profile/area.h"
 #include "os/clock.h"
-#include "space/own.h"
+#include "os/stack.h"
 #include "os/syscall.h"
 #include "os/vm.h"
 #include "profile/modules.h"
 #include "space/locks.h"
+#include "space/own.h"
 
 #include <string.h>
 #include <time.h>
@@ -143,16 +144,6 @@ static struct sheaf_profile_stack *stack_at(uint32_t offset)
     return (struct sheaf_profile_stack *)(void *)at(STACKS_AT + (uint64_t)offset);
 }
 
-static uint64_t hash_of(const uintptr_t *pcs, unsigned depth)
-{
-    uint64_t hash = depth;
-    for (unsigned i = 0; i < depth; i++) {
-        hash = (hash ^ pcs[i]) * 0x9e3779b97f4a7c15ull;
-        hash ^= hash >> 29;
-    }
-    return hash;
-}
-
 /* Appends an entry. Returns 0, the entry of unknown stacks, if there is no room. */
 static uint32_t append_stack(uint64_t hash, const uintptr_t *pcs, unsigned depth)
 {
@@ -175,7 +166,7 @@ static uint32_t append_stack(uint64_t hash, const uintptr_t *pcs, unsigned depth
 /* The entry of a stack; 0 if it is not known and there is no room for it. */
 static uint32_t intern(const uintptr_t *pcs, unsigned depth)
 {
-    uint64_t hash = hash_of(pcs, depth);
+    uint64_t hash = stack_hash(pcs, depth);
     uint32_t place = (uint32_t)hash % STACK_PLACES;
     for (; area.tables->stacks[place]; place = (place + 1) % STACK_PLACES) {
         const struct sheaf_profile_stack *stack = stack_at(area.tables->stacks[place]);

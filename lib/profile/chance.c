@@ -5,11 +5,6 @@
 
 static _Atomic double per_byte; /* 1 / SHEAF_PROFILE: the chance of each byte with the smallest mean */
 
-void chance_set(uint64_t bytes)
-{
-    atomic_store_explicit(&per_byte, 1 / (double)bytes, memory_order_relaxed);
-}
-
 static always_inline double distance(size_t size, unsigned mean)
 {
     static const double less_often[CHANCE_MEANS] = {1, 1.0 / 8, 1.0 / 64, 1.0 / 512};
@@ -19,15 +14,30 @@ static always_inline double distance(size_t size, unsigned mean)
 /* ---- what each slot has ---- */
 
 /*
- * Two slots may share an entry, and two threads may update it at once. A lost update delays a change of the mean, or
- * two allocations use the same random number.
+ * Two slots may share an entry, and two threads may update it at once. A lost update delays a change of the mean,
+ * lets two allocations use the same random number, or forgets one that was not sampled.
  */
-#define PACES 64
+#define PACES 128
 static struct {
     _Atomic uint32_t since_ms, spent_us;
     _Atomic uint32_t mean;
     _Atomic uint64_t drawn; /* random numbers */
+    _Atomic uint64_t left;  /* of requests that are drawn for one by one: bytes until the next sample, the first byte
+                             * of  it included; 0: not drawn yet */
 } cache_aligned paces[PACES];
+
+void chance_forget(void)
+{
+    for (unsigned i = 0; i < PACES; i++)
+        if (atomic_load_explicit(&paces[i].left, memory_order_relaxed)) /* a write would copy the page */
+            atomic_store_explicit(&paces[i].left, 0, memory_order_relaxed);
+}
+
+void chance_set(uint64_t bytes)
+{
+    atomic_store_explicit(&per_byte, 1 / (double)bytes, memory_order_relaxed);
+    chance_forget();
+}
 
 /* A sequence of its own for each slot: slow paths of several CPUs do not wait for a shared counter. */
 static always_inline uint64_t next(unsigned slot)
@@ -92,11 +102,6 @@ double chance_of(size_t size, unsigned mean)
     return one_less_exp(distance(size, mean));
 }
 
-bool chance_hit(unsigned slot, size_t size, unsigned mean)
-{
-    return !exponential_reaches(next(slot), distance(size, mean));
-}
-
 uint32_t chance_distance(unsigned slot, size_t size, unsigned mean, uint32_t far)
 {
     uint64_t bits = next(slot);
@@ -128,14 +133,17 @@ uint32_t chance_distance_below(unsigned slot, size_t size, unsigned mean, uint32
 /* ---- cost ---- */
 
 /*
- * The entry is looked at for each sample and, while the mean is raised, at every LOOK_EVERY-th number drawn, so that
- * the mean also falls when no samples come.
+ * The entry is looked at for each sample and, while the mean is raised, at every LOOK_EVERY-th number drawn and every
+ * 2^LOOK_SHIFT bytes of other requests, so that the mean also falls when no samples come.
  */
 #define WINDOW_MS  16 /* the shortest time after which the mean falls */
 #define LOOK_EVERY 16
+#define LOOK_SHIFT 16
 
 static void begin_window(unsigned i, uint32_t now, unsigned mean)
 {
+    if (mean != atomic_load_explicit(&paces[i].mean, memory_order_relaxed))
+        atomic_store_explicit(&paces[i].left, 0, memory_order_relaxed);
     atomic_store_explicit(&paces[i].mean, mean, memory_order_relaxed);
     atomic_store_explicit(&paces[i].spent_us, 0, memory_order_relaxed);
     atomic_store_explicit(&paces[i].since_ms, now, memory_order_relaxed);
@@ -170,4 +178,36 @@ void chance_spent(unsigned slot, uint64_t ns)
     unsigned i = slot % PACES;
     atomic_fetch_add_explicit(&paces[i].spent_us, (uint32_t)(ns / 1000 + 1), memory_order_relaxed);
     reconsider(i, clock_ms());
+}
+
+/* ---- requests that are drawn for one by one ---- */
+
+static noinline_cold bool count_down(unsigned i, size_t size, unsigned mean, uint64_t left)
+{
+    bool hit = left != 0;
+    if (!left)
+        left = 1 + (uint64_t)(exponential(next(i)) / distance(1, mean));
+    if (!hit && left > size) {
+        atomic_store_explicit(&paces[i].left, left - size, memory_order_relaxed);
+        return false;
+    }
+    atomic_store_explicit(&paces[i].left, 1 + (uint64_t)(exponential(next(i)) / distance(1, mean)),
+                          memory_order_relaxed);
+    return true;
+}
+
+/*
+ * The bytes until the next sample are drawn once and counted down. That is the same as drawing for each byte, because
+ * the distribution is memoryless.
+ */
+bool chance_hit(unsigned slot, size_t size, unsigned mean)
+{
+    unsigned i = slot % PACES;
+    uint64_t left = atomic_load_explicit(&paces[i].left, memory_order_relaxed), rest = left - size;
+    if (unlikely(left <= size))
+        return count_down(i, size, mean, left);
+    atomic_store_explicit(&paces[i].left, rest, memory_order_relaxed);
+    if (unlikely(mean && (left ^ rest) >> LOOK_SHIFT))
+        reconsider(i, clock_ms());
+    return false;
 }

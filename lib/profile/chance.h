@@ -17,10 +17,14 @@
 /* Set the mean distance between samples, in bytes. */
 void chance_set(uint64_t rate);
 
+/* Draw again where the next sample was drawn already: in the child of a fork, which would share it with its parent.
+ */
+void chance_forget(void);
+
 /* The probability with which an allocation of `size` bytes is sampled. */
 double chance_of(size_t size, unsigned mean);
 
-/* Whether to sample this allocation. */
+/* Whether to sample this allocation, which no number of chance_distance() covers. */
 bool chance_hit(unsigned slot, size_t size, unsigned mean);
 
 /*

@@ -79,7 +79,7 @@ static bool take_stop(struct kmem_cache *cache, unsigned slot, uint64_t top, uns
 
 /*
  * Fast pops are sampled where a stop was placed. Every other request that comes here is served by the slow path,
- * which no stop covers, and is drawn for by itself.
+ * which no stop covers; chance_hit() counts its bytes.
  */
 static void *sample_request(struct kmem_cache *cache, size_t n, size_t align)
 {

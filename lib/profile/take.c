@@ -6,9 +6,9 @@
 
 #include <time.h>
 
-/* What a sample costs beside what is measured here: its free, the stop, and the exchanges before it
+/* What a sample costs beside what is measured here: its free, the stop, the exchanges before it, and cache misses
  * (docs/design-notes.md, "Samples"). */
-#define REST_NS 1000
+#define REST_NS 2000
 
 /* A preemption within a sample is not its cost. */
 #define MOST_NS 50000

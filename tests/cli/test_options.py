@@ -105,6 +105,7 @@ def test_validate_alone_finds_an_overflow(sheaf: Run) -> None:
     ("nodes=2 slots=mm_cid", "nodes", "with slots=mm_cid or numa=off"),
     ("defrag=5 numa=off", "defrag", "with slots=mm_cid, numa=off or numa=interleave"),
     ("slots=cpu_id rseq=off", "slots", "with rseq=off"),
+    ("profile=64K", "profile", "without record or leaks=1"),
 ])  # fmt: skip
 def test_an_option_without_effect_says_so(library: str, settings: str, option: str, when: str) -> None:
     given = dict(setting.split("=", 1) for setting in settings.split())
