@@ -15,15 +15,15 @@ static always_inline double distance(size_t size, unsigned mean)
 
 /*
  * Two slots may share an entry, and two threads may update it at once. A lost update delays a change of the mean,
- * lets two allocations use the same random number, or forgets one that was not sampled.
+ * lets two allocations use the same random number, or leaves the bytes of one uncounted.
  */
 #define PACES 128
 static struct {
     _Atomic uint32_t since_ms, spent_us;
     _Atomic uint32_t mean;
     _Atomic uint64_t drawn; /* random numbers */
-    _Atomic uint64_t left;  /* of requests that are drawn for one by one: bytes until the next sample, the first byte
-                             * of  it included; 0: not drawn yet */
+    _Atomic uint64_t left;  /* of requests that are drawn for one by one: bytes until the next sample, its first
+                             * byte included; 0: not drawn yet */
 } cache_aligned paces[PACES];
 
 void chance_forget(void)
@@ -182,18 +182,19 @@ void chance_spent(unsigned slot, uint64_t ns)
 
 /* ---- requests that are drawn for one by one ---- */
 
-static noinline_cold bool count_down(unsigned i, size_t size, unsigned mean, uint64_t left)
+static uint64_t draw_left(unsigned i, unsigned mean)
 {
-    bool hit = left != 0;
+    return 1 + (uint64_t)(exponential(next(i)) / distance(1, mean));
+}
+
+/* `left` is 0, or at most `size`. */
+static noinline_cold bool reach(unsigned i, size_t size, unsigned mean, uint64_t left)
+{
     if (!left)
-        left = 1 + (uint64_t)(exponential(next(i)) / distance(1, mean));
-    if (!hit && left > size) {
-        atomic_store_explicit(&paces[i].left, left - size, memory_order_relaxed);
-        return false;
-    }
-    atomic_store_explicit(&paces[i].left, 1 + (uint64_t)(exponential(next(i)) / distance(1, mean)),
-                          memory_order_relaxed);
-    return true;
+        left = draw_left(i, mean);
+    bool hit = left <= size;
+    atomic_store_explicit(&paces[i].left, hit ? draw_left(i, mean) : left - size, memory_order_relaxed);
+    return hit;
 }
 
 /*
@@ -205,7 +206,7 @@ bool chance_hit(unsigned slot, size_t size, unsigned mean)
     unsigned i = slot % PACES;
     uint64_t left = atomic_load_explicit(&paces[i].left, memory_order_relaxed), rest = left - size;
     if (unlikely(left <= size))
-        return count_down(i, size, mean, left);
+        return reach(i, size, mean, left);
     atomic_store_explicit(&paces[i].left, rest, memory_order_relaxed);
     if (unlikely(mean && (left ^ rest) >> LOOK_SHIFT))
         reconsider(i, clock_ms());
