@@ -38,7 +38,7 @@ def measure(program: Path, test: str, library: Path, setting: str, rate: str, re
     with tempfile.TemporaryDirectory() as records:
         values = {"SHEAF_RECORD": records, "SHEAF_PROFILE": rate}
         env |= {"LD_PRELOAD": str(library), **{name: values[name] for name in SETTINGS[setting]}}
-        command = [program, test, "--repetitions", str(repetitions)]
+        command = [str(program), test, "--repetitions", str(repetitions)]
         done = subprocess.run(command, env=env, stdout=subprocess.PIPE, check=False, text=True)
     if done.returncode:
         raise SystemExit(

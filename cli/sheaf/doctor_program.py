@@ -114,8 +114,8 @@ def _raisable(program: Program) -> Finding | None:
         return None
     if not gains:
         return None
-    return note("privileges", f"it has {' and '.join(gains)}; the loader ignores LD_PRELOAD for users who gain privileges by "
-                "that, but not for this one", "expect Sheaf only when this user starts it")
+    return note("privileges", f"it has {' and '.join(gains)}, so the loader ignores LD_PRELOAD when other users start it",
+                "expect Sheaf only when this user starts it")
 
 
 def _barrier(program: Program, ours: bool) -> Finding | None:

@@ -159,7 +159,7 @@ def test_file_capabilities(public: Path) -> None:
 
     assert as_nobody(said) == "it has file capabilities"
     assert "file capabilities" in said()
-    assert "for others" in said()
+    assert "other users" in said()
 
 
 def test_scripts(examine: Examine, tmp_path: Path) -> None:
