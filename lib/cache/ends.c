@@ -31,7 +31,7 @@ uint64_t ends_top(const struct kmem_cache *cache, struct ends ends)
     __typeof__(cache->ops->draw) draw = cache_op(cache, draw);
     if (unlikely(draw != NULL) && ends.pop) {
         uint64_t top;
-        uint32_t pops = draw(cache, &ends.due, stops_far(cache, &ends)); /* before the call below: it sets ends.due */
+        uint32_t pops = draw(cache, &ends.due, stops_far(cache, &ends)); /* sets ends.due, so it comes first */
         if (stops_arm(cache, ends, pops, &top))
             return top;
     }

@@ -59,7 +59,7 @@ struct cache_ops {
     void *(*sample)(struct kmem_cache *cache, size_t n, size_t align);
 
     /* Draw the number of fast pops until the next stop from its distribution, given what is known of it, and set
-     * due->mean. Numbers above `far` need not be told apart. Returns UINT32_MAX if there is to be no stop. */
+     * due->mean. Any number from `far` on may stand for another. Returns UINT32_MAX if there is to be no stop. */
     uint32_t (*draw)(const struct kmem_cache *cache, struct pops_due *due, uint32_t far);
 
     /* ---- memory nodes ---- */

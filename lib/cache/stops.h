@@ -40,7 +40,7 @@
 #define STOPS_OBJECTS 0x3ffu
 _Static_assert(2 * ((1u << SHEAF_ORDER_MAX) - 3) <= STOPS_OBJECTS, "the objects of both sheaves fit their bits");
 
-/* Stops that come after this number of fast pops or more have the same account. UINT32_MAX: none have. */
+/* All stops that come after at least this many fast pops get the same account. UINT32_MAX: each has its own. */
 uint32_t stops_far(const struct kmem_cache *cache, const struct ends *ends);
 
 /*

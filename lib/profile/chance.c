@@ -22,8 +22,8 @@ static struct {
     _Atomic uint32_t since_ms, spent_us;
     _Atomic uint32_t mean;
     _Atomic uint64_t drawn; /* random numbers */
-    _Atomic uint64_t left;  /* of requests that are drawn for one by one: bytes until the next sample, its first
-                             * byte included; 0: not drawn yet */
+    _Atomic uint64_t left;  /* bytes of requests until chance_hit() samples one, the byte that does so included;
+                             * 0: not drawn yet */
 } cache_aligned paces[PACES];
 
 void chance_forget(void)
@@ -180,7 +180,7 @@ void chance_spent(unsigned slot, uint64_t ns)
     reconsider(i, clock_ms());
 }
 
-/* ---- requests that are drawn for one by one ---- */
+/* ---- requests of the slow paths, and large blocks ---- */
 
 static uint64_t draw_left(unsigned i, unsigned mean)
 {

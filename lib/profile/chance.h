@@ -29,8 +29,7 @@ bool chance_hit(unsigned slot, size_t size, unsigned mean);
 
 /*
  * The number of allocations of `size` bytes until the next sample: geometrically distributed. At most
- * UINT32_MAX - 1. The caller need not know by how much it exceeds `far`: for such numbers some number that is at
- * least `far` is returned, which takes less time.
+ * UINT32_MAX - 1. If it is at least `far`, the result may be `far` instead, which takes less time.
  */
 uint32_t chance_distance(unsigned slot, size_t size, unsigned mean, uint32_t far);
 
