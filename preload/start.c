@@ -170,7 +170,6 @@ void sheaf_configure(struct sheaf_config *config)
  */
 void sheaf_started(void)
 {
-    vfork_init();
     __register_atfork(fork_prepare, fork_parent, fork_child_of_handlers, &__dso_handle);
     if (sheaf_config.harden.sample || sheaf_config.harden.guard || sheaf_config.harden.quarantine)
         fault_start();

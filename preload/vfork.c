@@ -1,80 +1,125 @@
 /*
  * vfork() whose child may allocate. The kernel drops the rseq registration of a process that shares its parent's
  * memory, so its sections would no longer be restarted, on a slot that may by then belong to another thread of the
- * parent. The child therefore registers the area of the thread that it stands in for, before vfork() returns in
- * it. The registration ends when the child calls exec or exits, and the kernel writes the parent's own values
- * again before the parent runs.
+ * parent. The child therefore registers the area of the thread that it stands in for, before vfork() returns in it.
  *
- * Assembly, because parent and child return through the same stack frame.
+ * All signals are blocked until then, and in the parent until it has renewed its own registration (rseq/rseq.h).
+ * Otherwise a handler could allocate with numbers that are not those of its thread.
  */
 #include "preload/vfork.h"
-#include "os/rseq.h"
+#include "cache/kmem_cache.h"
+#include "malloc/malloc.h"
+#include "os/foreign.h"
+#include "rseq/rseq.h"
 #include "os/syscall.h"
+#include "process/helper.h"
 
 #include <errno.h>
-#include <sys/types.h>
+#include <signal.h>
 
-uintptr_t vfork_area; /* the offset of the rseq area from the thread pointer; 0: none to register */
+/*
+ * In the mask that vfork_prepare() returns: the parent is foreign, and so is the child, because the area at their
+ * thread pointer is another thread's. SIGKILL cannot be blocked, so its bit is free.
+ */
+#define PARENT_FOREIGN (1ull << (SIGKILL - 1))
 
-void vfork_init(void)
+static uint64_t set_signals(uint64_t mask)
 {
-    enum { CS_IN_AREA = 8 };
-    if (slot_mode != SHEAF_MODE_LOCK)
-        vfork_area = slot_head(0)->area.cs - CS_IN_AREA;
+    uint64_t before = 0;
+    sys_call(SYS_rt_sigprocmask, SIG_SETMASK, (long)&mask, (long)&before, sizeof(mask), 0, 0);
+    return before;
 }
 
-/* The end of vfork() when the system refuses. */
-hidden pid_t vfork_refused(long ret);
-__attribute__((used)) pid_t vfork_refused(long ret)
+static bool sections(void)
 {
-    errno = (int)-ret;
+    return cache_layer_ready && slot_mode != SHEAF_MODE_LOCK;
+}
+
+/*
+ * If several threads run, the allocator must have started: a child that starts it would run sections before it could
+ * register anything. Without other threads there is nobody to meet.
+ */
+__attribute__((used)) uint64_t vfork_prepare(void)
+{
+    if (!cache_layer_ready && &__libc_single_threaded && !__libc_single_threaded)
+        malloc_init();
+    uint64_t mask = set_signals(~0ull);
+    atomic_fetch_add(&helper_barred, 1);
+    return mask | (foreign_here() ? PARENT_FOREIGN : 0);
+}
+
+void foreign_enter(void)
+{
+    _Atomic uint32_t *word = foreign_add((uintptr_t)__builtin_thread_pointer());
+    slot_pause_fast();
+    if (word)
+        foreign_begin(word);
+}
+
+__attribute__((used)) pid_t vfork_returned(long result, uint64_t mask)
+{
+    const struct rseq_area *area = &slot_head(0)->area;
+    bool foreign = mask & PARENT_FOREIGN;
+    if (result) {
+        atomic_fetch_sub(&helper_barred, 1);
+        if (result > 0 && sections() && !foreign)
+            rseq_renew(area);
+    } else if (sections() && (foreign || !rseq_stand_in(area))) { /* a sandbox may refuse the registration */
+        foreign_enter();
+    }
+    set_signals(mask & ~PARENT_FOREIGN);
+    if (result >= 0)
+        return (pid_t)result;
+    errno = (int)-result;
     return -1;
 }
 
+/* Assembly, because parent and child return through the same stack frame. */
 #if SHEAF_HAVE_RSEQ && defined(__x86_64__)
 
-_Static_assert(SYS_vfork == 58 && SYS_rseq == 334 && RSEQ_SIGNATURE == 0x53053053, "as below");
+_Static_assert(SYS_vfork == 58, "as below");
 __asm__(".text\n"
         ".globl vfork\n"
         ".type vfork, @function\n"
         "vfork:\n\t"
         ".cfi_startproc\n\t"
-        "popq %rdi\n\t" /* the child's calls will overwrite it on the stack */
+        "subq $8, %rsp\n\t"
+        ".cfi_adjust_cfa_offset 8\n\t"
+        "call vfork_prepare\n\t"
+        "addq $8, %rsp\n\t"
         ".cfi_adjust_cfa_offset -8\n\t"
-        ".cfi_register %rip, %rdi\n\t"
+        "movq %rax, %rsi\n\t"
+        "popq %rdx\n\t" /* the child's calls will overwrite the return address on the stack */
+        ".cfi_adjust_cfa_offset -8\n\t"
+        ".cfi_register %rip, %rdx\n\t"
         "movl $58, %eax\n\t"
         "syscall\n\t"
-        "pushq %rdi\n\t"
+        "pushq %rdx\n\t"
         ".cfi_adjust_cfa_offset 8\n\t"
         ".cfi_offset %rip, -8\n\t"
-        "testq %rax, %rax\n\t"
-        "jz 1f\n\t"
-        "js 2f\n\t"
-        "ret\n"
-        "1:\tmovq vfork_area(%rip), %rdi\n\t"
-        "testq %rdi, %rdi\n\t"
-        "jz 3f\n\t"
-        "addq %fs:0, %rdi\n\t"
-        "movl $32, %esi\n\t"
-        "xorl %edx, %edx\n\t"
-        "movl $0x53053053, %r10d\n\t"
-        "movl $334, %eax\n\t"
-        "syscall\n\t" /* if refused, the child runs without */
-        "xorl %eax, %eax\n"
-        "3:\tret\n"
-        "2:\tmovq %rax, %rdi\n\t"
-        "jmp vfork_refused\n\t"
+        "movq %rax, %rdi\n\t"
+        "jmp vfork_returned\n\t"
         ".cfi_endproc\n\t"
         ".size vfork, . - vfork\n");
 
 #elif SHEAF_HAVE_RSEQ && defined(__aarch64__)
 
-_Static_assert(SYS_clone == 220 && SYS_rseq == 293 && RSEQ_SIGNATURE == 0xd428bc00, "as below");
+_Static_assert(SYS_clone == 220, "as below");
 __asm__(".text\n"
         ".globl vfork\n"
         ".type vfork, %function\n"
         "vfork:\n\t"
         ".cfi_startproc\n\t"
+        "stp x29, x30, [sp, #-16]!\n\t"
+        ".cfi_def_cfa_offset 16\n\t"
+        ".cfi_offset x29, -16\n\t"
+        ".cfi_offset x30, -8\n\t"
+        "bl vfork_prepare\n\t"
+        "ldp x29, x30, [sp], #16\n\t" /* the child's calls will overwrite them on the stack */
+        ".cfi_restore x29\n\t"
+        ".cfi_restore x30\n\t"
+        ".cfi_def_cfa_offset 0\n\t"
+        "mov x5, x0\n\t"
         "mov x0, #0x4111\n\t" /* CLONE_VFORK | CLONE_VM | SIGCHLD */
         "mov x1, sp\n\t"
         "mov x2, #0\n\t"
@@ -82,23 +127,8 @@ __asm__(".text\n"
         "mov x4, #0\n\t"
         "mov x8, #220\n\t"
         "svc #0\n\t"
-        "cbz x0, 1f\n\t"
-        "tbnz x0, #63, 2f\n\t"
-        "ret\n"
-        "1:\tadrp x1, vfork_area\n\t"
-        "ldr x1, [x1, :lo12:vfork_area]\n\t"
-        "cbz x1, 3f\n\t"
-        "mrs x0, tpidr_el0\n\t"
-        "add x0, x0, x1\n\t"
-        "mov x1, #32\n\t"
-        "mov x2, #0\n\t"
-        "movz w3, #0xbc00\n\t"
-        "movk w3, #0xd428, lsl #16\n\t"
-        "mov x8, #293\n\t"
-        "svc #0\n\t"
-        "mov x0, #0\n"
-        "3:\tret\n"
-        "2:\tb vfork_refused\n\t"
+        "mov x1, x5\n\t"
+        "b vfork_returned\n\t"
         ".cfi_endproc\n\t"
         ".size vfork, . - vfork\n");
 

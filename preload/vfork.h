@@ -1,12 +1,25 @@
-/* The set-up of the vfork() replacement. */
+/*
+ * Children that stand in for the thread that made them: those of vfork(), and of clone() with CLONE_VM and
+ * CLONE_VFORK. Such a child uses its parent's memory, thread pointer and locks while the parent is suspended.
+ */
 #ifndef SHEAF_PRELOAD_VFORK_H
 #define SHEAF_PRELOAD_VFORK_H
 
 #include "slot/slot.h"
 
-extern hidden uintptr_t vfork_area;
+#include <sys/types.h>
 
-/* Must be called after slot_init(). */
-void vfork_init(void);
+/* To be called before the child is made: blocks all signals. Returns the mask from before. */
+uint64_t vfork_prepare(void);
+
+/*
+ * To be called with the result of the system call, first in the child and then in the parent, and with the mask that
+ * vfork_prepare() has returned. Makes rseq sections safe and sets the mask. Returns the child's number, 0 in the
+ * child, or -1 with errno.
+ */
+pid_t vfork_returned(long result, uint64_t mask);
+
+/* The calling thread is foreign from now on (os/foreign.h). To be called before it allocates. */
+void foreign_enter(void);
 
 #endif

@@ -23,7 +23,8 @@ import tree  # noqa: E402
 
 # What each folder does. docs/architecture.md has the same in full sentences.
 ROLES = {
-    "os": "system calls, rseq sections, locks, hooks",
+    "os": "system calls, locks, memory, hooks",
+    "rseq": "sections and their registration",
     "config": "the options as a structure",
     "space": "address space, tables, numbers of locks",
     "region": "units of 64 KiB: arenas, free runs, return to the system",

@@ -1,5 +1,5 @@
-/* Only in the static libraries: strong references to what os/rseq.c refers to weakly, because a weak reference takes
- * no member from libc.a. */
+/* Only in the static libraries: strong references to what rseq/rseq.c refers to weakly, because a weak reference
+ * takes no member from libc.a. */
 #if __has_include(<sys/rseq.h>)
 #include <sys/rseq.h>
 

@@ -1,7 +1,7 @@
 #include "cache/ends.h"
 #include "cache/takeover.h"
 #include "os/lock.h"
-#include "os/membarrier.h"
+#include "rseq/membarrier.h"
 #include "cache/sheaves.h"
 
 /*

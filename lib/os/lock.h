@@ -8,10 +8,10 @@
 #ifndef SHEAF_OS_LOCK_H
 #define SHEAF_OS_LOCK_H
 
-#include "os/compiler.h"
+#include "os/foreign.h"
 
 struct lock {
-    _Atomic uint64_t word; /* 0 while the lock is free, else the owner's thread pointer and the bits below */
+    _Atomic uint64_t word; /* 0 while the lock is free, else lock_self() of the owner and the bits below */
     uint64_t waits;        /* times that a thread had to wait; written by the holder */
 };
 
@@ -19,9 +19,10 @@ struct lock {
 #define LOCK_BY_FORK  2ull /* taken for a fork */
 #define LOCK_BITS     (LOCK_SLEEPERS | LOCK_BY_FORK)
 
+/* The name of the calling thread: its thread pointer, which a foreign thread may share with its parent. */
 static inline uint64_t lock_self(void)
 {
-    return (uint64_t)(uintptr_t)__builtin_thread_pointer();
+    return unlikely(foreign_here()) ? foreign_self() : (uint64_t)(uintptr_t)__builtin_thread_pointer();
 }
 
 static inline bool lock_held_by_self(const struct lock *lock)

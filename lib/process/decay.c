@@ -166,6 +166,8 @@ static bool churned(unsigned slot)
 
 void decay_look(unsigned slot)
 {
+    if (unlikely(atomic_load_explicit(&foreign_threads, memory_order_relaxed)) && foreign_sweep(true))
+        slot_resume_fast();
     if (unlikely(region_in_use() >= LIMIT_LOOK_FROM))
         limit_look();
     if (unlikely(hooks.look_control != NULL))

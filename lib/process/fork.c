@@ -125,6 +125,7 @@ void cache_fork_child(void)
         return;
     }
     uint64_t mask = *forker_mask();
+    bool foreign = foreign_name(atomic_load_explicit(forker(), memory_order_relaxed));
     atomic_store_explicit(forker(), 0, memory_order_relaxed);
     for (unsigned i = CACHE_FIRST; i < cache_top; i++)
         forget(i);
@@ -139,5 +140,9 @@ void cache_fork_child(void)
     if (helper_may())
         helper_forget();
     random_forked();
+    if (unlikely(atomic_load_explicit(&foreign_threads, memory_order_relaxed))) {
+        foreign_fork_child(foreign);
+        slot_resume_fast();
+    }
     set_signals(mask);
 }

@@ -29,6 +29,7 @@
 
 _Atomic bool helper_wanted;
 bool helper_impossible;
+_Atomic uint32_t helper_barred;
 static _Atomic int running;
 static _Atomic uint32_t not_before_ms, failed;
 static _Atomic uint64_t rest_in_use, rest_warm; /* units, when the last thread ended */
@@ -150,6 +151,9 @@ void helper_start(const void *caller)
 {
     int no = 0;
     bool forking = atomic_load_explicit(&lock_of(LOCK_FORKER)->word, memory_order_relaxed) == lock_self();
+    if (atomic_load_explicit(&helper_barred, memory_order_relaxed) ||
+        foreign_here()) /* libc does not know the thread */
+        return;
     if (in_loader(caller) || forking || !atomic_compare_exchange_strong(&running, &no, 1))
         return;
     atomic_store_explicit(&helper_wanted, false, memory_order_relaxed);
@@ -169,6 +173,8 @@ void helper_forget(void)
 {
     if (atomic_load(&running)) /* or its page would be copied */
         atomic_store(&running, 0);
+    if (atomic_load(&helper_barred))
+        atomic_store(&helper_barred, 0);
 }
 
 /* ---- the thread ---- */

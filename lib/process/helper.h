@@ -15,6 +15,12 @@
 
 extern hidden _Atomic bool helper_wanted;
 
+/*
+ * Children that stand in for their parents (vfork(), preload/vfork.c). One that starts a thread leaves libc with a
+ * thread that ends when the child executes a program, unnoticed.
+ */
+extern hidden _Atomic uint32_t helper_barred;
+
 /* Set where the thread could deadlock in libc, as in static programs (preload/start.c); its option cannot change. */
 extern hidden bool helper_impossible;
 

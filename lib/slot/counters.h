@@ -2,7 +2,7 @@
 #ifndef SHEAF_SLOT_COUNTERS_H
 #define SHEAF_SLOT_COUNTERS_H
 
-#include "os/rseq.h"
+#include "rseq/rseq.h"
 #include "space/space.h"
 
 enum slot_counter {
@@ -59,10 +59,10 @@ static inline uint64_t *counter_at(unsigned slot, unsigned number, enum slot_cou
 /*
  * For slow paths. With libc's rseq the thread counts in the slot that it is on, not in `slot`, because an addition
  * there needs no locked instruction: a swap of sheaves counts four things, and locked additions took half of its
- * time. Without, it counts in `slot` by an atomic addition, because it may have left the slot. A process does either
- * one or the other.
+ * time. Without, and while the fast paths are paused, it counts in `slot` by an atomic addition, because it may have
+ * left the slot.
  */
-extern hidden const struct rseq_area *counters_area; /* NULL without libc's rseq */
+extern hidden const struct rseq_area *counters_area; /* NULL without libc's rseq, and while fast paths are paused */
 
 /* Slots from here up have counted nothing, and no sheaf was ever installed there. */
 extern hidden unsigned slot_top;
@@ -70,7 +70,8 @@ void slot_raise_top(unsigned slot);
 
 static inline void count(unsigned slot, unsigned number, enum slot_counter which, uint64_t n)
 {
-    if (unlikely(!counters_area)) {
+    const struct rseq_area *area = read_once(counters_area);
+    if (unlikely(!area)) {
         __atomic_fetch_add(counter_at(slot, number, which), n, __ATOMIC_RELAXED);
         return;
     }
@@ -78,7 +79,7 @@ static inline void count(unsigned slot, unsigned number, enum slot_counter which
     uint32_t here, open;
     do { /* the thread may have migrated to a slot whose counters are not writable yet */
         open = atomic_load_explicit(&space.slots_open, memory_order_relaxed);
-        here = rseq_add(counters_area, place.first, place.stride, n, open);
+        here = rseq_add(area, place.first, place.stride, n, open);
     } while (unlikely(here >= open) && space_open_slots(here + 1));
     if (unlikely(here >= read_once(slot_top)) && here < open) /* if here >= open the system refused */
         slot_raise_top(here);

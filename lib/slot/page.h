@@ -1,6 +1,6 @@
 /*
  * The slot page: the 64 KiB of words of one slot, from space.base + slot * 64 KiB. No other header says what lies
- * where; the offsets that instructions contain come from os/rseq_layout.h, for the assembler's sake.
+ * where; the offsets that instructions contain come from rseq/layout.h, for the assembler's sake.
  *
  *   offset   bytes  what
  *        0     120  struct slot_head:
@@ -29,7 +29,7 @@
 #ifndef SHEAF_SLOT_PAGE_H
 #define SHEAF_SLOT_PAGE_H
 
-#include "os/rseq.h"
+#include "rseq/rseq.h"
 #include "space/space.h"
 
 /* ---- in slot 0: the table of ids by size ---- */

@@ -22,7 +22,7 @@
 #ifndef SHEAF_SLOT_SHEAF_H
 #define SHEAF_SLOT_SHEAF_H
 
-#include "os/rseq_layout.h"
+#include "rseq/layout.h"
 #include "space/space.h"
 
 #define SHEAF_ORDER_MIN 3 /* 8 words, 5 objects */

@@ -2,9 +2,12 @@
 #include "slot/slot.h"
 #include "os/cpu.h"
 #include "os/numa.h"
+#include "os/syscall.h"
 #include "os/vm.h"
+#include "space/locks.h"
 
 #include <sched.h>
+#include <signal.h>
 
 #define FEW_CPUS 8 /* up to here one domain: several would gain less than cpuid costs */
 
@@ -150,11 +153,59 @@ static bool locked_exchange(unsigned slot, uint64_t *top, uint64_t old, const st
     return same;
 }
 
+/* ---- pausing the fast paths ---- */
+
+static size_t paused_limit;
+
+/*
+ * While `limit` is 0 and `lowest` is the highest number, every fast path misses; the addresses that it starts from
+ * stay valid, so a thread that has just read an old value goes on. It may: it is not foreign. Counters change from
+ * additions on the own slot to atomic ones; of those, a thread that is between its look at counters_area and the
+ * addition may lose one.
+ *
+ * The region's lock keeps resumptions away. A signal handler that interrupted its holder goes on without: the holder
+ * does not resume, because that is done with signals blocked, and growth looks again (space_reach()).
+ */
+void slot_pause_fast(void)
+{
+    struct slot_head *head = slot_head(0);
+    if (slot_mode != SHEAF_MODE_RSEQ_MM_CID && slot_mode != SHEAF_MODE_RSEQ_CPU_ID)
+        return;
+    bool locked = lock_acquire(lock_of(LOCK_REGION));
+    if (read_once(head->limit))
+        paused_limit = head->limit;
+    write_once(head->limit, 0);
+    space_tell_lowest(NULL);
+    write_once(head->lowest, UINTPTR_MAX);
+    write_once(counters_area, NULL);
+    if (locked)
+        lock_release(lock_of(LOCK_REGION));
+}
+
+/* A thread that is about to be foreign was counted before it pauses, so this either sees the count or comes first. */
+void slot_resume_fast(void)
+{
+    struct slot_head *head = slot_head(0);
+    uint64_t all = ~0ull, mask = 0;
+    sys_call(SYS_rt_sigprocmask, SIG_SETMASK, (long)&all, (long)&mask, sizeof(mask), 0, 0);
+    if (lock_acquire(lock_of(LOCK_REGION))) {
+        if (paused_limit && !atomic_load(&foreign_threads)) {
+            write_once(counters_area, &head->area);
+            write_once(head->limit, paused_limit);
+            space_tell_lowest(&head->lowest);
+            paused_limit = 0;
+        }
+        lock_release(lock_of(LOCK_REGION));
+    }
+    sys_call(SYS_rt_sigprocmask, SIG_SETMASK, (long)&mask, 0, sizeof(mask), 0, 0);
+}
+
 /* ---- in every mode ---- */
 
+/* Whether the calling thread may run sections. */
 static bool ready(void)
 {
-    return slot_mode != SHEAF_MODE_RSEQ_OWN || rseq_register_thread(&slot_head(0)->area);
+    return likely(!foreign_here()) && (slot_mode != SHEAF_MODE_RSEQ_OWN || rseq_register_thread(&slot_head(0)->area));
 }
 
 unsigned slot_current(void)

@@ -13,8 +13,8 @@
  * pops upwards from slot_fold_start, so that it overflows after fold_interval pops, and the next pop takes the slow
  * path.
  *
- * The sections of os/rseq.h change `top` on the slot itself; without rseq, code under the slot's lock does. Pops and
- * pushes store one half; LIFO pops, exchanges and installs store the whole word. From any CPU a takeover
+ * The sections of rseq/rseq.h change `top` on the slot itself; without rseq, code under the slot's lock does. Pops
+ * and pushes store one half; LIFO pops, exchanges and installs store the whole word. From any CPU a takeover
  * (cache/takeover.c) sets the ends to END_HELD by compare-and-swap. Later it stores the whole word or, if a late
  * section has changed an end, gives back each end that is still held by compare-and-swap.
  *
@@ -51,6 +51,13 @@ extern hidden uint32_t slot_fold_start;
 
 /* Choose the mode and write the constant sheaves. The space must exist. */
 void slot_init(bool rseq, bool own, bool want_cid, bool cpu_id_only, uint32_t fold_interval);
+
+/*
+ * Make every fast path miss, in all threads, while there are foreign threads (os/foreign.h), and let them hit again
+ * once there are none. The first is to be called after foreign_add() and before the thread is made. Any context.
+ */
+void slot_pause_fast(void);
+void slot_resume_fast(void);
 
 /* The slot of the calling thread: a hint, because the thread may migrate. Always below space.slots. */
 unsigned slot_current(void);

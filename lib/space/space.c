@@ -2,7 +2,7 @@
 #include "space/locks.h"
 #include "space/unit.h"
 #include "os/cpu.h"
-#include "os/rseq.h"
+#include "rseq/rseq.h"
 #include "os/vm.h"
 
 #define REGION_SMALLEST (8ul << 20)
@@ -372,10 +372,19 @@ bool space_open_caches(unsigned group)
     return true;
 }
 
+/* A signal handler may take the word away while this runs (slot_pause_fast()), and then means what it wrote. */
+static void tell_lowest(uintptr_t *word)
+{
+    write_once(*word, ~(((space.region - space.base) >> UNIT_SHIFT) + space.unit_count));
+    if (unlikely(!read_once(space.lowest)))
+        write_once(*word, UINTPTR_MAX);
+}
+
 void space_tell_lowest(uintptr_t *word)
 {
-    space.lowest = word;
-    write_once(*word, ~(((space.region - space.base) >> UNIT_SHIFT) + space.unit_count));
+    write_once(space.lowest, word);
+    if (word)
+        tell_lowest(word);
 }
 
 /* Commits the structs, ids and chunks of the first units, as far as they lie in what is mapped from the start. */
@@ -408,8 +417,9 @@ bool space_reach(uint32_t units)
         !grow_locked(&space.dirty_table, (to - UNITS_FIRST) / 8 + 8))
         return false;
     write_once(space.unit_count, to);
-    if (space.lowest)
-        space_tell_lowest(space.lowest);
+    uintptr_t *word = read_once(space.lowest);
+    if (word)
+        tell_lowest(word);
     return true;
 }
 

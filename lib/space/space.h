@@ -148,7 +148,7 @@ bool space_reach_shadow(uint32_t units);
 /*
  * Store in *word, now and whenever the region grows, the value by which the fast path of free recognizes foreign
  * addresses with one comparison: an address is foreign if (base - 1 - address) >> UNIT_SHIFT is at or below *word,
- * unsigned.
+ * unsigned. With NULL, no word is written any more.
  */
 void space_tell_lowest(uintptr_t *word);
 

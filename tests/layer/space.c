@@ -1,6 +1,6 @@
 /* The space by itself: where its parts lie, how its tables grow, and what happens when the system refuses memory. */
 #include "layer.h"
-#include "os/rseq.h"
+#include "rseq/rseq.h"
 #include "os/vm.h"
 #include "space/unit.h"
 

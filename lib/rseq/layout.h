@@ -1,9 +1,9 @@
 /*
  * The offsets that instructions of the sections contain. They are plain numbers, because the assembler gets them as
- * text. slot/page.h describes the slot page, and asserts that its structs agree; os/rseq.h asserts the rest.
+ * text. slot/page.h describes the slot page, and asserts that its structs agree; rseq/rseq.h asserts the rest.
  */
-#ifndef SHEAF_OS_RSEQ_LAYOUT_H
-#define SHEAF_OS_RSEQ_LAYOUT_H
+#ifndef SHEAF_RSEQ_LAYOUT_H
+#define SHEAF_RSEQ_LAYOUT_H
 
 /* Of the slot page (slot/page.h). */
 #define SLOT_SHIFT     16  /* each slot has 64 KiB, a multiple of every page size */

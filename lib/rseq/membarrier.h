@@ -1,6 +1,6 @@
 /* The memory barrier that restarts every rseq section of this process that is running on another CPU. */
-#ifndef SHEAF_OS_MEMBARRIER_H
-#define SHEAF_OS_MEMBARRIER_H
+#ifndef SHEAF_RSEQ_MEMBARRIER_H
+#define SHEAF_RSEQ_MEMBARRIER_H
 
 #include "os/compiler.h"
 

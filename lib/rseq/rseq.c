@@ -1,5 +1,5 @@
 #define _GNU_SOURCE
-#include "os/rseq.h"
+#include "rseq/rseq.h"
 #include "os/syscall.h"
 
 #include <sys/auxv.h>
@@ -72,6 +72,30 @@ bool rseq_register_thread(const struct rseq_area *area)
     return register_area(area->cs - RSEQ_CS_AT);
 }
 
+static long sys_rseq(const struct rseq_area *area, unsigned long size, int flags)
+{
+    char *at = (char *)__builtin_thread_pointer() + area->cs - RSEQ_CS_AT;
+    return sys_call(SYS_rseq, (long)at, (long)size, flags, (long)RSEQ_SIGNATURE, 0, 0);
+}
+
+bool rseq_stand_in(const struct rseq_area *area)
+{
+    return sys_rseq(area, RSEQ_FIRST_SIZE, 0) == 0;
+}
+
+/* Registrations end by the size that they began with: libc's is 32 bytes, or from glibc 2.41 on what it reports. */
+void rseq_renew(const struct rseq_area *area)
+{
+    enum { UNREGISTER = 1 };
+    unsigned long sizes[] = {RSEQ_FIRST_SIZE, __rseq_size};
+    for (size_t i = 0; i < array_size(sizes); i++)
+        if (sys_rseq(area, sizes[i], UNREGISTER) == 0) {
+            sys_rseq(area, sizes[i], 0);
+            return;
+        }
+    sys_rseq(area, RSEQ_FIRST_SIZE, 0); /* the thread was not registered: under RSEQ_OWN it need not be */
+}
+
 #else
 
 enum rseq_owner rseq_probe(bool own, bool want_cid, struct rseq_area *area, bool *is_cid)
@@ -85,6 +109,17 @@ bool rseq_register_thread(const struct rseq_area *area)
 {
     (void)area;
     return false;
+}
+
+bool rseq_stand_in(const struct rseq_area *area)
+{
+    (void)area;
+    return false;
+}
+
+void rseq_renew(const struct rseq_area *area)
+{
+    (void)area;
 }
 
 #endif

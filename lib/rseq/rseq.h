@@ -28,11 +28,11 @@
  * read the id from a table, malloc's by size and that of units. A push that is restarted after it stored p leaves p
  * above the end, where nothing reads it. Of the kernel's area only rseq_cs is ever written (google/tcmalloc#292).
  */
-#ifndef SHEAF_OS_RSEQ_H
-#define SHEAF_OS_RSEQ_H
+#ifndef SHEAF_RSEQ_RSEQ_H
+#define SHEAF_RSEQ_RSEQ_H
 
 #include "os/compiler.h"
-#include "os/rseq_layout.h"
+#include "rseq/layout.h"
 
 /* Both are offsets from the thread pointer. */
 struct rseq_area {
@@ -52,7 +52,7 @@ struct rseq_roots {
 extern hidden struct rseq_roots rseq_roots;
 _Static_assert(offsetof(struct rseq_area, slot) == RSEQ_AREA_SLOT_AT && offsetof(struct rseq_roots, area) == 0 &&
                    SLOT_SHIFT_8 * 8 == SLOT_SHIFT,
-               "as os/rseq_layout.h says");
+               "as rseq/layout.h says");
 
 enum rseq_owner { RSEQ_NONE, RSEQ_LIBC, RSEQ_OWN };
 
@@ -69,6 +69,17 @@ enum rseq_owner rseq_probe(bool own, bool want_cid, struct rseq_area *area, bool
 /* Under RSEQ_OWN each thread must register once. Returns whether the calling thread is registered. */
 bool rseq_register_thread(const struct rseq_area *area);
 
+/*
+ * For a child that shares the memory and the thread pointer of its parent while that is suspended (vfork()). The
+ * kernel has dropped the registration in the child: rseq_stand_in() registers the parent's area for it. Returns false
+ * if the kernel refuses. The registration ends when the child executes a program or exits, and leaves the child's
+ * numbers in the area. From Linux 6.19 on the kernel writes the parent's numbers only when they change, so the parent
+ * calls rseq_renew() afterwards, which makes the kernel write them. Signals must be blocked from before the child is
+ * made until each of them has made its call.
+ */
+bool rseq_stand_in(const struct rseq_area *area);
+void rseq_renew(const struct rseq_area *area);
+
 /* Labels in all sections: 1 first instruction, 2 behind the commit, 3 descriptor, 4 abort handler, 5 entry. */
 #define RSEQ_DESCRIPTOR                                                                                              \
     ".pushsection __rseq_cs, \"aw\"\n\t"                                                                             \
@@ -82,10 +93,10 @@ bool rseq_register_thread(const struct rseq_area *area);
 #define SHEAF_HAVE_RSEQ 0
 #elif defined(__x86_64__)
 #define SHEAF_HAVE_RSEQ 1
-#include "os/rseq_x86_64.h"
+#include "rseq/x86_64.h"
 #elif defined(__aarch64__)
 #define SHEAF_HAVE_RSEQ 1
-#include "os/rseq_aarch64.h"
+#include "rseq/aarch64.h"
 #endif
 
 #if !SHEAF_HAVE_RSEQ

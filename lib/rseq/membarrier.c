@@ -1,4 +1,4 @@
-#include "os/membarrier.h"
+#include "rseq/membarrier.h"
 #include "os/syscall.h"
 
 #include <errno.h>
