@@ -1,4 +1,4 @@
-/* What happens at the first allocation: fork handlers, the record, messages at exit. */
+/* What happens at the first allocation: the record, messages at exit. */
 #define _GNU_SOURCE
 #include "feature/fail.h"
 #include "feature/debug.h"
@@ -13,7 +13,6 @@
 #include "preload/record.h"
 #include "preload/start.h"
 #include "preload/vfork.h"
-#include "process/fork.h"
 #include "process/helper.h"
 
 #include <fcntl.h>
@@ -29,59 +28,6 @@
  */
 extern hidden void *__dso_handle;
 void *__dso_handle = &__dso_handle;
-
-/* In glibc; libc_nonshared.a wraps it as pthread_atfork. */
-extern int __register_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void), void *handle);
-
-void start_fork_child(void)
-{
-    cache_fork_child();
-#ifdef SHEAF_STATIC
-    atomic_store(&stack_state, STACK_NONE); /* another thread may have held the unwinder's lock */
-#else
-    libc_fork_child();
-#endif
-    if (sheaf_config.record)
-        record_fork_child();
-    if (sheaf_config.leaks)
-        leak_fork_child();
-}
-
-/*
- * fork() takes stdio's lock of the list of streams after the handlers, hence after our locks. A thread in
- * fflush(NULL) may hold it and wait for a stream whose owner is in malloc and waits for us. glibc avoids this by
- * taking its own malloc's locks last; we avoid it by taking the list's lock first (it is recursive). Weak: a libc
- * without these functions has no such order.
- */
-extern void _IO_list_lock(void) __attribute__((weak));
-extern void _IO_list_unlock(void) __attribute__((weak));
-extern void _IO_list_resetlock(void) __attribute__((weak));
-static bool streams_locked; /* with _IO_list_lock() */
-
-static void fork_prepare(void)
-{
-    bool alone = &__libc_single_threaded && __libc_single_threaded;
-    bool lock = !alone && &_IO_list_lock && &_IO_list_unlock && &_IO_list_resetlock;
-    if (lock)
-        _IO_list_lock();
-    if (streams_locked != lock) /* fork writes nothing else in this page */
-        streams_locked = lock;
-    cache_fork_prepare();
-}
-
-static void fork_parent(void)
-{
-    cache_fork_parent();
-    if (streams_locked)
-        _IO_list_unlock();
-}
-
-static void fork_child_of_handlers(void)
-{
-    start_fork_child();
-    if (streams_locked)
-        _IO_list_resetlock(); /* as fork() itself has done */
-}
 
 /* Some programs close standard error in their own atexit handlers, which run before ours. */
 static int error_output = -1;
@@ -170,7 +116,7 @@ void sheaf_configure(struct sheaf_config *config)
  */
 void sheaf_started(void)
 {
-    __register_atfork(fork_prepare, fork_parent, fork_child_of_handlers, &__dso_handle);
+    atfork_register();
     if (sheaf_config.harden.sample || sheaf_config.harden.guard || sheaf_config.harden.quarantine)
         fault_start();
     if (sheaf_config.record) {

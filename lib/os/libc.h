@@ -14,6 +14,7 @@
 #include <string.h>
 #pragma weak dladdr                    /* libdl before 2.34 */
 #pragma weak dlsym                     /* libdl before 2.34 */
+#pragma weak pthread_atfork            /* from 2.34 on, on x86-64 */
 #pragma weak pthread_attr_setstacksize /* libpthread before 2.34 */
 #pragma weak pthread_create            /* libpthread before 2.34 */
 #pragma weak strerrordesc_np           /* 2.32 */

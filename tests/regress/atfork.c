@@ -1,0 +1,474 @@
+/*
+ * Fork handlers that take a mutex under which threads allocate, registered before the first allocation and at other
+ * moments, by the program and by its libraries. Each case begins in a new execution, which has not allocated yet.
+ */
+#define _GNU_SOURCE
+#include "again.h"
+#include "atfork.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <pty.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { THREADS = 3, FORKS = 40 };
+
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER, second = PTHREAD_MUTEX_INITIALIZER;
+static pthread_mutex_t nested = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
+static _Atomic bool stop;
+
+/* Allocates blocks of many classes and large ones, and frees them. */
+static void allocate(unsigned seed)
+{
+    unsigned char *p[40];
+    for (unsigned i = 0; i < 40; i++) {
+        size_t size = (seed * 131 + i * 2707) % 90000 + 1;
+        must(p[i] = malloc(size));
+        p[i][0] = p[i][size - 1] = (unsigned char)i;
+    }
+    for (unsigned i = 0; i < 40; i++) {
+        must(p[i][0] == i);
+        free(p[i]);
+    }
+}
+
+static void *allocate_under(void *lock)
+{
+    for (unsigned i = 0; !stop; i++) {
+        must(pthread_mutex_lock(lock) == 0);
+        allocate(i);
+        must(pthread_mutex_unlock(lock) == 0);
+        sched_yield(); /* let the others have the mutex */
+    }
+    return NULL;
+}
+
+/* Returns in the parent when the child, which allocates, has ended. */
+static void fork_once(unsigned seed)
+{
+    pid_t pid = fork();
+    must(pid >= 0);
+    if (pid == 0) {
+        allocate(seed);
+        _exit(0);
+    }
+    must_succeed(pid);
+}
+
+/* Forks many times while threads allocate under the lock. */
+static void fork_under(pthread_mutex_t *lock)
+{
+    pthread_t threads[THREADS];
+    for (int i = 0; i < THREADS; i++)
+        must(pthread_create(&threads[i], NULL, allocate_under, lock) == 0);
+    for (unsigned i = 0; i < FORKS; i++)
+        fork_once(i);
+    stop = true;
+    for (int i = 0; i < THREADS; i++)
+        must(pthread_join(threads[i], NULL) == 0);
+}
+
+static void lock_mutex(void)
+{
+    must(pthread_mutex_lock(&mutex) == 0);
+}
+
+static void unlock_mutex(void)
+{
+    must(pthread_mutex_unlock(&mutex) == 0);
+}
+
+/* ---- registered before the first allocation ---- */
+
+static void half_first(void)
+{
+    must(pthread_atfork(lock_mutex, unlock_mutex, unlock_mutex) == 0);
+    fork_under(&mutex);
+}
+
+static bool constructed;
+
+/* libc passes the program's arguments to constructors. This one runs before those without a priority. */
+__attribute__((constructor(101))) static void early(int argc, char **argv)
+{
+    constructed = argc == 3 && strcmp(argv[2], "constructor") == 0;
+    if (constructed)
+        must(pthread_atfork(lock_mutex, unlock_mutex, unlock_mutex) == 0);
+}
+
+static void half_constructor(void)
+{
+    must(constructed);
+    fork_under(&mutex);
+}
+
+/* The process has one thread and no memory from malloc before, in, and after its first fork. */
+static void half_unstarted(void)
+{
+    must(pthread_atfork(lock_mutex, unlock_mutex, unlock_mutex) == 0);
+    pid_t pid = fork();
+    must(pid >= 0);
+    if (pid > 0)
+        must_succeed(pid);
+    fork_under(&mutex);
+    if (pid == 0)
+        _exit(0);
+}
+
+/* ---- a prepare handler that waits for an allocation of another thread ---- */
+
+static _Atomic unsigned asked, answered;
+
+static void *answer(void *unused)
+{
+    while (!stop)
+        if (answered != asked) {
+            allocate(asked);
+            answered++;
+        } else {
+            sched_yield();
+        }
+    return unused;
+}
+
+static void ask(void)
+{
+    asked++;
+    while (answered != asked)
+        sched_yield();
+}
+
+static void half_waits(void)
+{
+    must(pthread_atfork(ask, NULL, NULL) == 0);
+    pthread_t thread;
+    must(pthread_create(&thread, NULL, answer, NULL) == 0);
+    for (unsigned i = 0; i < 20; i++)
+        fork_once(i);
+    stop = true;
+    must(pthread_join(thread, NULL) == 0);
+}
+
+/* ---- handlers registered twice, and those of two mutexes ---- */
+
+static void lock_nested(void)
+{
+    must(pthread_mutex_lock(&nested) == 0);
+}
+
+static void unlock_nested(void)
+{
+    must(pthread_mutex_unlock(&nested) == 0);
+}
+
+/* The child's thread has another number, so that it is not the owner of a recursive mutex. */
+static void renew_nested(void)
+{
+    nested = (pthread_mutex_t)PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
+}
+
+static void lock_second(void)
+{
+    must(pthread_mutex_lock(&second) == 0);
+}
+
+static void unlock_second(void)
+{
+    must(pthread_mutex_unlock(&second) == 0);
+}
+
+static void half_twice(void)
+{
+    must(pthread_atfork(lock_nested, unlock_nested, renew_nested) == 0);
+    must(pthread_atfork(lock_mutex, unlock_mutex, unlock_mutex) == 0);
+    allocate(1);
+    must(pthread_atfork(lock_second, unlock_second, unlock_second) == 0);
+    must(pthread_atfork(lock_nested, unlock_nested, renew_nested) == 0);
+    pthread_t threads[2];
+    must(pthread_create(&threads[0], NULL, allocate_under, &nested) == 0);
+    must(pthread_create(&threads[1], NULL, allocate_under, &second) == 0);
+    fork_under(&mutex);
+    must(pthread_join(threads[0], NULL) == 0);
+    must(pthread_join(threads[1], NULL) == 0);
+}
+
+/* ---- handlers that allocate, fork, and register further handlers ---- */
+
+static int depth; /* calls of the busy handlers in progress; only the forking thread calls them */
+static unsigned registered;
+static void nothing(void) {}
+
+static void be_busy(void)
+{
+    if (depth++ == 0) { /* not in the fork below */
+        allocate(7);
+        if (registered++ % 16 == 0)
+            must(pthread_atfork(nothing, nothing, nothing) == 0);
+        fork_once(9);
+        allocate(8);
+    }
+    depth--;
+}
+
+/* The child's handler of the mutex has to run before one that forks. */
+static void half_busy(void)
+{
+    must(pthread_atfork(be_busy, be_busy, NULL) == 0);
+    must(pthread_atfork(lock_nested, unlock_nested, renew_nested) == 0);
+    allocate(1);
+    must(pthread_atfork(be_busy, be_busy, be_busy) == 0);
+    fork_under(&nested);
+}
+
+/* ---- streams ---- */
+
+static void flush(void)
+{
+    fflush(NULL);
+}
+
+static void *write_much(void *unused)
+{
+    while (!stop) {
+        FILE *f = fopen("/dev/null", "w");
+        must(f && fprintf(f, "%0500d", 7) == 500);
+        fclose(f);
+        fflush(NULL);
+    }
+    return unused;
+}
+
+static void half_streams(void)
+{
+    must(pthread_atfork(flush, flush, flush) == 0);
+    must(pthread_atfork(lock_mutex, unlock_mutex, unlock_mutex) == 0);
+    pthread_t thread;
+    must(pthread_create(&thread, NULL, write_much, NULL) == 0);
+    fork_under(&mutex);
+    must(pthread_join(thread, NULL) == 0);
+}
+
+/* ---- forks inside libc ---- */
+
+static void half_inside(void)
+{
+    must(pthread_atfork(lock_mutex, unlock_mutex, unlock_mutex) == 0);
+    pthread_t threads[THREADS];
+    for (int i = 0; i < THREADS; i++)
+        must(pthread_create(&threads[i], NULL, allocate_under, &mutex) == 0);
+    for (unsigned i = 0; i < 20; i++) {
+        int terminal = -1;
+        pid_t pid = forkpty(&terminal, NULL, NULL, NULL);
+        if (pid < 0)
+            _exit(CASE_SKIPPED); /* no pseudo-terminals here */
+        if (pid == 0) {
+            allocate(i);
+            _exit(0);
+        }
+        must_succeed(pid);
+        close(terminal);
+
+        int ends[2];
+        must(pipe(ends) == 0);
+        pid = fork();
+        must(pid >= 0);
+        if (pid == 0) {
+            must(daemon(1, 1) == 0); /* continues in a child; the caller exits with 0 */
+            allocate(i);
+            must(write(ends[1], "d", 1) == 1);
+            _exit(0);
+        }
+        must_succeed(pid);
+        close(ends[1]);
+        char c = 0;
+        must(read(ends[0], &c, 1) == 1 && c == 'd');
+        close(ends[0]);
+    }
+    stop = true;
+    for (int i = 0; i < THREADS; i++)
+        must(pthread_join(threads[i], NULL) == 0);
+}
+
+/* ---- registered by a thread while another one forks: not in static programs (docs/production.md) ---- */
+
+#ifdef LIBRARIES
+
+/* libc's list of handlers has to grow several times, the last times to large blocks. */
+enum { ROUNDS = 100, EACH = 30 };
+
+/* Registers some handlers at each fork, when the prepare handlers run. */
+static void *register_many(void *unused)
+{
+    for (unsigned round = 0; round < ROUNDS; round++) {
+        while (asked <= round && !stop)
+            sched_yield();
+        for (int i = 0; i < EACH; i++)
+            must(pthread_atfork(nothing, nothing, nothing) == 0);
+    }
+    return unused;
+}
+
+static void ask_only(void)
+{
+    asked++;
+}
+
+static void half_meanwhile(void)
+{
+    must(pthread_atfork(ask_only, NULL, NULL) == 0);
+    pthread_t threads[2];
+    must(pthread_create(&threads[0], NULL, register_many, NULL) == 0);
+    must(pthread_create(&threads[1], NULL, allocate_under, &second) == 0);
+    for (unsigned i = 0; i < ROUNDS; i++)
+        fork_once(i);
+    stop = true;
+    must(pthread_join(threads[0], NULL) == 0);
+    must(pthread_join(threads[1], NULL) == 0);
+}
+
+/* ---- libraries ---- */
+
+static struct atfork_library *library(void *where)
+{
+    struct atfork_library *found = dlsym(where, ATFORK_LIBRARY);
+    must(found);
+    return found;
+}
+
+/* The constructor of a library that was loaded with the program, by name or by LD_PRELOAD, has registered. */
+static void half_library(void)
+{
+    struct atfork_library *l = library(RTLD_DEFAULT);
+#ifdef LINKED
+    must(l == &atfork_library);
+#endif
+    int *interposed = dlsym(RTLD_DEFAULT, "atfork_interposed");
+    fork_under(l->mutex);
+    must(l->prepared == FORKS && l->released == FORKS);
+    must(!interposed || *interposed > 0);
+}
+
+/* The handlers of a library that was closed must not run any more: its code is gone. */
+static void half_closed(void)
+{
+    must(pthread_atfork(lock_mutex, unlock_mutex, unlock_mutex) == 0);
+    must(setenv(ATFORK_LIBRARY, "1", 1) == 0);
+    for (int i = 0; i < 3; i++) {
+        void *handle = dlopen(getenv("LIBRARY"), RTLD_NOW | RTLD_LOCAL);
+        must(handle);
+        struct atfork_library *l = library(handle);
+        stop = false;
+        fork_under(l->mutex);
+        must(l->prepared == FORKS && l->released == FORKS);
+        must(dlclose(handle) == 0);
+        must(!dlopen(getenv("LIBRARY"), RTLD_NOW | RTLD_NOLOAD));
+        stop = false;
+        fork_under(&mutex);
+    }
+}
+
+/* Executes the program again with the library preloaded before or behind the other objects. */
+static void preload(const char *variable, bool before)
+{
+    char list[4096];
+    const char *one = getenv(variable), *others = getenv("LD_PRELOAD");
+    must(one && setenv(ATFORK_LIBRARY, "1", 1) == 0);
+    if (!others)
+        others = "";
+    must(snprintf(list, sizeof(list), "%s %s", before ? one : others, before ? others : one) < (int)sizeof(list));
+    must(setenv("LD_PRELOAD", list, 1) == 0);
+    start_again("library", 0);
+}
+
+static void preloaded_before(void)
+{
+    preload("LIBRARY", true);
+}
+
+static void preloaded_behind(void)
+{
+    preload("LIBRARY", false);
+}
+
+static void interposed_before(void)
+{
+    preload("INTERPOSER", true);
+}
+
+static void interposed_behind(void)
+{
+    preload("INTERPOSER", false);
+}
+
+static void linked_with(void)
+{
+    if (!getenv("LD_PRELOAD"))
+        _exit(CASE_SKIPPED); /* that program would run on libc's malloc */
+    must(setenv(ATFORK_LIBRARY, "1", 1) == 0);
+    alarm(CASE_SECONDS);
+    execl(getenv("LINKED"), "again", "--again", "library", (char *)NULL);
+    must(!"executed the program that is linked with the library");
+}
+
+#endif
+
+/* A case whose half has the same name. */
+#define AGAIN(name)                                                                                                  \
+    static void name(void)                                                                                           \
+    {                                                                                                                \
+        start_again(#name, 0);                                                                                       \
+    }
+
+AGAIN(first)
+AGAIN(constructor)
+AGAIN(unstarted)
+AGAIN(waits)
+AGAIN(twice)
+AGAIN(busy)
+AGAIN(streams)
+AGAIN(inside)
+#ifdef LIBRARIES
+AGAIN(meanwhile)
+AGAIN(closed)
+#endif
+
+static const struct test_case halves[] = {
+    {"first", half_first},         {"constructor", half_constructor},
+    {"unstarted", half_unstarted}, {"waits", half_waits},
+    {"twice", half_twice},         {"busy", half_busy},
+    {"streams", half_streams},     {"inside", half_inside},
+#ifdef LIBRARIES
+    {"meanwhile", half_meanwhile}, {"library", half_library},
+    {"closed", half_closed},
+#endif
+};
+
+static const struct test_case cases[] = {
+    {"registered-before-the-first-allocation", first},
+    {"registered-by-a-constructor", constructor},
+    {"fork-before-the-first-allocation", unstarted},
+    {"a-handler-waits-for-an-allocation", waits},
+    {"registered-twice", twice},
+    {"handlers-that-allocate-fork-and-register", busy},
+    {"handlers-that-flush-streams", streams},
+    {"forkpty-and-daemon", inside},
+#ifdef LIBRARIES
+    {"registered-while-another-thread-forks", meanwhile},
+    {"registered-by-a-library-that-is-closed", closed},
+    {"registered-by-a-linked-library", linked_with},
+    {"registered-by-an-object-preloaded-before", preloaded_before},
+    {"registered-by-an-object-preloaded-behind", preloaded_behind},
+    {"passed-on-by-an-object-preloaded-before", interposed_before},
+    {"passed-on-to-an-object-preloaded-behind", interposed_behind},
+#endif
+};
+
+int main(int argc, char **argv)
+{
+    if (ran_half(argc, argv, halves, sizeof(halves) / sizeof(halves[0])))
+        return 0;
+    return run_cases(argc, argv, cases, sizeof(cases) / sizeof(cases[0]));
+}

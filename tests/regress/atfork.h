@@ -1,0 +1,18 @@
+/* What the program tests/regress/atfork.c and the libraries that it loads share. */
+#ifndef SHEAF_TESTS_ATFORK_H
+#define SHEAF_TESTS_ATFORK_H
+
+#include <pthread.h>
+
+/* Defined by atfork_library.c. Its constructor registers handlers that take and release the mutex. */
+struct atfork_library {
+    pthread_mutex_t *mutex;
+    int prepared, released; /* calls of the handlers */
+};
+
+extern struct atfork_library atfork_library;
+
+#define ATFORK_LIBRARY "atfork_library" /* the name of the struct, and the variable that makes the constructor run   \
+                                         */
+
+#endif
