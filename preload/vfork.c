@@ -3,7 +3,8 @@
  * memory, so its sections would no longer be restarted, on a slot that may by then belong to another thread of the
  * parent. The child therefore registers the area of the thread that it stands in for, before vfork() returns in
  * it. The registration ends when the child calls exec or exits, and the kernel writes the parent's own values
- * again before the parent runs.
+ * again before the parent runs. Where Sheaf steps aside (preload/names.h) there is no area to register, and this
+ * vfork() does what libc's does.
  *
  * Assembly, because parent and child return through the same stack frame.
  */
