@@ -5,6 +5,7 @@
  */
 #define _GNU_SOURCE
 #include "malloc/fast.h"
+#include "preload/names.h"
 
 #ifndef SHEAF_STATIC
 #include "os/message.h"
@@ -15,12 +16,6 @@
 #endif
 
 typedef void (*new_handler)(void);
-
-/*
- * The size, the alignment and the tag tell delete nothing that the unit map does not know, so forms that lead to
- * the same operator are one function.
- */
-#define alias_of(name) __attribute__((visibility("default"), alias(#name)))
 
 /*
  * Weak, as in libstdc++. Otherwise clang, which sees through the asm labels below, calls the functions here
@@ -80,18 +75,58 @@ static noinline_cold void *new_failed(size_t size, size_t align)
     }
 }
 
+/*
+ * ---- where the memory is not Sheaf's ----
+ *
+ * Where Sheaf steps aside, each operator leads to the next definition of its name, which is libstdc++'s as a rule.
+ * A plug-in of a program in C may have brought libstdc++ later; then the four that the others lead to are defined as
+ * libstdc++ defines them, by the program's functions. aligned_alloc() may also be replaced alone.
+ */
+
+typedef void *new_function(size_t size);
+typedef void *aligned_new_function(size_t size, size_t align);
+
+static noinline_cold void *new_by_program(size_t size, size_t align)
+{
+    size += !size;
+    for (;;) {
+        void *p = align ? bound_aligned_alloc(align, round_up(size, align)) : bound_malloc(size);
+        if (p)
+            return p;
+        new_handler handler = current_handler();
+        if (!handler)
+            throw_bad_alloc();
+        handler();
+    }
+}
+
+static void *plain_by_program(size_t size)
+{
+    return new_by_program(size, 0);
+}
+
+static noinline_cold void *new_elsewhere(size_t size)
+{
+    return next_or("_Znwm", new_function, plain_by_program)(size);
+}
+
+static noinline_cold void *aligned_new_elsewhere(size_t size, size_t align)
+{
+    if (names_ours())
+        return new_by_program(size, align);
+    return next_or("_ZnwmSt11align_val_t", aligned_new_function, new_by_program)(size, align);
+}
+
 /* Continues where the fast paths missed. Called last, so that the fast paths need no stack frame. */
 static __attribute__((noinline)) void *new_slow(size_t size)
 {
-    void *p = malloc_slow(size);
-    return likely(p != NULL) ? p : new_failed(size, 0);
+    void *p = malloc_own(size);
+    if (likely(p != NULL))
+        return p;
+    return names_ours() ? new_failed(size, 0) : new_elsewhere(size);
 }
 
-static __attribute__((noinline)) void *aligned_new_slow(size_t size, size_t align)
-{
-    void *p = malloc_aligned(align, size);
-    return likely(p != NULL) ? p : new_failed(size, align);
-}
+static __attribute__((noinline)) void *aligned_new_slow(size_t size, size_t align);
 
 /* ---- the four that a program replaces and to which all others lead ---- */
 
@@ -102,20 +137,42 @@ line_export void *_Znwm(size_t size)
     return likely(p != NULL) ? p : new_slow(size);
 }
 
+/* From cxx_base, because it leads to aligned_alloc(), which the program may have replaced. */
 sheaf_export replaceable void *_ZnwmSt11align_val_t(size_t size, size_t align);
 line_export void *_ZnwmSt11align_val_t(size_t size, size_t align)
 {
-    void *p = malloc_try(size_for_aligned(align, size));
+    void *p = malloc_try_at(rseq_roots.cxx_base, size_for_aligned(align, size));
     return likely(p != NULL) ? p : aligned_new_slow(size, align);
 }
 
-sheaf_export replaceable void _ZdlPv(void *p);
-line_export void _ZdlPv(void *p)
-{
-    free_fast(p);
-}
+/* Sheaf has not started where it steps aside. */
+#define ASIDE() (unlikely(!cache_layer_ready) && !names_ours())
 
-replaceable void _ZdlPvSt11align_val_t(void *p) alias_of(_ZdlPv);
+/*
+ * A form of delete whose fast path starts from `base`. Where that misses, the memory is Sheaf's if `ours`, and the
+ * form leads to `lead` otherwise. Size, alignment and tag tell Sheaf nothing that the unit map does not know; they
+ * are for the next definition.
+ */
+#define DELETE(kind, name, base, ours, lead, parameters, ...)                                                        \
+    kind void name parameters;                                                                                       \
+    static __attribute__((noinline)) void name##_slow parameters                                                     \
+    {                                                                                                                \
+        if (likely(ours)) {                                                                                          \
+            free_slow(p);                                                                                            \
+            return;                                                                                                  \
+        }                                                                                                            \
+        __typeof__(name) *next = names_ours() ? NULL : next_or(#name, __typeof__(name), NULL);                       \
+        next ? next(__VA_ARGS__) : lead;                                                                             \
+    }                                                                                                                \
+    line_export void name parameters                                                                                 \
+    {                                                                                                                \
+        if (unlikely(!free_try_at(base, p)))                                                                         \
+            name##_slow(__VA_ARGS__);                                                                                \
+    }
+
+DELETE(sheaf_export replaceable, _ZdlPv, rseq_roots.cid_base, !ASIDE(), bound_free(p), (void *p), p)
+DELETE(sheaf_export replaceable, _ZdlPvSt11align_val_t, rseq_roots.cid_base, !ASIDE(), bound_free(p),
+       (void *p, size_t align), p, align)
 
 /*
  * The operators by their symbols, and thus as the program or another library may have replaced them. Memory from
@@ -134,18 +191,16 @@ void aligned_array_delete(void *p, size_t align) __asm__("_ZdaPvSt11align_val_t"
 
 /* ---- whether the program replaced operators ---- */
 
-/*
- * Aliases under local labels, which the assembler drops; otherwise profiles would show those names. A function
- * with two names must be aliased by the one that it is defined by.
- */
+#ifdef SHEAF_STATIC
+/* Aliases under local labels, which the assembler drops; otherwise profiles would show those names. */
 #define own(label, symbol) __asm__(".Lown_" label) __attribute__((alias(symbol)))
 static void *own_plain_new(size_t size) own("plain_new", "_Znwm");
 static void *own_array_new(size_t size) own("array_new", "_Znam");
 static void *own_aligned_new(size_t size, size_t align) own("aligned_new", "_ZnwmSt11align_val_t");
 static void *own_aligned_array_new(size_t size, size_t align) own("aligned_array_new", "_ZnamSt11align_val_t");
 static void own_plain_delete(void *p) own("plain_delete", "_ZdlPv");
-static void own_array_delete(void *p) own("array_delete", "_ZdlPvm");
-static void own_aligned_delete(void *p) own("aligned_delete", "_ZdlPv");
+static void own_array_delete(void *p) own("array_delete", "_ZdaPv");
+static void own_aligned_delete(void *p, size_t align) own("aligned_delete", "_ZdlPvSt11align_val_t");
 static void own_aligned_array_delete(void *p, size_t align) own("aligned_array_delete", "_ZdaPvSt11align_val_t");
 
 /*
@@ -158,6 +213,9 @@ static bool differ(uintptr_t symbol, uintptr_t own)
     return symbol != own;
 }
 #define REPLACED(name) differ((uintptr_t)(name), (uintptr_t)(own_##name))
+#else
+#define REPLACED(name) (!names_bound_here(name))
+#endif
 
 /*
  * Operators that lead to others have fast paths of their own, which start from rseq_roots.cxx_base. They always
@@ -173,7 +231,7 @@ static __attribute__((noinline)) void operators_look(void)
         return;
     if (REPLACED(plain_new) || REPLACED(array_new) || REPLACED(aligned_new) || REPLACED(aligned_array_new) ||
         REPLACED(plain_delete) || REPLACED(array_delete) || REPLACED(aligned_delete) ||
-        REPLACED(aligned_array_delete)) {
+        REPLACED(aligned_array_delete) || !names_bound_here(bound_aligned_alloc)) {
         __atomic_store_n(&operators, SOME_REPLACED, __ATOMIC_RELAXED);
         return;
     }
@@ -192,11 +250,23 @@ static always_inline bool all_ours(void)
     return false;
 }
 
+static __attribute__((noinline)) void *aligned_new_slow(size_t size, size_t align)
+{
+    bool ours = all_ours();
+    if (unlikely(!ours) && (!names_ours() || !names_bound_here(bound_aligned_alloc)))
+        return aligned_new_elsewhere(size, align);
+    void *p = ours ? malloc_aligned(align, size) : malloc_aligned_fast(align, size);
+    return likely(p != NULL) ? p : new_failed(size, align);
+}
+
 /* ---- arrays ---- */
 
 static __attribute__((noinline)) void *array_new_slow(size_t size)
 {
-    return all_ours() ? new_slow(size) : plain_new(size);
+    if (all_ours())
+        return new_slow(size);
+    new_function *call = names_ours() ? plain_new : next_or("_Znam", new_function, plain_new);
+    return call(size);
 }
 
 sheaf_export replaceable void *_Znam(size_t size);
@@ -209,7 +279,9 @@ line_export void *_Znam(size_t size)
 sheaf_export replaceable void *_ZnamSt11align_val_t(size_t size, size_t align);
 sheaf_export void *_ZnamSt11align_val_t(size_t size, size_t align)
 {
-    return aligned_new(size, align);
+    aligned_new_function *call =
+        ASIDE() ? next_or("_ZnamSt11align_val_t", aligned_new_function, aligned_new) : aligned_new;
+    return call(size, align);
 }
 
 /* ---- nothrow; a static program takes libstdc++'s, which call the operators above and catch ---- */
@@ -227,6 +299,8 @@ static noinline_cold void *next_nothrow(const char *symbol, size_t size, size_t 
         void *(*plain)(size_t, const void *);
         void *(*aligned)(size_t, size_t, const void *);
     } next = {.symbol = libc_symbol(RTLD_NEXT, symbol)};
+    if (!next.symbol && !names_ours() && names_bound_here(plain_new) && !current_handler())
+        return align ? bound_aligned_alloc(align, round_up(size + !size, align)) : bound_malloc(size + !size);
     if (!next.symbol) /* libstdc++ is linked into the program: an exception will end it */
         return align ? aligned_new(size, align) : plain_new(size);
     return align ? next.aligned(size, align, tag) : next.plain(size, tag);
@@ -243,7 +317,7 @@ static noinline_cold void *nothrow_failed(const char *symbol, size_t size, size_
  */
 static __attribute__((noinline)) void *nothrow_slow(const char *symbol, size_t size, const void *tag, bool replaced)
 {
-    if (!all_ours() && replaced)
+    if (!all_ours() && (replaced || !names_ours()))
         return next_nothrow(symbol, size, 0, tag);
     void *p = malloc_slow(size);
     return likely(p != NULL) ? p : nothrow_failed(symbol, size, 0, tag);
@@ -252,7 +326,7 @@ static __attribute__((noinline)) void *nothrow_slow(const char *symbol, size_t s
 static __attribute__((noinline)) void *aligned_nothrow_slow(const char *symbol, size_t size, size_t align,
                                                             const void *tag, bool replaced)
 {
-    if (!all_ours() && replaced)
+    if (!all_ours() && (replaced || !names_ours()))
         return next_nothrow(symbol, size, align, tag);
     void *p = malloc_aligned_fast(align, size);
     return likely(p != NULL) ? p : nothrow_failed(symbol, size, align, tag);
@@ -279,60 +353,37 @@ NOTHROW(_ZnamRKSt9nothrow_t, REPLACED(plain_new) || REPLACED(array_new))
     {                                                                                                                \
         return aligned_nothrow_slow(#name, size, align, tag, replaced);                                              \
     }
-NOTHROW_ALIGNED(_ZnwmSt11align_val_tRKSt9nothrow_t, REPLACED(aligned_new))
-NOTHROW_ALIGNED(_ZnamSt11align_val_tRKSt9nothrow_t, REPLACED(aligned_new) || REPLACED(aligned_array_new))
+#define ALIGNED_REPLACED (REPLACED(aligned_new) || !names_bound_here(bound_aligned_alloc))
+NOTHROW_ALIGNED(_ZnwmSt11align_val_tRKSt9nothrow_t, ALIGNED_REPLACED)
+NOTHROW_ALIGNED(_ZnamSt11align_val_tRKSt9nothrow_t, ALIGNED_REPLACED || REPLACED(aligned_array_new))
 
 #endif
 
 /* ---- delete ---- */
 
-#define DELETE(name, on)                                                                                             \
-    static __attribute__((noinline)) void on##_slow(void *p)                                                         \
-    {                                                                                                                \
-        all_ours() ? free_slow(p) : on(p);                                                                           \
-    }                                                                                                                \
-    sheaf_export void name(void *p);                                                                                 \
-    line_export void name(void *p)                                                                                   \
-    {                                                                                                                \
-        if (unlikely(!free_try_at(rseq_roots.cxx_base, p)))                                                          \
-            on##_slow(p);                                                                                            \
-    }
-DELETE(_ZdlPvm, plain_delete)
-DELETE(_ZdaPvm, array_delete)
-replaceable void _ZdaPv(void *p) alias_of(_ZdlPvm);
-void _ZdlPvRKSt9nothrow_t(void *p) alias_of(_ZdlPvm);
-void _ZdaPvRKSt9nothrow_t(void *p) alias_of(_ZdaPvm);
-
-static __attribute__((noinline)) void aligned_delete_slow(void *p, size_t align)
-{
-    all_ours() ? free_slow(p) : aligned_delete(p, align);
-}
-
-sheaf_export void _ZdlPvmSt11align_val_t(void *p, size_t size, size_t align);
-line_export void _ZdlPvmSt11align_val_t(void *p, size_t size, size_t align)
-{
-    (void)size;
-    if (unlikely(!free_try_at(rseq_roots.cxx_base, p)))
-        aligned_delete_slow(p, align);
-}
+DELETE(sheaf_export, _ZdlPvm, rseq_roots.cxx_base, all_ours(), plain_delete(p), (void *p, size_t size), p, size)
+DELETE(sheaf_export, _ZdaPvm, rseq_roots.cxx_base, all_ours(), array_delete(p), (void *p, size_t size), p, size)
+DELETE(sheaf_export replaceable, _ZdaPv, rseq_roots.cxx_base, all_ours(), plain_delete(p), (void *p), p)
+DELETE(sheaf_export, _ZdlPvRKSt9nothrow_t, rseq_roots.cxx_base, all_ours(), plain_delete(p),
+       (void *p, const void *tag), p, tag)
+DELETE(sheaf_export, _ZdaPvRKSt9nothrow_t, rseq_roots.cxx_base, all_ours(), array_delete(p),
+       (void *p, const void *tag), p, tag)
+DELETE(sheaf_export, _ZdlPvmSt11align_val_t, rseq_roots.cxx_base, all_ours(), aligned_delete(p, align),
+       (void *p, size_t size, size_t align), p, size, align)
 
 /* Aligned arrays are rare, hence without fast paths of their own. */
-sheaf_export replaceable void _ZdaPvSt11align_val_t(void *p, size_t align);
-sheaf_export void _ZdaPvSt11align_val_t(void *p, size_t align)
-{
-    aligned_delete(p, align);
-}
-void _ZdlPvSt11align_val_tRKSt9nothrow_t(void *p, size_t align) alias_of(_ZdaPvSt11align_val_t);
-
-sheaf_export void _ZdaPvmSt11align_val_t(void *p, size_t size, size_t align);
-sheaf_export void _ZdaPvmSt11align_val_t(void *p, size_t size, size_t align)
-{
-    (void)size;
-    aligned_array_delete(p, align);
-}
-
-sheaf_export void _ZdaPvSt11align_val_tRKSt9nothrow_t(void *p, size_t align);
-sheaf_export void _ZdaPvSt11align_val_tRKSt9nothrow_t(void *p, size_t align)
-{
-    aligned_array_delete(p, align);
-}
+#define DELETE_ALIGNED(kind, name, lead, parameters, ...)                                                            \
+    kind void name parameters;                                                                                       \
+    sheaf_export void name parameters                                                                                \
+    {                                                                                                                \
+        __typeof__(name) *next = ASIDE() ? next_or(#name, __typeof__(name), NULL) : NULL;                            \
+        next ? next(__VA_ARGS__) : lead;                                                                             \
+    }
+DELETE_ALIGNED(sheaf_export replaceable, _ZdaPvSt11align_val_t, aligned_delete(p, align), (void *p, size_t align), p,
+               align)
+DELETE_ALIGNED(sheaf_export, _ZdlPvSt11align_val_tRKSt9nothrow_t, aligned_delete(p, align),
+               (void *p, size_t align, const void *tag), p, align, tag)
+DELETE_ALIGNED(sheaf_export, _ZdaPvmSt11align_val_t, aligned_array_delete(p, align),
+               (void *p, size_t size, size_t align), p, size, align)
+DELETE_ALIGNED(sheaf_export, _ZdaPvSt11align_val_tRKSt9nothrow_t, aligned_array_delete(p, align),
+               (void *p, size_t align, const void *tag), p, align, tag)

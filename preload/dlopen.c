@@ -10,6 +10,7 @@
 #include "config/config.h"
 #include "malloc/malloc.h"
 #include "preload/libc.h"
+#include "preload/names.h"
 
 #include <dlfcn.h>
 
@@ -35,7 +36,8 @@ __attribute__((used)) void dlopen_find(void)
         void *(*call)(void);
         void *symbol;
     } none = {.call = no_function};
-    write_once(dlopen_flags, sheaf_config.deepbind ? ~0 : ~RTLD_DEEPBIND);
+    /* Where Sheaf steps aside, no library gets memory of Sheaf. */
+    write_once(dlopen_flags, sheaf_config.deepbind || !names_ours() ? ~0 : ~RTLD_DEEPBIND);
     __atomic_store_n(&dlmopen_next, other ? other : none.symbol, __ATOMIC_RELEASE);
     __atomic_store_n(&dlopen_next, one ? one : none.symbol, __ATOMIC_RELEASE);
 }

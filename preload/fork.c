@@ -1,6 +1,7 @@
 /* _Fork(). Not in the static library, where this definition would replace libc's, which it needs. */
 #define _GNU_SOURCE
 #include "preload/libc.h"
+#include "preload/names.h"
 #include "preload/start.h"
 #include "process/fork.h"
 
@@ -22,6 +23,8 @@ sheaf_export pid_t _Fork(void)
         } found = {.symbol = libc_symbol(RTLD_NEXT, "_Fork")};
         real = found.symbol ? found.call : fork;
     }
+    if (!names_ours())
+        return real();
     cache_fork_prepare();
     pid_t pid = real();
     if (pid == 0)

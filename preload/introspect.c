@@ -6,6 +6,7 @@
 #include "node/node.h"
 #include "slot/stash.h"
 #include "os/vm.h"
+#include "preload/names.h"
 #include "preload/status.h"
 #include "process/census.h"
 #include "process/decay.h"
@@ -17,6 +18,9 @@
 #include <stdio.h>
 #include <unistd.h>
 
+/* The next function of that name where Sheaf steps aside, otherwise NULL. */
+#define ELSEWHERE(name, type) (likely(names_ours()) ? NULL : next_or(#name, type, NULL))
+
 /*
  * arena: bytes of slabs. ordblks: 1 if slabs or sheaves hold free objects, which are not counted singly. hblks,
  * hblkhd: number and bytes of large blocks. fsmblks: bytes of objects in sheaves and barns. uordblks: bytes in
@@ -25,6 +29,9 @@
  */
 sheaf_export struct mallinfo2 mallinfo2(void)
 {
+    struct mallinfo2 (*next)(void) = ELSEWHERE(mallinfo2, struct mallinfo2(void));
+    if (next)
+        return next();
     struct malloc_totals t;
     malloc_totals(&t);
     size_t large = t.large_bytes + t.outside_bytes;
@@ -48,6 +55,9 @@ static int clamp(size_t n)
 
 sheaf_export struct mallinfo mallinfo(void)
 {
+    struct mallinfo (*next)(void) = ELSEWHERE(mallinfo, struct mallinfo(void));
+    if (next)
+        return next();
     struct mallinfo2 m = mallinfo2();
     return (struct mallinfo){
         .arena = clamp(m.arena),
@@ -64,6 +74,9 @@ sheaf_export struct mallinfo mallinfo(void)
 /* Parameters of glibc without a counterpart here are accepted (the result is 1) and change nothing. */
 sheaf_export int mallopt(int parameter, int value)
 {
+    int (*next)(int, int) = ELSEWHERE(mallopt, int(int, int));
+    if (next)
+        return next(parameter, value);
     switch (parameter) {
     case M_TRIM_THRESHOLD:
         if (value >= 0) {
@@ -137,6 +150,11 @@ static void print_kept(const struct malloc_totals *t)
 /* Like glibc's, this writes with stdio and with cancellation disabled. */
 sheaf_export void malloc_stats(void)
 {
+    void (*next)(void) = ELSEWHERE(malloc_stats, void(void));
+    if (next) {
+        next();
+        return;
+    }
     int state;
     struct malloc_totals t;
     malloc_totals(&t);
@@ -169,6 +187,9 @@ static void print_name(FILE *f, const char *name)
 
 sheaf_export int malloc_info(int options, FILE *f)
 {
+    int (*next)(int, FILE *) = ELSEWHERE(malloc_info, int(int, FILE *));
+    if (next)
+        return next(options, f);
     if (options) {
         errno = EINVAL;
         return -1;

@@ -118,9 +118,9 @@ struct symbol_search {
 };
 
 /* The dynamic linker has replaced most offsets in the dynamic section by addresses. */
-static const void *dynamic_address(const struct dl_phdr_info *info, uintptr_t value)
+static const void *dynamic_address(uintptr_t base, uintptr_t value)
 {
-    return (const void *)(value < info->dlpi_addr ? info->dlpi_addr + value : value);
+    return (const void *)(value < base ? base + value : value);
 }
 
 static uint32_t gnu_hash(const char *name)
@@ -131,33 +131,79 @@ static uint32_t gnu_hash(const char *name)
     return hash;
 }
 
-/* Returns the function of that name in the object with that dynamic section, by its DT_GNU_HASH table, or NULL. */
-static void *function_in(const struct dl_phdr_info *info, const ElfW(Dyn) * dynamic, const char *name)
+/* The tables of an object that lead from the name of a symbol to the symbol. */
+struct symbol_tables {
+    const ElfW(Sym) * symbols;
+    const char *names;
+    const uint32_t *gnu, *sysv; /* DT_GNU_HASH and DT_HASH; a linker may leave out either */
+    const char *object;         /* DT_SONAME */
+};
+
+static struct symbol_tables tables_of(uintptr_t base, const ElfW(Dyn) * dynamic)
 {
-    const ElfW(Sym) *symbols = NULL;
-    const char *names = NULL;
-    const uint32_t *table = NULL;
+    struct symbol_tables tables = {.symbols = NULL};
+    uintptr_t object = 0;
     for (; dynamic->d_tag != DT_NULL; dynamic++)
         if (dynamic->d_tag == DT_SYMTAB)
-            symbols = dynamic_address(info, dynamic->d_un.d_ptr);
+            tables.symbols = dynamic_address(base, dynamic->d_un.d_ptr);
         else if (dynamic->d_tag == DT_STRTAB)
-            names = dynamic_address(info, dynamic->d_un.d_ptr);
+            tables.names = dynamic_address(base, dynamic->d_un.d_ptr);
         else if (dynamic->d_tag == DT_GNU_HASH)
-            table = dynamic_address(info, dynamic->d_un.d_ptr);
-    if (!symbols || !names || !table)
+            tables.gnu = dynamic_address(base, dynamic->d_un.d_ptr);
+        else if (dynamic->d_tag == DT_HASH)
+            tables.sysv = dynamic_address(base, dynamic->d_un.d_ptr);
+        else if (dynamic->d_tag == DT_SONAME)
+            object = dynamic->d_un.d_val;
+    tables.object = object && tables.names ? tables.names + object : NULL;
+    return tables;
+}
+
+static bool is_definition(const struct symbol_tables *tables, uint32_t i, const char *name)
+{
+    const ElfW(Sym) *symbol = &tables->symbols[i];
+    return symbol->st_shndx != SHN_UNDEF && strcmp(tables->names + symbol->st_name, name) == 0;
+}
+
+/* The definition of that name, or NULL. */
+static const ElfW(Sym) * symbol_by_name(const struct symbol_tables *tables, const char *name)
+{
+    if (!tables->symbols || !tables->names)
         return NULL;
+    if (!tables->gnu) { /* DT_HASH: its second word is the number of symbols */
+        for (uint32_t i = 1; tables->sysv && i < tables->sysv[1]; i++)
+            if (is_definition(tables, i, name))
+                return &tables->symbols[i];
+        return NULL;
+    }
+    const uint32_t *table = tables->gnu;
     uint32_t buckets = table[0], first = table[1], hash = gnu_hash(name);
     const uint32_t *bucket = table + 4 + table[2] * (sizeof(ElfW(Addr)) / sizeof(*table)), *chain = bucket + buckets;
     uint32_t i = buckets ? bucket[hash % buckets] : 0;
     for (; i >= first && i; i++) {
-        const ElfW(Sym) *symbol = &symbols[i];
-        if ((chain[i - first] | 1) == (hash | 1) && symbol->st_shndx != SHN_UNDEF &&
-            strcmp(names + symbol->st_name, name) == 0)
-            return ELF64_ST_TYPE(symbol->st_info) == STT_FUNC ? (void *)(info->dlpi_addr + symbol->st_value) : NULL;
+        if ((chain[i - first] | 1) == (hash | 1) && is_definition(tables, i, name))
+            return &tables->symbols[i];
         if (chain[i - first] & 1)
             break;
     }
     return NULL;
+}
+
+void *libc_object_function(uintptr_t address, const void *dynamic, const char *name)
+{
+    struct symbol_tables tables = tables_of(address, dynamic);
+    const ElfW(Sym) *symbol = symbol_by_name(&tables, name);
+    return symbol && ELF64_ST_TYPE(symbol->st_info) == STT_FUNC ? (void *)(address + symbol->st_value) : NULL;
+}
+
+bool libc_object_defines(uintptr_t address, const void *dynamic, const char *name)
+{
+    struct symbol_tables tables = tables_of(address, dynamic);
+    return symbol_by_name(&tables, name) != NULL;
+}
+
+const char *libc_object_name(uintptr_t address, const void *dynamic)
+{
+    return tables_of(address, dynamic).object;
 }
 
 static int symbol_in(struct dl_phdr_info *info, size_t size, void *with)
@@ -174,7 +220,7 @@ static int symbol_in(struct dl_phdr_info *info, size_t size, void *with)
         last_skipped |= segment->p_type == PT_LOAD && search->after - at < segment->p_memsz;
     }
     if (!search->after && dynamic)
-        search->found = function_in(info, dynamic, search->name);
+        search->found = libc_object_function(info->dlpi_addr, dynamic, search->name);
     if (last_skipped)
         search->after = 0;
     return search->found != NULL;

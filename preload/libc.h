@@ -2,11 +2,21 @@
 #ifndef SHEAF_PRELOAD_LIBC_H
 #define SHEAF_PRELOAD_LIBC_H
 
+#include "os/compiler.h"
+
 /*
  * dlsym(where, name) for functions, where `where` is RTLD_DEFAULT or RTLD_NEXT, in any program. Takes a lock of the
  * dynamic linker: not for signal handlers.
  */
 void *libc_symbol(void *where, const char *name);
+
+/*
+ * The function of that name that an object defines, in any version; its name (DT_SONAME), or NULL. An object is given
+ * by its address and its dynamic section, and must not be unloaded meanwhile. Any context.
+ */
+void *libc_object_function(uintptr_t address, const void *dynamic, const char *name);
+bool libc_object_defines(uintptr_t address, const void *dynamic, const char *name);
+const char *libc_object_name(uintptr_t address, const void *dynamic);
 
 /* To be called in the child of a fork. */
 void libc_fork_child(void);

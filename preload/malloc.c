@@ -3,16 +3,18 @@
  * their plain names. The __libc_ names are for programs that call them directly.
  */
 #define _GNU_SOURCE
-#include "malloc/entry.h"
+#include "preload/names.h"
 
 #include <malloc.h>
 #include <stdlib.h>
 
-/* From C23; older headers do not declare them. */
-void free_sized(void *p, size_t size);
-void free_aligned_sized(void *p, size_t align, size_t size);
-
-#define alias_of(name) __attribute__((visibility("default"), alias(#name)))
+/* What an entry point returns that failed: where Sheaf steps aside, the result of the next function of that name. */
+#define ENTRY_FAILED(value, name, ...)                                                                               \
+    __extension__({                                                                                                  \
+        __typeof__(name) *next_entry_ = names_ours() ? NULL : next_or(#name, __typeof__(name), NULL);                \
+        next_entry_ ? next_entry_(__VA_ARGS__) : (value);                                                            \
+    })
+#include "malloc/entry.h"
 
 line_export void *malloc(size_t size)
 {
@@ -32,25 +34,6 @@ line_export void *calloc(size_t count, size_t size)
 sheaf_export void *realloc(void *p, size_t size)
 {
     return entry_realloc(p, size);
-}
-
-sheaf_export void *reallocarray(void *p, size_t count, size_t size)
-{
-    return entry_reallocarray(p, count, size);
-}
-
-/* The size and the alignment are ignored: programs pass wrong ones (after a realloc), and the unit map has the class
- * of every object. */
-sheaf_export void free_sized(void *p, size_t size)
-{
-    (void)size;
-    free(p);
-}
-
-sheaf_export void free_aligned_sized(void *p, size_t align, size_t size)
-{
-    (void)align, (void)size;
-    free(p);
 }
 
 line_export void *aligned_alloc(size_t align, size_t size)
@@ -78,24 +61,46 @@ sheaf_export void *pvalloc(size_t size)
     return entry_pvalloc(size);
 }
 
+static size_t no_size(void *p)
+{
+    (void)p;
+    return 0;
+}
+
 sheaf_export size_t malloc_usable_size(void *p)
 {
-    return entry_usable_size(p);
+    size_t size = entry_usable_size(p);
+    if (likely(size != SIZE_OF_ANOTHER))
+        return size;
+    return next_or("malloc_usable_size", __typeof__(malloc_usable_size), no_size)(p);
 }
 
 sheaf_export int malloc_trim(size_t pad)
 {
-    (void)pad;
-    return entry_trim();
+    return entry_trim(pad);
 }
 
-void cfree(void *p) alias_of(free);
-void *__libc_malloc(size_t size) alias_of(malloc);
-void *__libc_calloc(size_t count, size_t size) alias_of(calloc);
-void *__libc_realloc(void *p, size_t size) alias_of(realloc);
-void *__libc_reallocarray(void *p, size_t count, size_t size) alias_of(reallocarray);
-void __libc_free(void *p) alias_of(free);
-void *__libc_memalign(size_t align, size_t size) alias_of(memalign);
-void *__libc_valloc(size_t size) alias_of(valloc);
-void *__libc_pvalloc(size_t size) alias_of(pvalloc);
-int __posix_memalign(void **out, size_t align, size_t size) alias_of(posix_memalign);
+/* ---- the names that programs call whose malloc leads to libc's ---- */
+
+#define LIBC_NAME(type, name, entry, parameters, ...)                                                                \
+    type name parameters;                                                                                            \
+    sheaf_export type name parameters                                                                                \
+    {                                                                                                                \
+        return likely(names_ours()) ? entry(__VA_ARGS__) : next_or(#name, __typeof__(name), entry)(__VA_ARGS__);     \
+    }
+LIBC_NAME(void *, __libc_malloc, malloc, (size_t size), size)
+LIBC_NAME(void *, __libc_calloc, calloc, (size_t count, size_t size), count, size)
+LIBC_NAME(void *, __libc_realloc, realloc, (void *p, size_t size), p, size)
+LIBC_NAME(void *, __libc_memalign, memalign, (size_t align, size_t size), align, size)
+LIBC_NAME(void *, __libc_valloc, valloc, (size_t size), size)
+LIBC_NAME(void *, __libc_pvalloc, pvalloc, (size_t size), size)
+LIBC_NAME(int, __posix_memalign, posix_memalign, (void **out, size_t align, size_t size), out, align, size)
+
+void __libc_free(void *p);
+sheaf_export void __libc_free(void *p)
+{
+    if (likely(names_ours()))
+        free(p);
+    else
+        next_or("__libc_free", __typeof__(free), free)(p);
+}

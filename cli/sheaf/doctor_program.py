@@ -13,10 +13,11 @@ from pathlib import Path
 from sheaf import elf, preload
 from sheaf.doctor_finding import Finding, Process, note, ok, problem
 from sheaf.errors import SheafError
-from sheaf.program import elf_obstacle, interpreter, locate, obstacle
+from sheaf.program import elf_obstacle, interpreter, locate, obstacle, own_malloc
 
 _SHELL = Path("/bin/sh")  # runs files that are neither ELF nor start with #!
 _ALLOCATORS = re.compile(r"lib(jemalloc|tcmalloc|mimalloc|hoard|snmalloc|scudo|rpmalloc|tbbmalloc|umem|efence|duma|dmalloc)")
+_REPLACEABLE = ("calloc", "realloc", "reallocarray", "aligned_alloc", "memalign", "posix_memalign", "malloc_usable_size")
 _SCANNED = 1 << 30  # bytes; larger programs are not searched for an allocator
 # Text in a program that contains an allocator under names of its own.
 _EMBEDDED = {b"<jemalloc>: ": "jemalloc", b"TCMALLOC_": "tcmalloc", b"mimalloc: ": "mimalloc"}
@@ -180,9 +181,14 @@ def _release(provided: frozenset[str], complete: bool, rseq: bool) -> Finding:
 def _malloc(program: Program) -> Finding:
     assert program.image
     assert program.details
-    if "malloc" in program.details.defined:
-        return problem("malloc", "it defines malloc itself, which takes precedence over a preloaded one",
-                       "build it without its allocator, or run it without Sheaf")
+    own = own_malloc(program.details.defined)
+    if own:
+        return problem("malloc", f"it defines {own} itself, so Sheaf steps aside: the program runs as without Sheaf, and nothing "
+                       "is measured", "build it without its allocator, or run it without Sheaf")
+    some = [name for name in _REPLACEABLE if name in program.details.defined]
+    if some:
+        return note("malloc", f"it defines {', '.join(some)} itself, and the rest comes from Sheaf",
+                    "leave it, if these functions work with the system's malloc")
     embedded = [_EMBEDDED[text] for text in _contains(program.target, list(_EMBEDDED))]
     if embedded:
         return note("malloc", f"it contains {' and '.join(embedded)} under other names, so only its libraries use Sheaf",

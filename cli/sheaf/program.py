@@ -27,6 +27,24 @@ class Obstacle:
     subject: str
 
 
+# Sheaf steps aside where it does not have both (preload/names.h).
+DECISIVE = ("malloc", "free")
+
+
+def own_malloc(defined: frozenset[str]) -> str:
+    """Those names in words that a program defines itself and for which Sheaf steps aside; empty if there are none."""
+    return " and ".join(name for name in DECISIVE if name in defined)
+
+
+def steps_aside(path: Path) -> str:
+    """The same for the program in a file, or for its interpreter; empty too if the file cannot be examined."""
+    try:
+        image = elf.read(target := interpreter(path))
+        return own_malloc(elf.details(target).defined) if image and image.bits == 64 else ""
+    except (OSError, elf.Damaged):
+        return ""
+
+
 def _candidates(command: str) -> Iterator[str]:
     """The files that execvp would try, in the same order."""
     if os.sep in command:

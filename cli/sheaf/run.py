@@ -17,7 +17,7 @@ from sheaf import child, debugspec, leakreport, options, preload, record, table
 from sheaf.errors import SheafError
 from sheaf.memory import processes_json
 from sheaf.process import DIRECTORY, FILE
-from sheaf.program import locate, obstacle
+from sheaf.program import locate, obstacle, steps_aside
 
 FORMS = ("table", "json")
 _RECORD_BYTES = 1 << 17  # about what the record of a small program takes
@@ -315,6 +315,12 @@ def run(settings: tuple[str, ...], debug: str | None, directory: str | None, sta
     else:
         _only_with_leaks({"--stacks": stacks, "--suppress": bool(suppressions), "--leak-status": leak_status is not None})
     recorded = bool(stats) or profiled
+    own = ""
+    if recorded or find_leaks or environment.get("SHEAF_RECORD") or environment.get("SHEAF_DEBUG"):
+        own = steps_aside(program)
+    if own:
+        _say(f"sheaf: {command[0]}: it defines {own} itself, so Sheaf steps aside and measures nothing of it; build it without "
+             "its allocator")
     if not recorded and not find_leaks:
         child.execute(_command(program, command, environment, no_children))
     with contextlib.ExitStack() as stack:
@@ -327,9 +333,10 @@ def run(settings: tuple[str, ...], debug: str | None, directory: str | None, sta
         before = set(Path(records).glob("*.sheaf")) if recorded else set()
         status = child.run(_command(program, command, environment, no_children))
         made = sorted(set(Path(records).glob("*.sheaf")) - before) if recorded else []
-        if profiled:
+        explained = own and not made  # by the line above
+        if profiled and not explained:
             _write_profiles(made, profile_output)
-        if stats:
+        if stats and not explained:
             _report(records, made, stats, file)
         if log and _leak_report(*log, patterns) and leak_status is not None:
             status = leak_status

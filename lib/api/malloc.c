@@ -37,7 +37,7 @@ sheaf_export size_t sheaf_malloc_usable_size(void *p)
 
 sheaf_export int sheaf_malloc_trim(void)
 {
-    return entry_trim();
+    return entry_trim(0);
 }
 
 /* A program that links the library has the default options. Weak, so that the unit tests can choose others. */
@@ -49,4 +49,14 @@ __attribute__((weak)) void sheaf_configure(struct sheaf_config *config)
 void sheaf_started(void)
 {
     pthread_atfork(cache_fork_prepare, cache_fork_parent, cache_fork_child);
+}
+
+const struct other_malloc *sheaf_steps_aside(void)
+{
+    return NULL;
+}
+
+const struct other_malloc *sheaf_owner_of_foreign(void)
+{
+    return NULL;
 }

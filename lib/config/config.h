@@ -49,4 +49,25 @@ void sheaf_configure(struct sheaf_config *config);
 /* Called once, when allocation works: installs fork handlers, for example. */
 void sheaf_started(void);
 
+/* The functions of another malloc in this process. */
+struct other_malloc {
+    void *(*malloc)(size_t size);
+    void *(*calloc)(size_t count, size_t size);
+    void *(*realloc)(void *p, size_t size);
+    void (*free)(void *p);
+};
+
+/*
+ * The malloc that serves all calls in place of Sheaf, which then never starts; NULL if Sheaf may start. The preloaded
+ * object steps aside where malloc or free are not its own (preload/names.h); the library never does. The answer never
+ * changes. Any context.
+ */
+const struct other_malloc *sheaf_steps_aside(void);
+
+/*
+ * The malloc to which pointers belong that are not Sheaf's; NULL if there is none, so that such a pointer is an error
+ * of the program. Any context.
+ */
+const struct other_malloc *sheaf_owner_of_foreign(void);
+
 #endif

@@ -12,6 +12,14 @@
 #include <errno.h>
 #include <string.h>
 
+/*
+ * The value of a function that failed. The file that includes this one may define it to call the next function of
+ * that name instead, where Sheaf steps aside.
+ */
+#ifndef ENTRY_FAILED
+#define ENTRY_FAILED(value, name, ...) (value)
+#endif
+
 static always_inline void *entry_error(int error)
 {
     errno = error;
@@ -50,22 +58,28 @@ static always_inline void *entry_reallocarray(void *p, size_t count, size_t size
     return entry_realloc(p, bytes);
 }
 
+static __attribute__((noinline, unused)) void *entry_aligned_alloc_slow(size_t align, size_t size)
+{
+    void *p = likely(is_power_of_two(align)) ? malloc_aligned(align, size) : entry_error(EINVAL);
+    return likely(p != NULL) ? p : ENTRY_FAILED(NULL, aligned_alloc, align, size);
+}
+
 static always_inline void *entry_aligned_alloc(size_t align, size_t size)
 {
-    if (unlikely(!is_power_of_two(align)))
-        return entry_error(EINVAL);
-    return malloc_aligned_fast(align, size);
+    void *p = likely(is_power_of_two(align)) ? malloc_try(size_for_aligned(align, size)) : NULL;
+    return likely(p != NULL) ? p : entry_aligned_alloc_slow(align, size);
 }
 
 /* Like glibc, rounds an alignment that is no power of two up to the next one. EINVAL if there is none. */
 static always_inline void *entry_memalign(size_t align, size_t size)
 {
     if (unlikely(align > SIZE_MAX / 2 + 1))
-        return entry_error(EINVAL);
+        return ENTRY_FAILED(entry_error(EINVAL), memalign, align, size);
     size_t power = 8;
     while (power < align)
         power *= 2;
-    return malloc_aligned_fast(power, size);
+    void *p = malloc_aligned_fast(power, size);
+    return likely(p != NULL) ? p : ENTRY_FAILED(NULL, memalign, align, size);
 }
 
 /* posix_memalign() returns the error and leaves errno alone. */
@@ -77,7 +91,7 @@ static __attribute__((noinline, unused)) int entry_posix_memalign_slow(void **ou
         p = malloc_aligned(align, size);
         errno = saved;
         if (!p)
-            return ENOMEM;
+            return ENTRY_FAILED(ENOMEM, posix_memalign, out, align, size);
     }
     *out = p;
     return 0;
@@ -86,7 +100,7 @@ static __attribute__((noinline, unused)) int entry_posix_memalign_slow(void **ou
 static always_inline int entry_posix_memalign(void **out, size_t align, size_t size)
 {
     if (unlikely(align % sizeof(void *) || !is_power_of_two(align)))
-        return EINVAL;
+        return ENTRY_FAILED(EINVAL, posix_memalign, out, align, size);
     void *p = malloc_try(size_for_aligned(align, size));
     if (unlikely(!p))
         return entry_posix_memalign_slow(out, align, size);
@@ -96,25 +110,27 @@ static always_inline int entry_posix_memalign(void **out, size_t align, size_t s
 
 static always_inline void *entry_valloc(size_t size)
 {
-    return malloc_init() ? malloc_aligned(space.page_size, size) : entry_error(ENOMEM);
+    return malloc_init() ? malloc_aligned(space.page_size, size) : ENTRY_FAILED(entry_error(ENOMEM), valloc, size);
 }
 
 static always_inline void *entry_pvalloc(size_t size)
 {
     if (!malloc_init() || size > PTRDIFF_MAX)
-        return entry_error(ENOMEM);
+        return ENTRY_FAILED(entry_error(ENOMEM), pvalloc, size);
     return malloc_aligned(space.page_size, size ? round_up(size, space.page_size) : space.page_size);
 }
 
+/* SIZE_OF_ANOTHER if the block is another malloc's. */
 static always_inline size_t entry_usable_size(const void *p)
 {
     return p ? malloc_size(p, "malloc_usable_size of") : 0;
 }
 
-/* Returns 1 if memory was returned to the system, otherwise 0. Not for signal handlers. */
-static always_inline int entry_trim(void)
+/* Returns 1 if memory was returned to the system, otherwise 0. `pad` is ignored. Not for signal handlers. */
+static always_inline int entry_trim(size_t pad)
 {
-    return malloc_init() && cache_trim_all() != 0;
+    (void)pad;
+    return malloc_init() ? cache_trim_all() != 0 : ENTRY_FAILED(0, malloc_trim, pad);
 }
 
 #endif

@@ -132,11 +132,25 @@ static bool large_fails(size_t n)
     return unlikely(fail_large) && fail_now(FAIL_LARGE, n);
 }
 
-/* `zero` only concerns large blocks. */
-static void *alloc(size_t n, bool zero)
+/*
+ * For which function an allocation is. ANY: malloc(). ZEROED: calloc(), which clears small blocks itself. OWN: for
+ * callers that must not get another malloc's memory.
+ */
+enum caller { ANY, ZEROED, OWN };
+
+/* Memory where Sheaf has not started: from the malloc that serves in its place, if there is one. */
+static noinline_cold void *alloc_elsewhere(size_t n, enum caller caller)
+{
+    const struct other_malloc *other = caller == OWN ? NULL : sheaf_steps_aside();
+    if (!other)
+        return no_memory();
+    return caller == ZEROED ? other->calloc(1, n) : other->malloc(n);
+}
+
+static void *alloc(size_t n, enum caller caller)
 {
     if (unlikely(!malloc_init()))
-        return no_memory();
+        return alloc_elsewhere(n, caller);
     void *p;
     if (likely(n <= CLASS_MOST)) {
         unsigned number = class_number(n);
@@ -146,7 +160,7 @@ static void *alloc(size_t n, bool zero)
         if (unlikely(!p))
             p = small_around(number, n);
     } else {
-        p = large_fails(n) ? NULL : large_alloc(n, 1, zero);
+        p = large_fails(n) ? NULL : large_alloc(n, 1, caller == ZEROED);
     }
     return likely(p != NULL) ? p : no_memory();
 }
@@ -155,7 +169,14 @@ static __attribute__((noinline)) void *malloc_slowest(size_t n)
 {
     if (unlikely(atomic_load_explicit(&helper_wanted, memory_order_relaxed)))
         helper_start(__builtin_return_address(0));
-    return alloc(n, false);
+    return alloc(n, ANY);
+}
+
+static __attribute__((noinline)) void *slowest_for(size_t n, enum caller caller)
+{
+    if (unlikely(atomic_load_explicit(&helper_wanted, memory_order_relaxed)))
+        helper_start(__builtin_return_address(0));
+    return alloc(n, caller);
 }
 
 /* The requests that malloc_try() does not serve: large classes, and all classes where the slot is not mm_cid. */
@@ -200,11 +221,19 @@ void *malloc_retry(size_t n)
     return n < fast_head(rseq_roots.cid_base)->limit ? try_swapped(n) : try_rest(n);
 }
 
+void *malloc_own(size_t n)
+{
+    void *object = malloc_retry(n);
+    return likely(object != NULL) ? object : slowest_for(n, OWN);
+}
+
 void *malloc_zeroed(size_t n)
 {
     if (unlikely(n > CLASS_MOST))
-        return alloc(n, true); /* large memory is often zero already */
-    void *p = malloc_slow(n);
+        return alloc(n, ZEROED); /* large memory is often zero already */
+    void *p = malloc_retry(n);
+    if (unlikely(!p))
+        p = slowest_for(n, ZEROED);
     return likely(p != NULL) ? memset(p, 0, n) : NULL;
 }
 
@@ -272,6 +301,11 @@ static noinline_cold void free_foreign(void *p)
         cache_went_slow(NULL);
         return;
     }
+    const struct other_malloc *owner = sheaf_owner_of_foreign();
+    if (owner) {
+        owner->free(p);
+        return;
+    }
     misuse_tell("free of foreign pointer", p, "not from this allocator");
 }
 
@@ -326,6 +360,8 @@ size_t malloc_size(const void *p, const char *call)
     } else if (cache_layer_ready) {
         size = sample_has(p) ? sample_size(p) : outside_size(p);
     }
+    if (!size && sheaf_owner_of_foreign())
+        return SIZE_OF_ANOTHER;
     if (!size) {
         char text[64];
         strcpy(text, call);
@@ -347,6 +383,8 @@ static void *move(void *p, size_t old, size_t n)
 
 static void *resize_outside(void *p, size_t old, size_t n)
 {
+    if (unlikely(old == SIZE_OF_ANOTHER))
+        return sheaf_owner_of_foreign()->realloc(p, n);
     if (n <= old && n > old / 2)
         return p;
     void *to = n > CLASS_MOST && likely(!fail_large) ? outside_resize(p, n) : NULL;
@@ -383,12 +421,30 @@ void *malloc_resize(void *p, size_t n)
     return to ? to : no_memory();
 }
 
+/* realloc where Sheaf may not have started. Otherwise p is NULL, and memory was refused. */
+static noinline_cold void *resize_elsewhere(void *p, size_t n)
+{
+    const struct other_malloc *other = sheaf_steps_aside();
+    if (other)
+        return other->realloc(p, n);
+    if (p)
+        free_fast(p);
+    return NULL;
+}
+
 void *malloc_or_free(void *p, size_t n)
 {
-    if (!p)
-        return malloc_fast(n);
-    free_fast(p);
-    return NULL;
+    if (p && likely(cache_layer_ready)) {
+        free_fast(p);
+        return NULL;
+    }
+    void *object = NULL;
+    if (!p) {
+        object = malloc_try(n);
+        if (unlikely(!object))
+            object = malloc_own(n);
+    }
+    return likely(object != NULL) ? object : resize_elsewhere(p, n);
 }
 
 /* ---- totals ---- */

@@ -7,10 +7,15 @@
 
 #include "os/compiler.h"
 
-/* Set up the allocator unless that is done. Returns false when the system grants no memory. */
+/* Set up the allocator unless that is done. Returns false when the system grants no memory, and where Sheaf steps
+ * aside (sheaf_steps_aside() in config/config.h). */
 bool malloc_init(void);
 
+/* Where Sheaf steps aside, the memory comes from the malloc that serves in its place. */
 void *malloc_slow(size_t n);
+
+/* The same for callers that must not get another malloc's memory: returns NULL then. */
+void *malloc_own(size_t n);
 
 /*
  * Tries the rseq sections that malloc_try() did not try. Returns NULL if they miss; the caller then calls
@@ -26,13 +31,15 @@ void *malloc_resize(void *p, size_t n);
 /* realloc in the other cases: allocates if p is NULL, otherwise frees p and returns NULL. */
 void *malloc_or_free(void *p, size_t n);
 
-/* `align` is a power of two. */
+/* `align` is a power of two. Returns NULL where Sheaf steps aside. */
 void *malloc_aligned(size_t align, size_t n);
 
 /*
  * The usable bytes from p, which is not NULL, to the end of its block. A pointer that does not belong to this
- * allocator is reported as misuse by `call`, and the process is aborted.
+ * allocator is reported as misuse by `call`, and the process is aborted; if it belongs to another malloc
+ * (sheaf_owner_of_foreign()), the result is SIZE_OF_ANOTHER.
  */
+#define SIZE_OF_ANOTHER SIZE_MAX
 size_t malloc_size(const void *p, const char *call);
 
 /*

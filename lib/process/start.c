@@ -94,6 +94,9 @@ bool cache_layer_init(void)
 {
     if (__atomic_load_n(&cache_layer_ready, __ATOMIC_ACQUIRE))
         return true;
+    /* Before the lock: a process that never starts has no fork handlers, so its child might find the lock held. */
+    if (sheaf_steps_aside())
+        return false;
     if (!lock_acquire(lock_of(LOCK_SETUP)))
         return false; /* a signal handler that interrupted the start */
     bool before = cache_layer_ready;

@@ -5,7 +5,8 @@
 #include "os/compiler.h"
 
 /* Set up everything below malloc, once; several threads may call it at once. Returns false if the system refuses
- * memory, or in a signal handler that interrupted the start. Takes LOCK_SETUP; no lock may be held. */
+ * memory, in a signal handler that interrupted the start, and where Sheaf steps aside (sheaf_steps_aside()). Takes
+ * LOCK_SETUP; no lock may be held. */
 bool cache_layer_init(void);
 
 #endif

@@ -172,6 +172,23 @@ def test_a_missing_record_is_explained(sheaf: Run, library: str, tmp_path: Path)
                     done.stderr.splitlines()[-1])
 
 
+@pytest.mark.skipif(not shutil.which("gcc"), reason="gcc is missing")
+@pytest.mark.parametrize("option", ["--stats", "--profile", "--debug=FZ", "--record=records", None])
+def test_a_program_with_a_malloc_of_its_own(sheaf: Run, library: str, tmp_path: Path, option: str | None) -> None:
+    """Nothing is measured, and one line says why."""
+    source = """#include <stddef.h>
+        static char heap[1 << 20]; static size_t used;
+        void *malloc(size_t n) { used += (n + 15) & ~15ul; return heap + used - ((n + 15) & ~15ul); }
+        void free(void *p) { (void)p; }
+        int main(void) { return malloc(1) ? 7 : 8; }"""
+    own = tmp_path / "own"
+    subprocess.run(["gcc", "-x", "c", "-", "-o", own], input=source, text=True, check=True)
+    done = sheaf("run", *([option] if option else []), str(own), cwd=tmp_path)
+    line = f"sheaf: {own}: it defines malloc and free itself, so Sheaf steps aside and measures nothing of it; " \
+           "build it without its allocator\n"
+    assert (done.returncode, done.stdout, done.stderr) == (7, "", line if option else "")
+
+
 def test_a_record_directory_that_cannot_be_made(sheaf: Run, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     done = sheaf("run", "--record", str(tmp_path / "file" / "below"), "true")

@@ -1,0 +1,6 @@
+#include "names.h"
+
+int main(void)
+{
+    return names_call_all();
+}
