@@ -17,16 +17,27 @@
 typedef void (*new_handler)(void);
 
 /*
- * The size, the alignment and the tag tell delete nothing that the unit map does not know, so forms that lead to
- * the same operator are one function.
+ * Every form is a function at an address of its own, although the size, the alignment and the tag tell delete
+ * nothing that the unit map does not know. Valgrind replaces functions by address: with two names at one address it
+ * takes delete for delete[], and reports a mismatch. No_icf keeps the compiler from folding equal functions.
  */
-#define alias_of(name) __attribute__((visibility("default"), alias(#name)))
+#if __has_attribute(no_icf)
+#define distinct __attribute__((no_icf))
+#else
+#define distinct
+#endif
 
 /*
- * Weak, as in libstdc++. Otherwise clang, which sees through the asm labels below, calls the functions here
- * directly and not through the symbol.
+ * Weak in static programs, which may define operators of their own, and with clang, which sees through the asm labels
+ * below and would call the functions here directly and not through the symbol. Otherwise strong, because valgrind
+ * replaces only strong functions in objects that are not libc's or libstdc++'s. The dynamic linker makes no
+ * difference.
  */
-#define replaceable __attribute__((weak))
+#if defined(SHEAF_STATIC) || defined(__clang__)
+#define replaceable distinct __attribute__((weak))
+#else
+#define replaceable distinct
+#endif
 
 #ifdef SHEAF_STATIC
 
@@ -115,7 +126,12 @@ line_export void _ZdlPv(void *p)
     free_fast(p);
 }
 
-replaceable void _ZdlPvSt11align_val_t(void *p) alias_of(_ZdlPv);
+sheaf_export replaceable void _ZdlPvSt11align_val_t(void *p, size_t align);
+line_export void _ZdlPvSt11align_val_t(void *p, size_t align)
+{
+    (void)align;
+    free_fast(p);
+}
 
 /*
  * The operators by their symbols, and thus as the program or another library may have replaced them. Memory from
@@ -134,18 +150,15 @@ void aligned_array_delete(void *p, size_t align) __asm__("_ZdaPvSt11align_val_t"
 
 /* ---- whether the program replaced operators ---- */
 
-/*
- * Aliases under local labels, which the assembler drops; otherwise profiles would show those names. A function
- * with two names must be aliased by the one that it is defined by.
- */
+/* Aliases under local labels, which the assembler drops; otherwise profiles would show those names. */
 #define own(label, symbol) __asm__(".Lown_" label) __attribute__((alias(symbol)))
 static void *own_plain_new(size_t size) own("plain_new", "_Znwm");
 static void *own_array_new(size_t size) own("array_new", "_Znam");
 static void *own_aligned_new(size_t size, size_t align) own("aligned_new", "_ZnwmSt11align_val_t");
 static void *own_aligned_array_new(size_t size, size_t align) own("aligned_array_new", "_ZnamSt11align_val_t");
 static void own_plain_delete(void *p) own("plain_delete", "_ZdlPv");
-static void own_array_delete(void *p) own("array_delete", "_ZdlPvm");
-static void own_aligned_delete(void *p) own("aligned_delete", "_ZdlPv");
+static void own_array_delete(void *p) own("array_delete", "_ZdaPv");
+static void own_aligned_delete(void *p, size_t align) own("aligned_delete", "_ZdlPvSt11align_val_t");
 static void own_aligned_array_delete(void *p, size_t align) own("aligned_array_delete", "_ZdaPvSt11align_val_t");
 
 /*
@@ -286,12 +299,18 @@ NOTHROW_ALIGNED(_ZnamSt11align_val_tRKSt9nothrow_t, REPLACED(aligned_new) || REP
 
 /* ---- delete ---- */
 
+static __attribute__((noinline)) void plain_delete_slow(void *p)
+{
+    all_ours() ? free_slow(p) : plain_delete(p);
+}
+
+static __attribute__((noinline)) void array_delete_slow(void *p)
+{
+    all_ours() ? free_slow(p) : array_delete(p);
+}
+
 #define DELETE(name, on)                                                                                             \
-    static __attribute__((noinline)) void on##_slow(void *p)                                                         \
-    {                                                                                                                \
-        all_ours() ? free_slow(p) : on(p);                                                                           \
-    }                                                                                                                \
-    sheaf_export void name(void *p);                                                                                 \
+    sheaf_export distinct void name(void *p);                                                                        \
     line_export void name(void *p)                                                                                   \
     {                                                                                                                \
         if (unlikely(!free_try_at(rseq_roots.cxx_base, p)))                                                          \
@@ -299,16 +318,28 @@ NOTHROW_ALIGNED(_ZnamSt11align_val_tRKSt9nothrow_t, REPLACED(aligned_new) || REP
     }
 DELETE(_ZdlPvm, plain_delete)
 DELETE(_ZdaPvm, array_delete)
-replaceable void _ZdaPv(void *p) alias_of(_ZdlPvm);
-void _ZdlPvRKSt9nothrow_t(void *p) alias_of(_ZdlPvm);
-void _ZdaPvRKSt9nothrow_t(void *p) alias_of(_ZdaPvm);
+replaceable void _ZdaPv(void *p);
+DELETE(_ZdaPv, plain_delete)
+
+/* Called where a constructor throws: rare, hence without fast paths of their own. */
+sheaf_export distinct void _ZdlPvRKSt9nothrow_t(void *p);
+sheaf_export void _ZdlPvRKSt9nothrow_t(void *p)
+{
+    plain_delete(p);
+}
+
+sheaf_export distinct void _ZdaPvRKSt9nothrow_t(void *p);
+sheaf_export void _ZdaPvRKSt9nothrow_t(void *p)
+{
+    array_delete(p);
+}
 
 static __attribute__((noinline)) void aligned_delete_slow(void *p, size_t align)
 {
     all_ours() ? free_slow(p) : aligned_delete(p, align);
 }
 
-sheaf_export void _ZdlPvmSt11align_val_t(void *p, size_t size, size_t align);
+sheaf_export distinct void _ZdlPvmSt11align_val_t(void *p, size_t size, size_t align);
 line_export void _ZdlPvmSt11align_val_t(void *p, size_t size, size_t align)
 {
     (void)size;
@@ -322,16 +353,21 @@ sheaf_export void _ZdaPvSt11align_val_t(void *p, size_t align)
 {
     aligned_delete(p, align);
 }
-void _ZdlPvSt11align_val_tRKSt9nothrow_t(void *p, size_t align) alias_of(_ZdaPvSt11align_val_t);
 
-sheaf_export void _ZdaPvmSt11align_val_t(void *p, size_t size, size_t align);
+sheaf_export distinct void _ZdlPvSt11align_val_tRKSt9nothrow_t(void *p, size_t align);
+sheaf_export void _ZdlPvSt11align_val_tRKSt9nothrow_t(void *p, size_t align)
+{
+    aligned_delete(p, align);
+}
+
+sheaf_export distinct void _ZdaPvmSt11align_val_t(void *p, size_t size, size_t align);
 sheaf_export void _ZdaPvmSt11align_val_t(void *p, size_t size, size_t align)
 {
     (void)size;
     aligned_array_delete(p, align);
 }
 
-sheaf_export void _ZdaPvSt11align_val_tRKSt9nothrow_t(void *p, size_t align);
+sheaf_export distinct void _ZdaPvSt11align_val_tRKSt9nothrow_t(void *p, size_t align);
 sheaf_export void _ZdaPvSt11align_val_tRKSt9nothrow_t(void *p, size_t align)
 {
     aligned_array_delete(p, align);
