@@ -18,10 +18,27 @@
 typedef void (*new_handler)(void);
 
 /*
- * Weak, as in libstdc++. Otherwise clang, which sees through the asm labels below, calls the functions here
- * directly and not through the symbol.
+ * Every form is a function at an address of its own, although the size, the alignment and the tag tell delete
+ * nothing that the unit map does not know. Valgrind replaces functions by address: with two names at one address it
+ * takes delete for delete[], and reports a mismatch. No_icf keeps the compiler from folding equal functions.
  */
-#define replaceable __attribute__((weak))
+#if __has_attribute(no_icf)
+#define distinct __attribute__((no_icf))
+#else
+#define distinct
+#endif
+
+/*
+ * Weak in static programs, which may define operators of their own, and with clang, which sees through the asm labels
+ * below and would call the functions here directly and not through the symbol. Otherwise strong, because valgrind
+ * replaces only strong functions in objects that are not libc's or libstdc++'s. The dynamic linker makes no
+ * difference.
+ */
+#if defined(SHEAF_STATIC) || defined(__clang__)
+#define replaceable distinct __attribute__((weak))
+#else
+#define replaceable distinct
+#endif
 
 #ifdef SHEAF_STATIC
 
@@ -361,14 +378,16 @@ NOTHROW_ALIGNED(_ZnamSt11align_val_tRKSt9nothrow_t, ALIGNED_REPLACED || REPLACED
 
 /* ---- delete ---- */
 
-DELETE(sheaf_export, _ZdlPvm, rseq_roots.cxx_base, all_ours(), plain_delete(p), (void *p, size_t size), p, size)
-DELETE(sheaf_export, _ZdaPvm, rseq_roots.cxx_base, all_ours(), array_delete(p), (void *p, size_t size), p, size)
+DELETE(sheaf_export distinct, _ZdlPvm, rseq_roots.cxx_base, all_ours(), plain_delete(p), (void *p, size_t size), p,
+       size)
+DELETE(sheaf_export distinct, _ZdaPvm, rseq_roots.cxx_base, all_ours(), array_delete(p), (void *p, size_t size), p,
+       size)
 DELETE(sheaf_export replaceable, _ZdaPv, rseq_roots.cxx_base, all_ours(), plain_delete(p), (void *p), p)
-DELETE(sheaf_export, _ZdlPvRKSt9nothrow_t, rseq_roots.cxx_base, all_ours(), plain_delete(p),
+DELETE(sheaf_export distinct, _ZdlPvRKSt9nothrow_t, rseq_roots.cxx_base, all_ours(), plain_delete(p),
        (void *p, const void *tag), p, tag)
-DELETE(sheaf_export, _ZdaPvRKSt9nothrow_t, rseq_roots.cxx_base, all_ours(), array_delete(p),
+DELETE(sheaf_export distinct, _ZdaPvRKSt9nothrow_t, rseq_roots.cxx_base, all_ours(), array_delete(p),
        (void *p, const void *tag), p, tag)
-DELETE(sheaf_export, _ZdlPvmSt11align_val_t, rseq_roots.cxx_base, all_ours(), aligned_delete(p, align),
+DELETE(sheaf_export distinct, _ZdlPvmSt11align_val_t, rseq_roots.cxx_base, all_ours(), aligned_delete(p, align),
        (void *p, size_t size, size_t align), p, size, align)
 
 /* Aligned arrays are rare, hence without fast paths of their own. */
@@ -381,9 +400,9 @@ DELETE(sheaf_export, _ZdlPvmSt11align_val_t, rseq_roots.cxx_base, all_ours(), al
     }
 DELETE_ALIGNED(sheaf_export replaceable, _ZdaPvSt11align_val_t, aligned_delete(p, align), (void *p, size_t align), p,
                align)
-DELETE_ALIGNED(sheaf_export, _ZdlPvSt11align_val_tRKSt9nothrow_t, aligned_delete(p, align),
+DELETE_ALIGNED(sheaf_export distinct, _ZdlPvSt11align_val_tRKSt9nothrow_t, aligned_delete(p, align),
                (void *p, size_t align, const void *tag), p, align, tag)
-DELETE_ALIGNED(sheaf_export, _ZdaPvmSt11align_val_t, aligned_array_delete(p, align),
+DELETE_ALIGNED(sheaf_export distinct, _ZdaPvmSt11align_val_t, aligned_array_delete(p, align),
                (void *p, size_t size, size_t align), p, size, align)
-DELETE_ALIGNED(sheaf_export, _ZdaPvSt11align_val_tRKSt9nothrow_t, aligned_array_delete(p, align),
+DELETE_ALIGNED(sheaf_export distinct, _ZdaPvSt11align_val_tRKSt9nothrow_t, aligned_array_delete(p, align),
                (void *p, size_t align, const void *tag), p, align, tag)

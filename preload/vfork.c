@@ -1,8 +1,8 @@
 /*
  * vfork() whose child may allocate. The kernel drops the rseq registration of a process that shares its parent's
  * memory, so its sections would no longer be restarted, on a slot that may by then belong to another thread of the
- * parent. The child therefore registers the area of the thread that it stands in for, before vfork() returns in it. Where
- * Sheaf steps aside (preload/names.h) there is no area to register.
+ * parent. The child therefore registers the area of the thread that it stands in for, before vfork() returns in it.
+ * Where Sheaf steps aside (preload/names.h) there is no area to register.
  *
  * All signals are blocked until then, and in the parent until it has renewed its own registration (rseq/rseq.h).
  * Otherwise a handler could allocate with numbers that are not those of its thread.

@@ -19,6 +19,7 @@ from sheaf.layout import CHECKSUM_SIZE, Entry, File, Layout
 
 _ATTEMPTS = 10  # to read entries that do not change meanwhile
 _MOST_SHAPES = 1024
+_LARGEST_BLOCKS = 256 << 20  # bytes of counters in all slots; as many as 8192 CPUs have
 
 
 class Named(Mapping[str, int]):
@@ -183,6 +184,8 @@ class Contents:
                 block = layout.read_at(self._file, self._path, size, first + slot * stride)
                 if block != shape.nothing:
                     used[slot] = block
+                if len(used) * size > _LARGEST_BLOCKS:
+                    raise layout.damaged(self._path, "table of slots")
             slot += 1
         return used
 

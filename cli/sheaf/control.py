@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
-import mmap
 import os
 import pwd
 import re
@@ -30,6 +29,7 @@ FOLD, TRIM, SET, PROFILE, MAP = range(1, 6)  # enum sheaf_operation
 DONE, UNKNOWN, RANGE, NO_ROOM, REFUSED, NO_EFFECT = range(6)  # enum sheaf_status
 TIMEOUT = 5.0  # seconds
 WINDOW_BYTES = 64 << 10
+_LARGEST = 1 << 32  # bytes of a record with a profile area
 _REQUEST, _ANSWER, _STATUS, _RESULTS, _LOOKS = 0, 1, 2, 3, 11  # places of the words of struct sheaf_control
 _WORDS = 12
 _VALUE_SHIFT, _SEQUENCE_SHIFT, _SUBJECT_SHIFT = 24, 16, 8
@@ -51,22 +51,43 @@ class Control:
     visible. Made by connect().
     """
 
-    def __init__(self, head: Head, pid: int | None, file: int, page: mmap.mmap, window: mmap.mmap, timeout: float) -> None:
+    def __init__(self, head: Head, pid: int | None, file: int, offset: int, window: int, timeout: float) -> None:
         self.head, self.pid, self.timeout = head, pid, timeout
-        self._file, self._page, self._window = file, page, window
+        self._file, self._offset, self._window = file, offset, window
 
     @property
     def who(self) -> str:
         """The process, for messages."""
         return f"{self.head.program} ({self.pid or self.head.pid})"
 
+    def _read(self, offset: int, size: int) -> bytes:
+        """Bytes of the record. The file is not mapped: if its owner cut it short, SIGBUS would end this command."""
+        try:
+            raw = os.pread(self._file, size, offset)
+        except OSError as error:
+            raise SheafError(f"{self.head.path}: {error.strerror}; name the record of a running process") from error
+        if len(raw) < size:
+            raise SheafError(f"{self.head.path}: cut short; start the process again with a new record")
+        return raw
+
+    def _words(self, place: int, count: int) -> tuple[int, ...]:
+        return struct.unpack(f"<{count}Q", self._read(self._offset + 8 * place, 8 * count))
+
     def _word(self, place: int) -> int:
-        value: int = struct.unpack_from("@Q", self._page, 8 * place)[0]
-        return value
+        return self._words(place, 1)[0]
 
     def _send(self, word: int) -> None:
-        with memoryview(self._page) as view, view.cast("Q") as words:
-            words[_REQUEST] = word  # a single store of 8 bytes
+        """
+        Write the request. write(2) need not store 8 bytes at once, so the operation, which is the first byte, is none until
+        the rest is there.
+        """
+        raw, at = struct.pack("<Q", word), self._offset + 8 * _REQUEST
+        try:
+            os.pwrite(self._file, b"\0", at)
+            os.pwrite(self._file, raw[1:], at + 1)
+            os.pwrite(self._file, raw[:1], at)
+        except OSError as error:
+            raise SheafError(f"{self.head.path}: {error.strerror}; free space in its file system") from error
 
     def ask(self, operation: int, subject: int = 0, value: int = 0) -> Answer:
         """
@@ -91,8 +112,7 @@ class Control:
                 self._must_run()
             time.sleep(pause)
             pause = min(2 * pause, 0.01)
-        results = struct.unpack_from("@8Q", self._page, 8 * _RESULTS)
-        return Answer(self._word(_STATUS), results)
+        return Answer(self._word(_STATUS), self._words(_RESULTS, 8))
 
     def _must_run(self) -> None:
         if States().of(self.head).ended or (self.pid and record.is_zombie(self.pid)):
@@ -115,6 +135,8 @@ class Control:
         """Make the record at least `size` bytes long. What is added has no memory until the process writes to it."""
         if os.fstat(self._file).st_size >= size:
             return
+        if size > _LARGEST:
+            raise layout.damaged(self.head.path)
         try:
             os.ftruncate(self._file, size)
         except OSError as error:
@@ -122,7 +144,7 @@ class Control:
 
     def window(self) -> bytes:
         """The bytes of the window, in which the process describes its memory."""
-        return self._window[:]
+        return self._read(self._window, WINDOW_BYTES)
 
 
 def _state(pid: int | None) -> tuple[str, int]:
@@ -232,7 +254,7 @@ def connect(target: str, timeout: float = TIMEOUT) -> Iterator[Control]:
     reader = layout.Reader(path)
     with reader.file:
         control, window = reader.optional("control_offset"), reader.optional("window_offset")
-        if not control or not window or control % mmap.ALLOCATIONGRANULARITY or window % mmap.ALLOCATIONGRANULARITY:
+        if not control or not window or control % 8 or window % 8:
             raise SheafError(f"{who}: runs on Sheaf {head.version}, whose records have no control area; "
                              "start it again with the Sheaf of this command")
         file = _writable(path, reader.file.fileno())
@@ -240,10 +262,7 @@ def connect(target: str, timeout: float = TIMEOUT) -> Iterator[Control]:
         if os.fstat(file).st_size < max(control + 8 * _WORDS, window + WINDOW_BYTES):
             raise SheafError(f"{path}: cut short; start the process again with a new record")
         _lock(file, who, timeout)
-        size = mmap.ALLOCATIONGRANULARITY
-        with (mmap.mmap(file, size, offset=control) as page,
-              mmap.mmap(file, WINDOW_BYTES, offset=window, prot=mmap.PROT_READ) as words):
-            yield Control(head, pid, file, page, words, timeout)
+        yield Control(head, pid, file, control, window, timeout)
     finally:
         os.close(file)
 

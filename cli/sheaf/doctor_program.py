@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import mmap
 import os
 import re
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -19,6 +18,7 @@ _SHELL = Path("/bin/sh")  # runs files that are neither ELF nor start with #!
 _ALLOCATORS = re.compile(r"lib(jemalloc|tcmalloc|mimalloc|hoard|snmalloc|scudo|rpmalloc|tbbmalloc|umem|efence|duma|dmalloc)")
 _REPLACEABLE = ("calloc", "realloc", "reallocarray", "aligned_alloc", "memalign", "posix_memalign", "malloc_usable_size")
 _SCANNED = 1 << 30  # bytes; larger programs are not searched for an allocator
+_STEP, _LONGEST = 1 << 20, 64  # bytes that are searched at once, and those of the longest text
 # Text in a program that contains an allocator under names of its own.
 _EMBEDDED = {b"<jemalloc>: ": "jemalloc", b"TCMALLOC_": "tcmalloc", b"mimalloc: ": "mimalloc"}
 _RELEASE = re.compile(r"GLIBC_(\d+(?:\.\d+)+)")
@@ -72,7 +72,7 @@ def read(path: Path) -> Program | Finding:
 
 
 def _has_interpreter_line(path: Path) -> bool:
-    with path.open("rb") as file:
+    with elf.opened(path) as file:
         return file.read(2) == b"#!"
 
 
@@ -85,13 +85,15 @@ def _load(program: Program) -> None:
 def _contains(path: Path, texts: list[bytes]) -> list[bytes]:
     """Those of the texts that a file contains."""
     try:
-        with path.open("rb") as file:
-            length = os.fstat(file.fileno()).st_size
-            if not 0 < length <= _SCANNED:
+        with path.open("rb") as file:  # not mapped: a file that is cut short meanwhile would end this command by SIGBUS
+            status, found, before = os.fstat(file.fileno()), set[bytes](), b""
+            if not stat.S_ISREG(status.st_mode) or status.st_size > _SCANNED:
                 return []
-            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as raw:
-                return [text for text in texts if raw.find(text) >= 0]
-    except (OSError, ValueError):
+            while len(found) < len(texts) and (raw := file.read(_STEP)):
+                found.update(text for text in texts if text in before + raw)
+                before = raw[-_LONGEST:]
+            return [text for text in texts if text in found]
+    except OSError:
         return []
 
 
@@ -147,20 +149,20 @@ def _libc(program: Program, process: Process) -> tuple[Finding, bool]:
                        "install the C library that it was built for"), False
     except (OSError, elf.Damaged):
         return note("libc", f"{loader}: cannot be examined", "make it readable"), True
-    if image is None or not any(name.startswith("GLIBC_") for name in image.strings):
+    if image is None or next(image.strings.begin_with("GLIBC_"), None) is None:
         return problem("libc", f"its dynamic loader {program.image.loader} is not glibc's",
                        "build it against glibc, or run it without Sheaf"), False
     rseq = "__rseq_offset" in image.strings
-    provided = image.strings | (names.strings if names else frozenset())
+    provided = {name for one in (image, names) if one for name in one.strings.begin_with("GLIBC_")}
     return _release(provided, names is not None, rseq), rseq
 
 
-def _versions(names: frozenset[str]) -> list[tuple[int, ...]]:
+def _versions(names: Iterable[str]) -> list[tuple[int, ...]]:
     matches = (_RELEASE.fullmatch(name) for name in names)
     return sorted(tuple(map(int, match[1].split("."))) for match in matches if match)
 
 
-def _release(provided: frozenset[str], complete: bool, rseq: bool) -> Finding:
+def _release(provided: set[str], complete: bool, rseq: bool) -> Finding:
     release = ".".join(map(str, _versions(provided)[-1:][0])) if _versions(provided) else "of unknown release"
     try:
         needed = _versions(elf.details(preload.library()).versions)

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import re
+import stat
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -16,10 +20,29 @@ _DT_GNU_HASH, _DT_VERNEED, _DT_VERNEEDNUM = 0x6FFFFEF5, 0x6FFFFFFE, 0x6FFFFFFF
 _SYMBOL = 24  # bytes of an entry of the symbol table
 _WEAK_VERSION = 2  # the flag of a version that only weak references need
 _LARGEST = 64 << 20  # bytes; a longer table counts as damage
+_LARGEST_NOTES = 1 << 20  # bytes of all notes
+_MOST_SYMBOLS = 1 << 20  # that are exported
+_MOST_LIBRARIES = 4096  # and versions that are needed of them
+_LONGEST = 4096  # bytes of a name
 
 
 class Damaged(Exception):
     """The headers of the file contradict each other or point outside it."""
+
+
+class Strings:
+    """The strings of a dynamic string table, searched where they lie: a set of them takes ten times the memory."""
+
+    def __init__(self, raw: bytes = b"") -> None:
+        self._raw = raw
+
+    def __contains__(self, name: str) -> bool:
+        return b"\0%s\0" % name.encode() in self._raw
+
+    def begin_with(self, start: str) -> Iterator[str]:
+        """The strings that begin with a text."""
+        found = re.finditer(rb"\0(%s[^\0]{0,%d})" % (re.escape(start.encode()), _LONGEST), self._raw)
+        return (one[1].decode("utf-8", "replace") for one in found)
 
 
 @dataclass
@@ -35,7 +58,7 @@ class Image:
     interpreted: bool = False
     loader: str = ""
     needed: list[str] = field(default_factory=list)
-    strings: frozenset[str] = frozenset()
+    strings: Strings = field(default_factory=Strings)
     sections: frozenset[str] = frozenset()
 
 
@@ -49,7 +72,7 @@ class _Segment:
 
 def _at(file: BinaryIO, offset: int, size: int) -> bytes:
     """`size` bytes at `offset`; raises Damaged if the file does not have them."""
-    if offset < 0 or offset >= 1 << 62 or not 0 <= size <= _LARGEST:
+    if not 0 <= size <= _LARGEST or offset + size > os.fstat(file.fileno()).st_size:  # before memory is taken for it
         raise Damaged
     file.seek(offset)
     raw = file.read(size)
@@ -58,9 +81,18 @@ def _at(file: BinaryIO, offset: int, size: int) -> bytes:
     return raw
 
 
-def _text(raw: bytes) -> str:
-    """The text up to the first NUL."""
-    return raw.split(b"\0", 1)[0].decode("utf-8", "replace")
+def _text(raw: bytes, at: int = 0) -> str:
+    """The text at an offset up to the next NUL."""
+    return raw[at : at + _LONGEST].split(b"\0", 1)[0].decode("utf-8", "replace")
+
+
+@contextlib.contextmanager
+def opened(path: Path) -> Iterator[BinaryIO]:
+    """Open a file. Does not wait for the writer of a FIFO. Raises Damaged if it is no regular file."""
+    with open(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise Damaged
+        yield file
 
 
 def _segments(file: BinaryIO, head: bytes, order: str) -> list[_Segment]:
@@ -94,10 +126,12 @@ def _read_dynamic(file: BinaryIO, segments: list[_Segment], order: str, image: I
     if _DT_STRTAB not in values or _DT_STRSZ not in values:
         return
     strings = _at(file, _offset_of(values[_DT_STRTAB], segments), values[_DT_STRSZ])
-    image.strings = frozenset(word.decode("utf-8", "replace") for word in strings.split(b"\0"))
+    image.strings = Strings(strings)
     for tag, value in entries:
         if tag == _DT_NEEDED:
-            image.needed.append(_text(strings[value:]))
+            image.needed.append(_text(strings, value))
+            if len(image.needed) > _MOST_LIBRARIES:
+                raise Damaged
 
 
 def _sections(file: BinaryIO, head: bytes, order: str) -> frozenset[str]:
@@ -113,7 +147,7 @@ def _sections(file: BinaryIO, head: bytes, order: str) -> frozenset[str]:
     except Damaged:
         return frozenset()
     places = [struct.unpack_from(order + "I", table, i * size)[0] for i in range(count)]
-    return frozenset(_text(strings[place:]) for place in places)
+    return frozenset(_text(strings, place) for place in places)
 
 
 def _order(head: bytes) -> str:
@@ -131,16 +165,16 @@ def has_symbol_table(path: Path) -> bool:
     after the exported one before them.
     """
     try:
-        with path.open("rb") as file:
+        with opened(path) as file:
             head = file.read(64)
             return _is_64_bit(head) and ".symtab" in _sections(file, head, _order(head))
-    except OSError:
+    except (OSError, Damaged):
         return False
 
 
 def read(path: Path) -> Image | None:
     """Read the headers of a file; None if it is not ELF. Raises Damaged, or OSError if it cannot be read."""
-    with path.open("rb") as file:
+    with opened(path) as file:
         head = file.read(64)
         if head[:4] != b"\x7fELF" or len(head) < 52:
             return None
@@ -149,7 +183,7 @@ def read(path: Path) -> Image | None:
         if image.bits == 64 and len(head) == 64:
             segments = _segments(file, head, order)
             image.interpreted = any(s.kind == _INTERP for s in segments)
-            image.loader = next((_text(_at(file, s.offset, s.size)) for s in segments if s.kind == _INTERP), "")
+            image.loader = next((_text(_at(file, s.offset, min(s.size, _LONGEST))) for s in segments if s.kind == _INTERP), "")
             if not image.interpreted:
                 image.sections = _sections(file, head, order)
             _read_dynamic(file, segments, order, image)
@@ -180,36 +214,44 @@ def _symbol_count(file: BinaryIO, values: dict[int, int], segments: list[_Segmen
     start = _offset_of(values[_DT_GNU_HASH], segments)
     buckets, first, bloom, _ = struct.unpack(order + "4I", _at(file, start, 16))
     start += 16 + 8 * bloom
+    if buckets > _MOST_SYMBOLS:
+        raise Damaged
     last = max(struct.unpack(f"{order}{buckets}I", _at(file, start, 4 * buckets)), default=0)
     if last < first:
         return int(first)
     start += 4 * (buckets - first)
     while not struct.unpack(order + "I", _at(file, start + 4 * last, 4))[0] & 1:  # the last of a chain has bit 0 set
         last += 1
+        if last > _MOST_SYMBOLS:
+            raise Damaged
     return int(last) + 1
 
 
 def _needed_versions(file: BinaryIO, values: dict[int, int], segments: list[_Segment], order: str,
                      strings: bytes) -> frozenset[str]:
-    versions = set()
+    versions, left = set(), _MOST_LIBRARIES
     entry = _offset_of(values[_DT_VERNEED], segments)
     for _ in range(values.get(_DT_VERNEEDNUM, 0)):
         _, count, _, aux, following = struct.unpack(order + "HHIII", _at(file, entry, 16))
         at = entry + aux
         for _ in range(count):
+            left -= 1
+            if left < 0:
+                raise Damaged
             _, flags, _, name, step = struct.unpack(order + "IHHII", _at(file, at, 16))
             if not flags & _WEAK_VERSION:
-                versions.add(_text(strings[name:]))
+                versions.add(_text(strings, name))
             if not step:
                 break
             at += step
-        if not following:
+        left -= 1
+        if not following or left < 0:
             break
         entry += following
     return frozenset(versions)
 
 
-def _opened(file: BinaryIO) -> tuple[str, list[_Segment]]:
+def _begin(file: BinaryIO) -> tuple[str, list[_Segment]]:
     """The byte order and the segments of a 64-bit ELF file; raises Damaged if it is none."""
     head = file.read(64)
     if not _is_64_bit(head):
@@ -220,8 +262,14 @@ def _opened(file: BinaryIO) -> tuple[str, list[_Segment]]:
 
 def _notes(file: BinaryIO, segments: list[_Segment], order: str) -> Iterator[tuple[bytes, int, bytes]]:
     """The owner, the type and the description of each note. The owner ends with a NUL."""
+    left = _LARGEST_NOTES
     for segment in segments:
-        raw, at = _at(file, segment.offset, segment.size) if segment.kind == _NOTE else b"", 0
+        if segment.kind != _NOTE:
+            continue
+        raw, at = _at(file, segment.offset, segment.size), 0
+        left -= max(len(raw), 64)
+        if left < 0:
+            raise Damaged
         while at + 12 <= len(raw):
             name, size, kind = struct.unpack_from(order + "3I", raw, at)
             start = at + 12 + (name + 3 & ~3)
@@ -231,8 +279,8 @@ def _notes(file: BinaryIO, segments: list[_Segment], order: str) -> Iterator[tup
 
 def details(path: Path) -> Details:
     """More of a 64-bit ELF file. Raises Damaged if it is none, and OSError if it cannot be read."""
-    with path.open("rb") as file:
-        order, segments = _opened(file)
+    with opened(path) as file:
+        order, segments = _begin(file)
         notes = frozenset(_text(owner) for owner, _, _ in _notes(file, segments, order))
         dynamic = next((s for s in segments if s.kind == _DYNAMIC), None)
         raw = _at(file, dynamic.offset, dynamic.size - dynamic.size % 16) if dynamic else b""
@@ -240,17 +288,17 @@ def details(path: Path) -> Details:
         if not values.keys() >= {_DT_STRTAB, _DT_STRSZ, _DT_SYMTAB}:
             return Details(frozenset(), frozenset(), notes)
         strings = _at(file, _offset_of(values[_DT_STRTAB], segments), values[_DT_STRSZ])
-        count = _symbol_count(file, values, segments, order)
+        count = min(_symbol_count(file, values, segments, order), _MOST_SYMBOLS)
         table = _at(file, _offset_of(values[_DT_SYMTAB], segments), count * _SYMBOL)
         names = (name for name, _, _, section, _, _ in struct.iter_unpack(order + "IBBHQQ", table) if section)
-        defined = frozenset(_text(strings[name : name + 256]) for name in names)
+        defined = frozenset(_text(strings, name) for name in names)
         versions = _needed_versions(file, values, segments, order, strings) if _DT_VERNEED in values else frozenset()
         return Details(defined, versions, notes)
 
 
 def build_id(path: Path) -> bytes:
     """The build id of a 64-bit ELF file; empty if it has none. Raises Damaged if it is no ELF file, and OSError."""
-    with path.open("rb") as file:
-        order, segments = _opened(file)
+    with opened(path) as file:
+        order, segments = _begin(file)
         found = (text for owner, kind, text in _notes(file, segments, order) if kind == _NT_GNU_BUILD_ID and owner == b"GNU\0")
         return next(found, b"")

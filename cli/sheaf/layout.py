@@ -29,8 +29,12 @@ _FIRST_READ = 12288  # bytes: header, text and values of a record by the present
 _MOST_ENTRIES = 4096  # constant parts of entries that a description keeps
 NODE_SHIFT = 16  # bit position of the memory node, plus 1, in the flags of a cache
 _LARGEST = 65536  # of sizes and counts in the header; larger ones would exhaust memory
+_LARGEST_TABLE = 16 << 20  # bytes of all entries, and of the counters of one slot
+_END = 1 << 62  # no file is longer, and Python's calls on files take no larger offset
 _CODES = {"char": "s", "uint32_t": "I", "uint64_t": "Q"}
-_FIELD = re.compile(r"(char|uint32_t|uint64_t) (\w+)(?:\[(\d+)\])?")
+_SIZES = {"char": 1, "uint32_t": 4, "uint64_t": 8}
+_FIELD = re.compile(r"(char|uint32_t|uint64_t) (\w+)(?:\[(\d{1,5})\])?", re.ASCII)
+_NAME = re.compile(r"\w+", re.ASCII)
 # The names that this command needs. Other names that are missing count as 0.
 _NUMBERS = {
     "values_offset", "caches_offset", "slots_offset", "cache_max", "cache_stride", "slot_max", "slot_stride", "counter_stride",
@@ -57,17 +61,20 @@ class Fields:
     def __init__(self, lines: Iterable[str]) -> None:
         self.places: dict[str, tuple[int, int]] = {}  # index and length of each name among the values; length 0: no array
         self.offsets: dict[str, int] = {}  # in bytes
-        codes, count = "<", 0
+        codes, count, size = ["<"], 0, 0
         for line in lines:
             found = _FIELD.fullmatch(line)
-            if not found or int(found[3] or 1) > _LARGEST:
+            if not found:
                 raise Malformed
             length = int(found[3] or 0) if found[1] != "char" else 0
             self.places[found[2]] = count, length
-            self.offsets[found[2]] = struct.calcsize(codes)
-            codes += f"{found[3] or 1}{_CODES[found[1]]}"
+            self.offsets[found[2]] = size
+            codes.append(f"{found[3] or 1}{_CODES[found[1]]}")
             count += length or 1
-        self.struct = struct.Struct(codes)
+            size += int(found[3] or 1) * _SIZES[found[1]]
+            if size > _LARGEST or (found[3] and not int(found[3])):
+                raise Malformed
+        self.struct = struct.Struct("".join(codes))
         self._plain = not any(length for _, length in self.places.values())
 
     def has(self, numbers: set[str], texts: set[str], arrays: set[str]) -> bool:
@@ -119,6 +126,8 @@ class Description:
     def __init__(self, lines: Mapping[str, Sequence[str]]) -> None:
         self.header, self.entry = Fields(lines.get("header", [])), Fields(lines.get("entry", []))
         self.counters, self.gauges, self.values = (tuple(lines.get(kind, [])) for kind in ("counter", "gauge", "value"))
+        if not all(map(_NAME.fullmatch, (*self.counters, *self.gauges, *self.values))) or not self.values:
+            raise Malformed
         self.cache_sums, self.process_sums = sums.parse(lines.get("cache", [])), sums.parse(lines.get("process", []))
         if not (self.header.has(_NUMBERS, _TEXTS, set()) and self.entry.has(_ENTRY_NUMBERS, {"name"}, {"gauges"})
                 and self.cache_sums.keys() >= _CACHE_SUMS and self.process_sums.keys() >= _PROCESS_SUMS):
@@ -174,7 +183,11 @@ class Layout:
         self.cache_max, self.cache_stride, self.slot_max = cache_max, cache_stride, slot_max
         self.slot_stride, self.counter_stride = slot_stride, counter_stride
         self.used = 0  # entries in use of the record that was read last; a guess for the next one
+        self.values_end = values + text.value_numbers.size
+        self.caches_end = caches + cache_max * cache_stride
         sane = (max(cache_max, slot_max, counter_stride, cache_stride) <= _LARGEST
+                and max(cache_max * cache_stride, cache_max * counter_stride) <= _LARGEST_TABLE
+                and max(self.values_end, self.caches_end, slots + slot_max * slot_stride) <= _END
                 and 8 * len(text.counters) <= counter_stride
                 and text.entry.struct.size <= cache_stride
                 and 0 < counter_stride * cache_max <= slot_stride)
@@ -194,9 +207,12 @@ def damaged(path: Path, what: str = "header") -> SheafError:
 
 def read_at(file: File, path: Path, size: int, offset: int) -> bytes:
     """Bytes of a record. Raises SheafError if the file is shorter."""
-    raw = os.pread(file.fileno(), size, offset)
+    try:
+        raw = os.pread(file.fileno(), size, offset)
+    except OSError as error:
+        raise SheafError(f"{path}: {error.strerror}; {_AGAIN}") from error
     if len(raw) < size:
-        raise SheafError(f"{path}: cut short at {offset + len(raw)} bytes; {_AGAIN}")
+        raise SheafError(f"{path}: cut short at {os.fstat(file.fileno()).st_size} bytes; {_AGAIN}")
     return raw
 
 
@@ -278,7 +294,7 @@ class Reader:
         self.cache_sums, self.process_sums = text.cache_sums, text.process_sums
         self.header = text.header.unpack(checked)
         self.layout = _layout(text, *_PLACES(self.header))
-        if self.status.st_size < self.layout.slots_offset:
+        if self.status.st_size < max(self.layout.values_end, self.layout.caches_end, self.layout.slots_offset):
             raise SheafError(f"{self.path}: cut short at {self.status.st_size} bytes; {_AGAIN}")
 
     def optional(self, name: str) -> int:

@@ -6,16 +6,18 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from pathlib import Path
 
 from sheaf import report
 from sheaf.errors import SheafError
 from sheaf.places import Places
 from sheaf.report import Found
 
+_LONGEST = 16 << 10  # characters of a line of a report; Sheaf writes none that is longer
+_LARGEST = 1 << 20  # characters of a file of suppressions
 SHOWN = 50  # groups that are printed at most
 _HEAD = re.compile(
-    r"sheaf: leak: (\d+) bytes? in (\d+) blocks? of (.+), lost(?:, and (\d+) bytes? in (\d+) blocks? through (?:it|them))?:?"
+    r"sheaf: leak: (\d{1,20}) bytes? in (\d{1,20}) blocks? of (.+), lost"
+    r"(?:, and (\d{1,20}) bytes? in (\d{1,20}) blocks? through (?:it|them))?:?"
 )
 _SUM = re.compile(r"sheaf: (lost|nothing lost)\b.* \(process \d+, .*\)")
 # The functions through which CPython allocates the memory of its objects (Objects/obmalloc.c, Modules/gcmodule.c).
@@ -75,7 +77,9 @@ def parse(lines: Iterable[str]) -> Reports:
     groups: list[Group] = []
     notes: list[str] = []
     for line in lines:
-        if match := _HEAD.fullmatch(line):
+        if len(line) > _LONGEST:
+            reports.others.append(line)
+        elif match := _HEAD.fullmatch(line):
             sizes = [int(number or 0) for number in match.group(1, 2, 4, 5)]
             groups.append(Group(line, sizes[0] + sizes[2], sizes[1] + sizes[3]))
         elif groups and groups[-1].head.endswith(":") and line.startswith("sheaf:     "):
@@ -99,9 +103,11 @@ def parse(lines: Iterable[str]) -> Reports:
 def read_suppressions(name: str) -> list[str]:
     """The patterns of a file of lines leak:PATTERN, with blank lines and # comments. Raises SheafError."""
     try:
-        lines = Path(name).read_text(errors="surrogateescape").splitlines()
-    except OSError as error:
-        raise SheafError(f"--suppress {name}: {error.strerror}; name a file of lines leak:PATTERN", 125) from error
+        with open(name, errors="surrogateescape") as file:
+            lines = file.read(_LARGEST).splitlines()
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        raise SheafError(f"--suppress {name}: {why}; name a file of lines leak:PATTERN", 125) from error
     patterns = []
     for number, line in enumerate(lines, 1):
         text = line.strip()

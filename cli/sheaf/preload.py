@@ -42,7 +42,7 @@ def _check(chosen: str, path: Path) -> None:
     except elf.Damaged:
         image = None
     wanted = elf.MACHINES.get(os.uname().machine)
-    ours = image is not None and any(name.startswith("sheaf_") for name in image.strings)
+    ours = image is not None and next(image.strings.begin_with("sheaf_"), None) is not None
     if image is None or not ours or image.bits != 64 or wanted not in (None, image.machine):
         raise SheafError(f"SHEAF_LIBRARY={chosen}: not an object of Sheaf for this machine; name {LIBRARY}, or unset it", 125)
 

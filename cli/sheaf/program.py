@@ -82,9 +82,9 @@ def locate(command: str) -> Path:
 def interpreter(path: Path, depth: int = 0) -> Path:
     """Follow #! lines to the program that the kernel executes in the end."""
     try:
-        with path.open("rb") as file:
+        with elf.opened(path) as file:
             line = file.read(256).split(b"\n", 1)[0]
-    except OSError:
+    except (OSError, ValueError, elf.Damaged):
         return path
     words = line[2:].split() if line.startswith(b"#!") and depth <= 4 else []
     if not words:

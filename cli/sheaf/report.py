@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
+import itertools
+import os
 import re
 import sys
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +20,10 @@ from sheaf.errors import SheafError
 from sheaf.places import Place, Places
 from sheaf.process import FILE
 
-_FRAME = re.compile(r"^(sheaf: +)(.*?)\(([^()]+|.+)\+0x([0-9a-f]+)\)$")
+_FRAME = re.compile(r"(sheaf: +)(.*)")
+_OFFSET = re.compile(r"[0-9a-f]{1,16}")
+_LONGEST = 64 << 10  # bytes of a line; the rest of a longer one counts as another line
+_BATCH = 1000  # lines that are in memory at once
 
 
 @dataclass(frozen=True)
@@ -34,20 +41,24 @@ Found = dict[tuple[str, int], tuple[Place, ...]]  # by module and offset; the in
 
 def frame_of(line: str) -> Frame | None:
     """The frame that a line of a report describes; None for other lines."""
-    match = _FRAME.match(line)
-    return Frame(match[1], match[2].strip(), match[3], int(match[4], 16)) if match else None
+    match = _FRAME.fullmatch(line) if line.endswith(")") else None
+    if match is None:
+        return None
+    symbol, _, place = match[2][:-1].partition("(")
+    module, _, offset = place.rpartition("+0x")
+    return Frame(match[1], symbol.strip(), module, int(offset, 16)) if module and _OFFSET.fullmatch(offset) else None
 
 
-def _lines(name: str) -> list[str]:
-    """The lines of a file, or of standard input for "-"."""
+def _lines(name: str) -> Iterator[str]:
+    """The lines of a file, or of standard input for "-", which may be closed. They may be any bytes."""
     try:
-        if name != "-":
-            text = Path(name).read_text(errors="replace")
-        else:  # the program's own output may be any bytes; standard input may be closed
-            text = sys.stdin.buffer.read().decode(errors="replace") if sys.stdin else ""
-    except OSError as error:
-        raise SheafError(f"{name}: {error.strerror}; name the file of SHEAF_DEBUG_LOG, or - for standard input") from error
-    return text.splitlines()
+        with contextlib.ExitStack() as stack:
+            file = stack.enter_context(open(name, "rb")) if name != "-" else sys.stdin.buffer if sys.stdin else io.BytesIO()
+            while raw := file.readline(_LONGEST):
+                yield from raw.decode(errors="replace").splitlines()
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        raise SheafError(f"{name}: {why}; name the file of SHEAF_DEBUG_LOG, or - for standard input") from error
 
 
 def places_of(lines: Iterable[str], known: Places) -> Found:
@@ -58,7 +69,7 @@ def places_of(lines: Iterable[str], known: Places) -> Found:
             wanted[frame.module].add(frame.offset)
     found: Found = {}
     for module, offsets in wanted.items():
-        if not Path(module).is_file():
+        if not os.path.isfile(module):  # Path.is_file() would raise OSError for a long name
             continue
         ordered = sorted(offsets)
         named = elf.has_symbol_table(Path(module))
@@ -99,7 +110,8 @@ def report(reports_only: bool, file: str) -> None:
     with Places() as known:
         if known.tool is None:
             raise SheafError("llvm-symbolizer: not found; install llvm or binutils")
-        lines = [line for line in _lines(file) if not reports_only or line.startswith("sheaf: ")]
-        found = places_of(lines, known)
-    for line in lines:
-        click.echo(with_place(line, found))
+        lines = (line for line in _lines(file) if not reports_only or line.startswith("sheaf: "))
+        while batch := list(itertools.islice(lines, _BATCH)):
+            found = places_of(batch, known)
+            for line in batch:
+                click.echo(with_place(line, found))

@@ -21,6 +21,7 @@ from sheaf.program import locate, obstacle, steps_aside
 
 FORMS = ("table", "json")
 _RECORD_BYTES = 1 << 17  # about what the record of a small program takes
+_LARGEST_LOG = 64 << 20  # bytes of leak reports
 _ALONE = {"--stats": "--stats=table", "--profile": "--profile=512K"}
 _SIZE = re.compile(r"(\d{1,12})([KMGkmg]?)(?:iB|B)?")
 
@@ -211,7 +212,9 @@ def _leak_report(log: Path, start: int, patterns: list[str]) -> bool:
     try:
         with log.open("rb") as file:
             file.seek(start)
-            lines = file.read().decode(errors="replace").splitlines()
+            lines = file.read(_LARGEST_LOG).decode(errors="replace").splitlines()
+            if file.read(1):
+                lines.append(f"sheaf: {log}: only its first {_LARGEST_LOG >> 20} MiB were read")
     except FileNotFoundError:
         lines = []
     except OSError as error:

@@ -7,20 +7,23 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 _TERM = re.compile(r"([+-]) (\w+(?: \* \w+)*) ?")
-_MOST = 100  # terms of a sum, and factors of a term
+_MOST = 100  # terms of a sum
+_BITS = 900  # of a sum, which has to fit a float; products of sums would otherwise grow without bound
 Sums = Mapping[str, list[tuple[int, list[str]]]]  # for each sum the sign and the factors of its terms
 Compiled = Callable[..., list[tuple[int, ...]]]
 
 
 def parse(lines: Iterable[str]) -> Sums:
-    """The sums in lines such as NAME = a * b - c. Raises ValueError if a line is none."""
-    sums = {}
+    """The sums in lines such as NAME = a * b - c. Raises ValueError if a line is none, or if its numbers would grow large."""
+    sums, bits = {}, dict[str, int]()  # an upper bound for each sum
     for line in lines:
         name, _, formula = line.partition(" = ")
         if _TERM.sub("", f"+ {formula}"):
             raise ValueError(line)
         terms = [(-1 if sign == "-" else 1, factors.split(" * ")) for sign, factors in _TERM.findall(f"+ {formula}")]
-        if len(terms) > _MOST or any(len(factors) > _MOST for _, factors in terms):
+        largest = max(sum(bits.get(factor, 64) for factor in factors) for _, factors in terms)
+        bits[name] = largest + len(terms).bit_length()
+        if len(terms) > _MOST or bits[name] > _BITS:
             raise ValueError(line)
         sums[name] = terms
     return sums

@@ -19,6 +19,7 @@ UNRECORDED = 2047  # SHEAF_UNIT_UNRECORDED
 FILLS = ("empty", "to_25", "to_50", "to_75", "below_100", "full")  # bins of slabs by the share of objects that are out
 _CACHE_SHIFT, _OUT_SHIFT = 4, 15
 _FIRST = 1 << 31
+_MOST = 1 << 25  # units that are described, of 2 TiB
 
 
 @dataclass
@@ -72,7 +73,8 @@ def read(process: Control) -> array.array[int]:
         first, count, total = answer.results[:3]
         if answer.status == control.RANGE or (not count and total):  # fewer units than before
             break
-        if answer.status != control.DONE or first != len(words) or not 4 * count <= control.WINDOW_BYTES:
+        damaged = first != len(words) or not 4 * count <= control.WINDOW_BYTES or total > _MOST
+        if answer.status != control.DONE or damaged:
             raise SheafError(f"{process.who}: its Sheaf {process.head.version} cannot describe its memory; "
                              "start it again with the Sheaf of this command")
         words.frombytes(process.window()[: 4 * count])

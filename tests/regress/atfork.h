@@ -12,7 +12,8 @@ struct atfork_library {
 
 extern struct atfork_library atfork_library;
 
-#define ATFORK_LIBRARY "atfork_library" /* the name of the struct, and the variable that makes the constructor run   \
-                                         */
+#define ATFORK_LIBRARY                                                                                               \
+    "atfork_library" /* the name of the struct, and the variable that makes the constructor run                      \
+                      */
 
 #endif

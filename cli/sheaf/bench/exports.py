@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from sheaf.bench.checked import check
 from sheaf.bench.contestants import Contestant
 from sheaf.bench.facts import facts_of, to_markdown
 from sheaf.bench.machine import Machine
@@ -19,6 +20,7 @@ from sheaf.bench.runs import Outcome
 from sheaf.errors import SheafError
 
 SCHEMA_VERSION = 2
+_LARGEST = 256 << 20  # bytes of an export that is read
 KINDS = (".json", ".csv", ".md")
 _OUTCOME_FIELDS = tuple(Outcome.__dataclass_fields__)
 
@@ -125,13 +127,23 @@ def _rename_gperftools(report: Report) -> None:
             found.update(renamed)  # type: ignore[arg-type]
 
 
+def _parsed(path: Path) -> Any:
+    with path.open("rb") as file:
+        raw = file.read(_LARGEST + 1)
+    if len(raw) > _LARGEST:
+        raise ValueError
+    return json.loads(raw)
+
+
 def read(path: Path) -> Report:
     """Read a file that to_json() wrote. Raises SheafError."""
     try:
-        found = json.loads(path.read_text())
+        found = _parsed(path)
         if found["schema_version"] != SCHEMA_VERSION:
             expected = f"(expected {SCHEMA_VERSION})"
-            raise SheafError(f"{path}: unknown schema version {found['schema_version']} {expected}; run the benchmark again")
+            version = str(found["schema_version"])[:20]
+            raise SheafError(f"{path}: unknown schema version {version} {expected}; run the benchmark again")
+        check(found)
         contestants = [_contestant(row) for row in found["contestants"]]
         outcomes = [_outcome(row) for row in found["tests"]]
         report = Report(found["command"], found["machine"], contestants, outcomes, found.get("seed"))
@@ -139,5 +151,5 @@ def read(path: Path) -> Report:
         return report
     except OSError as error:
         raise SheafError(f"{path}: {error.strerror}; name a file written by --export FILE.json", 2) from None
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
         raise SheafError(f"{path}: not an export; name a file written by --export FILE.json", 2) from None

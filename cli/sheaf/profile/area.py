@@ -34,7 +34,7 @@ _MODULE = struct.Struct("<3Q32sI300s")
 _LIFETIMES = struct.Struct(f"<{SIZES * TIMES}d")
 _SEQUENCE = struct.Struct("<Q")
 _SEQUENCE_AT = 16
-_LARGEST = 256 << 20  # bytes of an area; a larger one counts as damage
+_LARGEST = 64 << 20  # bytes of an area; a larger one counts as damage
 _TRIES = 40
 _MOST = 2.0**100  # of counts, bytes and variances; larger ones count as damage
 

@@ -7,13 +7,15 @@ import contextlib
 import os
 import re
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from sheaf.errors import printable
 from sheaf.places import Place
 
 _LARGEST = 256 << 20  # bytes; a longer file is not read to its end
+_MOST = 1 << 20  # functions; of a map with more, the first ones are kept
+_LONGEST = 16 << 10  # bytes of a line
 _LINE = re.compile(rb"([0-9a-f]{1,16}) ([0-9a-f]{1,16}) (.+)")
 _PYTHON = re.compile(r"py::(.+?):(.+)")  # CPython's trampolines
 _NODE = re.compile(r"(?:JS|LazyCompile|Function|Script|Eval|Builtin):[~*^+]?(\S*) (?:file://)?(.+?):(\d+)(?::\d+)?")
@@ -32,9 +34,10 @@ class Map:
     """Functions by address. A later line replaces an earlier one of the same start, because JIT compilers reuse memory."""
 
     def __init__(self, lines: Iterable[bytes]) -> None:
-        found = {}
+        found: dict[int, tuple[int, bytes]] = {}
         for line in lines:
-            if parts := _LINE.match(line):
+            parts = _LINE.match(line)
+            if parts and (len(found) < _MOST or int(parts[1], 16) in found):
                 found[int(parts[1], 16)] = int(parts[2], 16), parts[3]
         self._starts = sorted(found)
         self._found = found
@@ -51,28 +54,33 @@ class Map:
         return _place(printable(name.decode("utf-8", "replace"))) if address < self._starts[at] + size else None
 
 
-def _lines(path: Path, owner: int, since_ns: int) -> list[bytes]:
+def _lines(path: Path, owner: int, since_ns: int) -> Iterator[bytes]:
     """
-    The lines of a map; none if it cannot be read or was last changed before `since_ns`. Anybody may create files in /tmp,
-    so the map must belong to the user of the process, to this user or to root.
+    The lines of a map, without the rest of very long ones; none if it cannot be read or was last changed before `since_ns`.
+    Anybody may create files in /tmp, so the map must belong to the user of the process, to this user or to root.
     """
     try:
         with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC), "rb") as file:
             status = os.fstat(file.fileno())
             owned = status.st_uid in (0, os.geteuid(), owner)
             if not stat.S_ISREG(status.st_mode) or not owned or status.st_mtime_ns < since_ns:
-                return []
-            return file.read(_LARGEST).splitlines()
+                return
+            left, begins = _LARGEST, True
+            while left > 0 and (line := file.readline(_LONGEST)):
+                left -= len(line)
+                if begins:
+                    yield line.rstrip(b"\r\n")
+                begins = line.endswith(b"\n")
     except OSError:
-        return []
+        return
 
 
 def read(pid: int, alive: bool, began_ns: int = 0) -> Map:
     """The map of a process that started at `began_ns`, and may have ended. It is empty if there is none."""
     name, owner, since_ns = f"tmp/perf-{pid}.map", os.geteuid(), began_ns - 1_000_000_000  # file times are coarse
-    lines: list[bytes] = []
+    found = Map([])
     if alive:
         with contextlib.suppress(OSError):
             owner = os.stat(f"/proc/{pid}").st_uid
-        lines = _lines(Path(f"/proc/{pid}/root/{name}"), owner, since_ns)  # in a container
-    return Map(lines or _lines(Path("/", name), owner, since_ns))
+        found = Map(_lines(Path(f"/proc/{pid}/root/{name}"), owner, since_ns))  # in a container
+    return found or Map(_lines(Path("/", name), owner, since_ns))

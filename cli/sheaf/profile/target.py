@@ -17,7 +17,7 @@ def _is_record(name: str) -> bool:
             return False
         with open(name, "rb") as file:
             return file.read(len(layout.MAGIC)) == layout.MAGIC
-    except OSError:
+    except (OSError, ValueError):
         return False
 
 

@@ -23,6 +23,7 @@ OTHER = "(other)"
 ENDS = ("ended", "replaced", "gone")  # the names of State for processes that have ended
 # Counters that a forked child continues from its parent's values, unlike those of slots, which it counts from 0.
 _CONTINUED = frozenset({"alloc_slab", "free_slab", "lock_wait", "alloc_fail"})
+_MASK = (1 << 64) - 1  # the sums over the slots of a damaged record may have more bits
 
 
 def _zeros(n: int) -> array[int]:
@@ -123,7 +124,7 @@ class Reading:
 
 def _of_cache(cache: Counted) -> array[int]:
     gauges, counters = cache.gauges, cache.counters
-    return array("Q", [gauges[name] if name in gauges else counters.get(name, 0) for name in CACHE_COUNTERS])
+    return array("Q", [(gauges[name] if name in gauges else counters.get(name, 0)) & _MASK for name in CACHE_COUNTERS])
 
 
 def _grow(sums: array[int], last: array[int], now: array[int]) -> None:
@@ -133,7 +134,7 @@ def _grow(sums: array[int], last: array[int], now: array[int]) -> None:
     """
     for i, value in enumerate(now):
         if value > last[i]:
-            sums[i] = (sums[i] + value - last[i]) & (1 << 64) - 1
+            sums[i] = (sums[i] + value - last[i]) & _MASK
             last[i] = value
 
 

@@ -2,9 +2,10 @@
  * The control area of a record: how `sheaf trim`, `set`, `dump` and `profile` ask something of a running process.
  *
  * The record's header has `control_offset`, the place of struct sheaf_control; it begins a page. The client (one at a
- * time: it holds flock(LOCK_EX) on the record) stores one word, `request`. The process looks at it where slow paths
- * look at the clock, does what is asked, and writes `answer` last, equal to the request. Until then the results
- * belong to an earlier request. Only the record's owner and root can write to the file.
+ * time: it holds flock(LOCK_EX) on the record) stores one word, `request`: at once, or with an operation of 0 until
+ * all other bytes are there. The process looks at it where slow paths look at the clock, does what is asked, and
+ * writes `answer` last, equal to the request. Until then the results belong to an earlier request. Only the record's
+ * owner and root can write to the file.
  *
  * The request holds everything in one word, so that it cannot be read half written:
  *
