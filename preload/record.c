@@ -15,7 +15,7 @@
 #include "cache/takeover.h"
 #include "os/vm.h"
 #include "region/huge.h"
-#include "region/outside.h"
+#include "space/outside.h"
 #include "slab/holes.h"
 
 #include <errno.h>

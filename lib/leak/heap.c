@@ -7,7 +7,7 @@
 #include "leak/sort.h"
 #include "malloc/guarded.h"
 #include "malloc/large_debug.h"
-#include "region/outside.h"
+#include "space/outside.h"
 #include "slab/descriptor.h"
 
 /* ---- one unit ---- */
@@ -209,11 +209,9 @@ static uint32_t find_object(const struct heap *heap, struct heap_unit in, uintpt
 uint32_t heap_find(const struct heap *heap, uintptr_t address, struct block *block)
 {
     uintptr_t unit = unit_of((void *)address);
-    if (unit >= heap->units)
-        return heap->extra_count ? find_extra(heap, address, block) : HEAP_NONE;
-    struct heap_unit in = heap->unit[unit];
+    struct heap_unit in = unit < heap->units ? heap->unit[unit] : (struct heap_unit){0};
     if (!in.first)
-        return HEAP_NONE;
+        return heap->extra_count ? find_extra(heap, address, block) : HEAP_NONE;
     if (!is_large(in.head))
         return find_object(heap, in, address, block);
     *block = large_block(in.head);

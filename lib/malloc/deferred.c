@@ -5,7 +5,7 @@
 #include "feature/sample.h"
 #include "malloc/fast.h"
 #include "malloc/large.h"
-#include "region/outside.h"
+#include "space/outside.h"
 #include "slab/retire.h"
 #include "os/hooks.h"
 #include "process/start.h"
@@ -14,7 +14,7 @@ static size_t size_large(void *p)
 {
     if (unlikely(sample_has(p)))
         return sample_size(p);
-    return unit_of(p) < space.unit_count ? large_size(p) : outside_size(p);
+    return in_region(p) ? large_size(p) : outside_size(p);
 }
 
 static void free_any(void *p)

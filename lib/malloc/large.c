@@ -7,7 +7,7 @@
 #include "malloc/guarded.h"
 #include "os/vm.h"
 #include "region/guard.h"
-#include "region/outside.h"
+#include "space/outside.h"
 #include "cache/decay.h"
 #include "process/decay.h"
 #include "profile/profile.h"
@@ -235,8 +235,7 @@ static void *grow_moving(void *p, size_t old, size_t n)
         to = large_plain_alloc(n, 1, false);
     if (!to)
         return NULL;
-    bool in_region = unit_of(to) < space.unit_count;
-    enum vm_moved moved = have >= REMAP_UNITS && in_region ? vm_move(p, to, old) : VM_MOVE_REFUSED;
+    enum vm_moved moved = have >= REMAP_UNITS && in_region(to) ? vm_move(p, to, old) : VM_MOVE_REFUSED;
     if (moved == VM_MOVE_LOST)
         return NULL; /* the units at `to` stay allocated forever: nothing is mapped there */
     if (moved == VM_MOVED)

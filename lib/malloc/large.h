@@ -15,7 +15,7 @@ void *large_alloc(size_t n, size_t align, bool zero);
 /* Free a block. `p` lies in a unit of the region without a slab; anything but a live block is reported. */
 void large_free(void *p);
 
-/* Blocks of at least this size have mappings of their own (region/outside.h); set by M_MMAP_THRESHOLD. */
+/* Blocks of at least this size have mappings of their own (space/outside.h); set by M_MMAP_THRESHOLD. */
 extern hidden size_t large_threshold;
 
 /*

@@ -3,6 +3,7 @@
 #include "feature/debug_report.h"
 #include "feature/debug_spec.h"
 #include "os/hooks.h"
+#include "space/outside.h"
 
 #include <string.h>
 
@@ -26,8 +27,7 @@ static char *zone_end(char *p, size_t n)
 /* The record of the block that starts at p; NULL when the block lies outside the region. */
 static struct debug_object *record_of(const void *p, bool writable)
 {
-    uintptr_t unit = unit_of(p);
-    return unit < space.unit_count ? debug_of_unit((uint32_t)unit, writable) : NULL;
+    return in_region(p) ? debug_of_unit((uint32_t)unit_of(p), writable) : NULL;
 }
 
 /*

@@ -16,7 +16,7 @@
 #include "malloc/large.h"
 #include "malloc/large_debug.h"
 #include "os/vm.h"
-#include "region/outside.h"
+#include "space/outside.h"
 
 #include <errno.h>
 #include <string.h>
@@ -75,20 +75,30 @@ static void *class_alloc(unsigned number, size_t n, size_t align)
     return cache_alloc_slow(cache);
 }
 
+/* A block outside the region, wherever the system has memory. */
+static void *small_outside(unsigned number)
+{
+    size_t size = class_size(number);
+    void *p = outside_small(number, size);
+    return p && sheaf_config.harden.zero_alloc ? memset(p, 0, size) : p;
+}
+
 /*
  * Returns unused memory to the system and tries again. Staged memory is first tried without that, because the system
- * may refuse to commit again what was returned. If all of it fails, a run of units serves the request, because
- * the caller may be a signal handler for which all locks are out of reach.
+ * may refuse to commit again what was returned. If all of it fails, a block outside the region serves the request, or
+ * a run of units, because the caller may be a signal handler for which all locks are out of reach.
  */
 static noinline_cold void *last_resort(unsigned number, size_t n, size_t align)
 {
-    void *p = NULL;
-    if (vm_staged) {
+    void *p = region_crowded() ? small_outside(number) : NULL;
+    if (!p && vm_staged) {
         cache_drain_all();
         p = class_alloc(number, n, align);
     }
     if (!p && cache_trim_all())
         p = class_alloc(number, n, align);
+    if (!p)
+        p = small_outside(number);
     if (!p)
         p = large_alloc(n, align, false);
     if (!p)
@@ -98,6 +108,9 @@ static noinline_cold void *last_resort(unsigned number, size_t n, size_t align)
 
 static noinline_cold void *small_around(unsigned number, size_t n)
 {
+    void *outside = region_crowded() ? small_outside(number) : NULL;
+    if (outside)
+        return outside;
     for (unsigned i = 1; i <= LARGER_CLASSES && number + i < CLASS_FIRST + CLASSES; i++) {
         void *object = class_alloc(number + i, n, 1);
         if (object)
@@ -289,6 +302,12 @@ void *malloc_aligned(size_t align, size_t n)
 
 /* ---- free ---- */
 
+/* Whether an address below space.unit_count without an object is of the region: see in_region(). */
+static bool of_region(const void *p)
+{
+    return likely(read_once(unit_at(unit_of(p))->kind) != UNIT_INSIDE) || (!outside_size(p) && !sample_has(p));
+}
+
 static noinline_cold void free_foreign(void *p)
 {
     if (sample_has(p)) {
@@ -323,7 +342,10 @@ static __attribute__((noinline)) void free_slowest(void *p)
     }
     uint16_t id = read_once(*unit_id(unit));
     if (!id) {
-        large_free(p);
+        if (likely(of_region(p)))
+            large_free(p);
+        else
+            free_foreign(p);
         return;
     }
     if (!fast_paths() && slot_push(id, p))
@@ -355,11 +377,11 @@ size_t malloc_size(const void *p, const char *call)
             return unlikely(usable != NULL) ? usable(cache, p) : slab_room(&cache->slab, p);
         }
         size = large_size(p);
-        if (!size)
+        if (unlikely(!size) && of_region(p))
             large_report(call, p);
-    } else if (cache_layer_ready) {
-        size = sample_has(p) ? sample_size(p) : outside_size(p);
     }
+    if (unlikely(!size) && cache_layer_ready)
+        size = sample_has(p) ? sample_size(p) : outside_size(p);
     if (!size && sheaf_owner_of_foreign())
         return SIZE_OF_ANOTHER;
     if (!size) {
@@ -413,7 +435,7 @@ void *malloc_resize(void *p, size_t n)
                    ? p
                    : move(p, old, n);
     }
-    if (unit >= space.unit_count)
+    if (unlikely(unit >= space.unit_count || !of_region(p)))
         return resize_outside(p, old, n);
     if (n <= CLASS_MOST)
         return move(p, old, n);

@@ -3,6 +3,7 @@
 #include "profile/chance.h"
 #include "profile/object.h"
 #include "profile/take.h"
+#include "space/outside.h"
 
 bool profile_on;
 _Atomic uint32_t profile_outside;
@@ -23,11 +24,6 @@ bool profile_switch(uint64_t rate)
 }
 
 /* ---- large blocks ---- */
-
-static bool in_region(const void *p)
-{
-    return unit_of(p) < space.unit_count;
-}
 
 void profile_large(void *p, size_t n)
 {

@@ -4,6 +4,7 @@
 #include "region/huge.h"
 #include "region/region.h"
 #include "region/state.h"
+#include "space/hole.h"
 #include "os/clock.h"
 #include "os/numa.h"
 #include "os/vm.h"
@@ -14,11 +15,24 @@
 #define WHOLE_FROM 64u    /* units, 4 MiB: smaller arenas take no whole windows, as overcommit off charges for them */
 #define TRIM_LEAST 64u    /* units: shorter ends of an arena are not unmapped */
 #define ASK_FROM   16384u /* units, 1 GiB: deal() first checks that the system grants so much */
-#define HOPS       24     /* attempts to get past foreign mappings; each skips twice as far as the last */
+#define HOPS       24     /* attempts to get past foreign mappings; unless holes are known, each skips twice as far */
 #define HOP_FIRST  1024u  /* units: 64 MiB */
 
 static uint32_t dealt;  /* the end of all chunks that were dealt out */
 static uint32_t mapped; /* units of all arenas that are mapped */
+
+/* Failures to find room for `less` units or fewer. */
+static struct {
+    struct space_taken taken;
+    uint32_t less;
+} no_room;
+
+bool region_crowded(void)
+{
+    return read_once(no_room.taken.skip) || read_once(space.slabs.taken.skip) ||
+           read_once(space.sheaves.taken.skip) || read_once(space.ids_table.taken.skip) ||
+           read_once(space.units_table.taken.skip);
+}
 
 uint32_t region_end(void)
 {
@@ -150,8 +164,7 @@ static uint32_t deal(const struct arena *arena, uint64_t start, uint64_t units)
     uint64_t chunk = 1ull << space.chunk_shift, share = round_up(used(arena) / 8, chunk);
     if (start + units > space.unit_most || (units >= ASK_FROM && !vm_grants(units << UNIT_SHIFT)))
         return 0;
-    units = round_up(units, chunk);
-    uint64_t end = start + (units < share ? share : units);
+    uint64_t end = round_up(start + (units < share ? share : units), chunk);
     end = end < space.unit_most ? end : space.unit_most;
     if (!space_reach((uint32_t)end) || !space_reach_shadow((uint32_t)end))
         return 0;
@@ -206,7 +219,7 @@ static noinline_cold bool may_commit(uint32_t units)
     return false;
 }
 
-/* Maps up to `to` and a step beyond; when the system refuses that, up to `to` only. */
+/* Maps up to `to` and a step beyond; when that is refused or another mapping is in the way, up to `to` only. */
 static enum vm_extent map_some(struct arena *arena, uint32_t to)
 {
     if (likely(to <= arena->mapped))
@@ -218,8 +231,9 @@ static enum vm_extent map_some(struct arena *arena, uint32_t to)
     uint64_t more = (uint64_t)to + step;
     if (more > arena->start + WHOLE_FROM)
         more = round_up(more, WINDOW_UNITS);
-    enum vm_extent done = map_to(arena, more < arena->end ? (uint32_t)more : arena->end);
-    return done == VM_REFUSED ? map_to(arena, to) : done;
+    more = more < arena->end ? more : arena->end;
+    enum vm_extent done = map_to(arena, (uint32_t)more);
+    return done == VM_REFUSED || (done == VM_TAKEN && more > to) ? map_to(arena, to) : done;
 }
 
 bool arena_move_frontier(struct arena *arena, uint32_t frontier)
@@ -230,23 +244,44 @@ bool arena_move_frontier(struct arena *arena, uint32_t frontier)
     return true;
 }
 
-/* Turns what can be mapped of the rest of a stretch into a free run and gives up the remainder. */
+/*
+ * Turns what can be mapped of the rest of a stretch into a free run and gives up the remainder. Where another mapping
+ * lies in the rest, halves of it are tried.
+ */
 static void leave_stretch(struct arena *arena)
 {
     uint32_t from = arena->frontier;
     if (unlikely(guard_on) && arena->slabs) /* runs must not cross guards */
         return;
-    if (arena->mapped < arena->end)
-        map_to(arena, arena->end);
+    for (uint32_t rest = arena->end - arena->mapped; rest && arena->mapped < arena->end; rest /= 2)
+        if (rest <= arena->end - arena->mapped && map_to(arena, arena->mapped + rest) == VM_REFUSED)
+            break;
     set_frontier(arena, arena->mapped);
     if (arena->mapped > from)
         arena_insert(arena, from, arena->mapped - from, clock_ms());
 }
 
-/* Begins a new stretch of at least `units`, `hop` units above the end of what was dealt out. */
+/*
+ * Where a new stretch of `units` may begin, given that `hop` is 0 unless a foreign mapping was met; space.unit_most
+ * when there is no such place. The chunk in which it begins may have other mappings below it.
+ */
+static uint64_t place_of_stretch(uint64_t units, uint32_t hop)
+{
+    if (likely(!hop))
+        return dealt;
+    uintptr_t end = (uintptr_t)unit_address(space.unit_most);
+    uintptr_t at = units < space.unit_most ? hole_from((uintptr_t)unit_address(dealt), end, units << UNIT_SHIFT,
+                                                       UNIT_SIZE << WINDOW_SHIFT)
+                                           : 0;
+    if (at == HOLE_UNKNOWN)
+        return round_up((uint64_t)dealt + hop, 1u << space.chunk_shift);
+    return at ? unit_of((void *)at) : space.unit_most;
+}
+
+/* Begins a new stretch of at least `units`. */
 static bool next_stretch(struct arena *arena, uint64_t units, uint32_t hop)
 {
-    uint64_t start = round_up((uint64_t)dealt + hop, 1u << space.chunk_shift);
+    uint64_t start = place_of_stretch(units, hop);
     uint32_t end = deal(arena, start, units);
     if (!end)
         return false;
@@ -273,22 +308,32 @@ static uint64_t aligned(uint64_t unit, uint32_t align)
 
 /*
  * Makes room for `units` aligned units at the frontier: in this stretch, which is extended if possible, or in a
- * new one. When a foreign mapping is in the way, each attempt goes further beyond it.
+ * new one. When a foreign mapping is in the way, the new one begins in the next hole that is large enough. To find
+ * it, all mappings of the process are read, and that is in vain while other mappings lie where the region or its
+ * tables should grow. So more and more requests are refused at once. They are served outside the region.
  */
 static bool make_room(struct arena *arena, uint32_t units, uint32_t align)
 {
-    uint32_t hop = 0;
+    uint32_t hop = no_room.taken.failures ? HOP_FIRST : 0;
     for (int tries = 0; tries < HOPS; tries++) {
         uint64_t to = aligned(arena->frontier - free_at_frontier(arena), align) + units;
+        if (to > arena->mapped && units >= no_room.less && taken_still(&no_room.taken))
+            return false;
         if (stretch_to(arena, to)) {
             enum vm_extent done = map_some(arena, (uint32_t)to);
-            if (done != VM_TAKEN)
+            if (done != VM_TAKEN) {
+                taken_note(&no_room.taken, false);
                 return done == VM_EXTENDED;
+            }
             arena->end = arena->mapped; /* the stretch ends before the foreign mapping */
             hop = hop ? 2 * hop : HOP_FIRST;
         }
         if (!next_stretch(arena, (uint64_t)units + align - 1, hop))
-            return false;
+            break;
+    }
+    if (hop) {
+        no_room.less = units;
+        taken_note(&no_room.taken, true);
     }
     return false;
 }
@@ -316,6 +361,7 @@ void arena_trim(struct arena *arena)
         return;
     uint32_t run = end - length, stamp = unit_at(run)->stamp;
     arena_unlink(arena, run);
+    no_room.taken = (struct space_taken){0};
     if (arena->slabs)
         huge_unmapped(from, arena->mapped);
     write_once(mapped, mapped - (arena->mapped - from));

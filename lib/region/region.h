@@ -105,6 +105,12 @@ void region_purge_fallen(void);
 /* Whether free memory of slabs stays resident because returned memory was soon missed. Takes no lock. */
 bool region_keeps_learned(void);
 
+/*
+ * Whether the region lately found no room, because of mappings that are not its own or because the system refused it.
+ * Takes no lock.
+ */
+bool region_crowded(void);
+
 /* The number of units that are mapped. */
 uint32_t region_mapped(void);
 

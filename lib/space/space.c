@@ -1,4 +1,5 @@
 #include "space/space.h"
+#include "space/hole.h"
 #include "space/locks.h"
 #include "space/unit.h"
 #include "os/cpu.h"
@@ -12,6 +13,7 @@
 #define CHUNK_SHIFT     9u /* 32 MiB */
 #define CHUNKS_LEAST    64 /* a small region has smaller chunks, down to one window */
 #define FEW_SLOTS       8
+#define SLOTS_LEAST     2
 #define SLOTS_SHARE     8 /* where all slots take more than this part of RLIMIT_AS, there are only FEW_SLOTS */
 
 /*
@@ -48,7 +50,7 @@ static size_t take(size_t *at, size_t bytes)
 struct layout {
     size_t slabs, slabs_size, outside, caches, dirty_rest, units_rest, counters_rest, counters_size, ids_near, base,
         sheaves, sheaves_size, counters, orders, dirty, chunks, slabs_first, sheaves_first, units, units_end, region,
-        shadow, total;
+        shadow, shadow_size, total;
     unsigned slots, slots_open, chunk_shift;
     uint32_t unit_most;
 };
@@ -84,8 +86,10 @@ static void lay_out_above(struct layout *l, size_t base)
     lay_out_hub(l, hub);
     lay_out_hub(l, hub + round_up(l->units_end, WINDOW) - l->units_end);
     l->region = l->units_end;
-    l->shadow = l->region + ((size_t)l->unit_most << UNIT_SHIFT);
-    l->total = l->shadow + ((size_t)l->unit_most << UNIT_SHIFT);
+    size_t region = (size_t)l->unit_most << UNIT_SHIFT;
+    l->shadow = l->region + region;
+    l->shadow_size = region < REGION_SMALLEST ? 0 : region;
+    l->total = l->shadow + l->shadow_size;
 }
 
 static void lay_out(struct layout *l, unsigned slots, size_t region_bytes)
@@ -154,16 +158,14 @@ static char *place(const struct layout *l, char *near, unsigned attempt)
 }
 
 /* Maps [from, to) with one of the vm_extend functions of os/vm.h. */
-static bool map_part(char *from, const char *to, enum vm_extent (*extend)(void *at, size_t size))
+static enum vm_extent map_part(char *from, const char *to, enum vm_extent (*extend)(void *at, size_t size))
 {
     size_t size = (size_t)(to - from);
-    if (!size)
-        return true;
-    if (extend(from, size) != VM_EXTENDED)
-        return false;
+    enum vm_extent done = size ? extend(from, size) : VM_EXTENDED;
     /* A huge page for the first byte of each table would cost more than all of them hold. */
-    vm_advise_huge(from, size, false);
-    return true;
+    if (size && done == VM_EXTENDED)
+        vm_advise_huge(from, size, false);
+    return done;
 }
 
 /*
@@ -202,7 +204,7 @@ static bool map_start(char *plan, const struct layout *l)
         {counters_open, plan + l->region + ((size_t)UNITS_START << UNIT_SHIFT), vm_extend_staged},
     };
     size_t i = 0;
-    while (i < array_size(parts) && map_part(parts[i].from, parts[i].to, parts[i].extend))
+    while (i < array_size(parts) && map_part(parts[i].from, parts[i].to, parts[i].extend) == VM_EXTENDED)
         i++;
     if (i == array_size(parts) && (likely(!vm_staged) || commit_start(plan, l)))
         return true;
@@ -254,7 +256,7 @@ static void set_up(char *plan, const struct layout *l)
     space.units_table = table(plan + l->units_rest, l->unit_most * sizeof(struct unit));
     space.dirty_table = table(plan + l->dirty_rest, l->unit_most / 8 + 8);
     space.dirty_table.step = UNIT_SIZE;
-    space.shadow = table(plan + l->shadow, (size_t)l->unit_most << UNIT_SHIFT);
+    space.shadow = table(plan + l->shadow, l->shadow_size);
     space.shadow.staged = true;
     space.ids = (uint16_t *)(void *)(plan + l->base) - ids_below;
     space.region = (uintptr_t)plan + l->region;
@@ -264,18 +266,41 @@ static void set_up(char *plan, const struct layout *l)
     space.base = (uintptr_t)plan + l->base;
 }
 
-static bool try_size(unsigned slots, size_t region_bytes, char *near)
+static bool try_plan(char *plan, const struct layout *l)
+{
+    if (!map_start(plan, l))
+        return false;
+    set_up(plan, l);
+    return true;
+}
+
+static bool try_places(unsigned slots, size_t region_bytes, char *near)
 {
     struct layout l;
     lay_out(&l, slots, region_bytes);
-    for (unsigned attempt = 0; attempt < PLACES; attempt++) {
-        char *plan = place(&l, near, attempt);
-        if (map_start(plan, &l)) {
-            set_up(plan, &l);
+    for (unsigned attempt = 0; attempt < PLACES; attempt++)
+        if (try_plan(place(&l, near, attempt), &l))
             return true;
-        }
-    }
     return false;
+}
+
+/* The same in a hole of the address space that holds the whole plan, where other mappings take all these places. */
+static bool try_hole(unsigned slots, size_t region_bytes)
+{
+    struct layout l;
+    lay_out(&l, slots, region_bytes);
+    char *plan = hole_anywhere(l.total, WINDOW);
+    return plan && try_plan(plan, &l);
+}
+
+/* More slots are worth more than a larger region: without a slot for each CPU the fast paths cannot be used. */
+static bool try_holes(unsigned slots, size_t region_bytes)
+{
+    for (size_t size = region_bytes; size > WINDOW; size = round_up(size / 2, WINDOW))
+        if (try_hole(slots, size))
+            return true;
+    return try_hole(slots, WINDOW) ||
+           (slots > SLOTS_LEAST && try_holes(slots > FEW_SLOTS ? FEW_SLOTS : SLOTS_LEAST, region_bytes));
 }
 
 /* Keeps slots from taking most of a small address space. The result may be less than the number of CPUs. */
@@ -295,22 +320,23 @@ bool space_init(unsigned slots, size_t region_bytes)
     space.limit = vm_limit();
     slots = affordable_slots(slots);
     char *near = find_near();
-    for (; near && want >= REGION_SMALLEST; want = round_up(want / 2, WINDOW))
-        if (try_size(slots, want, near) || (slots > FEW_SLOTS && try_size(FEW_SLOTS, want, near)))
+    for (size_t size = want; near && size >= REGION_SMALLEST; size = round_up(size / 2, WINDOW))
+        if (try_places(slots, size, near) || try_hole(slots, size) ||
+            (slots > FEW_SLOTS && try_places(FEW_SLOTS, size, near)))
             return true;
-    return false;
+    return near && try_holes(slots, want);
 }
 
 /* ---- growing ---- */
 
-static bool extend_table(const struct space_table *table, char *at, size_t size)
+static enum vm_extent extend_table(const struct space_table *table, char *at, size_t size)
 {
     /* the sizes of sheaves are staged as well */
     if (table == &space.sheaves &&
         !vm_commit(&space.orders[(at - table->start) >> SHEAF_PAGE_SHIFT], size >> SHEAF_PAGE_SHIFT))
-        return false;
+        return VM_REFUSED;
     if (table->in_hub)
-        return vm_commit(at, size);
+        return vm_commit(at, size) ? VM_EXTENDED : VM_REFUSED;
     return map_part(at, at + size, table->staged ? vm_extend_staged : vm_extend);
 }
 
@@ -322,7 +348,11 @@ static bool grow_locked(struct space_table *table, size_t to)
     size_t wanted = round_up(to, table->step);
     to = wanted < table->most ? wanted : round_up(table->most, space.page_size);
     char *at = table->down ? table->start - to : table->start + mapped;
-    if (!extend_table(table, at, to - mapped))
+    if (taken_still(&table->taken))
+        return false;
+    enum vm_extent done = extend_table(table, at, to - mapped);
+    taken_note(&table->taken, done == VM_TAKEN);
+    if (done != VM_EXTENDED)
         return false;
     atomic_store_explicit(&table->mapped, to, memory_order_release);
     return true;

@@ -10,7 +10,7 @@
  *             offset of words; 0 for all units without a slab and for everything below the region
  *   slots     upwards from base, 64 KiB for each slot: its words (slot/slot.h); slot 0 holds the constant sheaf
  *   sheaves   memory of sheaves (slot/sheaf.h) beyond the first
- *   outside   the table of blocks outside the region (region/outside.h)
+ *   outside   the table of blocks outside the region (space/outside.h)
  *   caches    CACHE_ROW bytes for each number: the tables of caches beyond the first group (cache/kmem_cache.h)
  *   counters  of the first group of caches: 32 KiB for each slot, that of slot 0 last
  *   orders    one byte for each 4 KiB from the start of sheaves to the end of the first ones: the size of its sheaves
@@ -43,16 +43,17 @@
 #define UNIT_SIZE        (1ul << UNIT_SHIFT)
 #define UNITS_FIRST      16384u /* units whose structs and dirty bits lie in the hub: 1 GiB of the region */
 #define UNITS_START      32u    /* units of the region that are mapped from the start */
-#define WINDOW_UNITS     32u    /* units in 2 MiB, which one huge page or one page of page tables maps */
-#define CACHE_MAX        2048   /* caches, including size classes of malloc and siblings (node/node.h) */
-#define COUNTER_STRIDE   256    /* bytes of counters of one cache in a slot's block */
-#define COUNTER_GROUP    128u   /* caches in a block */
+#define WINDOW_SHIFT     5
+#define WINDOW_UNITS     (1u << WINDOW_SHIFT) /* units in 2 MiB, which one huge page or one page of page tables maps */
+#define CACHE_MAX        2048 /* caches, including size classes of malloc and siblings (node/node.h) */
+#define COUNTER_STRIDE   256  /* bytes of counters of one cache in a slot's block */
+#define COUNTER_GROUP    128u /* caches in a block */
 #define COUNTER_BLOCK    ((size_t)COUNTER_GROUP * COUNTER_STRIDE)
 #define CACHE_ROW        1088 /* bytes that the cache layer keeps for a cache beyond the first group */
 #define SHEAF_PAGE_SHIFT 12   /* sheaves are cut from pages of 4 KiB; all sheaves of a page have the same size */
 
 struct unit;
-/* An entry of the table of blocks with mappings of their own (region/outside.c). */
+/* An entry of the table of blocks with mappings of their own (space/outside.c). */
 struct outside {
     _Atomic uintptr_t start; /* 0: never used; 1: being filled or emptied; 2: was used */
     _Atomic size_t size;     /* bytes mapped */
@@ -60,6 +61,34 @@ struct outside {
 
 /* Twice the number of mappings that a process may have by default (vm.max_map_count). A power of two. */
 #define OUTSIDE_MAX (1u << 17)
+
+/*
+ * Attempts to grow that failed because a foreign mapping is in the way, which they may be without end. After the nth
+ * in a row, from the second on, 1 << n attempts are refused without a system call. Protected by the region's lock;
+ * `skip` is also read without it.
+ */
+struct space_taken {
+    uint32_t skip, failures;
+};
+
+static inline bool taken_still(struct space_taken *taken)
+{
+    if (likely(!taken->skip))
+        return false;
+    write_once(taken->skip, taken->skip - 1);
+    return true;
+}
+
+#define TAKEN_MOST 8u
+static inline void taken_note(struct space_taken *taken, bool again)
+{
+    if (unlikely(again)) {
+        taken->failures += taken->failures < TAKEN_MOST;
+        write_once(taken->skip, taken->failures < 2 ? 0 : 1u << taken->failures);
+    } else if (unlikely(taken->failures)) {
+        taken->failures = 0;
+    }
+}
 
 /*
  * A table that grows from `start`, upwards or downwards, in steps of `step` bytes. The first `mapped` bytes are
@@ -73,6 +102,7 @@ struct space_table {
     bool down;
     bool staged; /* mapped by vm_extend_staged() */
     bool in_hub; /* mapped from the start: grows by vm_commit(), and all of it is usable where nothing is staged */
+    struct space_taken taken;
 };
 
 struct space {

@@ -20,7 +20,7 @@ unsigned cpu_allowed_count = 4;
 
 size_t os_mapped, os_room = SIZE_MAX, os_limit = SIZE_MAX;
 uint64_t os_memory = 16ull << 30;
-bool os_overcommit_off, os_stages;
+bool os_overcommit_off, os_stages, os_quiet;
 uint32_t os_now_ms = 1000000;
 unsigned os_cpu, os_cpus = 4, os_llc_cpus = 4;
 uintptr_t os_stack[16];
@@ -93,7 +93,7 @@ static bool granted(enum os_call call)
 
 static bool note(enum os_call call, const void *at, size_t size, bool done)
 {
-    unsigned i = logged++;
+    unsigned i = os_quiet ? 0 : logged++;
     must(i < LOG_ENTRIES);
     entries[i] = (struct os_entry){.call = call, .done = done, .at = (uintptr_t)at, .size = size};
     if (!done)

@@ -66,6 +66,7 @@ extern size_t os_limit;          /* RLIMIT_AS */
 extern uint64_t os_memory;       /* bytes of the machine */
 extern bool os_overcommit_off;   /* whether vm.overcommit_memory is 2 */
 extern bool os_stages;           /* whether memory is granted readable that is refused writable */
+extern bool os_quiet;            /* whether nothing is logged, for tests that make more calls than the log holds */
 extern uint32_t os_now_ms;       /* the coarse clock */
 extern unsigned os_cpu, os_cpus; /* the current CPU, and how many there are */
 extern unsigned os_llc_cpus;     /* so many CPUs share a cache */

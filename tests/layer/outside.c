@@ -1,6 +1,6 @@
 /* The table of blocks with mappings of their own: filled, emptied, used again, and two frees of one block. */
 #include "layer.h"
-#include "region/outside.h"
+#include "space/outside.h"
 
 #include <pthread.h>
 #include <sched.h>
@@ -213,7 +213,101 @@ static void one_of_two_frees_succeeds(void)
     must_be(outside_bytes(), 0);
 }
 
+/* ---- small blocks ---- */
+
+static void small_blocks_share_chunks(void)
+{
+    start();
+    static char *blocks[10000];
+    for (int i = 0; i < 10000; i++) {
+        must(blocks[i] = outside_small(3, 48));
+        must_be((uintptr_t)blocks[i] % 16, 0);
+        must_be(outside_size(blocks[i]), 48);
+        memset(blocks[i], i & 127, 48);
+    }
+    must(os_count(OS_MAP) <= 8); /* 1355 blocks in each chunk */
+    must_be(outside_bytes(), 480000);
+    for (int i = 0; i < 10000; i++) {
+        must(blocks[i][0] == (i & 127) && blocks[i][47] == (i & 127));
+        must(!outside_size(blocks[i] + 16) && !outside_free(blocks[i] + 16));
+        must(!outside_resize(blocks[i], 4096));
+    }
+    for (int i = 0; i < 10000; i++)
+        must(outside_free(blocks[i]) && !outside_free(blocks[i]) && !outside_size(blocks[i]));
+    must_be(outside_bytes(), 0);
+    must(os_count(OS_DISCARD) >= 6); /* chunks without blocks */
+    unsigned maps = os_count(OS_MAP);
+    for (int i = 0; i < 5000; i++)
+        must(outside_small(3, 48));
+    must_be(os_count(OS_MAP), maps);
+}
+
+static void small_blocks_are_aligned_to_their_size(void)
+{
+    start();
+    for (unsigned kind = 0; kind < 10; kind++)
+        for (int i = 0; i < 100; i++)
+            must_be((uintptr_t)outside_small(kind, 16u << kind) % (16u << kind), 0);
+    must(!outside_small(0, 8) && !outside_small(11, OUTSIDE_SMALL + 16));
+    os_refuse(OS_MAP, 1, OS_ALWAYS);
+    must(!outside_small(12, 64));
+}
+
+static void *allocate_and_free(void *arg)
+{
+    uint64_t n = (uintptr_t)arg;
+    static __thread uint64_t *mine[100];
+    for (int i = 0; i < 100000; i++) {
+        n = n * 2862933555777941757u + 3037000493u;
+        uint64_t **p = &mine[(n >> 40) % 100];
+        if (*p) {
+            must(**p == (uintptr_t)p && (*p)[1] == (uintptr_t)p);
+            must(outside_free(*p));
+            *p = NULL;
+        } else {
+            must(*p = outside_small(1, 32));
+            (*p)[0] = (*p)[1] = (uintptr_t)p;
+        }
+    }
+    for (int i = 0; i < 100; i++)
+        must(!mine[i] || outside_free(mine[i]));
+    return NULL;
+}
+
+/* Each block belongs to one thread at a time, while chunks become empty and are used again. */
+static void small_blocks_of_several_threads(void)
+{
+    pthread_t threads[4];
+    start();
+    os_quiet = true;
+    for (uintptr_t i = 0; i < 4; i++)
+        must(!pthread_create(&threads[i], NULL, allocate_and_free, (void *)(i + 1)));
+    for (int i = 0; i < 4; i++)
+        must(!pthread_join(threads[i], NULL));
+    must_be(outside_bytes(), 0);
+}
+
+static unsigned visited;
+static void visit(const void *block, size_t size, void *with)
+{
+    (void)block, (void)with;
+    visited += size == 64;
+}
+
+static void small_blocks_are_visited(void)
+{
+    start();
+    void *p[3] = {outside_small(4, 64), outside_small(4, 64), outside_small(4, 64)};
+    must(outside_free(p[1]));
+    outside_each(visit, NULL);
+    must_be(visited, 2);
+}
+
 static const struct test_case cases[] = {
+    CASE(small_blocks_share_chunks),
+    CASE(small_blocks_are_aligned_to_their_size),
+    CASE(small_blocks_of_several_threads),
+    CASE(small_blocks_are_visited),
     CASE(blocks_are_known_by_their_start),
     CASE(blocks_are_aligned),
     CASE(the_table_opens_when_it_is_needed),

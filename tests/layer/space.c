@@ -106,7 +106,7 @@ static void few_slots_below_a_limit(void)
 
 static void halved_until_it_is_granted(void)
 {
-    os_refuse(OS_EXTEND, 1, 4); /* all places of the first size */
+    os_refuse(OS_EXTEND, 1, 5); /* all places of the first size, and a hole for it */
     must(space_init(4, GIB));
     must_be((uint64_t)space.unit_most << UNIT_SHIFT, GIB / 2);
 }
@@ -149,6 +149,24 @@ static void a_mapping_in_the_way_of_the_start_survives(void)
     must(space_init(16, GIB));
     must(in_the_way && os_intact(in_the_way, 4096));
     must_be((uint64_t)space.unit_most << UNIT_SHIFT, GIB);
+}
+
+static void block_planned_places(enum os_call call, void *at, size_t size)
+{
+    (void)size;
+    if (call == OS_EXTEND && (uintptr_t)at % GIB == 0) /* the system chooses other places */
+        mmap(at, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
+}
+
+/* Where every planned place is taken, the system chooses one that holds the plan. */
+static void a_hole_where_no_place_is_free(void)
+{
+    os_hook = block_planned_places;
+    must(space_init(64, 0));
+    must_be(space.slots, 64);
+    must_be((uint64_t)space.unit_most << UNIT_SHIFT, 8192 * GIB);
+    must(space_grow(&space.slabs, 64 * MIB) && space_grow(&space.sheaves, 64 * MIB) && space_reach(UNITS_FIRST + 1));
+    must_be(space.region % (WINDOW_UNITS << UNIT_SHIFT), 0);
 }
 
 /* ---- tables ---- */
@@ -368,6 +386,7 @@ static const struct test_case cases[] = {
     CASE(another_place_where_one_is_taken),
     CASE(nothing_is_left_where_it_is_refused),
     CASE(a_mapping_in_the_way_of_the_start_survives),
+    CASE(a_hole_where_no_place_is_free),
     CASE(tables_grow_in_steps),
     CASE(a_refused_table_stands),
     CASE(a_table_is_full_where_it_meets_a_mapping),

@@ -6,7 +6,7 @@
 
 #include "cases.h"
 #include "deferred/rcu.h"
-#include "region/outside.h"
+#include "space/outside.h"
 #include "sheaf/malloc.h"
 #include "sheaf/rcu.h"
 #include "process/census.h"

@@ -5,7 +5,7 @@
 #include "malloc/large.h"
 #include "os/vm.h"
 #include "region/arena.h"
-#include "region/outside.h"
+#include "space/outside.h"
 #include "sheaf/malloc.h"
 #include "process/census.h"
 

@@ -1,0 +1,21 @@
+/* Where the process has address space that nothing is mapped to. */
+#ifndef SHEAF_SPACE_HOLE_H
+#define SHEAF_SPACE_HOLE_H
+
+#include "os/compiler.h"
+
+/*
+ * A place that the system would choose for a mapping of this size, at a multiple of `align`; NULL when there is none.
+ * Another thread may map something there meanwhile.
+ */
+char *hole_anywhere(size_t size, size_t align);
+
+/*
+ * The lowest free place of this size in [from, to), at a multiple of `align`, by /proc/self/maps; 0 when there is
+ * none, and HOLE_UNKNOWN where that file cannot be read. Another thread may map something there meanwhile. The caller
+ * holds the region's lock.
+ */
+#define HOLE_UNKNOWN UINTPTR_MAX
+uintptr_t hole_from(uintptr_t from, uintptr_t to, size_t size, size_t align);
+
+#endif

@@ -1,0 +1,211 @@
+/*
+ * Reservations of the program take all holes of the address space above some size, as runtimes, databases and
+ * emulators make them: the rest must do. Each case runs this program anew, so that the reservations can be made
+ * before the first allocation. Usage: reserved [CASE]
+ */
+#define _GNU_SOURCE
+#include "../cases.h"
+
+#include <malloc.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+
+#define MIB (1ul << 20)
+
+static const char *self;
+
+/* From the largest power of two downwards, until mmap() refuses pieces of `least` bytes. */
+static void reserve(size_t least)
+{
+    for (size_t size = 1ul << 46; size >= least; size /= 2)
+        while (mmap(NULL, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0) != MAP_FAILED) {
+        }
+}
+
+/* ---- blocks of all sizes ---- */
+
+struct block {
+    struct block *next;
+    size_t size;
+    unsigned char bytes[];
+};
+
+static size_t size_of(size_t i)
+{
+    return sizeof(struct block) + (i % 50 == 0 ? i * 977 % 300000 : i % 7 == 0 ? i * 31 % 9000 : i * 13 % 500);
+}
+
+static void fill(struct block *block, size_t size)
+{
+    block->size = size;
+    memset(block->bytes, (int)(size & 255), size - sizeof(*block));
+}
+
+static void check(const struct block *block)
+{
+    size_t bytes = block->size - sizeof(*block);
+    must(malloc_usable_size((void *)(uintptr_t)block) >= block->size);
+    for (size_t i = 0; i < bytes; i += i < 16 || i + 16 > bytes ? 1 : 61)
+        must(block->bytes[i] == (block->size & 255));
+}
+
+static struct block *allocate(size_t bytes)
+{
+    struct block *first = NULL;
+    for (size_t i = 0, sum = 0; sum < bytes; sum += size_of(i++)) {
+        void *p = NULL;
+        if (i % 5 == 1)
+            must(!posix_memalign(&p, 64, size_of(i)) && (uintptr_t)p % 64 == 0);
+        else
+            must(p = i % 5 == 2 ? calloc(1, size_of(i)) : malloc(size_of(i)));
+        struct block *block = p;
+        if (i % 5 == 2)
+            for (size_t at = 0; at < size_of(i) - sizeof(*block); at++)
+                must(!block->bytes[at]);
+        fill(block, size_of(i));
+        block->next = first;
+        first = block;
+    }
+    return first;
+}
+
+static struct block *resize_all(struct block *block)
+{
+    struct block *first = NULL;
+    for (size_t i = 0; block; i++) {
+        struct block *next = block->next;
+        size_t size = i % 3 ? block->size : block->size + block->size / 2;
+        must(block = realloc(block, size));
+        for (size_t at = 0; at < 8 && at + sizeof(*block) < block->size; at++)
+            must(block->bytes[at] == (block->size & 255));
+        fill(block, size);
+        block->next = first;
+        first = block;
+        block = next;
+    }
+    return first;
+}
+
+static void release(struct block *block)
+{
+    while (block) {
+        struct block *next = block->next;
+        check(block);
+        free(block);
+        block = next;
+    }
+}
+
+static void *work(void *bytes)
+{
+    for (int round = 0; round < 3; round++)
+        release(resize_all(allocate((size_t)bytes)));
+    return NULL;
+}
+
+/* What is freed serves again: rounds take no more than one does. */
+static int run(size_t least, size_t bytes, bool started)
+{
+    if (started)
+        free(malloc(100));
+    reserve(least);
+    work((void *)bytes);
+    pid_t pid = fork();
+    if (!pid) {
+        work((void *)bytes);
+        _exit(0);
+    }
+    must_succeed(pid);
+    pthread_t threads[4];
+    pthread_attr_t attr;
+    must(!pthread_attr_init(&attr) && !pthread_attr_setstacksize(&attr, 1 << 16));
+    for (int i = 0; i < 4; i++)
+        must(!pthread_create(&threads[i], &attr, work, (void *)(bytes / 8)));
+    for (int i = 0; i < 4; i++)
+        must(!pthread_join(threads[i], NULL));
+    return 0;
+}
+
+/* ---- cases ---- */
+
+static void anew(const char *least, const char *mib, const char *when)
+{
+    execl(self, self, "run", least, mib, when, (char *)NULL);
+    must(!"executed");
+}
+
+static void holes_of_1024_before(void)
+{
+    anew("1024", "64", "before");
+}
+static void holes_of_1024_after(void)
+{
+    anew("1024", "160", "after");
+}
+static void holes_of_256_before(void)
+{
+    anew("256", "64", "before");
+}
+static void holes_of_256_after(void)
+{
+    anew("256", "160", "after");
+}
+static void holes_of_64_before(void)
+{
+    anew("64", "16", "before");
+}
+static void holes_of_64_after(void)
+{
+    anew("64", "16", "after");
+}
+static void holes_of_16_before(void)
+{
+    anew("16", "4", "before");
+}
+static void holes_of_16_after(void)
+{
+    anew("16", "4", "after");
+}
+
+/* A reservation follows each block at once, and every second one goes again. */
+static void reservations_among_blocks(void)
+{
+    enum { ROUNDS = 300 };
+    static struct block *blocks[ROUNDS];
+    static void *places[ROUNDS];
+    for (size_t i = 0; i < ROUNDS; i++) {
+        blocks[i] = allocate(MIB / 2);
+        must(places[i] = malloc(2 * MIB));
+        char *end = (char *)(((uintptr_t)places[i] + 2 * MIB + 0xffff) & ~0xfffful);
+        void *at = mmap(end, 8192, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+        if (at != MAP_FAILED && i % 2)
+            munmap(at, 8192);
+    }
+    for (size_t i = 0; i < ROUNDS; i++) {
+        release(blocks[i]);
+        free(places[i]);
+    }
+}
+
+static const struct test_case cases[] = {
+    {"holes-of-1024-MiB-before-the-start", holes_of_1024_before},
+    {"holes-of-1024-MiB-after-the-start", holes_of_1024_after},
+    {"holes-of-256-MiB-before-the-start", holes_of_256_before},
+    {"holes-of-256-MiB-after-the-start", holes_of_256_after},
+    {"holes-of-64-MiB-before-the-start", holes_of_64_before},
+    {"holes-of-64-MiB-after-the-start", holes_of_64_after},
+    {"holes-of-16-MiB-before-the-start", holes_of_16_before},
+    {"holes-of-16-MiB-after-the-start", holes_of_16_after},
+    {"reservations-among-blocks", reservations_among_blocks},
+};
+
+int main(int argc, char **argv)
+{
+    self = argv[0];
+    if (argc == 5 && !strcmp(argv[1], "run"))
+        return run((size_t)atol(argv[2]) * MIB, (size_t)atol(argv[3]) * MIB, !strcmp(argv[4], "after"));
+    return run_cases(argc, argv, cases, sizeof(cases) / sizeof(*cases));
+}

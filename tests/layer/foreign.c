@@ -1,0 +1,71 @@
+/* Other mappings where the region should grow: holes between them are found and used. */
+#include "layer.h"
+#include "region/state.h"
+
+#include <sys/mman.h>
+
+#define CHUNK 512u /* units of a chunk in a region of the usual size */
+
+static struct arena *slabs(void)
+{
+    return &region.arenas[ARENA_SLAB];
+}
+
+static struct arena *large(void)
+{
+    return &region.arenas[ARENA_LARGE];
+}
+
+/* Holes that are too small are passed, and the rest of the region stays for later. */
+static void in_the_next_hole_that_is_large_enough(void)
+{
+    start_region(0, 0);
+    os_block(unit_address(UNITS_START), 4096);
+    for (uint32_t unit = CHUNK + 50; unit < 3 * CHUNK; unit += 50)
+        os_block(unit_address(unit), 4096);
+    must_be(arena_take_frontier(large(), 100, 1), 1536); /* the window behind the last of them */
+    must(region_end() <= 4 * CHUNK);
+}
+
+/* All of a hole serves, up to the mapping behind it, although growth by a step meets that mapping. */
+static void a_hole_is_used_to_its_end(void)
+{
+    start_region(0, 0);
+    os_block(unit_address(UNITS_START + 5), 4096);
+    must_be(arena_take_frontier(slabs(), UNITS_START, 1), 0);
+    for (uint32_t i = 0; i < 5; i++)
+        must_be(arena_take_frontier(slabs(), 1, 1), UNITS_START + i);
+    must_be(arena_take_frontier(slabs(), 1, 1), CHUNK);
+}
+
+/* While everything behind is taken, few requests look for a hole; once a mapping has gone, one of them finds it. */
+static void a_hole_that_opens_is_found(void)
+{
+    start_region(GIB, 0);
+    size_t rest = GIB - UNITS_START * UNIT_SIZE;
+    char *behind = unit_address(UNITS_START);
+    must(mmap(behind, rest, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0) ==
+         behind);
+    must_be(arena_take_frontier(slabs(), UNITS_START, 1), 0);
+    for (int i = 0; i < 2000; i++)
+        must_be(arena_take_frontier(slabs(), 1, 1), UNIT_NONE);
+    must(region_crowded());
+    must(os_count(OS_EXTEND) < 20);
+    must(!munmap(behind + rest / 2, rest / 2));
+    uint32_t unit = UNIT_NONE;
+    for (int i = 0; i < 300 && unit == UNIT_NONE; i++)
+        unit = arena_take_frontier(slabs(), 1, 1);
+    must(unit != UNIT_NONE && (char *)unit_address(unit) >= behind + rest / 2);
+    must(arena_take_frontier(slabs(), 1, 1) == unit + 1 && !region_crowded());
+}
+
+static const struct test_case cases[] = {
+    CASE(in_the_next_hole_that_is_large_enough),
+    CASE(a_hole_is_used_to_its_end),
+    CASE(a_hole_that_opens_is_found),
+};
+
+int main(int argc, char **argv)
+{
+    return run_cases(argc, argv, cases, array_size(cases));
+}
