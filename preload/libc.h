@@ -2,11 +2,20 @@
 #ifndef SHEAF_PRELOAD_LIBC_H
 #define SHEAF_PRELOAD_LIBC_H
 
+#include <pthread.h>
+
 /*
  * dlsym(where, name) for functions, where `where` is RTLD_DEFAULT or RTLD_NEXT, in any program. Takes a lock of the
  * dynamic linker: not for signal handlers.
  */
 void *libc_symbol(void *where, const char *name);
+
+/*
+ * Returns libc's pthread_create(), even if another object defines one, or NULL if the program has none. An object
+ * that was preloaded may define one that takes a lock under which that object allocates, and Sheaf starts its thread
+ * in malloc(). Takes no lock with glibc 2.35 and later; with an older one the program's is returned.
+ */
+__typeof__(pthread_create) *libc_thread_create(void);
 
 /* To be called in the child of a fork. */
 void libc_fork_child(void);
