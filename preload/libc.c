@@ -5,6 +5,7 @@
 #include "space/locks.h"
 
 #include <dlfcn.h>
+#include <gnu/libc-version.h>
 #include <link.h>
 #include <string.h>
 
@@ -238,4 +239,20 @@ void *libc_symbol(void *where, const char *name)
     struct symbol_search search = {.name = name, .after = where == RTLD_NEXT ? (uintptr_t)&forked : 0};
     dl_iterate_phdr(symbol_in, &search);
     return search.found;
+}
+
+/* ---- functions of libc that other objects may define, too ---- */
+
+__typeof__(pthread_create) *libc_thread_create(void)
+{
+    union {
+        void *symbol;
+        __typeof__(pthread_create) *call;
+    } own = {.symbol = NULL};
+    struct found_object libc;
+    if (find_in_libc && find_in_libc((void *)(uintptr_t)gnu_get_libc_version, &libc) == 0 && libc.link_map) {
+        struct dl_phdr_info info = {.dlpi_addr = libc.link_map->l_addr};
+        own.symbol = function_in(&info, libc.link_map->l_ld, "pthread_create");
+    }
+    return own.symbol ? own.call : pthread_create; /* weak */
 }

@@ -6,6 +6,7 @@
 #include "leak/leak.h"
 #include "malloc/fault.h"
 #include "malloc/malloc.h"
+#include "os/hooks.h"
 #include "os/stack.h"
 #include "preload/libc.h"
 #include "preload/options.h"
@@ -117,6 +118,9 @@ void sheaf_configure(struct sheaf_config *config)
 void sheaf_started(void)
 {
     atfork_register();
+#ifndef SHEAF_STATIC
+    hooks.thread_create = libc_thread_create;
+#endif
     if (sheaf_config.harden.sample || sheaf_config.harden.guard || sheaf_config.harden.quarantine)
         fault_start();
     if (sheaf_config.record) {

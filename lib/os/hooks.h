@@ -13,6 +13,8 @@
 
 #include "sheaf/control.h"
 
+#include <pthread.h>
+
 struct cache_shape;
 struct kmem_cache;
 struct lock;
@@ -35,6 +37,11 @@ struct hooks {
     /* Slabs fell to half of what they were, or by an eighth again. Called by each flush of a sheaf that finds it,
      * with at most the locks of setup and takeovers held. */
     void (*burst_ended)(void);
+
+    /* ---- set by preload/start.c at the first allocation ---- */
+
+    /* Returns pthread_create(), or NULL if the program has none. Called with no lock held. */
+    __typeof__(pthread_create) *(*thread_create)(void);
 
     /* ---- set by preload/record.c when a record is opened; cleared in a child of fork that cannot have one ---- */
 

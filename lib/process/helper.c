@@ -161,7 +161,7 @@ void helper_start(const void *caller)
     if (better_not()) {
         atomic_store(&not_before_ms, clock_ms() + NOT_SAFE_MS);
         atomic_store(&running, 0);
-    } else if (!thread_start(helper, 64 << 10)) {
+    } else if (!thread_start(hooks.thread_create ? hooks.thread_create() : pthread_create, helper, 64 << 10)) {
         uint32_t n = atomic_fetch_add(&failed, 1);
         atomic_store(&not_before_ms, clock_ms() + (sheaf_config.decay_ms << (n < 6 ? n : 6)));
         atomic_store(&running, 0);

@@ -85,7 +85,7 @@ bool worker_start(void)
     if (!atomic_compare_exchange_strong(&started, &no, true))
         return true;
     int saved = errno;
-    bool done = thread_start(worker, 128 << 10);
+    bool done = thread_start(pthread_create, worker, 128 << 10);
     if (!done) {
         atomic_store(&not_now, TRY_AGAIN);
         atomic_store(&started, false);

@@ -245,19 +245,28 @@ static void in_handler(void)
     helper_thread(); /* outside the handler the thread starts */
 }
 
-/* This definition precedes libc's, so the allocator calls it, too. */
+/*
+ * The allocator calls libc's pthread_create() wherever another one is defined, but these definitions precede libc's.
+ * No thread can have a stack of that size.
+ */
+enum { STACK_BITS = 60 };
 static _Atomic int refuse, refused;
 
-int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *), void *argument)
+int pthread_attr_setstacksize(pthread_attr_t *attributes, size_t size)
 {
-    static int (*real)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
-    if (refuse) {
-        refused++;
-        return EAGAIN;
-    }
-    if (!real)
-        *(void **)&real = dlsym(RTLD_NEXT, "pthread_create");
-    return real(thread, attributes, run, argument);
+    int (*real)(pthread_attr_t *, size_t);
+    *(void **)&real = dlsym(RTLD_NEXT, "pthread_attr_setstacksize");
+    return real(attributes, refuse ? (size_t)1 << STACK_BITS : size);
+}
+
+int pthread_attr_setdetachstate(pthread_attr_t *attributes, int state)
+{
+    int (*real)(pthread_attr_t *, int);
+    *(void **)&real = dlsym(RTLD_NEXT, "pthread_attr_setdetachstate");
+    refused += refuse;
+    if (refuse)
+        pthread_attr_setstacksize(attributes, 0);
+    return real(attributes, state);
 }
 
 static void use_memory_a_while(void)
