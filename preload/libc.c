@@ -250,9 +250,7 @@ __typeof__(pthread_create) *libc_thread_create(void)
         __typeof__(pthread_create) *call;
     } own = {.symbol = NULL};
     struct found_object libc;
-    if (find_in_libc && find_in_libc((void *)(uintptr_t)gnu_get_libc_version, &libc) == 0 && libc.link_map) {
-        struct dl_phdr_info info = {.dlpi_addr = libc.link_map->l_addr};
-        own.symbol = function_in(&info, libc.link_map->l_ld, "pthread_create");
-    }
+    if (find_in_libc && find_in_libc((void *)(uintptr_t)gnu_get_libc_version, &libc) == 0 && libc.link_map)
+        own.symbol = libc_object_function(libc.link_map->l_addr, libc.link_map->l_ld, "pthread_create");
     return own.symbol ? own.call : pthread_create; /* weak */
 }

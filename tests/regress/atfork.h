@@ -12,13 +12,7 @@ struct atfork_library {
 
 extern struct atfork_library atfork_library;
 
-<<<<<<< HEAD
-#define ATFORK_LIBRARY                                                                                               \
-    "atfork_library" /* the name of the struct, and the variable that makes the constructor run                      \
-                      */
-=======
 /* The name of the struct, and of the variable that makes the constructor register. */
 #define ATFORK_LIBRARY "atfork_library"
->>>>>>> order
 
 #endif
