@@ -383,26 +383,24 @@ DELETE(sheaf_export distinct, _ZdlPvm, rseq_roots.cxx_base, all_ours(), plain_de
 DELETE(sheaf_export distinct, _ZdaPvm, rseq_roots.cxx_base, all_ours(), array_delete(p), (void *p, size_t size), p,
        size)
 DELETE(sheaf_export replaceable, _ZdaPv, rseq_roots.cxx_base, all_ours(), plain_delete(p), (void *p), p)
-DELETE(sheaf_export distinct, _ZdlPvRKSt9nothrow_t, rseq_roots.cxx_base, all_ours(), plain_delete(p),
-       (void *p, const void *tag), p, tag)
-DELETE(sheaf_export distinct, _ZdaPvRKSt9nothrow_t, rseq_roots.cxx_base, all_ours(), array_delete(p),
-       (void *p, const void *tag), p, tag)
 DELETE(sheaf_export distinct, _ZdlPvmSt11align_val_t, rseq_roots.cxx_base, all_ours(), aligned_delete(p, align),
        (void *p, size_t size, size_t align), p, size, align)
 
-/* Aligned arrays are rare, hence without fast paths of their own. */
-#define DELETE_ALIGNED(kind, name, lead, parameters, ...)                                                            \
+/* Aligned arrays are rare, and so are constructors that throw, after which nothrow forms are called. */
+#define DELETE_RARE(kind, name, lead, parameters, ...)                                                               \
     kind void name parameters;                                                                                       \
     sheaf_export void name parameters                                                                                \
     {                                                                                                                \
         __typeof__(name) *next = ASIDE() ? next_or(#name, __typeof__(name), NULL) : NULL;                            \
         next ? next(__VA_ARGS__) : lead;                                                                             \
     }
-DELETE_ALIGNED(sheaf_export replaceable, _ZdaPvSt11align_val_t, aligned_delete(p, align), (void *p, size_t align), p,
-               align)
-DELETE_ALIGNED(sheaf_export distinct, _ZdlPvSt11align_val_tRKSt9nothrow_t, aligned_delete(p, align),
-               (void *p, size_t align, const void *tag), p, align, tag)
-DELETE_ALIGNED(sheaf_export distinct, _ZdaPvmSt11align_val_t, aligned_array_delete(p, align),
-               (void *p, size_t size, size_t align), p, size, align)
-DELETE_ALIGNED(sheaf_export distinct, _ZdaPvSt11align_val_tRKSt9nothrow_t, aligned_array_delete(p, align),
-               (void *p, size_t align, const void *tag), p, align, tag)
+DELETE_RARE(sheaf_export replaceable, _ZdaPvSt11align_val_t, aligned_delete(p, align), (void *p, size_t align), p,
+            align)
+DELETE_RARE(sheaf_export distinct, _ZdlPvSt11align_val_tRKSt9nothrow_t, aligned_delete(p, align),
+            (void *p, size_t align, const void *tag), p, align, tag)
+DELETE_RARE(sheaf_export distinct, _ZdaPvmSt11align_val_t, aligned_array_delete(p, align),
+            (void *p, size_t size, size_t align), p, size, align)
+DELETE_RARE(sheaf_export distinct, _ZdaPvSt11align_val_tRKSt9nothrow_t, aligned_array_delete(p, align),
+            (void *p, size_t align, const void *tag), p, align, tag)
+DELETE_RARE(sheaf_export distinct, _ZdlPvRKSt9nothrow_t, plain_delete(p), (void *p, const void *tag), p, tag)
+DELETE_RARE(sheaf_export distinct, _ZdaPvRKSt9nothrow_t, array_delete(p), (void *p, const void *tag), p, tag)

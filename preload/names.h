@@ -57,7 +57,7 @@ uintptr_t next_function(const char *name, uintptr_t *found);
 /* The next function of that name, which is of that type, or `fallback`. */
 #define next_or(name, type, fallback)                                                                                \
     __extension__({                                                                                                  \
-        static uintptr_t next_found_;                                                                                \
+        static uintptr_t next_found_ __attribute__((section(".bss.seldom")));                                        \
         uintptr_t next_ = next_function(name, &next_found_);                                                         \
         next_ ? (__typeof__(type) *)next_ : (fallback);                                                              \
     })

@@ -6,7 +6,9 @@
 
 #define SHEAF_BYTES_MOST (128ul << 10) /* of objects in one sheaf */
 
-large_table struct kmem_cache caches_first[COUNTER_GROUP];
+/* At the start of a page: otherwise the number of pages that small programs write here changes with the tables
+ * before. */
+large_table __attribute__((aligned(4096))) struct kmem_cache caches_first[COUNTER_GROUP];
 large_table struct barn barns_first[COUNTER_GROUP];
 unsigned cache_top = CACHE_FIRST;
 early_data bool cache_layer_ready;
