@@ -221,11 +221,15 @@ def _symbol_count(file: BinaryIO, values: dict[int, int], segments: list[_Segmen
     if last < first:
         return int(first)
     start += 4 * (buckets - first)
-    while not struct.unpack(order + "I", _at(file, start + 4 * last, 4))[0] & 1:  # the last of a chain has bit 0 set
+    length = os.fstat(file.fileno()).st_size
+    while last < _MOST_SYMBOLS:
+        at = start + 4 * last
+        words = struct.iter_unpack(order + "I", _at(file, at, max(4, min(1 << 12, length - at) & ~3)))
+        for last, (word,) in enumerate(words, last):
+            if word & 1:  # the last of a chain has bit 0 set
+                return int(last) + 1
         last += 1
-        if last > _MOST_SYMBOLS:
-            raise Damaged
-    return int(last) + 1
+    raise Damaged
 
 
 def _needed_versions(file: BinaryIO, values: dict[int, int], segments: list[_Segment], order: str,

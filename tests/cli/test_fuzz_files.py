@@ -19,7 +19,7 @@ import pytest
 from conftest import write_record
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from sheaf import control, doctor_program, elf, leakreport, preload, program, record, report, unitmap
+from sheaf import control, doctor, doctor_program, elf, leakreport, preload, program, record, report, unitmap
 from sheaf.bench import against, exports
 from sheaf.bench.report import findings, subject_of
 from sheaf.control import Answer
@@ -41,7 +41,7 @@ def shown(path: Path) -> list[Finding]:
     found = doctor_program.read(path)
     findings = [found] if isinstance(found, Finding) else doctor_program.examine(found, future())[0]
     assert findings
-    assert all("\n" not in one.what + one.advice for one in findings)
+    assert all("\n" not in doctor._line(one, False) for one in findings)
     return findings
 
 
