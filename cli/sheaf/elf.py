@@ -225,10 +225,10 @@ def _symbol_count(file: BinaryIO, values: dict[int, int], segments: list[_Segmen
     while last < _MOST_SYMBOLS:
         at = start + 4 * last
         words = struct.iter_unpack(order + "I", _at(file, at, max(4, min(1 << 12, length - at) & ~3)))
-        for last, (word,) in enumerate(words, last):
+        for (word,) in words:
+            last += 1
             if word & 1:  # the last of a chain has bit 0 set
-                return int(last) + 1
-        last += 1
+                return int(last)
     raise Damaged
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import array
+import copy
 import json
 import os
 import random
@@ -169,9 +170,9 @@ def somewhere(found: Any, draw: random.Random) -> None:
             if choice == 0:
                 del found[key]
             elif choice == 1 and isinstance(found, list):
-                found.append(found[key])
+                found.append(copy.deepcopy(found[key]))
             else:
-                found[key] = draw.choice(STRANGE)
+                found[key] = copy.deepcopy(draw.choice(STRANGE))
             return
         found = found[key]
 
