@@ -111,6 +111,11 @@ def _fail(error: click.ClickException) -> int:
     return _COMMANDS[command].misuse if command else 2
 
 
+def _own_failure() -> int:
+    """The exit status for a failure of sheaf itself."""
+    return 125 if sys.argv[1:2] == ["run"] else 1
+
+
 def _call() -> int:
     if len(sys.argv) == 1 and "_SHEAF_COMPLETE" not in os.environ:  # a shell sets it to request completions
         click.echo(main.get_help(main.make_context("sheaf", [])), err=True)
@@ -124,6 +129,13 @@ def _call() -> int:
         status = main(prog_name="sheaf", standalone_mode=False)
     except click.ClickException as error:
         return _fail(error)
+    except BrokenPipeError:
+        raise
+    except OSError as error:  # such as a full disk under standard output, or no directory for temporary files
+        named = f"{os.fsdecode(error.filename)}: " if isinstance(error.filename, str | bytes) else ""
+        return _fail(SheafError(f"{named}{error.strerror or error}; change that and try again", _own_failure()))
+    except MemoryError:
+        return _fail(SheafError("no memory is left; raise the limit of memory and try again", _own_failure()))
     except click.Abort:  # Ctrl-C: end by SIGINT, so that a calling script stops as well
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGINT)

@@ -38,7 +38,9 @@ class Command:
 def _failure(command: Command, error: OSError) -> SheafError:
     if error.errno == errno.ENOENT:
         return SheafError(f"{command.name}: its interpreter does not exist; check its first line", 127)
-    return SheafError(f"{command.name}: cannot be executed: {error.strerror}; check the file", 126)
+    advice = {errno.E2BIG: "shorten its arguments or the environment", errno.EAGAIN: "raise the limit of processes",
+              errno.ENOMEM: "free some memory"}.get(error.errno or 0, "check the file")
+    return SheafError(f"{command.name}: cannot be executed: {error.strerror}; {advice}", 126)
 
 
 def _start(command: Command, how: Callable[[str, list[str], dict[str, str]], T]) -> T:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from sheaf import elf, preload
 from sheaf.doctor_finding import Finding, Process, note, ok, problem
+from sheaf.doctor_launcher import launcher
 from sheaf.errors import SheafError
 from sheaf.program import elf_obstacle, interpreter, locate, obstacle, own_malloc
 
@@ -22,6 +23,7 @@ _STEP, _LONGEST = 1 << 20, 64  # bytes that are searched at once, and those of t
 # Text in a program that contains an allocator under names of its own.
 _EMBEDDED = {b"<jemalloc>: ": "jemalloc", b"TCMALLOC_": "tcmalloc", b"mimalloc: ": "mimalloc"}
 _RELEASE = re.compile(r"GLIBC_(\d+(?:\.\d+)+)")
+_DOTNET = [b"DOTNET_ROOT", b"hostfxr"]
 _GO_BUILD_INFO = b"\xff Go buildinf:"
 
 
@@ -212,6 +214,12 @@ def _runtime(program: Program) -> Finding | None:
     if any(name.startswith(("libjli.so", "libjvm.so")) for name in program.image.needed):
         return note("runtime", "Java has a heap of its own, so only native memory comes from Sheaf",
                     "tune Java's heap by its own options, such as -Xmx")
+    if next(names.begin_with("_ZN2v8"), None) is not None:
+        return note("runtime", "V8 has a heap of its own for JavaScript, so only buffers and native memory come from Sheaf",
+                    "tune the heap by V8's options, such as --max-old-space-size")
+    if len(_contains(program.target, _DOTNET)) == len(_DOTNET):
+        return note("runtime", ".NET has a heap of its own, so only native memory comes from Sheaf",
+                    "tune .NET's heap by its own settings, such as DOTNET_GCHeapHardLimit")
     if "Py_BytesMain" in names:
         return note("runtime", "Python takes objects of up to 512 bytes from pools of its own, and only larger ones from Sheaf",
                     "set PYTHONMALLOC=malloc to send all of them to Sheaf")
@@ -272,6 +280,7 @@ def examine(program: Program, process: Process, ours: bool = True) -> tuple[list
     libc, rseq = _libc(program, process)
     if libc.status == "problem":
         return [*findings, libc], False
-    extra = (_runtime(program), deep_binding(_is_php(program.image), process.environment), others_preloaded(process.environment))
+    extra = (_runtime(program), launcher(program.path, program.target),
+             deep_binding(_is_php(program.image), process.environment), others_preloaded(process.environment))
     findings += [libc, _malloc(program), *(one for one in extra if one)]
     return findings, rseq

@@ -48,13 +48,14 @@ class Strings:
 @dataclass
 class Image:
     """
-    `interpreted` means dynamically linked; `loader` is then the path of the dynamic loader. `strings` is the dynamic string
-    table, with all symbols used or defined. `sections` has the names of the sections of a static program; it is empty if
-    their table was removed.
+    `appimage` means that a file system with the program follows. `interpreted` means dynamically linked; `loader` is then the
+    path of the dynamic loader. `strings` is the dynamic string table, with all symbols used or defined. `sections` has the
+    names of the sections of a static program; it is empty if their table was removed.
     """
 
     bits: int
     machine: int
+    appimage: bool = False
     interpreted: bool = False
     loader: str = ""
     needed: list[str] = field(default_factory=list)
@@ -179,7 +180,7 @@ def read(path: Path) -> Image | None:
         if head[:4] != b"\x7fELF" or len(head) < 52:
             return None
         order = _order(head)
-        image = Image(64 if head[4] == 2 else 32, struct.unpack_from(order + "H", head, 18)[0])
+        image = Image(64 if head[4] == 2 else 32, struct.unpack_from(order + "H", head, 18)[0], head[8:10] == b"AI")
         if image.bits == 64 and len(head) == 64:
             segments = _segments(file, head, order)
             image.interpreted = any(s.kind == _INTERP for s in segments)
@@ -220,11 +221,15 @@ def _symbol_count(file: BinaryIO, values: dict[int, int], segments: list[_Segmen
     if last < first:
         return int(first)
     start += 4 * (buckets - first)
-    while not struct.unpack(order + "I", _at(file, start + 4 * last, 4))[0] & 1:  # the last of a chain has bit 0 set
-        last += 1
-        if last > _MOST_SYMBOLS:
-            raise Damaged
-    return int(last) + 1
+    length = os.fstat(file.fileno()).st_size
+    while last < _MOST_SYMBOLS:
+        at = start + 4 * last
+        words = struct.iter_unpack(order + "I", _at(file, at, max(4, min(1 << 12, length - at) & ~3)))
+        for (word,) in words:
+            last += 1
+            if word & 1:  # the last of a chain has bit 0 set
+                return int(last)
+    raise Damaged
 
 
 def _needed_versions(file: BinaryIO, values: dict[int, int], segments: list[_Segment], order: str,

@@ -134,6 +134,9 @@ def linked_with_sheaf(image: elf.Image) -> bool:
 def _static_obstacle(image: elf.Image) -> Obstacle | None:
     if linked_with_sheaf(image):
         return None
+    if image.appimage:
+        return Obstacle("it is an AppImage, whose own code is statically linked and starts the program inside",
+                        "that one inherits LD_PRELOAD with `sheaf run --force`", "linkage")
     if image.sections & _GO:
         return Obstacle("it is a static Go program, whose heap is that of Go's runtime", "run it without Sheaf", "linkage")
     return Obstacle("it is statically linked", "link it with -lsheaf-malloc or dynamically, or run it without Sheaf", "linkage")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import stat
 import sys
 import tempfile
 from pathlib import Path
@@ -210,7 +211,9 @@ def _log(environment: dict[str, str], stack: contextlib.ExitStack) -> tuple[Path
 def _leak_report(log: Path, start: int, patterns: list[str]) -> bool:
     """Print the reports that were appended to the log; returns whether anything was lost that is not suppressed."""
     try:
-        with log.open("rb") as file:
+        with open(os.open(log, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:  # does not wait for a FIFO
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise SheafError(f"{log}: is not a regular file any more; the leak report is lost", 125)
             file.seek(start)
             lines = file.read(_LARGEST_LOG).decode(errors="replace").splitlines()
             if file.read(1):

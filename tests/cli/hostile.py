@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import random
 import re
 import resource
@@ -24,6 +25,7 @@ from sheaf.serve.metrics import Metrics
 
 MEMORY = 2 << 30  # bytes of address space beyond those that the process has
 PATIENCE = 120  # seconds; the readers take less than one
+_FIELD = re.compile(r"\w+ (\w+) (\w+)(?:\[(\d+)\])?")
 CODES = {"uint32_t": "<I", "uint64_t": "<Q"}
 
 
@@ -123,9 +125,14 @@ def sealed(data: bytes) -> bytes:
 def fields(data: bytes, kind: str = "header") -> dict[str, tuple[int, str]]:
     """The offset and the type of each field of the header or of an entry, as the text of the record has them."""
     size, text_at = struct.unpack_from("<II", data, 16)
+    return _fields(data[text_at:size], kind)
+
+
+@functools.lru_cache(maxsize=100)
+def _fields(text: bytes, kind: str) -> dict[str, tuple[int, str]]:
     found, at = {}, 0
-    for line in data[text_at:size].decode("ascii", "replace").splitlines():
-        match = re.fullmatch(rf"{kind} (\w+) (\w+)(?:\[(\d+)\])?", line)
+    for line in text.decode("ascii", "replace").splitlines():
+        match = _FIELD.fullmatch(line) if line.startswith(f"{kind} ") else None
         if match:
             found[match[2]] = at, match[1]
             at += int(match[3] or 1) * {"char": 1, "uint32_t": 4, "uint64_t": 8}[match[1]]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import array
+import copy
 import json
 import os
 import random
@@ -19,7 +20,7 @@ import pytest
 from conftest import write_record
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from sheaf import control, doctor_program, elf, leakreport, preload, program, record, report, unitmap
+from sheaf import control, doctor, doctor_program, elf, leakreport, preload, program, record, report, unitmap
 from sheaf.bench import against, exports
 from sheaf.bench.report import findings, subject_of
 from sheaf.control import Answer
@@ -41,7 +42,7 @@ def shown(path: Path) -> list[Finding]:
     found = doctor_program.read(path)
     findings = [found] if isinstance(found, Finding) else doctor_program.examine(found, future())[0]
     assert findings
-    assert all("\n" not in one.what + one.advice for one in findings)
+    assert all("\n" not in doctor._line(one, False) for one in findings)
     return findings
 
 
@@ -169,9 +170,9 @@ def somewhere(found: Any, draw: random.Random) -> None:
             if choice == 0:
                 del found[key]
             elif choice == 1 and isinstance(found, list):
-                found.append(found[key])
+                found.append(copy.deepcopy(found[key]))
             else:
-                found[key] = draw.choice(STRANGE)
+                found[key] = copy.deepcopy(draw.choice(STRANGE))
             return
         found = found[key]
 
