@@ -5,8 +5,10 @@
  *
  *   writer      fflush(NULL) holds the lock of the list of streams, and waits for a stream that main() has locked
  *   forker      fork() is in the allocator's prepare handler and waits for the lock of the list of streams
- *   registrar   pthread_atfork() calls malloc(), which is defined here. It lets main() unlock the stream, waits until
+ *   registrar   pthread_atfork() calls realloc(), which is defined here. It lets main() unlock the stream, waits until
  *               the forker waits for something else, and allocates
+ *
+ * A program that defined malloc() would make Sheaf step aside.
  */
 #define _GNU_SOURCE
 #include "../cases.h"
@@ -20,7 +22,7 @@
 #include <stdlib.h>
 #include <sys/syscall.h>
 
-extern void *__libc_malloc(size_t size); /* the allocator's */
+extern void *__libc_realloc(void *p, size_t size); /* the allocator's */
 
 static _Atomic pid_t writer_id, forker_id;
 static _Atomic bool growing, registered;
@@ -50,19 +52,19 @@ static unsigned long await_futex(_Atomic pid_t *thread, unsigned long other_than
     }
 }
 
-void *malloc(size_t size)
+void *realloc(void *p, size_t size)
 {
     if (registering) {
         registering = false;
         growing = true;
         await_futex(&forker_id, first_futex);
         for (size_t large = 1000; large < 1ul << 22; large *= 2) { /* takes many locks */
-            void *p = __libc_malloc(large);
-            must(p);
-            free(p);
+            void *block = malloc(large);
+            must(block);
+            free(block);
         }
     }
-    return __libc_malloc(size);
+    return __libc_realloc(p, size);
 }
 
 static void *flush(void *unused)
@@ -89,7 +91,7 @@ static void nothing(void) {}
 static void *register_many(void *unused)
 {
     registering = true;
-    for (int i = 0; i < 100; i++) /* libc's list has room for 48 */
+    for (int i = 0; i < 100; i++) /* libc's list has room for 48, then for 72 */
         must(pthread_atfork(nothing, nothing, nothing) == 0);
     registered = true;
     return unused;
