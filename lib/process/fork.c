@@ -139,5 +139,9 @@ void cache_fork_child(void)
     if (helper_may())
         helper_forget();
     random_forked();
+    if (unlikely(space.lean)) { /* locks of memory are not inherited */
+        atomic_store(&space.locked, false);
+        atomic_store(&space.opening, false);
+    }
     set_signals(mask);
 }
