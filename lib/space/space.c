@@ -54,7 +54,7 @@ struct layout {
         sheaves, sheaves_size, counters, orders, dirty, chunks, slabs_first, sheaves_first, units, units_end, region,
         shadow, shadow_size, total;
     unsigned slots, slots_open, chunk_shift;
-    uint32_t unit_most;
+    uint32_t unit_most, outside_most;
 };
 
 /* Computes the offsets of the hub from the end of the counters on. */
@@ -78,7 +78,7 @@ static void lay_out_above(struct layout *l, size_t base)
     size_t at = base;
     l->base = take(&at, (size_t)l->slots << SLOT_SHIFT);
     l->sheaves = take(&at, l->sheaves_size);
-    l->outside = take(&at, sizeof(struct outside) * OUTSIDE_MAX);
+    l->outside = take(&at, sizeof(struct outside) * l->outside_most);
     l->caches = take(&at, (size_t)CACHE_MAX * CACHE_ROW);
     /*
      * The hub ends where the region begins. The first pass measures it from a boundary of windows; what is left of
@@ -103,8 +103,10 @@ static void lay_out(struct layout *l, unsigned slots, size_t region_bytes)
     for (l->chunk_shift = CHUNK_SHIFT;
          WINDOW_UNITS >> l->chunk_shift == 0 && l->unit_most >> l->chunk_shift < CHUNKS_LEAST;)
         l->chunk_shift--;
-    size_t sheaves = region_bytes / 64;
-    sheaves = sheaves < (1ul << 20) ? 1ul << 20 : sheaves > SHEAVES_MOST ? SHEAVES_MOST : sheaves;
+    bool tiny = region_bytes < REGION_SMALLEST; /* the plan must fit into a hole of 16 MiB */
+    l->outside_most = tiny || space.lean ? OUTSIDE_LEAN : OUTSIDE_MAX;
+    size_t sheaves = region_bytes / 64, least = tiny ? 256ul << 10 : 1ul << 20;
+    sheaves = sheaves < least ? least : sheaves > SHEAVES_MOST ? SHEAVES_MOST : sheaves;
     l->sheaves_size = round_up(sheaves, UNIT_SIZE);
 
     size_t at = 0, slabs = l->unit_most * (size_t)SLAB_BYTES_PER_UNIT;
@@ -323,7 +325,7 @@ static bool try_plan(char *plan, const struct layout *l)
         return false;
     set_up(plan, l);
     space.units_start = space.lean ? 1 : UNITS_START;
-    space.outside_most = space.lean ? OUTSIDE_LEAN : OUTSIDE_MAX;
+    space.outside_most = l->outside_most;
     if (unlikely(space.lean)) {
         space.ids_table.mapped = space.ids_near = page_up((ids_below() + units_of_page()) * sizeof(uint16_t));
         lean_set_up(0);

@@ -136,7 +136,7 @@ static void current_and_future_after(void)
     become_nobody();
     start();
     must(!mlockall(MCL_CURRENT | MCL_FUTURE));
-    must(fill() >= 4400 * KIB);
+    must(fill() >= 4000 * KIB);
 }
 
 static void on_fault(void)
@@ -144,7 +144,7 @@ static void on_fault(void)
     become_nobody();
     start();
     must(!mlockall(MCL_CURRENT | MCL_FUTURE | MCL_ONFAULT));
-    must(fill() >= 4400 * KIB);
+    must(fill() >= 4000 * KIB);
 }
 
 /* Nothing tells the allocator of this call; refusals do. */
