@@ -75,11 +75,11 @@ static void *class_alloc(unsigned number, size_t n, size_t align)
     return cache_alloc_slow(cache);
 }
 
-/* A block outside the region, wherever the system has memory. */
+/* A block outside the region, wherever the system has memory, unless the user limits the size of the heap. */
 static void *small_outside(unsigned number)
 {
     size_t size = class_size(number);
-    void *p = outside_small(number, size);
+    void *p = sheaf_config.region ? NULL : outside_small(number, size);
     return p && sheaf_config.harden.zero_alloc ? memset(p, 0, size) : p;
 }
 

@@ -144,5 +144,9 @@ void cache_fork_child(void)
         foreign_fork_child(foreign);
         slot_resume_fast();
     }
+    if (unlikely(space.lean)) { /* locks of memory are not inherited */
+        atomic_store(&space.locked, false);
+        atomic_store(&space.opening, false);
+    }
     set_signals(mask);
 }

@@ -71,7 +71,7 @@ static bool init_locked(void)
         numa_init(sheaf_config.numa, sheaf_config.nodes);
     bool by_cpu = sheaf_config.slots == SLOTS_CPU_ID || numa.count > 1;
     /* a section takes any CPU number as its slot; with fewer slots than that, the fallback chooses among them */
-    bool rseq = sheaf_config.rseq != RSEQ_OFF && space.slots >= possible;
+    bool rseq = sheaf_config.rseq != RSEQ_OFF && space.slots >= space.possible;
     slot_init(rseq, sheaf_config.rseq == RSEQ_AUTO, true, by_cpu, fold_interval());
     budget_init();
     if (sheaf_config.tiny)

@@ -10,13 +10,14 @@
 #include "os/vm.h"
 
 /* Units. Memory is mapped in steps of a quarter of what the arena uses, between 1 and 64 MiB. */
-#define STEP_LEAST 16u
-#define STEP_MOST  1024u
-#define WHOLE_FROM 64u    /* units, 4 MiB: smaller arenas take no whole windows, as overcommit off charges for them */
-#define TRIM_LEAST 64u    /* units: shorter ends of an arena are not unmapped */
-#define ASK_FROM   16384u /* units, 1 GiB: deal() first checks that the system grants so much */
-#define HOPS       24     /* attempts to get past foreign mappings; unless holes are known, each skips twice as far */
-#define HOP_FIRST  1024u  /* units: 64 MiB */
+#define STEP_LEAST  16u
+#define STEP_MOST   1024u
+#define LOCKED_PART 16u /* where memory is locked, each page takes memory: steps are this part of what is used */
+#define WHOLE_FROM  64u /* units, 4 MiB: smaller arenas take no whole windows, as overcommit off charges for them */
+#define TRIM_LEAST  64u /* units: shorter ends of an arena are not unmapped */
+#define ASK_FROM    16384u /* units, 1 GiB: deal() first checks that the system grants so much */
+#define HOPS        24    /* attempts to get past foreign mappings; unless holes are known, each skips twice as far */
+#define HOP_FIRST   1024u /* units: 64 MiB */
 
 static uint32_t dealt;  /* the end of all chunks that were dealt out */
 static uint32_t mapped; /* units of all arenas that are mapped */
@@ -162,7 +163,7 @@ void arena_insert(struct arena *arena, uint32_t unit, uint32_t length, uint32_t 
 static uint32_t deal(const struct arena *arena, uint64_t start, uint64_t units)
 {
     uint64_t chunk = 1ull << space.chunk_shift, share = round_up(used(arena) / 8, chunk);
-    if (start + units > space.unit_most || (units >= ASK_FROM && !vm_grants(units << UNIT_SHIFT)))
+    if (start + units > space.unit_most || (units >= ASK_FROM && !space.locked && !vm_grants(units << UNIT_SHIFT)))
         return 0;
     uint64_t end = round_up(start + (units < share ? share : units), chunk);
     end = end < space.unit_most ? end : space.unit_most;
@@ -226,10 +227,11 @@ static enum vm_extent map_some(struct arena *arena, uint32_t to)
         return VM_EXTENDED;
     if (unlikely(vm_staged) && !may_commit(to - arena->mapped))
         return VM_REFUSED;
-    uint32_t step = used(arena) / 4;
-    step = step < STEP_LEAST ? STEP_LEAST : step > STEP_MOST ? STEP_MOST : step;
+    bool locked = atomic_load_explicit(&space.locked, memory_order_relaxed);
+    uint32_t step = used(arena) / (unlikely(locked) ? LOCKED_PART : 4);
+    step = step < STEP_LEAST && !locked ? STEP_LEAST : step > STEP_MOST ? STEP_MOST : step;
     uint64_t more = (uint64_t)to + step;
-    if (more > arena->start + WHOLE_FROM)
+    if (more > arena->start + WHOLE_FROM && !locked)
         more = round_up(more, WINDOW_UNITS);
     more = more < arena->end ? more : arena->end;
     enum vm_extent done = map_to(arena, (uint32_t)more);
@@ -253,7 +255,8 @@ static void leave_stretch(struct arena *arena)
     uint32_t from = arena->frontier;
     if (unlikely(guard_on) && arena->slabs) /* runs must not cross guards */
         return;
-    for (uint32_t rest = arena->end - arena->mapped; rest && arena->mapped < arena->end; rest /= 2)
+    bool locked = atomic_load_explicit(&space.locked, memory_order_relaxed);
+    for (uint32_t rest = locked ? 0 : arena->end - arena->mapped; rest && arena->mapped < arena->end; rest /= 2)
         if (rest <= arena->end - arena->mapped && map_to(arena, arena->mapped + rest) == VM_REFUSED)
             break;
     set_frontier(arena, arena->mapped);
@@ -345,9 +348,9 @@ void arena_init(struct arena *arena, unsigned index, bool slabs, unsigned node)
     arena->node = (uint8_t)node;
     if (index)
         return;
-    arena->end = deal(arena, 0, UNITS_START);
-    arena->mapped = mapped = UNITS_START;
-    bind(arena, 0, UNITS_START);
+    arena->end = deal(arena, 0, space.units_start);
+    arena->mapped = mapped = space.units_start;
+    bind(arena, 0, space.units_start);
 }
 
 void arena_trim(struct arena *arena)
@@ -370,6 +373,17 @@ void arena_trim(struct arena *arena)
         unit_at(run)->stamp = stamp;
         run_link(arena, run, from - run);
     }
+}
+
+void arena_slim(struct arena *arena)
+{
+    if (arena->mapped == arena->frontier || space.shadow.mapped ||
+        !vm_unmap(unit_address(arena->frontier), (size_t)(arena->mapped - arena->frontier) << UNIT_SHIFT))
+        return;
+    if (arena->slabs)
+        huge_unmapped(arena->frontier, arena->mapped);
+    write_once(mapped, mapped - (arena->mapped - arena->frontier));
+    arena->mapped = arena->frontier;
 }
 
 /* ---- staged memory ---- */

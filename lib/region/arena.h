@@ -77,4 +77,7 @@ bool arena_uncommit(uint32_t from, uint32_t to);
 /* Unmap free and clean memory at the end of the current stretch, if there is enough of it. */
 void arena_trim(struct arena *arena);
 
+/* Unmap what the current stretch has beyond its frontier, which nothing has used. */
+void arena_slim(struct arena *arena);
+
 #endif

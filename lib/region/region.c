@@ -124,9 +124,10 @@ void region_collect(void)
     }
 }
 
+/* Locked units take memory, and little is left of a small limit. */
 static void refill_reserve(void)
 {
-    for (int i = 0; i < RESERVE_UNITS; i++) {
+    for (int i = 0; i < (atomic_load(&space.locked) ? 1 : RESERVE_UNITS); i++) {
         if (atomic_load_explicit(&region.reserve[i], memory_order_relaxed))
             continue;
         uint32_t unit = arena_take_frontier(&region.arenas[ARENA_SLAB], 1, 1);
@@ -352,6 +353,22 @@ bool region_keeps_learned(void)
 {
     const struct keep *keep = &region.keep[ARENA_SLAB];
     return read_once(keep->now) != read_once(keep->least);
+}
+
+bool region_slim(unsigned slots)
+{
+    if (!lock_acquire(lock_of(LOCK_REGION)))
+        return false;
+    for (int i = 1; i < RESERVE_UNITS; i++) {
+        uint32_t unit = atomic_exchange(&region.reserve[i], 0);
+        if (unit)
+            arena_insert(arena_of(unit - 1), unit - 1, 1, clock_ms());
+    }
+    for (unsigned i = 0; i < ARENA_COUNT + numa.count - 1; i++)
+        arena_slim(&region.arenas[i]);
+    space_slim(region_end(), slots);
+    lock_release(lock_of(LOCK_REGION));
+    return true;
 }
 
 void region_init(size_t keep_bytes, bool chosen, uint32_t decay_ms)

@@ -111,6 +111,12 @@ bool region_keeps_learned(void);
  */
 bool region_crowded(void);
 
+/*
+ * Unmap what is mapped but not in use, of the region and of the tables; the first `slots` slots are in use. No other
+ * thread may exist. Returns false, with nothing changed, in a signal handler that interrupted the lock's holder.
+ */
+bool region_slim(unsigned slots);
+
 /* The number of units that are mapped. */
 uint32_t region_mapped(void);
 

@@ -79,3 +79,10 @@ void descriptor_free(struct slab *slab)
         next = ((head >> 32) + 1) << 32 | slab->reference;
     } while (!atomic_compare_exchange_weak(stack, &head, next));
 }
+
+void descriptor_slim(void)
+{
+    size_t first = space.slabs_first / 64, next = atomic_load(&next_line);
+    if (next >= first)
+        space_shorten(&space.hub_slabs, (next - first) * 64);
+}

@@ -25,4 +25,7 @@ static inline struct slab *descriptor_of_unit(uintptr_t unit)
     return descriptor_of(unit_at(unit)->slab);
 }
 
+/* Unmap the first descriptors that were never used; the conditions of space_slim(). */
+void descriptor_slim(void);
+
 #endif

@@ -183,3 +183,8 @@ apart size_t sheaf_number(const struct sheaf *sheaf)
     return (size_t)(at - (first ? space.sheaves_first : space.sheaves.start)) / LEAST +
            (first ? 0 : space.sheaves_first_size / PIECE * PIECE_NUMBERS);
 }
+
+void sheaf_slim(void)
+{
+    space_shorten(&space.hub_sheaves, (size_t)atomic_load(&pieces) * PIECE);
+}

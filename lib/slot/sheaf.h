@@ -125,4 +125,7 @@ size_t sheaf_number(const struct sheaf *sheaf);
 uint64_t sheaf_pool_bytes(void);
 uint64_t sheaf_pool_cut(void);
 
+/* Unmap the first pieces that were never used; the conditions of space_slim(). */
+void sheaf_slim(void);
+
 #endif

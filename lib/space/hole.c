@@ -78,3 +78,20 @@ uintptr_t hole_from(uintptr_t from, uintptr_t to, size_t size, size_t align)
     sys_call3(SYS_close, fd, 0, 0);
     return !any ? HOLE_UNKNOWN : fits(&search, to) ? search.at : 0;
 }
+
+/* The file has a list such as "0-3" or "0,2-5"; its last number is the highest. */
+unsigned cpus_possible(unsigned most)
+{
+    char text[256];
+    long fd = sys_call(SYS_openat, AT_FDCWD, (long)"/sys/devices/system/cpu/possible", O_RDONLY | O_CLOEXEC, 0, 0, 0);
+    if (fd < 0)
+        return most;
+    long got = sys_call3(SYS_read, fd, (long)text, sizeof(text)), at = 0;
+    sys_call3(SYS_close, fd, 0, 0);
+    unsigned last = 0, n = 0;
+    for (; at < got && text[at] != '\n'; at++) {
+        n = text[at] >= '0' && text[at] <= '9' ? n * 10 + (unsigned)(text[at] - '0') : 0;
+        last = n;
+    }
+    return at > 0 && at < got && last < most ? last + 1 : most;
+}

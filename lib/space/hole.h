@@ -1,4 +1,4 @@
-/* Where the process has address space that nothing is mapped to. */
+/* What files and trials tell of the address space and the machine: holes, and how many CPUs there may be. */
 #ifndef SHEAF_SPACE_HOLE_H
 #define SHEAF_SPACE_HOLE_H
 
@@ -17,5 +17,8 @@ char *hole_anywhere(size_t size, size_t align);
  */
 #define HOLE_UNKNOWN UINTPTR_MAX
 uintptr_t hole_from(uintptr_t from, uintptr_t to, size_t size, size_t align);
+
+/* The number that all CPUs have lower numbers than, by /sys; `most` if that is less or the file cannot be read. */
+unsigned cpus_possible(unsigned most);
 
 #endif

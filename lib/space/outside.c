@@ -15,18 +15,25 @@ static _Atomic size_t bytes;
 
 static uint32_t hash(uintptr_t start)
 {
-    return (uint32_t)((start >> 12) * 0x9e3779b97f4a7c15ull >> 32) & (OUTSIDE_MAX - 1);
+    return (uint32_t)((start >> 12) * 0x9e3779b97f4a7c15ull >> 32) & (space.outside_most - 1);
 }
 
-/* The table is only readable until it is needed. Two threads may both open it. */
+/*
+ * The table is only readable until it is needed, and not mapped where memory is locked. Two threads may both open it:
+ * there one of them is refused the place, and waits a little for the other. If that is the code that this handler
+ * interrupted, the block is refused.
+ */
 static bool ready(void)
 {
-    static _Atomic bool open;
-    if (likely(atomic_load_explicit(&open, memory_order_relaxed)))
+    if (likely(atomic_load_explicit(&space.outside_open, memory_order_acquire)))
         return true;
-    if (!vm_open(space.outside, OUTSIDE_MAX * sizeof(struct outside)))
-        return false;
-    atomic_store(&open, true);
+    size_t size = space.outside_most * sizeof(struct outside);
+    if (space.lean ? vm_extend(space.outside, size) != VM_EXTENDED : !vm_open(space.outside, size)) {
+        for (int i = 0; i < 10000 && !atomic_load(&space.outside_open); i++) {
+        }
+        return atomic_load(&space.outside_open);
+    }
+    atomic_store(&space.outside_open, true);
     return true;
 }
 
@@ -34,7 +41,7 @@ static bool add(uintptr_t start, size_t size)
 {
     if (!ready())
         return false;
-    for (uint32_t i = hash(start), n = 0; n < OUTSIDE_MAX / 2; i = (i + 1) & (OUTSIDE_MAX - 1), n++) {
+    for (uint32_t i = hash(start), n = 0; n < space.outside_most / 2; i = (i + 1) & (space.outside_most - 1), n++) {
         struct outside *entry = &space.outside[i];
         uintptr_t seen = atomic_load_explicit(&entry->start, memory_order_relaxed);
         if ((seen != NEVER && seen != USED) || !atomic_compare_exchange_strong(&entry->start, &seen, BUSY))
@@ -49,8 +56,10 @@ static bool add(uintptr_t start, size_t size)
 
 static struct outside *find(uintptr_t of)
 {
-    uint32_t i = hash(of), n = of > USED ? OUTSIDE_MAX / 2 : 0;
-    for (; n; i = (i + 1) & (OUTSIDE_MAX - 1), n--) {
+    if (!atomic_load_explicit(&space.outside_open, memory_order_acquire))
+        return NULL;
+    uint32_t i = hash(of), n = of > USED ? space.outside_most / 2 : 0;
+    for (; n; i = (i + 1) & (space.outside_most - 1), n--) {
         uintptr_t start = atomic_load_explicit(&space.outside[i].start, memory_order_relaxed);
         if (start == of)
             return &space.outside[i];
@@ -312,7 +321,8 @@ bool outside_free(void *p)
 
 void outside_each(void (*visit)(const void *start, size_t size, void *with), void *with)
 {
-    for (uint32_t i = 0; i < OUTSIDE_MAX; i++) {
+    uint32_t most = atomic_load(&space.outside_open) ? space.outside_most : 0;
+    for (uint32_t i = 0; i < most; i++) {
         uintptr_t start = atomic_load(&space.outside[i].start);
         if (start & IS_CHUNK)
             each_small((const void *)(start - IS_CHUNK), visit, with);

@@ -1,5 +1,6 @@
 #include "space/space.h"
 #include "space/hole.h"
+#include "space/lean.h"
 #include "space/locks.h"
 #include "space/unit.h"
 #include "os/cpu.h"
@@ -37,6 +38,7 @@ struct space space;
 #define PLACES        4
 #define TABLE_STEP    (1ul << 20)
 #define HUB_STEP      (4ul << 10) /* by which staged tables of the hub grow */
+#define REACH_LEAN    512u        /* units */
 #define REACH_STEP    32768u      /* units; they take 64 KiB of ids, 1 MiB of structs and 4 KiB of dirty bits */
 
 static size_t take(size_t *at, size_t bytes)
@@ -52,7 +54,7 @@ struct layout {
         sheaves, sheaves_size, counters, orders, dirty, chunks, slabs_first, sheaves_first, units, units_end, region,
         shadow, shadow_size, total;
     unsigned slots, slots_open, chunk_shift;
-    uint32_t unit_most;
+    uint32_t unit_most, outside_most;
 };
 
 /* Computes the offsets of the hub from the end of the counters on. */
@@ -76,7 +78,7 @@ static void lay_out_above(struct layout *l, size_t base)
     size_t at = base;
     l->base = take(&at, (size_t)l->slots << SLOT_SHIFT);
     l->sheaves = take(&at, l->sheaves_size);
-    l->outside = take(&at, sizeof(struct outside) * OUTSIDE_MAX);
+    l->outside = take(&at, sizeof(struct outside) * l->outside_most);
     l->caches = take(&at, (size_t)CACHE_MAX * CACHE_ROW);
     /*
      * The hub ends where the region begins. The first pass measures it from a boundary of windows; what is left of
@@ -95,14 +97,16 @@ static void lay_out_above(struct layout *l, size_t base)
 static void lay_out(struct layout *l, unsigned slots, size_t region_bytes)
 {
     l->slots = slots;
-    l->slots_open = vm_staged ? 1 : cpu_allowed_count > SLOTS_OPEN ? cpu_allowed_count : SLOTS_OPEN;
+    l->slots_open = vm_staged || space.lean ? 1 : cpu_allowed_count > SLOTS_OPEN ? cpu_allowed_count : SLOTS_OPEN;
     l->slots_open = l->slots_open < slots ? l->slots_open : slots;
     l->unit_most = (uint32_t)(region_bytes >> UNIT_SHIFT);
     for (l->chunk_shift = CHUNK_SHIFT;
          WINDOW_UNITS >> l->chunk_shift == 0 && l->unit_most >> l->chunk_shift < CHUNKS_LEAST;)
         l->chunk_shift--;
-    size_t sheaves = region_bytes / 64;
-    sheaves = sheaves < (1ul << 20) ? 1ul << 20 : sheaves > SHEAVES_MOST ? SHEAVES_MOST : sheaves;
+    bool tiny = region_bytes < REGION_SMALLEST; /* the plan must fit into a hole of 16 MiB */
+    l->outside_most = tiny || space.lean ? OUTSIDE_LEAN : OUTSIDE_MAX;
+    size_t sheaves = region_bytes / 64, least = tiny ? 256ul << 10 : 1ul << 20;
+    sheaves = sheaves < least ? least : sheaves > SHEAVES_MOST ? SHEAVES_MOST : sheaves;
     l->sheaves_size = round_up(sheaves, UNIT_SIZE);
 
     size_t at = 0, slabs = l->unit_most * (size_t)SLAB_BYTES_PER_UNIT;
@@ -130,7 +134,8 @@ static void lay_out(struct layout *l, unsigned slots, size_t region_bytes)
 #define PROBE (1ul << 30)
 static char *find_near(void)
 {
-    size_t page = vm_page_size(), size = space.limit / 2 < PROBE ? page : PROBE;
+    bool small = space.limit / 2 < PROBE || atomic_load_explicit(&space.locked, memory_order_relaxed);
+    size_t page = vm_page_size(), size = small ? page : PROBE;
     char *near = vm_map(size, 1);
     if (!near || vm_overcommit_off())
         vm_staged = true;
@@ -157,8 +162,7 @@ static char *place(const struct layout *l, char *near, unsigned attempt)
     return (char *)round_up(start + aligned_at, ONE_TABLE) - aligned_at;
 }
 
-/* Maps [from, to) with one of the vm_extend functions of os/vm.h. */
-static enum vm_extent map_part(char *from, const char *to, enum vm_extent (*extend)(void *at, size_t size))
+enum vm_extent space_map_part(char *from, const char *to, enum vm_extent (*extend)(void *at, size_t size))
 {
     size_t size = (size_t)(to - from);
     enum vm_extent done = size ? extend(from, size) : VM_EXTENDED;
@@ -185,6 +189,28 @@ static noinline_cold bool commit_start(char *plan, const struct layout *l)
            vm_commit(plan + l->base - ids_to, ids_to - ids_from);
 }
 
+struct part {
+    char *from, *to;
+    enum vm_extent (*extend)(void *at, size_t size);
+};
+
+static void unmap_parts(const struct part *parts, size_t count)
+{
+    while (count--) /* only what was mapped here: the part that failed may hold a mapping of the program */
+        if (parts[count].to > parts[count].from)
+            vm_unmap(parts[count].from, (size_t)(parts[count].to - parts[count].from));
+}
+
+static bool map_parts(const struct part *parts, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (space_map_part(parts[i].from, parts[i].to, parts[i].extend) != VM_EXTENDED) {
+            unmap_parts(parts, i);
+            return false;
+        }
+    return true;
+}
+
 /*
  * Maps what is used from the start. With overcommit off the system charges for writable memory as if it were used.
  * The words and counters of slots that will hardly be used, and the table of blocks outside, are therefore only
@@ -194,23 +220,17 @@ static bool map_start(char *plan, const struct layout *l)
 {
     char *slots = plan + l->base, *slots_open = slots + ((size_t)l->slots_open << SLOT_SHIFT);
     char *counters_open = plan + l->counters - l->slots_open * COUNTER_BLOCK;
-    const struct {
-        char *from, *to;
-        enum vm_extent (*extend)(void *at, size_t size);
-    } parts[] = {
+    const struct part parts[] = {
         {slots - l->ids_near, slots_open, vm_extend_staged},
         {slots_open, slots + ((size_t)l->slots << SLOT_SHIFT), vm_extend_readable},
         {plan + l->outside, counters_open, vm_extend_readable},
         {counters_open, plan + l->region + ((size_t)UNITS_START << UNIT_SHIFT), vm_extend_staged},
     };
-    size_t i = 0;
-    while (i < array_size(parts) && map_part(parts[i].from, parts[i].to, parts[i].extend) == VM_EXTENDED)
-        i++;
-    if (i == array_size(parts) && (likely(!vm_staged) || commit_start(plan, l)))
+    if (!map_parts(parts, array_size(parts)))
+        return false;
+    if (likely(!vm_staged) || commit_start(plan, l))
         return true;
-    while (i--) /* only what was mapped here: the part that failed may hold a mapping of the program */
-        if (parts[i].to > parts[i].from)
-            vm_unmap(parts[i].from, (size_t)(parts[i].to - parts[i].from));
+    unmap_parts(parts, array_size(parts));
     return false;
 }
 
@@ -221,8 +241,11 @@ static struct space_table table(char *start, size_t most)
 
 static struct space_table hub_table(char *start, size_t size)
 {
-    return (struct space_table){
-        .start = start, .mapped = vm_staged ? 0 : size, .most = size, .step = HUB_STEP, .in_hub = true};
+    return (struct space_table){.start = start,
+                                .mapped = vm_staged || space.lean ? 0 : size,
+                                .most = size,
+                                .step = HUB_STEP,
+                                .in_hub = !space.lean};
 }
 
 static void set_up(char *plan, const struct layout *l)
@@ -266,11 +289,47 @@ static void set_up(char *plan, const struct layout *l)
     space.base = (uintptr_t)plan + l->base;
 }
 
+/* ---- where memory is locked ---- */
+
+/* Maps little more than what the smallest process writes: a page of each table, one slot, and one unit. */
+static bool map_lean(char *plan, const struct layout *l)
+{
+    char *base = plan + l->base, *orders = plan + l->orders, *units = plan + l->units, *region = plan + l->region;
+    size_t ids = page_up(((l->region - l->base) / UNIT_SIZE + units_of_page()) * sizeof(uint16_t));
+    size_t first = page_down((l->sheaves_first - l->sheaves) >> SHEAF_PAGE_SHIFT);
+    const struct part parts[] = {
+        {base - ids, base + (1ul << SLOT_SHIFT), vm_extend},
+        {plan + l->counters - COUNTER_BLOCK, plan + l->counters, vm_extend},
+        {orders + first, orders + page_up(first + 1 + (SHEAVES_FIRST >> SHEAF_PAGE_SHIFT)), vm_extend},
+        {plan + l->dirty, plan + l->dirty + vm_page_size(), vm_extend},
+        {units, units + vm_page_size(), vm_extend},
+        {region, region + UNIT_SIZE, vm_extend},
+    };
+    if (!map_parts(parts, array_size(parts)))
+        return false;
+    for (unsigned slot = 1; slot < l->slots; slot++) {
+        char *words = base + ((size_t)slot << SLOT_SHIFT);
+        if (vm_extend_readable(words, vm_page_size()) == VM_EXTENDED)
+            continue;
+        while (--slot)
+            vm_unmap(base + ((size_t)slot << SLOT_SHIFT), vm_page_size());
+        unmap_parts(parts, array_size(parts));
+        return false;
+    }
+    return true;
+}
+
 static bool try_plan(char *plan, const struct layout *l)
 {
-    if (!map_start(plan, l))
+    if (unlikely(space.lean) ? !map_lean(plan, l) : !map_start(plan, l))
         return false;
     set_up(plan, l);
+    space.units_start = space.lean ? 1 : UNITS_START;
+    space.outside_most = l->outside_most;
+    if (unlikely(space.lean)) {
+        space.ids_table.mapped = space.ids_near = page_up((ids_below() + units_of_page()) * sizeof(uint16_t));
+        lean_set_up(0);
+    }
     return true;
 }
 
@@ -310,6 +369,26 @@ static unsigned affordable_slots(unsigned slots)
     return slots > FEW_SLOTS && slots * each > space.limit / SLOTS_SHARE ? FEW_SLOTS : slots;
 }
 
+/*
+ * Where memory is locked, or the system refuses what others start with, as it does if memory is locked without our
+ * knowledge. Here it is worth reading a file to learn how many slots fast paths may look at.
+ */
+static noinline_cold bool init_lean(unsigned slots, size_t region_bytes, char *near)
+{
+    vm_staged = vm_overcommit_off();
+    if (vm_staged)
+        return false;
+    space.lean = true;
+    space.possible = cpus_possible(slots);
+    slots = slots < space.possible ? slots : space.possible;
+    if (try_places(slots, region_bytes, near) || try_hole(slots, region_bytes)) {
+        atomic_store(&space.locked, true);
+        return true;
+    }
+    space.lean = false;
+    return false;
+}
+
 bool space_init(unsigned slots, size_t region_bytes)
 {
     size_t want = region_bytes;
@@ -318,16 +397,21 @@ bool space_init(unsigned slots, size_t region_bytes)
             want *= 2;
     want = want < REGION_SMALLEST ? REGION_SMALLEST : round_up(want, WINDOW);
     space.limit = vm_limit();
+    space.possible = slots;
     slots = affordable_slots(slots);
     char *near = find_near();
+    if (unlikely(atomic_load(&space.locked)) && near && init_lean(slots, want, near))
+        return true;
     for (size_t size = want; near && size >= REGION_SMALLEST; size = round_up(size / 2, WINDOW))
         if (try_places(slots, size, near) || try_hole(slots, size) ||
             (slots > FEW_SLOTS && try_places(FEW_SLOTS, size, near)))
             return true;
-    return near && try_holes(slots, want);
+    return near && (try_holes(slots, want) || init_lean(slots, want, near));
 }
 
 /* ---- growing ---- */
+
+static bool grow_locked(struct space_table *table, size_t to);
 
 static enum vm_extent extend_table(const struct space_table *table, char *at, size_t size)
 {
@@ -335,9 +419,12 @@ static enum vm_extent extend_table(const struct space_table *table, char *at, si
     if (table == &space.sheaves &&
         !vm_commit(&space.orders[(at - table->start) >> SHEAF_PAGE_SHIFT], size >> SHEAF_PAGE_SHIFT))
         return VM_REFUSED;
+    if (unlikely(space.lean) && table == &space.sheaves &&
+        !grow_locked(&space.orders_table, (size_t)(at + size - table->start) >> SHEAF_PAGE_SHIFT))
+        return VM_REFUSED;
     if (table->in_hub)
         return vm_commit(at, size) ? VM_EXTENDED : VM_REFUSED;
-    return map_part(at, at + size, table->staged ? vm_extend_staged : vm_extend);
+    return space_map_part(at, at + size, table->staged ? vm_extend_staged : vm_extend);
 }
 
 static bool grow_locked(struct space_table *table, size_t to)
@@ -379,26 +466,14 @@ bool space_open_slots(unsigned slots)
     unsigned open = atomic_load_explicit(&space.slots_open, memory_order_acquire);
     if (slots <= open)
         return true;
+    if (unlikely(space.lean))
+        return lean_open_slots(slots);
     size_t more = slots - open;
     if (slots > space.slots || !vm_open((char *)space.base + ((size_t)open << SLOT_SHIFT), more << SLOT_SHIFT) ||
         !vm_open(space.counters - slots * COUNTER_BLOCK, more * COUNTER_BLOCK))
         return false;
     while (open < slots && !atomic_compare_exchange_weak(&space.slots_open, &open, slots)) {
     }
-    return true;
-}
-
-/* Two threads may open the same group; the second call changes nothing. */
-bool space_open_caches(unsigned group)
-{
-    static _Atomic uint32_t open;
-    _Static_assert(CACHE_MAX / COUNTER_GROUP <= 32, "a bit for each group");
-    size_t bytes = (size_t)COUNTER_GROUP * CACHE_ROW;
-    if (atomic_load_explicit(&open, memory_order_acquire) >> group & 1)
-        return true;
-    if (!vm_open(space.caches + group * bytes, bytes))
-        return false;
-    atomic_fetch_or(&open, 1u << group);
     return true;
 }
 
@@ -428,28 +503,50 @@ static noinline_cold bool commit_units(uint32_t units)
            vm_commit(space.chunks, (units >> space.chunk_shift) + 1);
 }
 
+static void count_units(uint32_t units)
+{
+    write_once(space.unit_count, units);
+    uintptr_t *word = read_once(space.lowest);
+    if (word)
+        tell_lowest(word);
+}
+
+/* If lean: maps the structs, ids and chunks of the first units. */
+static noinline_cold bool reach_lean(uint32_t units)
+{
+    uint32_t first = (uint32_t)round_up(units, units_of_page());
+    first = first < UNITS_FIRST ? first : UNITS_FIRST;
+    first = first < space.unit_most ? first : space.unit_most;
+    size_t near = (size_t)(space.chunks_table.start - (char *)space.chunks), used = (units >> space.chunk_shift) + 1;
+    if (!grow_locked(&space.hub_units, first * sizeof(struct unit)) ||
+        !grow_locked(&space.ids_table, (ids_below() + first) * sizeof(uint16_t)) ||
+        (used > near && !grow_locked(&space.chunks_table, used - near)))
+        return false;
+    if (first > space.unit_count)
+        count_units(first);
+    return true;
+}
+
 /*
  * A thread that frees a block in the new part received that block after this store, so it sees the new `lowest`.
  */
 bool space_reach(uint32_t units)
 {
-    size_t ids_below = (space.region - space.base) >> UNIT_SHIFT;
     if (unlikely(vm_staged) && !commit_units(units))
+        return false;
+    if (unlikely(space.lean) && units <= space.unit_most && !reach_lean(units))
         return false;
     if (units <= space.unit_count)
         return true;
     if (units > space.unit_most)
         return false;
-    uint64_t rounded = round_up((uint64_t)units, REACH_STEP);
+    uint64_t rounded = round_up((uint64_t)units, space.lean ? REACH_LEAN : REACH_STEP);
     uint32_t to = rounded < space.unit_most ? (uint32_t)rounded : space.unit_most;
-    if (!grow_locked(&space.ids_table, (ids_below + to) * sizeof(uint16_t)) ||
+    if (!grow_locked(&space.ids_table, (ids_below() + to) * sizeof(uint16_t)) ||
         !grow_locked(&space.units_table, (to - UNITS_FIRST) * sizeof(struct unit)) ||
         !grow_locked(&space.dirty_table, (to - UNITS_FIRST) / 8 + 8))
         return false;
-    write_once(space.unit_count, to);
-    uintptr_t *word = read_once(space.lowest);
-    if (word)
-        tell_lowest(word);
+    count_units(to);
     return true;
 }
 

@@ -21,11 +21,12 @@
  *   region    the units themselves
  *   shadow    a byte for each byte of the region: the notes of debugging (feature/debug.h)
  *
- * The end of ids with the slots, and everything from outside to the first 2 MiB of the region, are mapped at the
- * start. The table of blocks outside, the rows of caches, and the words and counters of slots that will hardly be
- * used, are only readable until they are needed. Where memory is staged (os/vm.h), so is everything else but what the
- * smallest process writes. The other tables grow in place (struct space_table), and the region grows with its
- * arenas. Sheaf never maps over a foreign mapping: a table that meets one is full, an arena continues behind it.
+ * Unless memory is locked, the end of ids with the slots, and everything from outside to the first 2 MiB of the
+ * region, are mapped at the start. The table of blocks outside, the rows of caches, and the words and counters of
+ * slots that will hardly be used, are only readable until they are needed. Where memory is staged (os/vm.h), so is
+ * everything else but what the smallest process writes. The other tables grow in place (struct space_table), and the
+ * region grows with its arenas. Sheaf never maps over a foreign mapping: a table that meets one is full, an arena
+ * continues behind it.
  *
  * All of it reads as zero until written. What lies below the region belongs to the allocator alone. The region
  * belongs to the user, and the allocator stores nothing of its own there.
@@ -42,7 +43,7 @@
 #define UNIT_SHIFT       16 /* 64 KiB */
 #define UNIT_SIZE        (1ul << UNIT_SHIFT)
 #define UNITS_FIRST      16384u /* units whose structs and dirty bits lie in the hub: 1 GiB of the region */
-#define UNITS_START      32u    /* units of the region that are mapped from the start */
+#define UNITS_START      32u    /* units of the region that are mapped from the start, unless memory is locked */
 #define WINDOW_SHIFT     5
 #define WINDOW_UNITS     (1u << WINDOW_SHIFT) /* units in 2 MiB, which one huge page or one page of page tables maps */
 #define CACHE_MAX        2048 /* caches, including size classes of malloc and siblings (node/node.h) */
@@ -60,7 +61,8 @@ struct outside {
 };
 
 /* Twice the number of mappings that a process may have by default (vm.max_map_count). A power of two. */
-#define OUTSIDE_MAX (1u << 17)
+#define OUTSIDE_MAX  (1u << 17)
+#define OUTSIDE_LEAN (1u << 12) /* where memory is locked */
 
 /*
  * Attempts to grow that failed because a foreign mapping is in the way, which they may be without end. After the nth
@@ -137,7 +139,21 @@ struct space {
     size_t page_size;
     uintptr_t *lowest;           /* see space_tell_lowest() */
     size_t limit;                /* RLIMIT_AS at the start; SIZE_MAX for none */
-    _Atomic unsigned slots_open; /* the first slots_open slots have writable words and counters; only grows */
+    _Atomic unsigned slots_open; /* the first slots_open slots have writable words and counters; only grows, but for
+                                    space_slim() */
+    unsigned possible;           /* no CPU has a number from here up */
+    unsigned units_start;        /* units of the region that are mapped from the start */
+    /*
+     * Where memory is locked as it is mapped (mlockall()), or may be soon. Nothing is then mapped in advance. `lean`
+     * says so of the tables, and stays: those of the hub grow like others, and slots that are not open have no more
+     * than the first page of their words, which the fast paths read. `locked` says so of what is mapped from now on.
+     */
+    bool lean;
+    _Atomic bool locked;
+    _Atomic bool opening;                          /* a thread opens slots, if lean */
+    struct space_table orders_table, chunks_table; /* if lean: what is mapped of these parts, but for their ends */
+    _Atomic bool outside_open;                     /* the table of blocks outside is writable */
+    uint32_t outside_most;                         /* its entries, a power of two */
 };
 
 extern hidden struct space space;
@@ -158,6 +174,16 @@ bool space_grow(struct space_table *table, size_t to);
 
 /* Make the words and counters of the first `slots` slots writable. Returns false when the system refuses. */
 bool space_open_slots(unsigned slots);
+
+/*
+ * Unmap what is not in use, and be lean from now on; the region uses `units` units, and the first `slots` slots are
+ * in use. The caller holds the region's lock, and no other thread exists, because others may be about to use what is
+ * unmapped.
+ */
+void space_slim(uint32_t units, unsigned slots);
+
+/* Shorten a table of the hub to the first `used` bytes; the same conditions. */
+void space_shorten(struct space_table *table, size_t used);
 
 /* Make the rows of a group of caches writable. Returns false when the system refuses. */
 bool space_open_caches(unsigned group);

@@ -363,6 +363,95 @@ static void rows_of_caches_open_by_group(void)
     must_be(os_count(OS_OPEN), 0);
 }
 
+/* ---- where memory is locked ---- */
+
+static void little_is_mapped_where_memory_is_locked(void)
+{
+    atomic_store(&space.locked, true);
+    must(space_init(64, 0));
+    must(space.lean && space.slots_open == 1 && space.possible <= 64);
+    must(os_mapped <= 512 * KIB);
+    must(writable((void *)space.base) && writable(space.counters - COUNTER_BLOCK) && writable(unit_address(0)));
+    must(writable(space.dirty_first) && writable(space.chunks) && writable(unit_at(0)) && writable(unit_id(0)));
+    must(writable(&space.orders[(size_t)(space.sheaves_first - space.sheaves.start) >> SHEAF_PAGE_SHIFT]));
+}
+
+static void lean_tables_grow_by_pages(void)
+{
+    atomic_store(&space.locked, true);
+    must(space_init(64, 0));
+    must(!writable(space.sheaves_first) && !writable(unit_at(UNITS_FIRST - 1)));
+    size_t before = os_mapped;
+    must(space_grow(&space.hub_sheaves, 1) && writable(space.sheaves_first));
+    must(space_grow(&space.hub_slabs, 4097) && writable(space.slabs.start + space.slabs_first + 4096));
+    must_be(os_mapped, before + 12 * KIB);
+    must(space_grow(&space.sheaves, 4096) && writable(space.sheaves.start) && writable(space.orders));
+    uintptr_t lowest = 0;
+    space_tell_lowest(&lowest);
+    for (uint32_t units = 100; units < 3 * UNITS_FIRST; units += units / 2) {
+        must(space_reach(units));
+        must(space.unit_count >= units);
+        must_be(compared(space.region + ((uintptr_t)space.unit_count << UNIT_SHIFT)), lowest);
+        for (uint32_t unit = 0; unit < units; unit += 50)
+            must(writable(unit_at(unit)) && writable(unit_id(unit)) &&
+                 writable(&space.chunks[unit >> space.chunk_shift]));
+    }
+}
+
+/* Both parts of a slot, or none. */
+static void lean_slots_are_mapped_one_by_one(void)
+{
+    atomic_store(&space.locked, true);
+    must(space_init(64, 0));
+    if (space.slots < 2)
+        _exit(CASE_SKIPPED); /* a machine of one CPU */
+    size_t before = os_mapped;
+    char *words = (char *)space.base + (1ul << SLOT_SHIFT);
+    must(words[0] == 0 && !writable(words)); /* the fast paths look there */
+    for (unsigned nth = 1; nth <= 2; nth++) {
+        os_refuse(OS_EXTEND, nth, 1);
+        must(!space_open_slots(2));
+        must_be(space.slots_open, 1);
+        must_be(os_mapped, before);
+    }
+    must(space_open_slots(2) && writable(words + (1ul << SLOT_SHIFT) - 1));
+    must(writable(space.counters - 2 * COUNTER_BLOCK));
+    must(space_open_caches(3) && writable(space.caches + 3ul * COUNTER_GROUP * CACHE_ROW));
+    must(!space_open_slots(space.slots + 1));
+}
+
+/* What the system refuses at the start it may grant in smaller pieces. */
+static void lean_where_the_start_is_refused(void)
+{
+    os_room = MIB;
+    must(space_init(2, 0));
+    must(space.lean && space.locked);
+}
+
+static void a_space_that_becomes_lean(void)
+{
+    must(space_init(64, 0));
+    must(space_open_slots(6));
+    *(char *)unit_at(40) = 1;
+    space_slim(100, 3);
+    must(os_mapped <= 1536 * KIB + UNITS_START * UNIT_SIZE);
+    must_be(space.slots_open, 3);
+    must(*(char *)unit_at(40) == 1 && !writable(unit_at(200)) && space.unit_count >= 100);
+    must(writable(space.sheaves_first + space.sheaves_first_size - 1));
+    space_shorten(&space.hub_sheaves, 5000);
+    must(writable(space.sheaves_first + 8191) && !writable(space.sheaves_first + 8192));
+    must(space_grow(&space.hub_sheaves, 9000) && writable(space.sheaves_first + 8999));
+    must(space_grow(&space.sheaves, 4096) && writable(space.orders));
+    must(space_reach(UNITS_FIRST + 1));
+    for (uint32_t unit = 0; unit <= UNITS_FIRST; unit += 7)
+        must(writable(unit_at(unit)) && writable(unit_id(unit)) &&
+             writable(&space.chunks[unit >> space.chunk_shift]));
+    must(space_open_caches(2) && writable(space.caches + 2ul * COUNTER_GROUP * CACHE_ROW));
+    size_t before = os_mapped;
+    space_slim(100, 3);
+    must_be(os_mapped, before);
+}
+
 /* ---- locks ---- */
 
 static void locks_of_neighbours_lie_apart(void)
@@ -402,6 +491,11 @@ static const struct test_case cases[] = {
     CASE(a_small_limit_is_no_sign_of_overcommit),
     CASE(the_setting_of_the_system_tells_as_well),
     CASE(rows_of_caches_open_by_group),
+    CASE(little_is_mapped_where_memory_is_locked),
+    CASE(lean_tables_grow_by_pages),
+    CASE(lean_slots_are_mapped_one_by_one),
+    CASE(lean_where_the_start_is_refused),
+    CASE(a_space_that_becomes_lean),
     CASE(locks_of_neighbours_lie_apart),
 };
 
