@@ -74,9 +74,18 @@ extern void _IO_list_lock(void) __attribute__((weak));
 extern void _IO_list_unlock(void) __attribute__((weak));
 extern void _IO_list_resetlock(void) __attribute__((weak));
 static bool streams_locked; /* with _IO_list_lock() */
+static bool not_started;    /* Sheaf had not started when the fork was prepared */
 
+/*
+ * Where Sheaf has not started there is nothing to lock: either there is one thread, or Sheaf steps aside
+ * (preload/names.h).
+ */
 static void fork_prepare(void)
 {
+    if (not_started == cache_layer_ready)
+        not_started = !cache_layer_ready;
+    if (not_started)
+        return;
     bool alone = &__libc_single_threaded && __libc_single_threaded;
     bool lock = !alone && &_IO_list_lock && &_IO_list_unlock && &_IO_list_resetlock;
     if (lock)
@@ -88,6 +97,8 @@ static void fork_prepare(void)
 
 static void fork_parent(void)
 {
+    if (not_started)
+        return;
     cache_fork_parent();
     if (streams_locked)
         _IO_list_unlock();
@@ -95,6 +106,8 @@ static void fork_parent(void)
 
 static void fork_child(void)
 {
+    if (not_started)
+        return;
     start_fork_child();
     if (streams_locked)
         _IO_list_resetlock(); /* as fork() itself has done */

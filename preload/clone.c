@@ -22,13 +22,13 @@
 #include <stdarg.h>
 
 /* The same function of libc by its other name. */
-extern int __clone(int (*run)(void *), void *stack, int flags, void *with, ...);
+extern int __clone(int (*run)(void *), void *stack, int flags, void *argument, ...);
 
 struct child {
     int (*run)(void *);
-    void *with;
+    void *argument;
     int flags;
-    uint64_t mask;
+    struct vfork_parent parent;
     _Atomic uint32_t *foreign;
 };
 
@@ -40,33 +40,41 @@ struct request {
     pid_t *child_number;
 };
 
-static int make(int (*run)(void *), struct child *child, const struct request *r)
+static int raw_clone(int (*run)(void *), void *child, const struct request *r)
 {
     return __clone(run, r->stack, r->flags, child, r->parent_number, r->tls, r->child_number);
 }
 
 /* ---- a process of its own ---- */
 
-/* The child has a copy of its parent's stack, so it finds *with there. */
-static int begin_process(void *with)
-{
-    const struct child *child = with;
-    start_fork_child();
-    if (child->flags & CLONE_SETTLS)
-        foreign_enter();
-    return child->run(child->with);
-}
-
 /*
  * With CLONE_VFORK the parent could not release the locks until the child ends or executes a program. They are not
- * taken then; the child may find what another thread was changing half changed, as after the bare system call.
+ * taken then; the child may find data half changed that another thread was writing, as after the bare system call.
  */
+static bool takes_locks(int flags)
+{
+    return !(flags & CLONE_VFORK);
+}
+
+/* The child has a copy of its parent's stack, so it finds *argument there. */
+static int begin_process(void *argument)
+{
+    const struct child *child = argument;
+    if (!takes_locks(child->flags))
+        cache_fork_unprepared(child->parent.name);
+    start_fork_child();
+    if (child->flags & CLONE_SETTLS)
+        foreign_enter(0);
+    return child->run(child->argument);
+}
+
 static int clone_process(struct child *child, const struct request *r)
 {
-    bool locks = !(r->flags & CLONE_VFORK);
+    bool locks = takes_locks(r->flags);
+    child->parent.name = lock_self();
     if (locks)
         cache_fork_prepare();
-    int pid = make(begin_process, child, r);
+    int pid = raw_clone(begin_process, child, r);
     int error = errno;
     if (locks)
         cache_fork_parent();
@@ -76,85 +84,90 @@ static int clone_process(struct child *child, const struct request *r)
 
 /* ---- a child in its parent's place ---- */
 
-/* The parent is suspended, so *with stays until the child has ended or executed a program. */
-static int begin_stand_in(void *with)
+/* The parent is suspended, so *argument stays until the child has ended or executed a program. */
+static int begin_stand_in(void *argument)
 {
-    const struct child *child = with;
-    vfork_returned(0, child->mask);
-    return child->run(child->with);
+    const struct child *child = argument;
+    vfork_returned(0, child->parent);
+    return child->run(child->argument);
 }
 
 static int clone_stand_in(struct child *child, const struct request *r)
 {
-    child->mask = vfork_prepare();
-    int pid = make(begin_stand_in, child, r);
-    return vfork_returned(pid < 0 ? -errno : pid, child->mask);
+    child->parent = vfork_prepare();
+    int pid = raw_clone(begin_stand_in, child, r);
+    return vfork_returned(pid < 0 ? -errno : pid, child->parent);
 }
 
 /* ---- a foreign thread ---- */
 
-/* What the child starts from, in the memory that it shares; the child frees it. */
-static int begin_foreign(void *with)
+/* Must not use thread-local data, not even that of libc's functions, before the program's function runs. */
+static int begin_foreign(void *argument)
 {
-    struct child child = *(struct child *)with;
-    foreign_begin(child.foreign);
-    free_slow(with);
-    return child.run(child.with);
+    const struct child *child = argument;
+    foreign_begin(child->foreign);
+    return child->run(child->argument);
 }
 
-/* What the child will read as its thread pointer. */
+/* What the child will read as its thread pointer. With one of the program's making on x86-64 that is any word. */
 static uintptr_t pointer_in_child(const struct request *r)
 {
     if (!(r->flags & CLONE_SETTLS))
         return (uintptr_t)__builtin_thread_pointer();
 #if defined(__x86_64__)
-    if (*(void **)r->tls != r->tls) /* the compiler reads it from there */
-        return FOREIGN_ANY_POINTER;
-#endif
+    return FOREIGN_ANY_POINTER;
+#else
     return (uintptr_t)r->tls;
+#endif
 }
 
-/* The kernel clears the word at the thread's end unless the program has a word of its own for that. */
+/*
+ * What the child starts from lies at the top of its stack, where libc puts its function and argument as well. The
+ * kernel clears the word at the thread's end unless the program has a word of its own for that.
+ */
 static int clone_foreign(struct child *child, struct request *r)
 {
-    struct child *shared = malloc_slow(sizeof(*shared));
-    child->foreign = shared ? foreign_add(pointer_in_child(r)) : NULL;
+    child->foreign = foreign_add(pointer_in_child(r), 0, FOREIGN_CLONES);
     if (!child->foreign) {
-        free_slow(shared);
-        errno = shared ? EAGAIN : ENOMEM;
+        errno = EAGAIN;
         return -1;
     }
     slot_pause_fast();
-    *shared = *child;
-    if (!(r->flags & (CLONE_CHILD_CLEARTID | CLONE_CHILD_SETTID))) {
+    bool cleared = !(r->flags & (CLONE_CHILD_CLEARTID | CLONE_CHILD_SETTID));
+    if (cleared) {
         r->flags |= CLONE_CHILD_CLEARTID;
         r->child_number = (pid_t *)(void *)child->foreign;
     }
-    int pid = make(begin_foreign, shared, r);
-    if (pid >= 0)
+    struct child *top = (struct child *)(((uintptr_t)r->stack - sizeof(*top)) & ~15ul);
+    *top = *child;
+    r->stack = top;
+    int pid = raw_clone(begin_foreign, top, r);
+    if (pid >= 0) {
+        if (!cleared)
+            foreign_made(child->foreign, (uint32_t)pid);
         return pid;
+    }
     int error = errno;
     foreign_remove(child->foreign);
     slot_resume_fast();
-    free_slow(shared);
     errno = error;
     return -1;
 }
 
 /* ---- the entry point ---- */
 
-sheaf_export int clone(int (*run)(void *), void *stack, int flags, void *with, ...)
+sheaf_export int clone(int (*run)(void *), void *stack, int flags, void *argument, ...)
 {
-    struct child child = {.run = run, .with = with, .flags = flags};
+    struct child child = {.run = run, .argument = argument, .flags = flags};
     struct request r = {.stack = stack, .flags = flags};
     va_list rest; /* as in libc, what the caller did not pass is read but not used */
-    va_start(rest, with);
+    va_start(rest, argument);
     r.parent_number = va_arg(rest, pid_t *);
     r.tls = va_arg(rest, void *);
     r.child_number = va_arg(rest, pid_t *);
     va_end(rest);
     if (!run || !stack || !malloc_init())
-        return __clone(run, stack, flags, with, r.parent_number, r.tls, r.child_number);
+        return raw_clone(run, argument, &r);
     if (!(flags & CLONE_VM))
         return clone_process(&child, &r);
     if (flags & CLONE_VFORK && !(flags & CLONE_SETTLS))

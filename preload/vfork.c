@@ -18,12 +18,6 @@
 #include <errno.h>
 #include <signal.h>
 
-/*
- * In the mask that vfork_prepare() returns: the parent is foreign, and so is the child, because the area at their
- * thread pointer is another thread's. SIGKILL cannot be blocked, so its bit is free.
- */
-#define PARENT_FOREIGN (1ull << (SIGKILL - 1))
-
 static uint64_t set_signals(uint64_t mask)
 {
     uint64_t before = 0;
@@ -38,37 +32,57 @@ static bool sections(void)
 
 /*
  * If several threads run, the allocator must have started: a child that starts it would run sections before it could
- * register anything. Without other threads there is nobody to meet.
+ * register anything.
  */
-__attribute__((used)) uint64_t vfork_prepare(void)
+__attribute__((used)) struct vfork_parent vfork_prepare(void)
 {
     if (!cache_layer_ready && &__libc_single_threaded && !__libc_single_threaded)
         malloc_init();
-    uint64_t mask = set_signals(~0ull);
+    struct vfork_parent parent = {.mask = set_signals(~0ull)};
     atomic_fetch_add(&helper_barred, 1);
-    return mask | (foreign_here() ? PARENT_FOREIGN : 0);
+    parent.name = lock_self();
+    return parent;
 }
 
-void foreign_enter(void)
+void foreign_enter(uint64_t parent)
 {
-    _Atomic uint32_t *word = foreign_add((uintptr_t)__builtin_thread_pointer());
+    _Atomic uint32_t *word = foreign_add((uintptr_t)__builtin_thread_pointer(), parent, UINT32_MAX);
     slot_pause_fast();
     if (word)
         foreign_begin(word);
 }
 
-__attribute__((used)) pid_t vfork_returned(long result, uint64_t mask)
+/*
+ * The child of a foreign thread is foreign, too, because the area at their thread pointer is another thread's. So is
+ * one whose registration a sandbox refuses.
+ */
+static void begin_child(uint64_t parent)
 {
-    const struct rseq_area *area = &slot_head(0)->area;
-    bool foreign = mask & PARENT_FOREIGN;
-    if (result) {
-        atomic_fetch_sub(&helper_barred, 1);
-        if (result > 0 && sections() && !foreign)
-            rseq_renew(area);
-    } else if (sections() && (foreign || !rseq_stand_in(area))) { /* a sandbox may refuse the registration */
-        foreign_enter();
+    if (sections() && (is_foreign_name(parent) || !rseq_stand_in(&slot_head(0)->area)))
+        foreign_enter(parent);
+}
+
+/* The parent goes on when the child has ended or executed a program, or if there is none. */
+static void go_on(uint64_t self, bool had_child)
+{
+    atomic_fetch_sub(&helper_barred, 1);
+    if (!had_child || !sections())
+        return;
+    if (!is_foreign_name(self))
+        rseq_renew(&slot_head(0)->area);
+    if (atomic_load(&foreign_threads)) {
+        foreign_remove_of(self);
+        slot_resume_fast();
     }
-    set_signals(mask & ~PARENT_FOREIGN);
+}
+
+__attribute__((used)) pid_t vfork_returned(long result, struct vfork_parent parent)
+{
+    if (result)
+        go_on(parent.name, result > 0);
+    else
+        begin_child(parent.name);
+    set_signals(parent.mask);
     if (result >= 0)
         return (pid_t)result;
     errno = (int)-result;
@@ -89,13 +103,13 @@ __asm__(".text\n"
         "call vfork_prepare\n\t"
         "addq $8, %rsp\n\t"
         ".cfi_adjust_cfa_offset -8\n\t"
-        "movq %rax, %rsi\n\t"
-        "popq %rdx\n\t" /* the child's calls will overwrite the return address on the stack */
+        "movq %rax, %rsi\n\t" /* what vfork_prepare() has returned, for vfork_returned(), is in rsi and rdx */
+        "popq %r8\n\t"        /* the child's calls will overwrite the return address on the stack */
         ".cfi_adjust_cfa_offset -8\n\t"
-        ".cfi_register %rip, %rdx\n\t"
+        ".cfi_register %rip, %r8\n\t"
         "movl $58, %eax\n\t"
         "syscall\n\t"
-        "pushq %rdx\n\t"
+        "pushq %r8\n\t"
         ".cfi_adjust_cfa_offset 8\n\t"
         ".cfi_offset %rip, -8\n\t"
         "movq %rax, %rdi\n\t"
@@ -111,6 +125,7 @@ __asm__(".text\n"
         ".type vfork, %function\n"
         "vfork:\n\t"
         ".cfi_startproc\n\t"
+        "hint #34\n\t" /* bti c */
         "stp x29, x30, [sp, #-16]!\n\t"
         ".cfi_def_cfa_offset 16\n\t"
         ".cfi_offset x29, -16\n\t"
@@ -121,6 +136,7 @@ __asm__(".text\n"
         ".cfi_restore x30\n\t"
         ".cfi_def_cfa_offset 0\n\t"
         "mov x5, x0\n\t"
+        "mov x6, x1\n\t"
         "mov x0, #0x4111\n\t" /* CLONE_VFORK | CLONE_VM | SIGCHLD */
         "mov x1, sp\n\t"
         "mov x2, #0\n\t"
@@ -129,6 +145,7 @@ __asm__(".text\n"
         "mov x8, #220\n\t"
         "svc #0\n\t"
         "mov x1, x5\n\t"
+        "mov x2, x6\n\t"
         "b vfork_returned\n\t"
         ".cfi_endproc\n\t"
         ".size vfork, . - vfork\n");

@@ -9,17 +9,25 @@
 
 #include <sys/types.h>
 
-/* To be called before the child is made: blocks all signals. Returns the mask from before. */
-uint64_t vfork_prepare(void);
+/* What child and parent get from before the child was made. In two registers: assembly passes it on. */
+struct vfork_parent {
+    uint64_t mask; /* signals that were blocked */
+    uint64_t name; /* lock_self() */
+};
+
+/* To be called before the child is made: blocks all signals. */
+struct vfork_parent vfork_prepare(void);
 
 /*
- * To be called with the result of the system call, first in the child and then in the parent, and with the mask that
- * vfork_prepare() has returned. Makes rseq sections safe and sets the mask. Returns the child's number, 0 in the
- * child, or -1 with errno.
+ * To be called with the result of the system call, first in the child and then in the parent. Makes rseq sections
+ * safe and sets the mask. Returns the child's number, 0 in the child, or -1 with errno.
  */
-pid_t vfork_returned(long result, uint64_t mask);
+pid_t vfork_returned(long result, struct vfork_parent parent);
 
-/* The calling thread is foreign from now on (os/foreign.h). To be called before it allocates. */
-void foreign_enter(void);
+/*
+ * The calling thread is foreign from now on (os/foreign.h). To be called before it allocates. `parent` as for
+ * foreign_add().
+ */
+void foreign_enter(uint64_t parent);
 
 #endif

@@ -275,7 +275,7 @@ static size_t debugged_size(size_t align, size_t n, size_t want)
 static __attribute__((noinline)) void *aligned_slowest(size_t align, size_t n)
 {
     if (unlikely(!malloc_init()))
-        return no_memory();
+        return sheaf_steps_aside() ? NULL : no_memory();
     size_t want = size_for_aligned(align, n + !n);
     if (unlikely(sheaf_config.debug != NULL)) /* caches that are debugged may not have been set up yet */
         want = debugged_size(align, n, want);

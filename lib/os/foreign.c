@@ -7,30 +7,36 @@
 
 _Atomic uint32_t foreign_threads;
 
-#define MOST     256
+#define MOST     1024
 #define STARTING UINT32_MAX /* more than any thread number */
 
 /*
- * An entry is taken from foreign_add() until a sweep finds that its thread has ended, and `thread` is then 0. The
- * kernel stores that 0 at any time, so `taken` is a word of its own.
+ * An entry belongs to the thread that changes its state from FREE or LIVE to BUSY by compare-and-swap, until it
+ * stores FREE or LIVE. It is counted in foreign_threads while it is LIVE, and before. Only the thread itself and the
+ * kernel write `thread` of a LIVE entry.
  */
-static large_table struct {
-    _Atomic uint32_t thread; /* its number, STARTING, or 0 */
-    _Atomic uint32_t taken;
+enum { FREE, BUSY, LIVE };
+
+static large_table struct entry {
+    _Atomic uint32_t thread; /* its number in its own namespace, STARTING, or 0 at its end */
+    _Atomic uint32_t state;
     _Atomic uintptr_t pointer; /* its thread pointer */
+    _Atomic uint64_t parent;
+    _Atomic uint32_t number, of; /* its number for the process `of`; 0: the kernel clears `thread` */
 } entries[MOST];
 static _Atomic uint32_t entries_end; /* no entry from here on was ever taken */
 
-static uint32_t own_number(void)
+static struct entry *entry_of(_Atomic uint32_t *word)
 {
-    return (uint32_t)sys_call3(SYS_gettid, 0, 0, 0);
+    return (struct entry *)(void *)word;
 }
+_Static_assert(offsetof(struct entry, thread) == 0, "the word of an entry is its start");
 
 /*
- * A system call is needed only where the thread pointer does not tell. An entry whose thread is starting is of
- * another thread: a foreign thread stores its number before it calls anything that looks here.
+ * A system call is needed only where the thread pointer does not tell. Where two threads in different namespaces have
+ * the same number and the same thread pointer, each is taken for foreign, with one name.
  */
-bool foreign_look(void)
+uint64_t foreign_look(void)
 {
     uintptr_t pointer = (uintptr_t)__builtin_thread_pointer();
     uint32_t self = 0, end = atomic_load_explicit(&entries_end, memory_order_relaxed);
@@ -39,16 +45,11 @@ bool foreign_look(void)
         if ((known != pointer && known != FOREIGN_ANY_POINTER) ||
             !atomic_load_explicit(&entries[i].thread, memory_order_relaxed))
             continue;
-        self = self ? self : own_number();
+        self = self ? self : (uint32_t)sys_call3(SYS_gettid, 0, 0, 0);
         if (atomic_load_explicit(&entries[i].thread, memory_order_relaxed) == self)
-            return true;
+            return 1ull << 63 | (uint64_t)(i + 1) << 4; /* the low bits are those of a lock */
     }
-    return false;
-}
-
-uint64_t foreign_self(void)
-{
-    return 1ull << 63 | (uint64_t)own_number() << 4; /* the low bits are those of a lock */
+    return 0;
 }
 
 static void raise_end(uint32_t end)
@@ -58,52 +59,90 @@ static void raise_end(uint32_t end)
     }
 }
 
-_Atomic uint32_t *foreign_add(uintptr_t pointer)
+static bool claim(struct entry *entry, uint32_t from)
+{
+    return atomic_load_explicit(&entry->state, memory_order_relaxed) == from &&
+           atomic_compare_exchange_strong(&entry->state, &from, BUSY);
+}
+
+static void release(struct entry *entry)
+{
+    atomic_store(&entry->thread, 0);
+    atomic_store(&entry->state, FREE);
+    atomic_fetch_sub(&foreign_threads, 1);
+}
+
+_Atomic uint32_t *foreign_add(uintptr_t pointer, uint64_t parent, unsigned most)
 {
     for (int try = 0; try < 2; try++) {
-        for (unsigned i = 0; i < MOST; i++) {
-            uint32_t none = 0;
-            if (!atomic_compare_exchange_strong(&entries[i].taken, &none, 1))
+        for (unsigned i = 0; i < most && i < MOST; i++) {
+            struct entry *entry = &entries[i];
+            if (!claim(entry, FREE))
                 continue;
-            atomic_store(&entries[i].pointer, pointer);
-            atomic_store(&entries[i].thread, STARTING);
             raise_end(i + 1);
+            atomic_store(&entry->pointer, pointer);
+            atomic_store(&entry->parent, parent);
+            atomic_store(&entry->number, 0);
+            atomic_store(&entry->thread, STARTING);
             atomic_fetch_add(&foreign_threads, 1);
-            return &entries[i].thread;
+            atomic_store(&entry->state, LIVE);
+            return &entry->thread;
         }
-        foreign_sweep(true);
+        foreign_sweep();
     }
     return NULL;
 }
 
 void foreign_begin(_Atomic uint32_t *word)
 {
-    atomic_store(word, own_number());
+    atomic_store(word, (uint32_t)sys_call3(SYS_gettid, 0, 0, 0));
 }
 
+static uint32_t own_process(void)
+{
+    return (uint32_t)sys_call3(SYS_getpid, 0, 0, 0);
+}
+
+void foreign_made(_Atomic uint32_t *word, uint32_t number)
+{
+    atomic_store(&entry_of(word)->of, own_process());
+    atomic_store(&entry_of(word)->number, number);
+}
+
+/* If a sweep has claimed the entry, that or a later one releases it. */
 void foreign_remove(_Atomic uint32_t *word)
 {
     atomic_store(word, 0);
-    foreign_sweep(false);
+    if (claim(entry_of(word), LIVE))
+        release(entry_of(word));
 }
 
-/* Signal 0 only asks whether there is such a thread. A thread of another user exists as well. */
-static bool has_ended(uint32_t thread)
+/* Nobody else frees these entries, so one that is found here is still the same. */
+void foreign_remove_of(uint64_t parent)
 {
-    return thread != STARTING && sys_call3(SYS_tkill, (long)thread, 0, 0) == -ESRCH;
+    for (unsigned i = 0; i < atomic_load(&entries_end); i++)
+        if (atomic_load(&entries[i].parent) == parent && atomic_load(&entries[i].state) != FREE)
+            foreign_remove(&entries[i].thread);
 }
 
-/* Two threads may sweep at once; the one that exchanges `taken` counts. */
-bool foreign_sweep(bool probe)
+/* Signal 0 only asks whether there is such a thread. Numbers mean something in their own process namespace only. */
+static bool has_ended(const struct entry *entry)
+{
+    uint32_t number = atomic_load(&entry->number);
+    if (!atomic_load(&entry->thread))
+        return true;
+    return number && atomic_load(&entry->of) == own_process() && sys_call3(SYS_tkill, (long)number, 0, 0) == -ESRCH;
+}
+
+bool foreign_sweep(void)
 {
     for (unsigned i = 0; i < atomic_load(&entries_end); i++) {
-        if (!atomic_load(&entries[i].taken))
+        if (!claim(&entries[i], LIVE))
             continue;
-        uint32_t thread = atomic_load(&entries[i].thread), taken = 1;
-        if (thread && probe && has_ended(thread))
-            atomic_compare_exchange_strong(&entries[i].thread, &thread, 0);
-        if (!atomic_load(&entries[i].thread) && atomic_compare_exchange_strong(&entries[i].taken, &taken, 0))
-            atomic_fetch_sub(&foreign_threads, 1);
+        if (has_ended(&entries[i]))
+            release(&entries[i]);
+        else
+            atomic_store(&entries[i].state, LIVE);
     }
     return !atomic_load(&foreign_threads);
 }
@@ -111,12 +150,12 @@ bool foreign_sweep(bool probe)
 void foreign_fork_child(bool stays)
 {
     for (unsigned i = 0; i < atomic_load(&entries_end); i++)
-        if (atomic_load(&entries[i].taken)) { /* a write would copy the page */
+        if (atomic_load(&entries[i].state) != FREE) { /* a write would copy the page */
             atomic_store(&entries[i].thread, 0);
-            atomic_store(&entries[i].taken, 0);
+            atomic_store(&entries[i].state, FREE);
         }
     atomic_store(&foreign_threads, 0);
-    _Atomic uint32_t *word = stays ? foreign_add(FOREIGN_ANY_POINTER) : NULL;
+    _Atomic uint32_t *word = stays ? foreign_add(FOREIGN_ANY_POINTER, 0, MOST) : NULL;
     if (word)
         foreign_begin(word);
 }

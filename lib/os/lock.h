@@ -2,8 +2,9 @@
  * A mutex that knows its owner.
  *
  * A signal handler must not wait for a lock that the interrupted code holds. So the word names the owner by its
- * thread pointer, which unlike a thread number survives fork, and lock_acquire() returns false instead of waiting.
- * space/locks.h has all locks, and the order in which a thread that holds one may take others.
+ * thread pointer, which unlike a thread number survives fork (foreign threads have other names), and lock_acquire()
+ * returns false instead of waiting. space/locks.h has all locks, and the order in which a thread that holds one may
+ * take others.
  */
 #ifndef SHEAF_OS_LOCK_H
 #define SHEAF_OS_LOCK_H
@@ -22,7 +23,8 @@ struct lock {
 /* The name of the calling thread: its thread pointer, which a foreign thread may share with its parent. */
 static inline uint64_t lock_self(void)
 {
-    return unlikely(foreign_here()) ? foreign_self() : (uint64_t)(uintptr_t)__builtin_thread_pointer();
+    uint64_t foreign = foreign_name();
+    return unlikely(foreign) ? foreign : (uint64_t)(uintptr_t)__builtin_thread_pointer();
 }
 
 static inline bool lock_held_by_self(const struct lock *lock)

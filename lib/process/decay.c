@@ -166,7 +166,7 @@ static bool churned(unsigned slot)
 
 void decay_look(unsigned slot)
 {
-    if (unlikely(atomic_load_explicit(&foreign_threads, memory_order_relaxed)) && foreign_sweep(true))
+    if (unlikely(read_once(slot_paused)) && foreign_sweep())
         slot_resume_fast();
     if (unlikely(region_in_use() >= LIMIT_LOOK_FROM))
         limit_look();

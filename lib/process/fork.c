@@ -118,6 +118,13 @@ static void forget(unsigned number)
         lock_reset(lock_of(number));
 }
 
+void cache_fork_unprepared(uint64_t parent)
+{
+    depth = 0;
+    *forker_mask() = set_signals(~0ull);
+    atomic_store_explicit(forker(), parent, memory_order_relaxed);
+}
+
 void cache_fork_child(void)
 {
     if (depth) { /* the outer fork holds the locks in the child, too */
@@ -125,7 +132,7 @@ void cache_fork_child(void)
         return;
     }
     uint64_t mask = *forker_mask();
-    bool foreign = foreign_name(atomic_load_explicit(forker(), memory_order_relaxed));
+    bool foreign = is_foreign_name(atomic_load_explicit(forker(), memory_order_relaxed));
     atomic_store_explicit(forker(), 0, memory_order_relaxed);
     for (unsigned i = CACHE_FIRST; i < cache_top; i++)
         forget(i);
@@ -137,8 +144,7 @@ void cache_fork_child(void)
     if (unlikely(hooks.rcu_kick))
         rcu_fork_child(); /* takes no lock */
     forget(LOCK_SETUP);
-    if (helper_may())
-        helper_forget();
+    helper_forget();
     random_forked();
     if (unlikely(atomic_load_explicit(&foreign_threads, memory_order_relaxed))) {
         foreign_fork_child(foreign);

@@ -13,4 +13,10 @@ void cache_fork_prepare(void);
 void cache_fork_parent(void);
 void cache_fork_child(void);
 
+/*
+ * To be called in the child before cache_fork_child() if the parent could not call cache_fork_prepare(). `parent` is
+ * lock_self() of the thread that made the child.
+ */
+void cache_fork_unprepared(uint64_t parent);
+
 #endif

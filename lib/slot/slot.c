@@ -155,7 +155,18 @@ static bool locked_exchange(unsigned slot, uint64_t *top, uint64_t old, const st
 
 /* ---- pausing the fast paths ---- */
 
+bool slot_paused;
 static size_t paused_limit;
+
+static void set_limits(struct slot_head *head, bool paused)
+{
+    write_once(slot_paused, paused);
+    write_once(head->limit, paused ? 0 : paused_limit);
+    space_tell_lowest(paused ? NULL : &head->lowest);
+    if (paused)
+        write_once(head->lowest, UINTPTR_MAX);
+    write_once(counters_area, paused ? NULL : &head->area);
+}
 
 /*
  * While `limit` is 0 and `lowest` is the highest number, every fast path misses; the addresses that it starts from
@@ -163,8 +174,8 @@ static size_t paused_limit;
  * additions on the own slot to atomic ones; of those, a thread that is between its look at counters_area and the
  * addition may lose one.
  *
- * The region's lock keeps resumptions away. A signal handler that interrupted its holder goes on without: the holder
- * does not resume, because that is done with signals blocked, and growth looks again (space_reach()).
+ * The region's lock keeps resumptions away. A signal handler to which it is refused goes on without: growth of the
+ * region looks again (tell_lowest() in space/space.c), and so does a resumption that is under way.
  */
 void slot_pause_fast(void)
 {
@@ -174,26 +185,26 @@ void slot_pause_fast(void)
     bool locked = lock_acquire(lock_of(LOCK_REGION));
     if (read_once(head->limit))
         paused_limit = head->limit;
-    write_once(head->limit, 0);
-    space_tell_lowest(NULL);
-    write_once(head->lowest, UINTPTR_MAX);
-    write_once(counters_area, NULL);
+    set_limits(head, true);
     if (locked)
         lock_release(lock_of(LOCK_REGION));
 }
 
-/* A thread that is about to be foreign was counted before it pauses, so this either sees the count or comes first. */
+/*
+ * A thread that is about to be foreign is counted before it pauses. So this thread sees the count, before or after it
+ * has resumed, or the pause comes later.
+ */
 void slot_resume_fast(void)
 {
     struct slot_head *head = slot_head(0);
     uint64_t all = ~0ull, mask = 0;
     sys_call(SYS_rt_sigprocmask, SIG_SETMASK, (long)&all, (long)&mask, sizeof(mask), 0, 0);
     if (lock_acquire(lock_of(LOCK_REGION))) {
-        if (paused_limit && !atomic_load(&foreign_threads)) {
-            write_once(counters_area, &head->area);
-            write_once(head->limit, paused_limit);
-            space_tell_lowest(&head->lowest);
-            paused_limit = 0;
+        if (slot_paused && !atomic_load(&foreign_threads)) {
+            set_limits(head, false);
+            atomic_thread_fence(memory_order_seq_cst);
+            if (atomic_load(&foreign_threads))
+                set_limits(head, true);
         }
         lock_release(lock_of(LOCK_REGION));
     }

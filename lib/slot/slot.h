@@ -54,8 +54,10 @@ void slot_init(bool rseq, bool own, bool want_cid, bool cpu_id_only, uint32_t fo
 
 /*
  * Make every fast path miss, in all threads, while there are foreign threads (os/foreign.h), and let them hit again
- * once there are none. The first is to be called after foreign_add() and before the thread is made. Any context.
+ * once there are none. The first is to be called after foreign_add() and before the thread is made. The second may do
+ * nothing, in a signal handler; slow paths call it again while slot_paused is true. Any context.
  */
+extern hidden bool slot_paused;
 void slot_pause_fast(void);
 void slot_resume_fast(void);
 

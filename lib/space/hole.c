@@ -1,4 +1,5 @@
 #include "space/hole.h"
+#include "os/cgroup.h"
 #include "os/syscall.h"
 
 #include <fcntl.h>
@@ -66,7 +67,9 @@ uintptr_t hole_from(uintptr_t from, uintptr_t to, size_t size, size_t align)
 {
     static char text[4096]; /* the stack of a signal handler may be small */
     struct search search = {.at = round_up(from, align), .to = to, .size = size, .align = align};
-    long fd = sys_call(SYS_openat, AT_FDCWD, (long)"/proc/self/maps", O_RDONLY | O_CLOEXEC, 0, 0, 0), got;
+    long fd = -1, got;
+    if (cgroup_may_open())
+        fd = sys_call(SYS_openat, AT_FDCWD, (long)"/proc/self/maps", O_RDONLY | O_CLOEXEC, 0, 0, 0);
     if (fd < 0)
         return HOLE_UNKNOWN;
     bool done = false, any = false;

@@ -1,6 +1,6 @@
 #include "space/lean.h"
 #include "space/hole.h"
-#include "os/rseq.h"
+#include "rseq/rseq.h"
 
 static void lean_table(struct space_table *table, char *start, size_t mapped, size_t most)
 {

@@ -477,12 +477,15 @@ bool space_open_slots(unsigned slots)
     return true;
 }
 
-/* A signal handler may take the word away while this runs (slot_pause_fast()), and then means what it wrote. */
+/*
+ * A signal handler may take the word away while this runs, and then store another value (slot_pause_fast()), which
+ * must stay.
+ */
 static void tell_lowest(uintptr_t *word)
 {
-    write_once(*word, ~(((space.region - space.base) >> UNIT_SHIFT) + space.unit_count));
-    if (unlikely(!read_once(space.lowest)))
-        write_once(*word, UINTPTR_MAX);
+    uintptr_t before = read_once(*word), now = ~(((space.region - space.base) >> UNIT_SHIFT) + space.unit_count);
+    if (__atomic_load_n(&space.lowest, __ATOMIC_ACQUIRE) == word)
+        __atomic_compare_exchange_n(word, &before, now, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
 }
 
 void space_tell_lowest(uintptr_t *word)

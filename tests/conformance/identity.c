@@ -192,7 +192,7 @@ static int child_waits(void *unused)
 
 static void clone_many_at_once(void)
 {
-    enum { MANY = 400 };
+    enum { MANY = 700 };
     static pid_t children[MANY];
     uint32_t n = 0;
     for (; n < MANY; n++) {

@@ -55,13 +55,13 @@ static void pauses_and_resumes(void)
 {
     needs_sections();
     must(!paused() && !foreign_here());
-    _Atomic uint32_t *word = foreign_add((uintptr_t)__builtin_thread_pointer());
+    _Atomic uint32_t *word = foreign_add((uintptr_t)__builtin_thread_pointer(), 0, FOREIGN_CLONES);
     slot_pause_fast();
     must(word && paused() && !foreign_here());
     works();
     must(paused());
     foreign_begin(word);
-    must(foreign_here() && foreign_name(lock_self()));
+    must(foreign_here() && is_foreign_name(lock_self()));
     works();
     must(paused());
     *word = 0; /* as the kernel does at the thread's end */
@@ -73,13 +73,14 @@ static void pauses_and_resumes(void)
 static void ended_threads_are_found(void)
 {
     needs_sections();
-    _Atomic uint32_t *word = foreign_add((uintptr_t)__builtin_thread_pointer());
+    _Atomic uint32_t *word = foreign_add((uintptr_t)__builtin_thread_pointer(), 0, FOREIGN_CLONES);
     slot_pause_fast();
     pid_t pid = fork();
     if (pid == 0)
         _exit(0);
+    foreign_made(word, (uint32_t)pid);
     *word = (uint32_t)pid;
-    must(!foreign_sweep(true)); /* a zombie is there */
+    must(!foreign_sweep()); /* a zombie is there */
     must_succeed(pid);
     resumes();
 }
@@ -88,7 +89,7 @@ static void ended_threads_are_found(void)
 static void growth_leaves_it_paused(void)
 {
     needs_sections();
-    _Atomic uint32_t *word = foreign_add((uintptr_t)__builtin_thread_pointer());
+    _Atomic uint32_t *word = foreign_add((uintptr_t)__builtin_thread_pointer(), 0, FOREIGN_CLONES);
     slot_pause_fast();
     uint32_t before = space.unit_count;
     while (space.unit_count == before)
@@ -114,7 +115,7 @@ static void *churn(void *unused)
 static void *churn_as_foreign(void *unused)
 {
     for (unsigned i = 0; i < ROUNDS && !stop; i++) {
-        _Atomic uint32_t *word = foreign_add((uintptr_t)__builtin_thread_pointer());
+        _Atomic uint32_t *word = foreign_add((uintptr_t)__builtin_thread_pointer(), 0, FOREIGN_CLONES);
         must(word);
         slot_pause_fast();
         foreign_begin(word);

@@ -5,8 +5,8 @@
  *
  *   writer      fflush(NULL) holds the lock of the list of streams, and waits for a stream that main() has locked
  *   forker      fork() is in the allocator's prepare handler and waits for the lock of the list of streams
- *   registrar   pthread_atfork() calls realloc(), which is defined here. It lets main() unlock the stream, waits until
- *               the forker waits for something else, and allocates
+ *   registrar   pthread_atfork() calls realloc(), which is defined here. It lets main() unlock the stream, waits
+ * until the forker waits for something else, and allocates
  *
  * A program that defined malloc() would make Sheaf step aside.
  */
