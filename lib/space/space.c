@@ -140,8 +140,8 @@ static char *find_near(void)
     char *near = vm_map(size, 1);
     if (!near || vm_overcommit_off())
         vm_staged = true;
-    if (!near && size > page)
-        near = vm_map(size = page, 1);
+    if (!near && size > page && (near = vm_map(size = page, 1)) && is_resident(near))
+        atomic_store(&space.locked, true); /* the program made the system call itself */
     if (near)
         vm_unmap(near, size);
     return near ? near + size - page : NULL;
