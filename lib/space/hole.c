@@ -65,7 +65,7 @@ static bool next(struct search *search, char c)
 
 uintptr_t hole_from(uintptr_t from, uintptr_t to, size_t size, size_t align)
 {
-    static char text[4096]; /* the stack of a signal handler may be small */
+    static large_table char text[4096]; /* the stack of a signal handler may be small */
     struct search search = {.at = round_up(from, align), .to = to, .size = size, .align = align};
     long fd = -1, got;
     if (cgroup_may_open())
@@ -80,6 +80,12 @@ uintptr_t hole_from(uintptr_t from, uintptr_t to, size_t size, size_t align)
     }
     sys_call3(SYS_close, fd, 0, 0);
     return !any ? HOLE_UNKNOWN : fits(&search, to) ? search.at : 0;
+}
+
+bool is_resident(void *page)
+{
+    unsigned char there = 0;
+    return sys_call3(SYS_mincore, (long)page, 1, (long)&there) == 0 && there & 1;
 }
 
 /* The file has a list such as "0-3" or "0,2-5"; its last number is the highest. */

@@ -18,6 +18,9 @@ char *hole_anywhere(size_t size, size_t align);
 #define HOLE_UNKNOWN UINTPTR_MAX
 uintptr_t hole_from(uintptr_t from, uintptr_t to, size_t size, size_t align);
 
+/* Whether the page at this address is in memory. If nothing was written there, new mappings are locked. */
+bool is_resident(void *page);
+
 /* The number that all CPUs have lower numbers than, by /sys; `most` if that is less or the file cannot be read. */
 unsigned cpus_possible(unsigned most);
 

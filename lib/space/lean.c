@@ -79,6 +79,8 @@ bool space_open_caches(unsigned group)
     size_t bytes = (size_t)COUNTER_GROUP * CACHE_ROW;
     if (atomic_load_explicit(&caches_open, memory_order_acquire) >> group & 1)
         return true;
+    if (unlikely((group + 1) * bytes > space.caches_size))
+        return false;
     if (unlikely(space.lean))
         return open_caches_lean(group, bytes);
     if (!vm_open(space.caches + group * bytes, bytes))
@@ -106,13 +108,13 @@ static void slim_slots(unsigned used)
     unmap_between(words + ((size_t)(possible > open ? possible : open) << SLOT_SHIFT), end);
     atomic_store(&space.slots_open, open);
     size_t bytes = (size_t)COUNTER_GROUP * CACHE_ROW;
-    char *rows_end = space.caches + CACHE_MAX / COUNTER_GROUP * bytes;
+    char *rows_end = space.caches + space.caches_size;
     unmap_between(rows_end, space.counters - open * COUNTER_BLOCK);
     if (!atomic_load(&space.outside_open)) {
         unmap_between((char *)space.outside, space.caches);
         space.outside_most = OUTSIDE_LEAN;
     }
-    for (unsigned group = 0; group < CACHE_MAX / COUNTER_GROUP && !(atomic_load(&caches_open) >> 1); group++)
+    for (unsigned group = 0; (group + 1) * bytes <= space.caches_size && !(atomic_load(&caches_open) >> 1); group++)
         if (!(atomic_load(&caches_open) >> group & 1))
             unmap_between(space.caches + group * bytes, space.caches + (group + 1) * bytes);
 }

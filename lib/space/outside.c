@@ -165,7 +165,7 @@ struct chunk {
     _Atomic uint64_t busy[CHUNK / SMALL_MIN / 64];
 };
 
-static struct kind {
+static large_table struct kind {
     struct chunk *_Atomic all;
     struct chunk *_Atomic recent; /* probably has a free block */
     struct chunk *_Atomic next;   /* the search goes on here */

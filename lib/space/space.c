@@ -50,9 +50,9 @@ static size_t take(size_t *at, size_t bytes)
 
 /* Offsets from the start of the plan, and sizes, in bytes. */
 struct layout {
-    size_t slabs, slabs_size, outside, caches, dirty_rest, units_rest, counters_rest, counters_size, ids_near, base,
-        sheaves, sheaves_size, counters, orders, dirty, chunks, slabs_first, sheaves_first, units, units_end, region,
-        shadow, shadow_size, total;
+    size_t slabs, slabs_size, outside, caches, dirty_rest, units_rest, counters_rest, counters_size, caches_size,
+        ids_near, base, sheaves, sheaves_size, counters, orders, dirty, chunks, slabs_first, sheaves_first, units,
+        units_end, region, shadow, shadow_size, total;
     unsigned slots, slots_open, chunk_shift;
     uint32_t unit_most, outside_most;
 };
@@ -79,7 +79,7 @@ static void lay_out_above(struct layout *l, size_t base)
     l->base = take(&at, (size_t)l->slots << SLOT_SHIFT);
     l->sheaves = take(&at, l->sheaves_size);
     l->outside = take(&at, sizeof(struct outside) * l->outside_most);
-    l->caches = take(&at, (size_t)CACHE_MAX * CACHE_ROW);
+    l->caches = take(&at, l->caches_size);
     /*
      * The hub ends where the region begins. The first pass measures it from a boundary of windows; what is left of
      * the last window goes to counters, whose lower part is not writable, and so nothing is charged for it.
@@ -103,7 +103,7 @@ static void lay_out(struct layout *l, unsigned slots, size_t region_bytes)
     for (l->chunk_shift = CHUNK_SHIFT;
          WINDOW_UNITS >> l->chunk_shift == 0 && l->unit_most >> l->chunk_shift < CHUNKS_LEAST;)
         l->chunk_shift--;
-    bool tiny = region_bytes < REGION_SMALLEST; /* the plan must fit into a hole of 16 MiB */
+    bool tiny = region_bytes < REGION_SMALLEST; /* for malloc alone, so that the plan fits into a small hole */
     l->outside_most = tiny || space.lean ? OUTSIDE_LEAN : OUTSIDE_MAX;
     size_t sheaves = region_bytes / 64, least = tiny ? 256ul << 10 : 1ul << 20;
     sheaves = sheaves < least ? least : sheaves > SHEAVES_MOST ? SHEAVES_MOST : sheaves;
@@ -114,7 +114,8 @@ static void lay_out(struct layout *l, unsigned slots, size_t region_bytes)
     l->slabs = take(&at, l->slabs_size);
     l->dirty_rest = take(&at, l->unit_most / 8 + 8);
     l->units_rest = take(&at, l->unit_most * sizeof(struct unit));
-    l->counters_size = (CACHE_MAX / COUNTER_GROUP - 1) * slots * COUNTER_BLOCK;
+    l->counters_size = tiny ? 0 : (CACHE_MAX / COUNTER_GROUP - 1) * slots * COUNTER_BLOCK;
+    l->caches_size = tiny ? 0 : (size_t)CACHE_MAX * CACHE_ROW;
     l->counters_rest = take(&at, l->counters_size);
     lay_out_above(l, 0);
     size_t below = l->region >> UNIT_SHIFT; /* ids for what lies between base and the region */
@@ -122,7 +123,7 @@ static void lay_out(struct layout *l, unsigned slots, size_t region_bytes)
     take(&at, (below + l->unit_most) * sizeof(uint16_t));
     l->ids_near = round_up((below + start + 64) * sizeof(uint16_t), UNIT_SIZE);
     /* Rounding to windows may add units below the region at this base; the 64 spare ids cover them. */
-    lay_out_above(l, round_up(at, WINDOW) + l->ids_near);
+    lay_out_above(l, tiny ? at : round_up(at, WINDOW) + l->ids_near);
 }
 
 /*
@@ -139,8 +140,8 @@ static char *find_near(void)
     char *near = vm_map(size, 1);
     if (!near || vm_overcommit_off())
         vm_staged = true;
-    if (!near && size > page)
-        near = vm_map(size = page, 1);
+    if (!near && size > page && (near = vm_map(size = page, 1)) && is_resident(near))
+        atomic_store(&space.locked, true); /* the program made the system call itself */
     if (near)
         vm_unmap(near, size);
     return near ? near + size - page : NULL;
@@ -270,6 +271,7 @@ static void set_up(char *plan, const struct layout *l)
     space.slabs_first = l->slabs_first - l->slabs;
     space.slabs_first_end = space.slabs_first + SLABS_FIRST;
     space.caches = plan + l->caches;
+    space.caches_size = l->caches_size;
     space.outside = (struct outside *)(void *)(plan + l->outside);
     size_t ids_below = (l->region - l->base) >> UNIT_SHIFT;
     space.ids_table = table(plan + l->base, (ids_below + l->unit_most) * sizeof(uint16_t));

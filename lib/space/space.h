@@ -127,6 +127,7 @@ struct space {
     struct space_table slabs;
     struct outside *outside;
     char *caches;
+    size_t caches_size;                  /* 0 in the smallest space, which has no caches beyond the first group */
     size_t slabs_first, slabs_first_end; /* where the first descriptors lie, in bytes from the start of `slabs` */
     struct space_table ids_table, units_table, dirty_table, shadow;
     uintptr_t region; /* aligned to 2 MiB */

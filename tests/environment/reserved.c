@@ -17,12 +17,23 @@
 
 static const char *self;
 
-/* From the largest power of two downwards, until mmap() refuses pieces of `least` bytes. */
-static void reserve(size_t least)
+/*
+ * From the largest power of two downwards, until mmap() refuses pieces of `least` bytes. `kept` holes that are a
+ * little smaller stay in any case; how large the others are is a matter of chance.
+ */
+enum { HOLES = 4 };
+static void reserve(size_t least, int kept)
 {
+    const size_t hole = least - MIB;
+    char *holes[HOLES];
+    const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+    for (int i = 0; i < kept; i++)
+        must((holes[i] = mmap(NULL, least, PROT_NONE, flags, -1, 0)) != MAP_FAILED);
     for (size_t size = 1ul << 46; size >= least; size /= 2)
-        while (mmap(NULL, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0) != MAP_FAILED) {
+        while (mmap(NULL, size, PROT_NONE, flags, -1, 0) != MAP_FAILED) {
         }
+    for (int i = 0; i < kept; i++)
+        must(!munmap(holes[i], hole));
 }
 
 /* ---- blocks of all sizes ---- */
@@ -111,7 +122,7 @@ static int run(size_t least, size_t bytes, bool started)
 {
     if (started)
         free(malloc(100));
-    reserve(least);
+    reserve(least, least < 64 * MIB ? HOLES : 0);
     work((void *)bytes);
     pid_t pid = fork();
     if (!pid) {
@@ -169,6 +180,31 @@ static void holes_of_16_after(void)
 {
     anew("16", "4", "after");
 }
+static void holes_of_10_before(void)
+{
+    anew("10", "4", "before");
+}
+
+/* The system puts a mapping of the allocator where it planned to grow itself: the block is known when it is freed. */
+static void a_hole_where_the_heap_would_grow(void)
+{
+    char *first = malloc(100), *blocks[8];
+    must(first);
+    reserve(64 * 1024, 0);
+    char *hole = (char *)(((uintptr_t)first & ~(2 * MIB - 1)) + 64 * MIB);
+    must(!munmap(hole, 32 * MIB));
+    for (size_t i = 0; i < 8; i++) {
+        must(blocks[i] = malloc(3 * MIB + i));
+        memset(blocks[i], (int)i, 3 * MIB);
+        must(malloc_usable_size(blocks[i]) >= 3 * MIB + i);
+    }
+    must(blocks[0] = realloc(blocks[0], 4 * MIB));
+    for (size_t i = 0; i < 8; i++) {
+        must(blocks[i][0] == (char)i && blocks[i][3 * MIB - 1] == (char)i);
+        free(blocks[i]);
+    }
+    free(first);
+}
 
 /* A reservation follows each block at once, and every second one goes again. */
 static void reservations_among_blocks(void)
@@ -199,6 +235,8 @@ static const struct test_case cases[] = {
     {"holes-of-64-MiB-after-the-start", holes_of_64_after},
     {"holes-of-16-MiB-before-the-start", holes_of_16_before},
     {"holes-of-16-MiB-after-the-start", holes_of_16_after},
+    {"holes-of-10-MiB-before-the-start", holes_of_10_before},
+    {"a-hole-where-the-heap-would-grow", a_hole_where_the_heap_would_grow},
     {"reservations-among-blocks", reservations_among_blocks},
 };
 
