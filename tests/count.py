@@ -1,4 +1,4 @@
-"""Print "pass|fail|skip NAME" for every case in meson's testlog.json (JSON lines) or a JUnit file.
+"""Print "pass|fail|skip NAME" for every case in meson's testlog.json (JSON lines), a JUnit file or a TAP file.
 
 Each case of a meson test with TAP output counts. A test that failed although none of its cases did (it crashed or stopped
 early) counts as one more failure.
@@ -51,7 +51,10 @@ def junit(path: Path) -> list[tuple[str, str]]:
 def main() -> None:
     path, label = Path(sys.argv[1]), sys.argv[2]
     try:
-        cases = junit(path) if path.suffix == ".xml" else meson(path)
+        if path.suffix == ".tap":
+            cases = tap(path.read_text(errors="replace"))
+        else:
+            cases = junit(path) if path.suffix == ".xml" else meson(path)
     except (OSError, ValueError, KeyError, ElementTree.ParseError) as error:
         cases = [(f"results unreadable ({error})", "fail")]
     if not cases:
