@@ -1,6 +1,7 @@
 #define _GNU_SOURCE
 #include "os/foreign.h"
 #include "os/syscall.h"
+#include "os/vm.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -17,14 +18,15 @@ _Atomic uint32_t foreign_threads;
  */
 enum { FREE, BUSY, LIVE };
 
-static large_table struct entry {
+struct entry {
     _Atomic uint32_t thread; /* its number in its own namespace, STARTING, or 0 at its end */
     _Atomic uint32_t state;
     _Atomic uintptr_t pointer; /* its thread pointer */
     _Atomic uint64_t parent;
     _Atomic uint32_t number, of; /* its number for the process `of`; 0: the kernel clears `thread` */
-} entries[MOST];
-static _Atomic uint32_t entries_end; /* no entry from here on was ever taken */
+};
+static struct entry *_Atomic entries; /* MOST, mapped by the first foreign_add() */
+static _Atomic uint32_t entries_end;  /* no entry from here on was ever taken */
 
 static struct entry *entry_of(_Atomic uint32_t *word)
 {
@@ -52,6 +54,19 @@ uint64_t foreign_look(void)
     return 0;
 }
 
+/* Two threads, or a thread and its signal handler, may map the entries at once; one of the mappings stays. */
+static struct entry *map_entries(void)
+{
+    struct entry *here = atomic_load(&entries);
+    if (here || !(here = vm_map(MOST * sizeof(*here), 1)))
+        return here;
+    struct entry *before = NULL;
+    if (atomic_compare_exchange_strong(&entries, &before, here))
+        return here;
+    vm_unmap(here, MOST * sizeof(*here));
+    return before;
+}
+
 static void raise_end(uint32_t end)
 {
     uint32_t seen = atomic_load(&entries_end);
@@ -74,9 +89,10 @@ static void release(struct entry *entry)
 
 _Atomic uint32_t *foreign_add(uintptr_t pointer, uint64_t parent, unsigned most)
 {
-    for (int try = 0; try < 2; try++) {
+    struct entry *first = map_entries();
+    for (int try = 0; first && try < 2; try++) {
         for (unsigned i = 0; i < most && i < MOST; i++) {
-            struct entry *entry = &entries[i];
+            struct entry *entry = &first[i];
             if (!claim(entry, FREE))
                 continue;
             raise_end(i + 1);
