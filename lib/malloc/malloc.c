@@ -26,6 +26,7 @@
  * this many are tried; free() finds the class by the address.
  */
 #define LARGER_CLASSES 4
+#define PROMISE_FROM   (1ul << 30) /* bytes: smaller requests are not compared with what the machine has */
 
 /* ---- start ---- */
 
@@ -146,6 +147,16 @@ static bool large_fails(size_t n)
 }
 
 /*
+ * Whether the system's policy lets the process have n more bytes. Programs rely on a refusal of what the machine does
+ * not have (a length from a damaged file): they would otherwise write to it until the system kills them. A block that
+ * grows is judged by what is added, as the kernel judges mremap().
+ */
+static bool promised(size_t n)
+{
+    return likely(n < PROMISE_FROM) || vm_promises(n);
+}
+
+/*
  * For which function an allocation is. ANY: malloc(). ZEROED: calloc(), which clears small blocks itself. OWN: for
  * callers that must not get another malloc's memory.
  */
@@ -173,7 +184,7 @@ static void *alloc(size_t n, enum caller caller)
         if (unlikely(!p))
             p = small_around(number, n);
     } else {
-        p = large_fails(n) ? NULL : large_alloc(n, 1, caller == ZEROED);
+        p = large_fails(n) || !promised(n) ? NULL : large_alloc(n, 1, caller == ZEROED);
     }
     return likely(p != NULL) ? p : no_memory();
 }
@@ -289,7 +300,7 @@ static __attribute__((noinline)) void *aligned_slowest(size_t align, size_t n)
         if (unlikely(!p))
             p = last_resort(number, n, align);
     } else {
-        p = large_fails(n) ? NULL : large_alloc(n, align, false);
+        p = large_fails(n) || !promised(n) ? NULL : large_alloc(n, align, false);
     }
     return p ? p : no_memory();
 }
@@ -409,6 +420,8 @@ static void *resize_outside(void *p, size_t old, size_t n)
         return sheaf_owner_of_foreign()->realloc(p, n);
     if (n <= old && n > old / 2)
         return p;
+    if (n > old && !promised(n - old))
+        return no_memory();
     void *to = n > CLASS_MOST && likely(!fail_large) ? outside_resize(p, n) : NULL;
     if (!to)
         return move(p, old, n);
@@ -439,7 +452,7 @@ void *malloc_resize(void *p, size_t n)
         return resize_outside(p, old, n);
     if (n <= CLASS_MOST)
         return move(p, old, n);
-    void *to = n > old && large_fails(n) ? NULL : large_resize(p, n);
+    void *to = n > old && (large_fails(n) || !promised(n - old)) ? NULL : large_resize(p, n);
     return to ? to : no_memory();
 }
 

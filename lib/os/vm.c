@@ -121,6 +121,20 @@ bool vm_grants(size_t size)
     return at;
 }
 
+/*
+ * All other mappings have MAP_NORESERVE, with which the kernel does not compare a request with what the machine has.
+ * It refuses one without the flag if the size alone exceeds memory and swap, so smaller ones need no system call.
+ */
+bool vm_promises(size_t size)
+{
+    if (size <= vm_machine_memory())
+        return true;
+    void *at = sys_mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_FLAGS & ~MAP_NORESERVE);
+    if (at)
+        vm_unmap(at, size);
+    return at;
+}
+
 size_t vm_limit(void)
 {
     struct rlimit limit;

@@ -46,6 +46,12 @@ enum vm_extent vm_extend_readable(void *at, size_t size);
 /* Whether the system would map `size` more bytes at this moment. */
 bool vm_grants(size_t size);
 
+/*
+ * Whether the system's policy lets a program have `size` more bytes: with vm.overcommit_memory=0 not if that is more
+ * than memory and swap together. A system call is made only for more than the machine has.
+ */
+bool vm_promises(size_t size);
+
 /* The process's limit of address space (RLIMIT_AS) in bytes; SIZE_MAX when there is none. */
 size_t vm_limit(void);
 

@@ -196,6 +196,12 @@ bool vm_grants(size_t size)
     return note(OS_GRANTS, NULL, size, granted(OS_GRANTS) && size <= os_room);
 }
 
+bool vm_promises(size_t size)
+{
+    (void)size;
+    return true;
+}
+
 bool vm_commit(void *addr, size_t size)
 {
     bool done = granted(OS_COMMIT);

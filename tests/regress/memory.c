@@ -3,9 +3,11 @@
 #include "../pin.h"
 #include "again.h"
 
+#include <fcntl.h>
 #include <malloc.h>
 #include <pthread.h>
 #include <stdint.h>
+#include <sys/sysinfo.h>
 
 /* ---- slots are CPUs: the first is used from the start, the last only when a thread moves there ---- */
 
@@ -257,6 +259,46 @@ static void count(void)
     start_on_first_cpu("count", 0);
 }
 
+/* ---- one request for more than the machine has, where the system refuses that ---- */
+
+static char overcommit_mode(void)
+{
+    char mode = 0;
+    int fd = open("/proc/sys/vm/overcommit_memory", O_RDONLY | O_CLOEXEC);
+    if (fd >= 0 && read(fd, &mode, 1) != 1)
+        mode = 0;
+    close(fd);
+    return mode;
+}
+
+static void must_refuse(void *p)
+{
+    must(!p && errno == ENOMEM);
+    errno = 0;
+}
+
+/* A block may grow beyond what the machine has, as with mremap(), if what is added is less than that. */
+static void more_than_the_machine_has(void)
+{
+    struct sysinfo info;
+    if (overcommit_mode() != '0' || sysinfo(&info))
+        _exit(CASE_SKIPPED);
+    size_t all = (info.totalram + info.totalswap) * info.mem_unit, more = all + all / 4, part = all / 4 * 3;
+    errno = 0;
+    must_refuse(malloc(more));
+    must_refuse(calloc(more / 8, 8));
+    must_refuse(memalign(1 << 20, more));
+    char *p = malloc(1000);
+    must(p);
+    must_refuse(realloc(p, more));
+    must((p = realloc(p, part)));
+    p[0] = 7;
+    must((p = realloc(p, more)) && p[0] == 7);
+    must_refuse(realloc(p, 3 * all));
+    must(p[0] == 7);
+    free(p);
+}
+
 static const struct test_case halves[] = {
     {"limit", half_limit},         {"phases", half_phases},
     {"threshold", half_threshold}, {"threshold-first", half_threshold_first},
@@ -270,6 +312,7 @@ static const struct test_case cases[] = {
     {"M_TRIM_THRESHOLD-before-the-first-malloc", threshold_first},
     {"SHEAF_KEEP-stays-warm", chosen},
     {"a-trim-on-another-CPU-keeps-the-count-of-bytes-in-use", count},
+    {"a-request-for-more-than-the-machine-has-fails", more_than_the_machine_has},
 };
 
 int main(int argc, char **argv)
