@@ -270,7 +270,8 @@ static always_inline bool all_ours(void)
 static __attribute__((noinline)) void *aligned_new_slow(size_t size, size_t align)
 {
     bool ours = all_ours();
-    if (unlikely(!ours) && (!names_ours() || !names_bound_here(bound_aligned_alloc)))
+    bool elsewhere = !ours && !names_bound_here(bound_aligned_alloc);
+    if (unlikely(elsewhere) || (!ours && !names_ours()))
         return aligned_new_elsewhere(size, align);
     void *p = ours ? malloc_aligned(align, size) : malloc_aligned_fast(align, size);
     return likely(p != NULL) ? p : new_failed(size, align);
