@@ -302,7 +302,7 @@ static void bare_clone_without_rseq(void)
 {
 #if defined(__x86_64__)
     const char *rseq = getenv("SHEAF_RSEQ");
-    if (!rseq || strcmp(rseq, "off") != 0)
+    if (!rseq || strcmp(rseq, "off") != 0 || getenv("SHEAF_HARDEN")) /* not with sampled allocations */
         _exit(CASE_SKIPPED);
     start_threads();
     void **stack = (void **)new_stack();
