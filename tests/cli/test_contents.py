@@ -29,7 +29,7 @@ def test_compiled_sums_equal_evaluated_ones(seed: int) -> None:
     draw = random.Random(seed)
     groups = [[f"n{i}" for i in range(draw.randint(1, 6))], [f"n{i}" for i in range(3, 9)], ["size", "slabs"]]
     known = [*dict.fromkeys(name for group in groups for name in group), "unknown"]
-    lines = []
+    lines: list[str] = []
     for number in range(8):
         terms = [" * ".join(draw.choices(known, k=draw.randint(1, 3))) for _ in range(draw.randint(1, 5))]
         line = f"s{number} = {terms[0]}" + "".join(f" {draw.choice('+-')} {term}" for term in terms[1:])

@@ -9,6 +9,7 @@ import os
 import random
 import shutil
 import struct
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -132,7 +133,13 @@ def test_interpreters_that_are_no_files(tmp_path: Path, make: Callable[[Path], N
     with hostile.bounded():
         assert any(one.status == "problem" or "cannot be examined" in one.what for one in shown(path))
         program.obstacle(path)
-        hostile.answer("run", "--record", str(tmp_path / "interpreter" / "records"), "true")
+    # In a process of its own, because the command becomes the program if it can.
+    path_of_command = str(Path(__file__).resolve().parents[2] / "cli")
+    done = subprocess.run(
+        [sys.executable, "-m", "sheaf", "run", "--record", str(tmp_path / "interpreter" / "records"), "true"],
+        env={**os.environ, "PYTHONPATH": path_of_command}, capture_output=True, text=True, timeout=100, check=False,
+    )  # fmt: skip
+    assert "Traceback" not in done.stderr and done.returncode in {0, 125}
 
 
 def test_a_library_that_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
