@@ -16,9 +16,10 @@ from typing import Any, TypeVar
 
 import pytest
 
-# A shell ignores these signals in background jobs, and the programs under test would inherit that.
+# A shell ignores the first two in background jobs, and nohup the third. The programs under test would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGQUIT, signal.SIG_DFL)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "cli"))

@@ -32,6 +32,7 @@
 
 enum { HELD = 6, ROUNDS = 3, PATIENCE = 3000 };
 enum { SECTIONS = 7, INSTRUCTIONS = 70 }; /* the least that must be reached */
+enum { TRIES = 20 };                      /* to reach an instruction of a section that the worker uses */
 
 static struct shared {
     _Atomic pid_t worker, rival;
@@ -237,6 +238,8 @@ static int stop_everywhere(pid_t thread, const Dl_info *object, const struct des
     *count = instructions(object, section, at, 64);
     for (int i = 0; i < *count; i++) {
         int hits = stop_at(thread, at[i]);
+        for (int more = 0; !hits && i > 0 && more < TRIES; more++) /* the worker may not have come by */
+            hits = stop_at(thread, at[i]);
         if (hits < 0)
             return -1;
         reached += hits > 0;
