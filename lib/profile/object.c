@@ -143,7 +143,9 @@ static void *sample_request(struct kmem_cache *cache, size_t n, size_t align)
     struct drawn *next = drawn_at(cache, slot);
     uint32_t due = atomic_load_explicit(&next->due, memory_order_relaxed);
     struct ends ends;
-    if (!due || top_held(top) || due - 1 > ends_account(cache, top).pops || !ends_detach(cache, slot, top, &ends))
+    if (!due)
+        due = draw(cache, slot, next);
+    if (top_held(top) || due - 1 > ends_account(cache, top).pops || !ends_detach(cache, slot, top, &ends))
         return NULL;
     unsigned slower = next->slower;
     pace_note(&next->pace, clock_ms(), DRAWN_MOST >> pace_of_slot(slot).pressure);

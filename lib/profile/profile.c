@@ -1,4 +1,5 @@
 #include "profile/profile.h"
+#include "os/clock.h"
 #include "profile/area.h"
 #include "profile/chance.h"
 #include "profile/object.h"
@@ -44,15 +45,33 @@ static size_t room_of(const void *p, size_t n)
     return room > n ? room : n;
 }
 
+/* Blocks that are not always sampled, on a slot. Two slots may share one; see chance.c. */
+#define SLOTS      128
+#define DRAWN_MOST 256 /* in a window of pace.h */
+static struct pace paces[SLOTS];
+
+/* Draws whether to sample a block below the rate, and stores in *slower with which exponent. */
+static bool large_hit(unsigned slot, size_t n, unsigned *slower)
+{
+    struct pace_slot all = pace_of_slot(slot);
+    struct pace *pace = &paces[slot % SLOTS];
+    unsigned sum = pace->exponent + all.exponent;
+    *slower = sum < PACE_SLOWEST ? sum : PACE_SLOWEST;
+    if (!chance_hit(slot, n, *slower))
+        return false;
+    pace_note(pace, clock_ms(), DRAWN_MOST >> all.pressure);
+    return true;
+}
+
 void profile_large(void *p, size_t n)
 {
     struct take take;
-    unsigned slot = slot_current(), slower = pace_of_slot(slot).exponent;
+    unsigned slot = slot_current(), slower = 0;
     bool always = chance_always(n);
-    if (!always && !chance_hit(slot, n, slower))
+    if (!always && !large_hit(slot, n, &slower))
         return;
     double weight = always ? 1 : 1 / chance_of(n, slower);
-    if (!take_begin(&take, slot, always ? STRATUM_ALWAYS : STRATUM_LARGE, weight, slower && !always) ||
+    if (!take_begin(&take, slot, always ? STRATUM_ALWAYS : STRATUM_LARGE, weight, slower != 0) ||
         !take_end(&take, p, n, room_of(p, n)))
         return;
     if (in_region(p))

@@ -178,7 +178,8 @@ static void reallocated(void)
     struct deviations lives = {0};
     static const size_t sizes[] = {100, 3000, 40000, 200000};
     for (unsigned round = 0; round < ROUNDS; round++) {
-        double live = 0, estimate = area->live_bytes, variance = area->live_variance;
+        double live = 0;
+        struct site_sums first = profile_all(area);
         unsigned n = 0;
         for (unsigned i = 0; i < 2000; i++) {
             void *p = malloc(60);
@@ -188,7 +189,8 @@ static void reallocated(void)
             blocks[n++] = p;
             live += (double)size;
         }
-        add_deviation(&lives, area->live_bytes - estimate, live, area->live_variance - variance);
+        struct site_sums now = profile_all(area);
+        add_deviation(&lives, now.live_bytes - first.live_bytes, live, now.live_variance - first.live_variance);
         while (n)
             free(blocks[--n]);
     }
@@ -200,7 +202,8 @@ static void zeroed_and_aligned(void)
     const struct sheaf_profile *area = profile_area();
     struct deviations lives = {0};
     for (unsigned round = 0; round < ROUNDS; round++) {
-        double live = 0, estimate = area->live_bytes, variance = area->live_variance;
+        double live = 0;
+        struct site_sums first = profile_all(area);
         unsigned n = 0;
         for (unsigned i = 0; i < 3000; i++) {
             size_t align = 16ul << i % 8;
@@ -213,7 +216,8 @@ static void zeroed_and_aligned(void)
             blocks[n++] = q;
             live += 4 * (double)align + 700;
         }
-        add_deviation(&lives, area->live_bytes - estimate, live, area->live_variance - variance);
+        struct site_sums now = profile_all(area);
+        add_deviation(&lives, now.live_bytes - first.live_bytes, live, now.live_variance - first.live_variance);
         while (n)
             free(blocks[--n]);
     }

@@ -85,7 +85,16 @@ __attribute__((unused)) static const struct sheaf_profile *profile_area(void)
     return (const void *)area;
 }
 
-/* Sums over the stacks whose innermost frame lies in [start, end). */
+__attribute__((unused)) static const struct sheaf_profile_stratum *profile_stratum(const struct sheaf_profile *area,
+                                                                                   unsigned i)
+{
+    return (const struct sheaf_profile_stratum *)(const void *)((const char *)area + area->strata_at) + i;
+}
+
+/*
+ * Sums over the stacks whose innermost frame lies in [start, end): the plain estimates, and their variances. The
+ * weight of a sample of the size class is that of all others if the pace never changed, as with SHEAF_PROFILE_COST=0.
+ */
 struct site_sums {
     double alloc_count, alloc_bytes, alloc_variance, live_count, live_bytes, live_variance, live_wasted;
 };
@@ -96,18 +105,25 @@ __attribute__((unused)) static struct site_sums profile_sums(const struct sheaf_
     const char *at = (const char *)area + area->stacks_at, *last = at + area->stacks_used;
     while (at < last) {
         const struct sheaf_profile_stack *stack = (const void *)at;
-        if (stack->depth && stack->pcs[0] > (uintptr_t)start && stack->pcs[0] <= (uintptr_t)end) {
-            sums.alloc_count += stack->alloc_count;
-            sums.alloc_bytes += stack->alloc_bytes;
-            sums.alloc_variance += stack->alloc_variance;
-            sums.live_count += stack->live_count;
-            sums.live_bytes += stack->live_bytes;
-            sums.live_variance += stack->live_variance;
-            sums.live_wasted += stack->live_wasted;
-        }
         at += stack->bytes;
+        if (!stack->depth || stack->pcs[0] <= (uintptr_t)start || stack->pcs[0] > (uintptr_t)end)
+            continue;
+        double bytes = stack->alloc_count ? stack->alloc_bytes / stack->alloc_count : 0;
+        sums.alloc_count += stack->alloc_count;
+        sums.alloc_bytes += stack->alloc_bytes;
+        sums.alloc_variance += (stack->alloc_square - stack->alloc_count) * bytes * bytes;
+        sums.live_count += stack->live_count;
+        sums.live_bytes += stack->live_bytes;
+        sums.live_variance += (stack->live_square - stack->live_count) * bytes * bytes;
+        sums.live_wasted += stack->live_wasted;
     }
     return sums;
+}
+
+/* The same over all stacks. */
+__attribute__((unused)) static struct site_sums profile_all(const struct sheaf_profile *area)
+{
+    return profile_sums(area, NULL, (const char *)UINTPTR_MAX);
 }
 
 #endif
