@@ -11,8 +11,8 @@
 
 #include "os/compiler.h"
 
-/* Set the mean distance between samples, in bytes. */
-void chance_set(uint64_t rate);
+/* Set the mean distance between samples, in bytes. Returns false if there is no memory. */
+bool chance_start(uint64_t rate);
 
 /* Draw again where the next sample was drawn already: in the child of a fork, which would share it with its parent.
  */

@@ -68,26 +68,28 @@ struct drawn {
     uint8_t slower; /* with which it was drawn */
     struct pace pace;
 };
-static struct drawn *drawn; /* CACHE_CLASSES for each slot */
+#define DRAWN_OF_SLOT (CACHE_CLASSES + 1) /* the last one is of large blocks, and has a pace alone */
+static struct drawn *drawn;               /* of all slots */
 
 static struct drawn *drawn_at(const struct kmem_cache *cache, unsigned slot)
 {
-    return &drawn[(size_t)slot * CACHE_CLASSES + (cache->home - CACHE_FIRST)];
+    return &drawn[(size_t)slot * DRAWN_OF_SLOT + (cache->home - CACHE_FIRST)];
+}
+
+struct pace *profile_pace_of_large(unsigned slot)
+{
+    return &drawn[(size_t)slot * DRAWN_OF_SLOT + CACHE_CLASSES].pace;
 }
 
 bool profile_objects_start(void)
 {
-    size_t size = (size_t)space.slots * CACHE_CLASSES * sizeof(struct drawn);
-    struct drawn *table = drawn ? NULL : vm_map(size, 4096), *none = NULL;
-    if (table && !__atomic_compare_exchange_n(&drawn, &none, table, false, __ATOMIC_RELEASE, __ATOMIC_RELAXED))
-        vm_unmap(table, size); /* another thread was first */
-    return drawn;
+    return vm_map_once((void **)&drawn, (size_t)space.slots * DRAWN_OF_SLOT * sizeof(struct drawn));
 }
 
 /* A forked child would share the next samples of its parent. */
 void profile_objects_forget(void)
 {
-    for (size_t i = 0; drawn && i < (size_t)read_once(slot_top) * CACHE_CLASSES; i++)
+    for (size_t i = 0; drawn && i < (size_t)read_once(slot_top) * DRAWN_OF_SLOT; i++)
         if (atomic_load_explicit(&drawn[i].due, memory_order_relaxed)) /* a write would copy the page */
             atomic_store_explicit(&drawn[i].due, 0, memory_order_relaxed);
 }

@@ -41,6 +41,9 @@ static inline void pace_note(struct pace *pace, uint32_t now, unsigned most)
     pace->since_ms = now;
 }
 
+/* Set up what slots need, unless that is done. Returns false if there is no memory. */
+bool pace_start(void);
+
 /* What the time that samples took on the slot lately asks for. */
 struct pace_slot {
     unsigned pressure; /* halves of the events that are too many, at most PACE_PRESSURE */

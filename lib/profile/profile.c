@@ -13,11 +13,10 @@ _Atomic uint32_t profile_outside;
 
 bool profile_switch(uint64_t rate)
 {
-    if (rate && !(area_start() && profile_objects_start()))
+    if (rate && !(area_start() && profile_objects_start() && pace_start() && chance_start(rate)))
         return false;
     if (rate) {
         walked_start();
-        chance_set(rate);
         profile_objects_forget();
     }
     area_switched(rate);
@@ -45,16 +44,13 @@ static size_t room_of(const void *p, size_t n)
     return room > n ? room : n;
 }
 
-/* Blocks that are not always sampled, on a slot. Two slots may share one; see chance.c. */
-#define SLOTS      128
-#define DRAWN_MOST 256 /* in a window of pace.h */
-static struct pace paces[SLOTS];
+#define DRAWN_MOST 256 /* blocks below the rate, on a slot, in a window of pace.h */
 
 /* Draws whether to sample a block below the rate, and stores in *slower with which exponent. */
 static bool large_hit(unsigned slot, size_t n, unsigned *slower)
 {
     struct pace_slot all = pace_of_slot(slot);
-    struct pace *pace = &paces[slot % SLOTS];
+    struct pace *pace = profile_pace_of_large(slot);
     unsigned sum = pace->exponent + all.exponent;
     *slower = sum < PACE_SLOWEST ? sum : PACE_SLOWEST;
     if (!chance_hit(slot, n, *slower))

@@ -16,7 +16,7 @@
 #define SETS    32 /* of a slot */
 #define WAYS    4
 #define ENTRIES 64 /* slots that share one set of stacks take turns */
-#define PATHS   16 /* ways through the allocator to walked_find(), in the process */
+#define PATHS   8  /* ways through the allocator to walked_find(), in the process */
 
 /*
  * A stack: `at` are distances, in words, from the frame of walked_find() to the return addresses of the program. An
@@ -55,13 +55,8 @@ static struct path paths[PATHS];
 
 void walked_start(void)
 {
-    if (!STACK_HAS_PLACES || slots)
-        return;
-    struct walked_slot *table = vm_map(ENTRIES * sizeof(*table), 4096), *none = NULL;
-    if (table && __atomic_compare_exchange_n(&slots, &none, table, false, __ATOMIC_RELEASE, __ATOMIC_RELAXED))
-        own_note(table, ENTRIES * sizeof(*table)); /* it has addresses of stacks */
-    else if (table)
-        vm_unmap(table, ENTRIES * sizeof(*table));
+    if (STACK_HAS_PLACES && !slots && vm_map_once((void **)&slots, ENTRIES * sizeof(*slots)))
+        own_note(slots, ENTRIES * sizeof(*slots)); /* they have addresses of stacks */
 }
 
 /* ---- the way through the allocator ---- */

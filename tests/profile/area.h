@@ -15,7 +15,8 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
-/* Run the program again with these options, and remove the records at the end. Returns in the second run. */
+/* Run the program again with these options (cost NULL: the default), and remove the records at the end. Returns in
+ * the second run. */
 static void profile_environment(char **argv, const char *rate, const char *cost);
 
 /* Map the area of this process. A forked child has one of its own. */
@@ -37,7 +38,8 @@ static void profile_environment(char **argv, const char *rate, const char *cost)
     must(mkdtemp(directory));
     setenv("SHEAF_RECORD", directory, 1);
     setenv("SHEAF_PROFILE", rate, 1);
-    setenv("SHEAF_PROFILE_COST", cost, 1);
+    if (cost)
+        setenv("SHEAF_PROFILE_COST", cost, 1);
     pid_t child = fork();
     if (child == 0) {
         execv("/proc/self/exe", argv);
@@ -109,12 +111,13 @@ __attribute__((unused)) static struct site_sums profile_sums(const struct sheaf_
         if (!stack->depth || stack->pcs[0] <= (uintptr_t)start || stack->pcs[0] > (uintptr_t)end)
             continue;
         double bytes = stack->alloc_count ? stack->alloc_bytes / stack->alloc_count : 0;
+        double live = stack->live_count ? stack->live_bytes / stack->live_count : 0;
         sums.alloc_count += stack->alloc_count;
         sums.alloc_bytes += stack->alloc_bytes;
         sums.alloc_variance += (stack->alloc_square - stack->alloc_count) * bytes * bytes;
         sums.live_count += stack->live_count;
         sums.live_bytes += stack->live_bytes;
-        sums.live_variance += (stack->live_square - stack->live_count) * bytes * bytes;
+        sums.live_variance += (stack->live_square - stack->live_count) * live * live;
         sums.live_wasted += stack->live_wasted;
     }
     return sums;
