@@ -134,25 +134,34 @@ static void *sampled_object(struct kmem_cache *cache, size_t n, unsigned slot, u
     return object;
 }
 
-/* A request is due after as many allocations as were drawn. Detaching the ends counts the fast ones. */
+/*
+ * A request is due after as many allocations as were drawn. Detaching the ends counts the fast ones. Where a takeover
+ * holds the ends, which may last if its thread is preempted, all requests come here, and there are no fast ones.
+ */
+static bool request_is_due(struct kmem_cache *cache, unsigned slot, struct drawn *next, unsigned *slower)
+{
+    uint64_t top = read_once(slot_words(slot, SLOT_ID(cache->number))->top);
+    uint32_t due = atomic_load_explicit(&next->due, memory_order_relaxed);
+    struct ends ends = {.pop = NULL};
+    if (!due)
+        due = draw(cache, slot, next);
+    if (due - 1 > ends_account(cache, top).pops || (!top_held(top) && !ends_detach(cache, slot, top, &ends)))
+        return false;
+    *slower = next->slower;
+    pace_note(&next->pace, clock_ms(), DRAWN_MOST >> pace_of_slot(slot).pressure);
+    draw(cache, slot, next);
+    if (!top_held(top))
+        ends_attach(cache, slot, ends);
+    return true;
+}
+
 static void *sample_request(struct kmem_cache *cache, size_t n, size_t align)
 {
     (void)align; /* objects of the twin are aligned like those of the class */
-    unsigned slot = slot_current();
-    if (!read_once(profile_on) || !slot_writable(slot) || !cache_enter(&cache, slot))
+    unsigned slot = slot_current(), slower;
+    if (!read_once(profile_on) || !slot_writable(slot) || !cache_enter(&cache, slot) ||
+        !request_is_due(cache, slot, drawn_at(cache, slot), &slower))
         return NULL;
-    uint64_t top = read_once(slot_words(slot, SLOT_ID(cache->number))->top);
-    struct drawn *next = drawn_at(cache, slot);
-    uint32_t due = atomic_load_explicit(&next->due, memory_order_relaxed);
-    struct ends ends;
-    if (!due)
-        due = draw(cache, slot, next);
-    if (top_held(top) || due - 1 > ends_account(cache, top).pops || !ends_detach(cache, slot, top, &ends))
-        return NULL;
-    unsigned slower = next->slower;
-    pace_note(&next->pace, clock_ms(), DRAWN_MOST >> pace_of_slot(slot).pressure);
-    draw(cache, slot, next);
-    ends_attach(cache, slot, ends);
     return sampled_object(cache, n, slot, slower);
 }
 

@@ -157,7 +157,7 @@ static void weights_follow_the_pace(void)
         all += allocated;
         sums += sum;
         squares += square;
-        must(sum * sum < 30 * square || fabs(sum - allocated) < 6 * sqrt(square));
+        must(sum * sum <= 30 * square || fabs(sum - allocated) < 6 * sqrt(square));
     }
     dprintf(1, "# %.0f allocations, estimated as %.0f +- %.0f by %llu samples\n", all, sums, sqrt(squares),
             (unsigned long long)area->taken);
