@@ -113,31 +113,32 @@ uint32_t chance_distance(unsigned slot, size_t size, unsigned slower)
     return n < UINT32_MAX - 2 ? (uint32_t)n : UINT32_MAX - 2;
 }
 
-static uint64_t draw_left(unsigned slot, unsigned slower)
+void chance_draw(unsigned slot, unsigned slower)
 {
-    return 1 + (uint64_t)(exponential(next(slot)) / distance(1, slower));
-}
-
-/* `left` is 0, at most `size`, or was drawn with another mean, which may be forgotten at any time. */
-static noinline_cold bool reach(unsigned slot, size_t size, unsigned slower, uint64_t left)
-{
-    if (!left || atomic_load_explicit(&slots[slot].slower, memory_order_relaxed) != slower)
-        left = draw_left(slot, slower);
-    bool hit = left <= size;
+    uint64_t left = 1 + (uint64_t)(exponential(next(slot)) / distance(1, slower));
     atomic_store_explicit(&slots[slot].slower, slower, memory_order_relaxed);
-    atomic_store_explicit(&slots[slot].left, hit ? draw_left(slot, slower) : left - size, memory_order_relaxed);
-    return hit;
+    atomic_store_explicit(&slots[slot].left, left, memory_order_relaxed);
 }
 
-/*
- * The bytes until the next sample are drawn once and counted down. That is the same as drawing for each byte, because
- * the distribution is memoryless.
- */
-bool chance_hit(unsigned slot, size_t size, unsigned slower)
+unsigned chance_slower(unsigned slot)
+{
+    return atomic_load_explicit(&slots[slot].slower, memory_order_relaxed);
+}
+
+bool chance_tick(unsigned slot, size_t size)
 {
     uint64_t left = atomic_load_explicit(&slots[slot].left, memory_order_relaxed);
-    if (unlikely(left <= size || atomic_load_explicit(&slots[slot].slower, memory_order_relaxed) != slower))
-        return reach(slot, size, slower, left);
-    atomic_store_explicit(&slots[slot].left, left - size, memory_order_relaxed);
-    return false;
+    return (left ^ (left - size)) >> 20;
+}
+
+/* To count down is the same as to draw for each byte, because the distribution is memoryless. */
+bool chance_hit(unsigned slot, size_t size)
+{
+    uint64_t left = atomic_load_explicit(&slots[slot].left, memory_order_relaxed);
+    if (unlikely(!left)) {
+        chance_draw(slot, 0);
+        left = atomic_load_explicit(&slots[slot].left, memory_order_relaxed);
+    }
+    atomic_store_explicit(&slots[slot].left, left > size ? left - size : 0, memory_order_relaxed);
+    return left <= size;
 }

@@ -143,12 +143,15 @@ static bool request_is_due(struct kmem_cache *cache, unsigned slot, struct drawn
     uint64_t top = read_once(slot_words(slot, SLOT_ID(cache->number))->top);
     uint32_t due = atomic_load_explicit(&next->due, memory_order_relaxed);
     struct ends ends = {.pop = NULL};
-    if (!due)
-        due = draw(cache, slot, next);
+    unsigned most = DRAWN_MOST >> pace_of_slot(slot).pressure;
+    if (!due || (unlikely(next->pace.exponent) && pace_relax(&next->pace, clock_ms(), most)))
+        due = draw(cache, slot, next); /* again: the distribution is memoryless */
     if (due - 1 > ends_account(cache, top).pops || (!top_held(top) && !ends_detach(cache, slot, top, &ends)))
         return false;
     *slower = next->slower;
-    pace_note(&next->pace, clock_ms(), DRAWN_MOST >> pace_of_slot(slot).pressure);
+    uint32_t now = clock_ms();
+    pace_relax(&next->pace, now, most);
+    pace_note(&next->pace, now, most);
     draw(cache, slot, next);
     if (!top_held(top))
         ends_attach(cache, slot, ends);

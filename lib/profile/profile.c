@@ -46,17 +46,26 @@ static size_t room_of(const void *p, size_t n)
 
 #define DRAWN_MOST 256 /* blocks below the rate, on a slot, in a window of pace.h */
 
-/* Draws whether to sample a block below the rate, and stores in *slower with which exponent. */
-static bool large_hit(unsigned slot, size_t n, unsigned *slower)
+/* Draws for the next block below the rate. Returns the exponent with which this one was drawn. */
+static unsigned draw_next(unsigned slot)
 {
-    struct pace_slot all = pace_of_slot(slot);
     struct pace *pace = profile_pace_of_large(slot);
+    struct pace_slot all = pace_of_slot(slot);
+    uint32_t now = clock_ms();
+    unsigned drawn = chance_slower(slot);
+    pace_relax(pace, now, DRAWN_MOST >> all.pressure);
+    pace_note(pace, now, DRAWN_MOST >> all.pressure);
     unsigned sum = pace->exponent + all.exponent;
-    *slower = sum < PACE_SLOWEST ? sum : PACE_SLOWEST;
-    if (!chance_hit(slot, n, *slower))
-        return false;
-    pace_note(pace, clock_ms(), DRAWN_MOST >> all.pressure);
-    return true;
+    chance_draw(slot, sum < PACE_SLOWEST ? sum : PACE_SLOWEST);
+    return drawn;
+}
+
+/* What was drawn in a hurry is drawn again once there is none: the distribution is memoryless. */
+static void relax(unsigned slot)
+{
+    struct pace *pace = profile_pace_of_large(slot);
+    if (pace_relax(pace, clock_ms(), DRAWN_MOST))
+        chance_draw(slot, pace->exponent);
 }
 
 void profile_large(void *p, size_t n)
@@ -64,8 +73,12 @@ void profile_large(void *p, size_t n)
     struct take take;
     unsigned slot = slot_current(), slower = 0;
     bool always = chance_always(n);
-    if (!always && !large_hit(slot, n, &slower))
+    if (!always && unlikely(chance_slower(slot)) && unlikely(chance_tick(slot, n)))
+        relax(slot);
+    if (!always && !chance_hit(slot, n))
         return;
+    if (!always)
+        slower = draw_next(slot);
     double weight = always ? 1 : 1 / chance_of(n, slower);
     if (!take_begin(&take, slot, always ? STRATUM_ALWAYS : STRATUM_LARGE, weight, slower != 0) ||
         !take_end(&take, p, n, room_of(p, n)))

@@ -186,10 +186,12 @@ static void walk(struct walked_slot *slot, uintptr_t frame, uintptr_t thread, st
  */
 static struct walked_stack take(struct walked *one, unsigned slot, bool always, uint32_t now)
 {
+    unsigned most = SAMPLES_MOST >> pace_of_slot(slot).pressure;
+    pace_relax(&one->pace, now, most);
     unsigned thinned = always ? 0 : one->pace.exponent;
     bool taken = !thinned || chance_number(slot) < (1ull << 32) >> thinned;
     if (taken && !always)
-        pace_note(&one->pace, now, SAMPLES_MOST >> pace_of_slot(slot).pressure);
+        pace_note(&one->pace, now, most);
     return (struct walked_stack){.stack = one->stack, .thinned = thinned, .taken = taken};
 }
 
