@@ -151,12 +151,15 @@ def test_speedscope(profiled: Snapshot, names: Symbolizer) -> None:
 
 def test_json(profiled: Snapshot, names: Symbolizer) -> None:
     made = json.loads(document.dump(views.live(profiled), names))
-    assert made["schema_version"] == 1
+    assert made["schema_version"] == 2
     assert (made["pid"], made["view"], made["main"]) == (7, "live", "inuse_space")
     first = made["rows"][0]
     assert [frame["inlined"] for frame in first["frames"]] == [True, False, False]
     assert first["frames"][0]["line"] == 5
     assert first["values"][1] == pytest.approx(sums([One((), 3 << 20)])[1])
+    assert [row["unreliable"] for row in made["rows"]] == [[False, False], [True, True], [False, False]]
+    assert made["rows"][0]["errors"] == [0, 0]
+    assert made["totals"][1] == pytest.approx(sum(row["values"][1] for row in made["rows"]))
     assert sum(1 for row in made["rows"] if not row["frames"]) == 1
 
 
@@ -202,9 +205,11 @@ def test_tables_fit(profiled: Snapshot, names: Symbolizer, width: int, view: str
 
 def test_a_table(profiled: Snapshot, names: Symbolizer) -> None:
     text = table.text(views.live(profiled), names, 100)
+    assert re.search(r"^ *514K ±2.3M +12.5% unreliable: \(unknown stack\)$", text, re.M)
+    assert "1 of 3 stacks, with 12.5% of the total, are unreliable" in " ".join(text.split())
     size = table.amount(sums([One((), 3 << 20)])[1], "bytes")
     assert re.search(rf"{size} .*shop::store$", text, re.M)
-    assert re.search(rf"^ *{size} +\S+ +[0-9.]+% +{size} .* shop::Box::make$", text, re.M)
+    assert re.search(rf"^ *{size} +[0-9.]+% +{size} .* shop::Box::make$", text, re.M)
     assert "shop::Box::make < shop::store < main" in text
 
 

@@ -69,6 +69,9 @@ def profile(name: str, seconds: float | None, view: str | None, output: str | No
         shown = _choose(view, seconds, observed.first is not None)
         symbolizer = stack.enter_context(symbols.symbolizer(observed.snapshot))
         data = export.dump(observed, shown, chosen, symbolizer, terminal_width(sys.stdout))
+        if chosen == "collapsed":  # which has no place for it
+            for note in export.unreliable(observed, shown):
+                click.echo(f"sheaf: {note}", err=True)
         if file is None:
             sys.stdout.flush()
             sys.stdout.buffer.write(data)

@@ -131,6 +131,11 @@ def _dump(observed: Observed, name: str, form: str, symbolizer: Symbolizer, widt
     return made
 
 
+def unreliable(observed: Observed, name: str) -> list[str]:
+    """The sentence that says which figures of a view are unreliable, if any are."""
+    return [printable(note) for note in view(observed, name).notes if "unreliable" in note]
+
+
 def said(profile: Profile, output: str | Path) -> str:
     """The line that says what was written."""
     return printable(f"sheaf: {table.heading(profile)}; written to {output}")

@@ -9,48 +9,20 @@ from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 from sheaf.profile import symbols
-from sheaf.profile.symbols import Frame, Symbolizer, shortened
+from sheaf.profile.symbols import Symbolizer, shortened
 from sheaf.profile.table import cut, with_error
+from sheaf.profile.tree import Node, tree
 from sheaf.profile.views import Profile
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
 _SMALLEST = 1 / 5000  # share of the total; smaller nodes are less than a pixel wide and become one
-_DEEPEST = 100  # frames; deeper ones count in their callers
 _LONGEST = 60  # characters of a label; plotly hides labels that do not fit
 _PALETTE = ("#4c78a8", "#f58518", "#e45756", "#72b7b2", "#54a24b", "#b79a20", "#b279a2", "#ff9da6", "#9d755d", "#7f7f8a")
 
 
-class _Node:
-    """A function in one context. `value` includes the callees."""
-
-    __slots__ = ("below", "error", "frame", "value")
-
-    def __init__(self, frame: Frame | None) -> None:
-        self.frame, self.value, self.error = frame, 0, 0.0  # whole numbers: plotly.js refuses sums that exceed their total
-        self.below: dict[tuple[str, str], _Node] = {}
-
-    def add(self, frames: Sequence[Frame], value: int, error: float | None) -> None:
-        """Add a stack, the outermost frame first."""
-        node = self
-        for frame in (None, *frames[:_DEEPEST]):
-            if frame is not None:
-                node = node.below.setdefault((frame.function, frame.module), _Node(frame))
-            node.value += value
-            node.error += (error or 0.0) ** 2
-
-
-def _tree(profile: Profile, symbolizer: Symbolizer) -> _Node:
-    """All stacks with a positive value: what shrinks has no width."""
-    root = _Node(None)
-    for row in profile.rows:
-        if (value := round(row.values[profile.main])) > 0:
-            root.add(symbolizer.stack(row), value, row.errors[profile.main])
-    return root
-
-
-def _colour(node: _Node) -> str:
+def _colour(node: Node) -> str:
     """One colour for each module, the same in all pages."""
     frame = node.frame
     if frame is None or not (frame.module or frame.file):
@@ -59,9 +31,10 @@ def _colour(node: _Node) -> str:
     return _PALETTE[sum(map(ord, name)) % len(_PALETTE)]
 
 
-def _hover(node: _Node, unit: str, total: float) -> str:
+def _hover(node: Node, unit: str, total: float) -> str:
     frame = node.frame
-    lines = [with_error(node.value, node.error**0.5, unit) + f" ({100 * node.value / total:.2f}%)"]
+    lines = [with_error(node.value, node.error, unit) + f" ({100 * node.value / total:.2f}%)"]
+    lines += ["unreliable: too few samples"] if node.unreliable else []
     if frame is not None:
         lines += [frame.function if len(frame.function) <= 300 else frame.function[:299] + "…"]
         lines += [f"{frame.place} (inlined)" if frame.inlined else frame.place] if frame.place else []
@@ -71,20 +44,19 @@ def _hover(node: _Node, unit: str, total: float) -> str:
 
 def _columns(profile: Profile, symbolizer: Symbolizer) -> dict[str, list[Any]]:
     """The attributes of the icicle: parents before children, those of one parent by size."""
-    root = _tree(profile, symbolizer)
+    root = tree(profile, symbolizer)
     columns: dict[str, list[Any]] = {name: [] for name in ("ids", "parents", "labels", "values", "colours", "hover", "names")}
     waiting = [(root, "", "0")]
     while waiting:
         node, parent, key = waiting.pop()
         label = cut(shortened(node.frame.function), _LONGEST) if node.frame else profile.title
         # plotly.js takes tags and entities in texts as markup, and so C++ names have to be escaped.
-        cells = {"ids": key, "parents": parent, "labels": html.escape(label, quote=False), "values": node.value,
+        cells = {"ids": key, "parents": parent, "labels": html.escape(label, quote=False), "values": round(node.value),
                  "colours": _colour(node), "hover": _hover(node, profile.columns[profile.main].unit, root.value or 1),
                  "names": " ".join((node.frame.function, node.frame.file, node.frame.module)) if node.frame else ""}  # fmt: skip
         for name, cell in cells.items():
             columns[name].append(cell)
-        large = [one for one in node.below.values() if one.value >= _SMALLEST * root.value]
-        for i, one in enumerate(sorted(large, key=lambda one: one.value)):  # the last one is the next
+        for i, one in enumerate(reversed(node.largest(_SMALLEST * root.value))):  # the last one is the next
             waiting.append((one, key, f"{key}.{i}"))
     return columns
 

@@ -183,7 +183,7 @@ class Symbolizer:
         """The frames of a row, the outermost first. Labels become frames around the stack."""
         frames = [Frame(name, "", 0, "", False) for name in row.labels]
         if not row.pcs and len(row.labels) < 2:  # with two labels, the row has no stack at all
-            frames.append(Frame(UNKNOWN, "", 0, "", False))
+            frames.append(Frame(row.name or UNKNOWN, "", 0, "", False))
         return frames + [frame for pc in reversed(row.pcs) for frame in reversed(self.frames(pc))]
 
 

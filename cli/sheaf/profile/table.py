@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import textwrap
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -10,9 +9,10 @@ from dataclasses import dataclass
 
 from sheaf import table
 from sheaf.profile.symbols import UNKNOWN, Symbolizer, is_library, shortened
-from sheaf.profile.views import AGE_BANDS, Profile, Row, size_name, time_name
+from sheaf.profile.views import AGE_BANDS, Errors, Profile, Row, reliable, size_name, time_name
 
 _ARROW = " < "
+UNRELIABLE = "unreliable:"  # before the name of a stack or function
 _SHORT_LIVED = ((0, "<1ms"), (10, "<1s"), (16, "<1min"), (22, "<1h"))  # columns of the table of lifetimes, and headings
 
 
@@ -31,9 +31,14 @@ def amount(value: float, unit: str) -> str:
 
 
 def with_error(value: float, error: float | None, unit: str) -> str:
-    """A value with its standard error; an error that rounds to nothing is left out."""
+    """A value with its error; an error that rounds to nothing is left out."""
     shown = amount(value, unit)
     return f"{shown} ±{amount(error, unit)}" if error is not None and error >= 0.5 else shown
+
+
+def marked(name: str, value: float, error: float | None) -> str:
+    """A name, with a word before it if the figure beside it is unreliable."""
+    return name if reliable(value, error) else f"{UNRELIABLE} {name}"
 
 
 def _percent(value: float, total: float) -> str:
@@ -44,14 +49,20 @@ def _percent(value: float, total: float) -> str:
 class Line:
     """
     A function, by its shortened name: the values of stacks that end in it, apart from functions of standard libraries, and
-    of all stacks that contain it; and their variances.
+    of all stacks that contain it; and their errors.
     """
 
     function: str
     flat: float = 0.0
-    flat_variance: float = 0.0
+    flat_error: float = 0.0
     cumulative: float = 0.0
-    cumulative_variance: float = 0.0
+    cumulative_error: float = 0.0
+
+    @property
+    def name(self) -> str:
+        """The function, with a word before it if one of its figures is unreliable."""
+        value, error = (self.flat, self.flat_error) if self.flat else (self.cumulative, self.cumulative_error)
+        return marked(self.function, value, error)
 
 
 def functions(profile: Profile, symbolizer: Symbolizer) -> list[Line]:
@@ -64,9 +75,12 @@ def functions(profile: Profile, symbolizer: Symbolizer) -> list[Line]:
         for name in dict.fromkeys(stack):
             line = lines.setdefault(name, Line(name))
             line.cumulative += value
-            line.cumulative_variance += error * error
+            line.cumulative_error += error * error
         lines[stack[0]].flat += value
-        lines[stack[0]].flat_variance += error * error
+        lines[stack[0]].flat_error += error * error
+    errors = Errors(profile)
+    for line in lines.values():
+        line.flat_error, line.cumulative_error = errors.of(line.flat_error), errors.of(line.cumulative_error)
     return sorted(lines.values(), key=lambda line: (-abs(line.flat), -abs(line.cumulative), line.function))
 
 
@@ -79,9 +93,9 @@ def _function_rows(profile: Profile, lines: Sequence[Line], width: int) -> list[
     unit, total = profile.columns[profile.main].unit, profile.total()[0]
     # Order, heading, width, cell; a narrow terminal leaves out the columns with the highest order first.
     columns: list[tuple[int, str, int, Callable[[Line], str]]] = [
-        (0, "FLAT", 7, lambda one: amount(one.flat, unit)), (3, "±", 6, lambda one: _error(one.flat_variance, unit)),
+        (0, "FLAT", 7, lambda one: amount(one.flat, unit)), (3, "±", 6, lambda one: _error(one.flat_error, unit)),
         (1, "FLAT%", 6, lambda one: _percent(one.flat, total)), (0, "CUM", 7, lambda one: amount(one.cumulative, unit)),
-        (4, "±", 6, lambda one: _error(one.cumulative_variance, unit)),
+        (4, "±", 6, lambda one: _error(one.cumulative_error, unit)),
         (2, "CUM%", 6, lambda one: _percent(one.cumulative, total)),
     ]  # fmt: skip
     while len(columns) > 1 and sum(size + 1 for _, _, size, _ in columns) + 20 > width:
@@ -90,12 +104,12 @@ def _function_rows(profile: Profile, lines: Sequence[Line], width: int) -> list[
     text = [" ".join([*(f"{head:>{size}}" for _, head, size, _ in columns), "FUNCTION"])]
     for line in lines:
         cells = [f"{cell(line):>{size}}" for _, _, size, cell in columns]
-        text.append(" ".join([*cells, cut(line.function, room)]))
+        text.append(" ".join([*cells, cut(line.name, room)]))
     return text
 
 
-def _error(variance: float, unit: str) -> str:
-    return amount(math.sqrt(variance), unit) if variance >= 0.25 else ""
+def _error(error: float, unit: str) -> str:
+    return amount(error, unit) if error >= 0.5 else ""
 
 
 def chain(names: Sequence[str], width: int) -> str:
@@ -128,6 +142,7 @@ def stack_rows(profile: Profile, symbolizer: Symbolizer, most: int, width: int) 
     first, text = max(map(len, cells), default=0), []
     for row, cell in zip(largest, cells, strict=True):
         head = f"{cell:>{first}} {_percent(row.values[profile.main], total):>6} "
+        head += f"{UNRELIABLE} " if profile.unreliable(row) else ""
         head += "".join(f"{name}: " for name in row.labels)
         text.append(cut(head + chain(names(row, symbolizer), max(24, width - len(head))), width))
     if len(profile.rows) > len(largest):
@@ -143,9 +158,10 @@ def _label_rows(profile: Profile) -> list[str]:
         sums[row.labels[0]][0] += row.values[profile.main]
         sums[row.labels[0]][1] += (row.errors[profile.main] or 0.0) ** 2
     text = [f"{'BYTES':>7} {'±':>6} {'SHARE':>6} AGE"]
+    errors = Errors(profile)
     for name in sorted(sums, key=AGE_BANDS.index):
-        value, variance = sums[name]
-        text.append(f"{amount(value, unit):>7} {_error(variance, unit):>6} {_percent(value, total):>6} {name}")
+        value, error = sums[name][0], errors.of(sums[name][1])
+        text.append(f"{amount(value, unit):>7} {_error(error, unit):>6} {_percent(value, total):>6} {marked(name, value, error)}")
     return text
 
 
@@ -170,7 +186,7 @@ def heading(profile: Profile) -> str:
     """One line: the process, the total and how it was sampled."""
     snapshot, column = profile.snapshot, profile.columns[profile.main]
     value, error = profile.total()
-    stacks = len({row.pcs for row in profile.rows})
+    stacks = len({row.pcs for row in profile.rows if not row.name})
     where = "" if profile.view == "lifetimes" else f" in {stacks} stack{'' if stacks == 1 else 's'}"
     return (f"{snapshot.program} ({snapshot.pid}): {profile.title}: {with_error(value, error, column.unit)}{where}, "
             f"one sample for each {table.size(profile.period)}")  # fmt: skip

@@ -73,7 +73,8 @@ export function drawFlame(node, profile) {
     columns.parents.push(parent);
     columns.values.push(one.value);
     columns.colors.push(shade(one));
-    const lines = [`${size(one.value)} (${((100 * one.value) / total).toFixed(1)}%)`, one.function ?? one.name];
+    const error = one.error ? ` ± ${size(one.error)}${one.unreliable ? ", unreliable: too few samples" : ""}` : "";
+    const lines = [`${size(one.value)}${error} (${((100 * one.value) / total).toFixed(1)}%)`, one.function ?? one.name];
     if (one.place) lines.push(one.place);
     if (one.module) lines.push(one.module);
     columns.text.push(lines.map((line) => plain(line.length > 160 ? `${line.slice(0, 159)}…` : line)).join("<br>"));
