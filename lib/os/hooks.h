@@ -18,6 +18,7 @@
 struct cache_shape;
 struct kmem_cache;
 struct lock;
+struct sheaf_profile_stratum;
 struct slab_cache;
 
 struct hooks {
@@ -80,6 +81,12 @@ struct hooks {
     /* Free a large block after its grace period, with no lock held; return its size in bytes, in any context. */
     void (*rcu_free_large)(void *p);
     size_t (*rcu_large_size)(void *p);
+
+    /* ---- set by malloc/malloc.c when malloc starts; NULL where only the kmem interface is used ---- */
+
+    /* Count what malloc's classes and its large blocks hold and have allocated: sets size, live_... and alloc_count
+     * of each stratum (profile/area.h), that of all large blocks in STRATUM_LARGE. Called with LOCK_PROFILE held. */
+    void (*count_strata)(struct sheaf_profile_stratum *strata);
 
     /* ---- set by malloc/large_debug.c when large blocks are debugged ---- */
 

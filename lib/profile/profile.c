@@ -2,7 +2,9 @@
 #include "profile/area.h"
 #include "profile/chance.h"
 #include "profile/object.h"
+#include "profile/pace.h"
 #include "profile/take.h"
+#include "profile/walked.h"
 #include "space/outside.h"
 
 bool profile_on;
@@ -10,12 +12,15 @@ _Atomic uint32_t profile_outside;
 
 bool profile_switch(uint64_t rate)
 {
-    if (rate && !area_start())
+    if (rate && !(area_start() && profile_objects_start()))
         return false;
-    if (rate)
+    if (rate) {
+        walked_start();
         chance_set(rate);
-    __atomic_store_n(&profile_on, rate != 0, __ATOMIC_RELEASE);
+        profile_objects_forget();
+    }
     area_switched(rate);
+    __atomic_store_n(&profile_on, rate != 0, __ATOMIC_RELEASE);
     if (rate)
         for (unsigned i = CACHE_FIRST; i < read_once(cache_top); i++)
             if (cache_in_use(cache_at(i)) && cache_is_class(cache_at(i)))
@@ -23,15 +28,32 @@ bool profile_switch(uint64_t rate)
     return true;
 }
 
+void profile_fork_child(void)
+{
+    area_fork_child();
+    walked_fork_child();
+    chance_forget();
+    profile_objects_forget();
+}
+
 /* ---- large blocks ---- */
+
+static size_t room_of(const void *p, size_t n)
+{
+    size_t room = in_region(p) ? (size_t)unit_at(unit_of(p))->length << UNIT_SHIFT : round_up(n, space.page_size);
+    return room > n ? room : n;
+}
 
 void profile_large(void *p, size_t n)
 {
-    unsigned slot = slot_current(), mean = chance_mean(slot);
-    if (!chance_hit(slot, n, mean))
+    struct take take;
+    unsigned slot = slot_current(), slower = pace_of_slot(slot).exponent;
+    bool always = chance_always(n);
+    if (!always && !chance_hit(slot, n, slower))
         return;
-    size_t room = in_region(p) ? (size_t)unit_at(unit_of(p))->length << UNIT_SHIFT : round_up(n, space.page_size);
-    if (!take_sample(p, n, room > n ? room : n, chance_of(n, mean), mean))
+    double weight = always ? 1 : 1 / chance_of(n, slower);
+    if (!take_begin(&take, slot, always ? STRATUM_ALWAYS : STRATUM_LARGE, weight, slower && !always) ||
+        !take_end(&take, p, n, room_of(p, n)))
         return;
     if (in_region(p))
         write_once(unit_at(unit_of(p))->sampled, 1);

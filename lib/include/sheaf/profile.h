@@ -40,25 +40,25 @@
 struct sheaf_profile {
     char magic[8];
     uint32_t version;
-    uint32_t on;           /* 1 while allocations are sampled */
-    uint64_t sequence;     /* odd while the area is being written */
-    uint64_t rate;         /* bytes, as asked for last */
-    uint64_t start_ns;     /* CLOCK_REALTIME at which sampling was switched on for the first time */
-    uint64_t now_ms;       /* time of the last change */
-    uint64_t taken, freed; /* samples */
-    uint64_t lost_stacks;  /* samples whose stack did not fit into the table; they count in stack 0 */
-    uint64_t lost_samples; /* samples that the table of live ones had no room for: nothing else knows of them */
-    uint64_t slowed;       /* samples that were taken at a multiple of `rate` */
-    uint64_t strata_ms;    /* when the strata were counted last */
-    uint64_t peak_bytes;   /* the largest sum of live bytes over all strata that was counted */
-    uint64_t peak_ms;      /* when that was */
-    uint64_t peak_epoch;   /* see struct sheaf_profile_stack */
+    uint32_t on;            /* 1 while allocations are sampled */
+    uint64_t sequence;      /* odd while the area is being written */
+    uint64_t rate;          /* bytes, as asked for last */
+    uint64_t start_ns;      /* CLOCK_REALTIME at which sampling was switched on for the first time */
+    uint64_t now_ms;        /* time of the last change */
+    uint64_t taken, freed;  /* samples */
+    uint64_t lost_stacks;   /* samples whose stack did not fit into the table; they count in stack 0 */
+    uint64_t lost_samples;  /* samples that the table of live ones had no room for: nothing else knows of them */
+    uint64_t slowed;        /* samples that were taken at a multiple of `rate` */
+    uint64_t strata_ms;     /* when the strata were counted last */
+    uint64_t peak_bytes;    /* the largest sum of live bytes over all strata that was counted */
+    uint64_t peak_ms;       /* when that was */
+    uint64_t peak_epoch;    /* see struct sheaf_profile_stack */
     uint64_t pid_of_parent; /* in a forked child: what follows includes samples of this process; else 0 */
     uint32_t stacks_at, stacks_bytes, stacks_used; /* offset; bytes of the table; bytes of it in use */
     uint32_t stacks_count;
     uint32_t samples_at, samples_max, samples_used; /* offset; entries; no entry from here up was ever in use */
     uint32_t modules_at, modules_max, modules_used;
-    uint32_t lifetimes_at; /* double [SHEAF_PROFILE_SIZES][SHEAF_PROFILE_TIMES]: frees by size and lifetime */
+    uint32_t lifetimes_at;      /* double [SHEAF_PROFILE_SIZES][SHEAF_PROFILE_TIMES]: frees by size and lifetime */
     uint32_t strata_at, strata; /* offset; entries, the number of classes and two more */
     uint32_t unused;
 };
@@ -94,8 +94,9 @@ struct sheaf_profile_stack {
     double alloc_count, alloc_bytes, alloc_square; /* sums of w, w*y and w*w of all samples since start_ns */
     double live_count, live_bytes, live_square;    /* of these, not freed yet */
     double live_wasted;                            /* sum of w * (bytes taken up - y), for live ones */
-    double peak_count, peak_bytes, peak_square; /* live when the peak was counted, if peak_epoch is that of the area;
-                                                   otherwise the stack has not changed since: live_... are the values */
+    double peak_count, peak_bytes,
+        peak_square; /* live when the peak was counted, if peak_epoch is that of the area;
+                        otherwise the stack has not changed since: live_... are the values */
     uint64_t peak_epoch;
     uint64_t samples, live_samples; /* raw numbers */
     uint64_t pcs[];                 /* return addresses, the innermost first: the caller of malloc */
