@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from sheaf.profile.area import Sample, Snapshot, Stack, Stratum
 from sheaf.profile.calibrate import Calibrated, calibrate
-from sheaf.profile.drawn import Drawn, drawn, total, weighed
+from sheaf.profile.drawn import NOTHING_SEEN, Drawn, drawn, total, weighed
 from sheaf.profile.unseen import Unseen
 
 LIVE, PEAK, ALLOCATED = "live", "peak", "alloc"
@@ -44,14 +44,15 @@ class Estimates:
     """
     Figures by the offset of their stack. `unsampled` has what was counted and has no samples, by the size of its class (0 for
     large blocks), and `before` what was allocated before sampling; their bytes are those taken up. `sum` has the totals with
-    their errors, which are smaller than those of the stacks because totals are counted. `calibrated` is false where nothing
-    was counted.
+    their errors, which are smaller than those of the stacks because totals are counted. `unseen` is how many bytes stacks may
+    have of which nothing was drawn at all. `calibrated` is false where nothing was counted.
     """
 
     stacks: dict[int, Figure] = field(default_factory=dict)
     unsampled: dict[int, Figure] = field(default_factory=dict)
     before: Figure = Figure()
     sum: Figure = Figure()
+    unseen: float = 0.0
     calibrated: bool = True
 
 
@@ -149,10 +150,8 @@ class _Estimator:
             elif stack.alloc_count > 0:
                 earlier = weighed(stack.alloc_count, stack.alloc_square)
                 self._heaviest[stack.stratum] = max(self._heaviest[stack.stratum], earlier.step)
-        # A child has no counts of what its parent allocated before the fork.
         self.counted = [_counted(one, kind, below) for one, below in zip(snapshot.strata, classes(snapshot.strata), strict=True)]
-        known = any(one.count for one in self.counted) or self._groups.keys() <= {len(self.counted) - 1}
-        self.made.calibrated = known and not (kind == ALLOCATED and snapshot.header.pid_of_parent)
+        self.made.calibrated = any(one.count for one in self.counted) or self._groups.keys() <= {len(self.counted) - 1}
         for i, one in enumerate(self.counted):
             self._stratum(i, one, self._groups.get(i, []))
 
@@ -168,6 +167,9 @@ class _Estimator:
 
     def _put(self, at: int, figure: Figure) -> None:
         self.made.stacks[at] = figure
+
+    def _unseen(self, most: int, step: float) -> None:
+        self.made.unseen = math.hypot(self.made.unseen, min(most, NOTHING_SEEN * step))
 
     def _total(self, figure: Figure) -> None:
         self.made.sum += figure
@@ -188,6 +190,7 @@ class _Estimator:
             self._put(sums.at, figure)
         taken = Calibrated([], [], made.before * one.size, made.rest * one.size, made.rest_error * one.size)
         self._left(one, made, taken)
+        self._unseen(one.bytes, one.size * max(heaviest, total(parts).step))
         objects, size, wasted = (sum(getattr(figure, name) for figure in figures) for name in ("objects", "bytes", "wasted"))
         every = total(parts)
         off = objects * every.chance * size_deviation(size / objects, every.samples, one.size, one.below) if objects else 0.0
@@ -209,6 +212,7 @@ class _Estimator:
             self._put(sums.at, made)
             figure += Figure(made.objects, made.bytes, made.wasted)
         self._left(one, blocks, taken)
+        self._unseen(one.bytes, max(heaviest * most, total(sizes).step))
         self._total(figure)
 
     def _always(self, one: _Counted, group: list[_Sums]) -> None:

@@ -6,6 +6,7 @@ counted change of the stratum.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -13,7 +14,7 @@ from dataclasses import dataclass, replace
 from sheaf.errors import SheafError
 from sheaf.profile.area import Sample, Snapshot, Stack, Stratum
 from sheaf.profile.calibrate import Calibrated, Change, calibrate_change
-from sheaf.profile.drawn import drawn
+from sheaf.profile.drawn import NOTHING_SEEN, drawn, total
 from sheaf.profile.estimate import Estimates, Figure, add_unseen
 from sheaf.profile.unseen import Unseen
 
@@ -73,6 +74,9 @@ def _stratum(made: Estimates, group: dict[int, _Changed], before: Stratum, after
     else:
         sizes = taken = calibrate_change([one.of(_TAKEN) for one in group.values()], after.live_bytes - before.live_bytes,
                                          min(after.before_bytes, before.live_bytes))
+    if not always:
+        step = total(part for one in group.values() for part in (one.of(_TAKEN).came, one.of(_TAKEN).went)).step
+        made.unseen = math.hypot(made.unseen, NOTHING_SEEN * step)
     sum_of = Figure()
     for i, (at, changed) in enumerate(group.items()):
         mean, requested = _mean(changed), changed.of(_BYTES).amount
@@ -145,4 +149,4 @@ def since(snapshot: Snapshot, first: Snapshot) -> Snapshot:
     strata = [replace(after, alloc_count=max(0, after.alloc_count - before.alloc_count),
                       alloc_bytes=max(0, after.alloc_bytes - before.alloc_bytes))
               for before, after in zip(first.strata, snapshot.strata, strict=True)]
-    return replace(snapshot, stacks=stacks, strata=strata, header=replace(snapshot.header, pid_of_parent=0))
+    return replace(snapshot, stacks=stacks, strata=strata)

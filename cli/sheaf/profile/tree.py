@@ -51,4 +51,6 @@ def tree(profile: Profile, symbolizer: Symbolizer, shrinking: bool = False) -> N
         node = waiting.pop()
         node.error = errors.of(node.error)
         waiting.extend(node.below.values())
+    if shrinking or all(row.values[profile.main] >= 0 for row in profile.rows):
+        root.error = errors.of_all
     return root

@@ -24,6 +24,7 @@ AGES = (
 OLDEST = "older than 1 day"
 NO_AGE = "age not known"
 AGE_BANDS = [*(name for _, name in AGES), OLDEST, NO_AGE]
+_NEGLIGIBLE = 1 / 100  # of the total, up to which a row speaks for itself
 UNSAMPLED = "(not sampled)"
 BEFORE = "(allocated before sampling)"
 
@@ -66,7 +67,8 @@ class Profile:
     """
     One view. `main` is the column that tables and flame graphs show. `period` is the sampling rate in bytes, `time_ns` when
     the view ends and `duration_ns` how long the time is that it covers. `sums` are the totals of all columns with their
-    errors, which are smaller than those of rows because totals are counted. `notes` are sentences that a reader should know.
+    errors, which are smaller than those of rows because totals are counted; `unseen` is how many bytes stacks may have of
+    which nothing was drawn. `notes` are sentences that a reader should know.
     """
 
     view: str
@@ -80,6 +82,7 @@ class Profile:
     snapshot: Snapshot = field(repr=False)  # the later one
     sums: tuple[tuple[float, float | None], ...] = ()
     notes: tuple[str, ...] = ()
+    unseen: float = 0.0
 
     @property
     def pcs(self) -> set[int]:
@@ -116,17 +119,22 @@ def combined(errors: Iterable[float | None]) -> float | None:
 class Errors:
     """
     Errors of sums over rows. Rows of one class are not independent, because their sum is known. So a sum is as exact as the
-    sum of all other rows, if that is more exact than its own rows are.
+    sum of all other rows and of what was not drawn, if that is more exact than its own rows are.
     """
 
     def __init__(self, profile: Profile) -> None:
         self._all = sum((row.errors[profile.main] or 0.0) ** 2 for row in profile.rows)
         self._total = profile.total()[1] or 0.0
+        self._others = math.hypot(self._total, profile.unseen)
 
     def of(self, squares: float) -> float:
         """The error of a sum, by the sum of the squares of its rows' errors."""
-        others = max(0.0, self._all - squares) if squares < self._all * (1 - 1e-9) else 0.0
-        return math.sqrt(min(squares, others + self._total**2))
+        return math.sqrt(min(squares, max(0.0, self._all - squares) + self._others**2))
+
+    @property
+    def of_all(self) -> float:
+        """The error of the sum of all rows."""
+        return self._total
 
 
 def _notes(snapshot: Snapshot, first: Snapshot | None = None) -> tuple[str, ...]:
@@ -165,7 +173,7 @@ def _unsampled(made: Estimates) -> list[str]:
     if not made.calibrated:
         return ["The process had not counted its objects yet: the figures come from samples alone."]
     largest = sorted(made.unsampled.items(), key=lambda item: -abs(item[1].bytes))
-    if not largest:
+    if sum(abs(figure.bytes) for _, figure in largest) <= _NEGLIGIBLE * abs(made.sum.bytes):
         return []
     parts = [f"{figure.objects:.0f} objects of {table.size(size)}" if size else f"{figure.objects:.0f} large blocks"
              for size, figure in largest[:3]]
@@ -176,7 +184,7 @@ def _unsampled(made: Estimates) -> list[str]:
 
 def _profile(snapshot: Snapshot, view: str, title: str, columns: tuple[Column, ...], rows: Iterable[Row], main: int,
              sums: tuple[tuple[float, float | None], ...], first: Snapshot | None = None,
-             notes: Sequence[str] = ()) -> Profile:
+             notes: Sequence[str] = (), unseen: float = 0.0) -> Profile:
     """A profile that covers the time from the first snapshot, or since sampling began. Leaves out rows of zeros."""
     rows = [row for row in rows if any(row.values)]
     rows.sort(key=lambda row: (-row.values[main], row.labels, row.pcs, row.name))
@@ -184,7 +192,7 @@ def _profile(snapshot: Snapshot, view: str, title: str, columns: tuple[Column, .
     every = (*_notes(snapshot), *notes, *_unreliable(rows, main))
     return Profile(view, title, columns, rows, main, snapshot.header.rate,
                    snapshot.header.start_ns + snapshot.moment_ms * 1_000_000, max(0, snapshot.moment_ms - begin) * 1_000_000,
-                   snapshot, sums, every)
+                   snapshot, sums, every, unseen)
 
 
 def _pair(figure: Figure) -> tuple[tuple[float, float | None], ...]:
@@ -224,7 +232,8 @@ def _by_stack(samples: Iterable[Sample]) -> dict[int, list[Sample]]:
 def live(snapshot: Snapshot, first: Snapshot | None = None) -> Profile:
     """Objects and bytes that are live, by stack."""
     made = estimates(snapshot, LIVE)
-    return _profile(snapshot, "live", "live bytes", _LIVE, _stacks(made, snapshot), 1, _pair(made.sum), notes=_unsampled(made))
+    return _profile(snapshot, "live", "live bytes", _LIVE, _stacks(made, snapshot), 1, _pair(made.sum),
+                    notes=_unsampled(made), unseen=made.unseen)
 
 
 def allocated(snapshot: Snapshot, first: Snapshot | None = None) -> Profile:
@@ -232,14 +241,15 @@ def allocated(snapshot: Snapshot, first: Snapshot | None = None) -> Profile:
     made = estimates(changes.since(snapshot, first) if first else snapshot, ALLOCATED)
     seconds = (snapshot.moment_ms - first.moment_ms) / 1000 if first else 0
     title = f"bytes allocated in {seconds:.1f} s" if first else "bytes allocated since sampling began"
-    return _profile(snapshot, "allocated", title, _ALLOC, _stacks(made, snapshot), 1, _pair(made.sum), first, _unsampled(made))
+    return _profile(snapshot, "allocated", title, _ALLOC, _stacks(made, snapshot), 1, _pair(made.sum), first,
+                    _unsampled(made), made.unseen)
 
 
 def peak(snapshot: Snapshot, first: Snapshot | None = None) -> Profile:
     """Objects and bytes that were live when all live bytes were at their peak."""
     made = estimates(snapshot, PEAK)
     return _profile(snapshot, "peak", f"live bytes at their peak, {snapshot.header.peak_ms / 1000:.1f} s after sampling began",
-                    _PEAK, _stacks(made, snapshot), 1, _pair(made.sum), notes=_unsampled(made))  # fmt: skip
+                    _PEAK, _stacks(made, snapshot), 1, _pair(made.sum), notes=_unsampled(made), unseen=made.unseen)  # fmt: skip
 
 
 def growth(snapshot: Snapshot, first: Snapshot | None = None) -> Profile:
@@ -249,7 +259,7 @@ def growth(snapshot: Snapshot, first: Snapshot | None = None) -> Profile:
     made = changes.growth(snapshot, first)
     title = f"growth of live bytes in {(snapshot.moment_ms - first.moment_ms) / 1000:.1f} s"
     rows = _stacks(made, snapshot, first)
-    return _profile(snapshot, "growth", title, _GROWTH, rows, 1, _pair(made.sum), first, _unsampled(made))
+    return _profile(snapshot, "growth", title, _GROWTH, rows, 1, _pair(made.sum), first, _unsampled(made), made.unseen)
 
 
 def age_band(age_ms: int) -> str:
@@ -269,7 +279,8 @@ def age(snapshot: Snapshot, first: Snapshot | None = None) -> Profile:
         if at in factors:
             figures[band, snapshot.stacks[at].pcs] += sampled(samples, factors[at])
     rows = [_row((band,), pcs, figure) for (band, pcs), figure in figures.items()] + _others(made, (NO_AGE,))
-    return _profile(snapshot, "age", "live bytes by age", _LIVE, rows, 1, _pair(made.sum), notes=_unsampled(made))
+    return _profile(snapshot, "age", "live bytes by age", _LIVE, rows, 1, _pair(made.sum),
+                    notes=_unsampled(made), unseen=made.unseen)
 
 
 def _milliseconds(n: int) -> str:
@@ -310,7 +321,8 @@ def wasted(snapshot: Snapshot, first: Snapshot | None = None) -> Profile:
         figures[snapshot.stacks[at].pcs] += figure
     rows = [Row((), pcs, (one.wasted,), (one.wasted_error,)) for pcs, one in figures.items()]
     sums = ((made.sum.wasted, made.sum.wasted_error),)
-    return _profile(snapshot, "wasted", "bytes of live allocations beyond what was requested", _WASTED, rows, 0, sums)
+    return _profile(snapshot, "wasted", "bytes of live allocations beyond what was requested", _WASTED, rows, 0, sums,
+                    unseen=made.unseen)
 
 
 def heap(snapshot: Snapshot, first: Snapshot | None = None) -> Profile:
@@ -332,7 +344,7 @@ def heap(snapshot: Snapshot, first: Snapshot | None = None) -> Profile:
     notes = dict.fromkeys(note for profile in parts for note in profile.notes if "unreliable" not in note)
     missing = _notes(snapshot)
     return _profile(snapshot, "heap", parts[0].title, columns, rows, 1, sums, first,
-                    [note for note in notes if note not in missing])
+                    [note for note in notes if note not in missing], parts[0].unseen)
 
 
 View = Callable[[Snapshot, Snapshot | None], Profile]
