@@ -16,6 +16,7 @@ from sheaf.explained import Explained
 from sheaf.process import TargetArgument
 from sheaf.profile import document, symbols, table, target
 from sheaf.profile import leaks as analysis
+from sheaf.profile.chains import chains, cut
 from sheaf.profile.leaks import GROWS, MAY_GROW, OLD, Suspect
 from sheaf.profile.observe import RATE, SECONDS, Observed, Observer, ended, given_rate, terminable
 from sheaf.profile.symbols import Symbolizer
@@ -100,11 +101,11 @@ def _text(observed: Observed, suspects: list[Suspect], limit: int, symbolizer: S
         return "\n".join(lines)
     head = ["        ", "    OLD", "     ±", *([" GROWTH", "     ±"] if growth else []), "OLDEST"]
     head.append("STACK, CALLERS TO THE RIGHT (+N: N more)")
-    lines += ["", table.cut(" ".join(head), max(20, width))]
-    for one in suspects[:_MOST]:
-        cells = " ".join(_row(one, growth))
-        cells += "" if reliable(one.old_bytes, one.old_error) else f" {table.UNRELIABLE}"
-        lines.append(f"{cells} {table.chain(table.names(one.row, symbolizer), max(24, width - len(cells) - 1))}")
+    lines += ["", cut(" ".join(head), max(20, width))]
+    rows = [" ".join(_row(one, growth)) + ("" if reliable(one.old_bytes, one.old_error) else f" {table.UNRELIABLE}")
+            for one in suspects[:_MOST]]  # fmt: skip
+    ends = chains([table.calls(one.row, symbolizer) for one in suspects[:_MOST]], [max(24, width - len(row) - 1) for row in rows])
+    lines += [f"{row} {end}" for row, end in zip(rows, ends, strict=True)]
     if len(suspects) > _MOST:
         lines.append(f"and {len(suspects) - _MOST} less suspicious stacks; --format json has all of them")
     return "\n".join(lines)

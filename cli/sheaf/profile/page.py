@@ -9,8 +9,9 @@ from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 from sheaf.profile import symbols
+from sheaf.profile.chains import cut
 from sheaf.profile.symbols import Symbolizer, shortened
-from sheaf.profile.table import cut, with_error
+from sheaf.profile.table import with_error
 from sheaf.profile.tree import Node, tree
 from sheaf.profile.views import Profile
 

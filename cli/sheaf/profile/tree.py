@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sheaf.profile.symbols import Frame, Symbolizer
+from sheaf.profile.table import names
 from sheaf.profile.views import Errors, Profile, reliable
 
 _DEEPEST = 100  # frames; deeper ones count in their callers
@@ -38,14 +39,20 @@ class Node:
         return sorted((node for node in self.below.values() if abs(node.value) >= least), key=lambda node: -abs(node.value))
 
 
-def tree(profile: Profile, symbolizer: Symbolizer, shrinking: bool = False) -> Node:
-    """The main values of all stacks; those below 0, which have no width in a picture, only if `shrinking`."""
+def tree(profile: Profile, symbolizer: Symbolizer, shrinking: bool = False, fold: tuple[str, ...] | None = None) -> Node:
+    """
+    The main values of all stacks; those below 0, which have no width in a picture, only if `shrinking`. With `fold`, wrappers
+    of allocators are left out, these and those that are known.
+    """
     symbolizer.prepare(profile.pcs)
     root, errors = Node(None), Errors(profile)
     for row in profile.rows:
         value = row.values[profile.main]
         if value > 0 or shrinking:
-            root._add(symbolizer.stack(row), value, (row.errors[profile.main] or 0.0) ** 2)
+            frames = symbolizer.stack(row)
+            if fold is not None:
+                frames = frames[: len(row.labels) + len(names(row, symbolizer, fold))]
+            root._add(frames, value, (row.errors[profile.main] or 0.0) ** 2)
     waiting = [root]
     while waiting:
         node = waiting.pop()
