@@ -79,7 +79,7 @@ static _Unwind_Reason_Code place(struct _Unwind_Context *context, void *argument
         return _URC_NO_REASON;
     uintptr_t words = (at - placing->frame) / sizeof(uintptr_t);
     bool own = own_code(pc) && places->n == places->own;
-    placing->known = words <= UINT16_MAX && *(const uintptr_t *)at == pc;
+    placing->known = words <= STACK_PLACE_MOST && *(const uintptr_t *)at == pc;
     if (!placing->known || (own && places->own == STACK_PLACES - placing->most - 1))
         return _URC_END_OF_STACK;
     places->own += own;

@@ -27,14 +27,15 @@ unsigned stack_walk(uintptr_t *pcs, unsigned most);
 /*
  * The same with the places of the return addresses on the stack, in words above `frame`, the frame of the caller. The
  * first `own` addresses are those of this object. Returns false where the places are not known: in a program that the
- * allocator is linked into, where a signal handler interrupted code, and beyond 512 KiB.
+ * allocator is linked into, where a signal handler interrupted code, and beyond 256 KiB.
  */
 #ifdef __x86_64__
 #define STACK_HAS_PLACES 1
 #else
 #define STACK_HAS_PLACES 0
 #endif
-#define STACK_PLACES 76
+#define STACK_PLACES     76
+#define STACK_PLACE_MOST 0x7fffu
 struct stack_places {
     unsigned n, own;
     uint16_t at[STACK_PLACES];

@@ -42,7 +42,8 @@ struct tables {
 static struct {
     struct sheaf_profile *truth; /* NULL until area_start() has succeeded */
     struct tables *tables;
-    double live, counted;                 /* estimate of live bytes, now and at its last new maximum */
+    double live, counted;                 /* estimates of live bytes: now, and when the strata were counted */
+    unsigned counts;                      /* of strata in this tick of the clock */
     uint32_t start_ms;                    /* clock_ms() at start_ns */
     uint32_t free_sample;                 /* 1 + index of a free entry below samples_used; 0: none.
                                              `stack` of a free entry leads to the next one */
@@ -347,22 +348,26 @@ static bool add(const struct sample *new)
 
 /* ---- the strata ---- */
 
-#define COUNT_MS    64 /* between two counts while there is no new maximum */
-#define COUNT_SHARE 64 /* of the maximum: a smaller rise is none */
+#define COUNT_MS    64 /* between two counts while little changes */
+#define COUNT_SHARE 64 /* of the live bytes: a smaller change is little */
+#define COUNT_TICK  8  /* counts in a tick of the clock, which has some milliseconds */
 
 static void count_strata(void)
 {
-    area.counted = area.live > area.counted ? area.live : area.counted;
-    strata_count(area.truth, strata(), now_ms());
+    uint32_t now = now_ms();
+    area.counts = now == (uint32_t)area.truth->strata_ms ? area.counts + 1 : 0;
+    area.counted = area.live;
+    strata_count(area.truth, strata(), now);
     mirror_publish(STRATA_AT, STRATA * sizeof(struct sheaf_profile_stratum));
 }
 
-/* The clock ticks every few milliseconds, and there is at most one count at each tick. */
+/* Samples are up to date at any time, so their strata must be, too, also if the program does nothing more. */
 static void count_if_due(void)
 {
     uint32_t elapsed = now_ms() - (uint32_t)area.truth->strata_ms;
-    bool rise = area.live > area.counted + area.counted / COUNT_SHARE;
-    if (elapsed >= COUNT_MS || (elapsed && rise))
+    double change = area.live > area.counted ? area.live - area.counted : area.counted - area.live;
+    bool much = change > area.counted / COUNT_SHARE;
+    if (elapsed >= COUNT_MS || (much && (elapsed || area.counts < COUNT_TICK)))
         count_strata();
 }
 

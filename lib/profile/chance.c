@@ -1,43 +1,46 @@
 #include "profile/chance.h"
 #include "os/random.h"
+#include "os/vm.h"
+#include "slot/slot.h"
 
 static _Atomic uint64_t rate;   /* SHEAF_PROFILE, in bytes */
 static _Atomic double per_byte; /* 1 / rate: the chance of each byte */
 
 /* ---- what each slot has ---- */
 
-/*
- * Two slots may share an entry, and two threads may update it at once. A lost update lets two allocations use the
- * same random number, or leaves the bytes of one uncounted.
- */
-#define SLOTS 128
-static struct {
+/* Two threads may update an entry at once. A lost update lets two allocations use the same random number, or leaves
+ * the bytes of one uncounted. */
+struct chance_slot {
     _Atomic uint64_t drawn;  /* random numbers */
     _Atomic uint64_t left;   /* bytes of requests until chance_hit() samples one, the byte that does so included;
                               * 0: not drawn yet */
     _Atomic uint32_t slower; /* with which `left` was drawn */
-} cache_aligned slots[SLOTS];
+} cache_aligned;
+static struct chance_slot *slots;
 
 void chance_forget(void)
 {
-    for (unsigned i = 0; i < SLOTS; i++)
+    for (unsigned i = 0; slots && i < read_once(slot_top); i++)
         if (atomic_load_explicit(&slots[i].left, memory_order_relaxed)) /* a write would copy the page */
             atomic_store_explicit(&slots[i].left, 0, memory_order_relaxed);
 }
 
-void chance_set(uint64_t bytes)
+bool chance_start(uint64_t bytes)
 {
+    if (!vm_map_once((void **)&slots, space.slots * sizeof(*slots)))
+        return false;
     atomic_store_explicit(&rate, bytes, memory_order_relaxed);
     atomic_store_explicit(&per_byte, 1 / (double)bytes, memory_order_relaxed);
     chance_forget();
+    return true;
 }
 
 /* A sequence of its own for each slot: slow paths of several CPUs do not wait for a shared counter. */
 static always_inline uint64_t next(unsigned slot)
 {
-    uint64_t i = slot % SLOTS, n = atomic_load_explicit(&slots[i].drawn, memory_order_relaxed) + 1;
-    atomic_store_explicit(&slots[i].drawn, n, memory_order_relaxed);
-    return random_mix((n ^ i << 56) + random_key());
+    uint64_t n = atomic_load_explicit(&slots[slot].drawn, memory_order_relaxed) + 1;
+    atomic_store_explicit(&slots[slot].drawn, n, memory_order_relaxed);
+    return random_mix((n ^ (uint64_t)slot << 48) + random_key());
 }
 
 uint32_t chance_number(unsigned slot)
@@ -97,42 +100,45 @@ bool chance_always(size_t n)
 
 double chance_of(size_t size, unsigned slower)
 {
+    if (!slower && chance_always(size))
+        return 1;
     return one_less_exp(distance(size, slower));
 }
 
 uint32_t chance_distance(unsigned slot, size_t size, unsigned slower)
 {
+    if (!slower && chance_always(size))
+        return 0;
     double n = exponential(next(slot)) / distance(size, slower);
     return n < UINT32_MAX - 2 ? (uint32_t)n : UINT32_MAX - 2;
 }
 
-static uint64_t draw_left(unsigned slot, unsigned slower)
+void chance_draw(unsigned slot, unsigned slower)
 {
-    return 1 + (uint64_t)(exponential(next(slot)) / distance(1, slower));
+    uint64_t left = 1 + (uint64_t)(exponential(next(slot)) / distance(1, slower));
+    atomic_store_explicit(&slots[slot].slower, slower, memory_order_relaxed);
+    atomic_store_explicit(&slots[slot].left, left, memory_order_relaxed);
 }
 
-/* `left` is 0, at most `size`, or was drawn with another mean, which may be forgotten at any time. */
-static noinline_cold bool reach(unsigned slot, size_t size, unsigned slower, uint64_t left)
+unsigned chance_slower(unsigned slot)
 {
-    unsigned i = slot % SLOTS;
-    if (!left || atomic_load_explicit(&slots[i].slower, memory_order_relaxed) != slower)
-        left = draw_left(slot, slower);
-    bool hit = left <= size;
-    atomic_store_explicit(&slots[i].slower, slower, memory_order_relaxed);
-    atomic_store_explicit(&slots[i].left, hit ? draw_left(slot, slower) : left - size, memory_order_relaxed);
-    return hit;
+    return atomic_load_explicit(&slots[slot].slower, memory_order_relaxed);
 }
 
-/*
- * The bytes until the next sample are drawn once and counted down. That is the same as drawing for each byte, because
- * the distribution is memoryless.
- */
-bool chance_hit(unsigned slot, size_t size, unsigned slower)
+bool chance_tick(unsigned slot, size_t size)
 {
-    unsigned i = slot % SLOTS;
-    uint64_t left = atomic_load_explicit(&slots[i].left, memory_order_relaxed);
-    if (unlikely(left <= size || atomic_load_explicit(&slots[i].slower, memory_order_relaxed) != slower))
-        return reach(slot, size, slower, left);
-    atomic_store_explicit(&slots[i].left, left - size, memory_order_relaxed);
-    return false;
+    uint64_t left = atomic_load_explicit(&slots[slot].left, memory_order_relaxed);
+    return (left ^ (left - size)) >> 20;
+}
+
+/* To count down is the same as to draw for each byte, because the distribution is memoryless. */
+bool chance_hit(unsigned slot, size_t size)
+{
+    uint64_t left = atomic_load_explicit(&slots[slot].left, memory_order_relaxed);
+    if (unlikely(!left)) {
+        chance_draw(slot, 0);
+        left = atomic_load_explicit(&slots[slot].left, memory_order_relaxed);
+    }
+    atomic_store_explicit(&slots[slot].left, left > size ? left - size : 0, memory_order_relaxed);
+    return left <= size;
 }

@@ -11,8 +11,8 @@
 
 #include "os/compiler.h"
 
-/* Set the mean distance between samples, in bytes. */
-void chance_set(uint64_t rate);
+/* Set the mean distance between samples, in bytes. Returns false if there is no memory. */
+bool chance_start(uint64_t rate);
 
 /* Draw again where the next sample was drawn already: in the child of a fork, which would share it with its parent.
  */
@@ -24,8 +24,16 @@ bool chance_always(size_t n);
 /* The probability with which an allocation of `size` bytes is sampled. */
 double chance_of(size_t size, unsigned slower);
 
-/* Whether to sample this allocation, which no number of chance_distance() covers. */
-bool chance_hit(unsigned slot, size_t size, unsigned slower);
+/*
+ * Whether to sample this allocation, which no number of chance_distance() covers: the bytes until the next sample are
+ * drawn once and counted down. chance_draw() draws them, also again, and chance_slower() is with which exponent.
+ */
+bool chance_hit(unsigned slot, size_t size);
+void chance_draw(unsigned slot, unsigned slower);
+unsigned chance_slower(unsigned slot);
+
+/* Whether so many bytes reach the next MiB of those that were drawn: a moment to look at the clock. */
+bool chance_tick(unsigned slot, size_t size);
 
 /* The number of allocations of `size` bytes before the next sample: geometrically distributed. At most
  * UINT32_MAX - 2. */

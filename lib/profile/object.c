@@ -68,26 +68,28 @@ struct drawn {
     uint8_t slower; /* with which it was drawn */
     struct pace pace;
 };
-static struct drawn *drawn; /* CACHE_CLASSES for each slot */
+#define DRAWN_OF_SLOT (CACHE_CLASSES + 1) /* the last one is of large blocks, and has a pace alone */
+static struct drawn *drawn;               /* of all slots */
 
 static struct drawn *drawn_at(const struct kmem_cache *cache, unsigned slot)
 {
-    return &drawn[(size_t)slot * CACHE_CLASSES + (cache->home - CACHE_FIRST)];
+    return &drawn[(size_t)slot * DRAWN_OF_SLOT + (cache->home - CACHE_FIRST)];
+}
+
+struct pace *profile_pace_of_large(unsigned slot)
+{
+    return &drawn[(size_t)slot * DRAWN_OF_SLOT + CACHE_CLASSES].pace;
 }
 
 bool profile_objects_start(void)
 {
-    size_t size = (size_t)space.slots * CACHE_CLASSES * sizeof(struct drawn);
-    struct drawn *table = drawn ? NULL : vm_map(size, 4096), *none = NULL;
-    if (table && !__atomic_compare_exchange_n(&drawn, &none, table, false, __ATOMIC_RELEASE, __ATOMIC_RELAXED))
-        vm_unmap(table, size); /* another thread was first */
-    return drawn;
+    return vm_map_once((void **)&drawn, (size_t)space.slots * DRAWN_OF_SLOT * sizeof(struct drawn));
 }
 
 /* A forked child would share the next samples of its parent. */
 void profile_objects_forget(void)
 {
-    for (size_t i = 0; drawn && i < (size_t)read_once(slot_top) * CACHE_CLASSES; i++)
+    for (size_t i = 0; drawn && i < (size_t)read_once(slot_top) * DRAWN_OF_SLOT; i++)
         if (atomic_load_explicit(&drawn[i].due, memory_order_relaxed)) /* a write would copy the page */
             atomic_store_explicit(&drawn[i].due, 0, memory_order_relaxed);
 }
@@ -132,23 +134,37 @@ static void *sampled_object(struct kmem_cache *cache, size_t n, unsigned slot, u
     return object;
 }
 
-/* A request is due after as many allocations as were drawn. Detaching the ends counts the fast ones. */
+/*
+ * A request is due after as many allocations as were drawn. Detaching the ends counts the fast ones. Where a takeover
+ * holds the ends, which may last if its thread is preempted, all requests come here, and there are no fast ones.
+ */
+static bool request_is_due(struct kmem_cache *cache, unsigned slot, struct drawn *next, unsigned *slower)
+{
+    uint64_t top = read_once(slot_words(slot, SLOT_ID(cache->number))->top);
+    uint32_t due = atomic_load_explicit(&next->due, memory_order_relaxed);
+    struct ends ends = {.pop = NULL};
+    unsigned most = DRAWN_MOST >> pace_of_slot(slot).pressure;
+    if (!due || (unlikely(next->pace.exponent) && pace_relax(&next->pace, clock_ms(), most)))
+        due = draw(cache, slot, next); /* again: the distribution is memoryless */
+    if (due - 1 > ends_account(cache, top).pops || (!top_held(top) && !ends_detach(cache, slot, top, &ends)))
+        return false;
+    *slower = next->slower;
+    uint32_t now = clock_ms();
+    pace_relax(&next->pace, now, most);
+    pace_note(&next->pace, now, most);
+    draw(cache, slot, next);
+    if (!top_held(top))
+        ends_attach(cache, slot, ends);
+    return true;
+}
+
 static void *sample_request(struct kmem_cache *cache, size_t n, size_t align)
 {
     (void)align; /* objects of the twin are aligned like those of the class */
-    unsigned slot = slot_current();
-    if (!read_once(profile_on) || !slot_writable(slot) || !cache_enter(&cache, slot))
+    unsigned slot = slot_current(), slower;
+    if (!read_once(profile_on) || !slot_writable(slot) || !cache_enter(&cache, slot) ||
+        !request_is_due(cache, slot, drawn_at(cache, slot), &slower))
         return NULL;
-    uint64_t top = read_once(slot_words(slot, SLOT_ID(cache->number))->top);
-    struct drawn *next = drawn_at(cache, slot);
-    uint32_t due = atomic_load_explicit(&next->due, memory_order_relaxed);
-    struct ends ends;
-    if (!due || top_held(top) || due - 1 > ends_account(cache, top).pops || !ends_detach(cache, slot, top, &ends))
-        return NULL;
-    unsigned slower = next->slower;
-    pace_note(&next->pace, clock_ms(), DRAWN_MOST >> pace_of_slot(slot).pressure);
-    draw(cache, slot, next);
-    ends_attach(cache, slot, ends);
     return sampled_object(cache, n, slot, slower);
 }
 

@@ -3,9 +3,13 @@
 #define SHEAF_PROFILE_OBJECT_H
 
 #include "cache/kmem_cache.h"
+#include "profile/pace.h"
 
 /* Set up what the classes need, unless that is done. Returns false if there is no memory. */
 bool profile_objects_start(void);
+
+/* The pace of large blocks below the rate, on a slot. */
+struct pace *profile_pace_of_large(unsigned slot);
 
 /* Draw again where the next sample was drawn already: in the child of a fork. */
 void profile_objects_forget(void);

@@ -25,21 +25,37 @@ struct pace {
     uint8_t exponent; /* one of 2^exponent events is taken */
 };
 
+/*
+ * Begin a new window if the time of the last one has passed: events are taken twice as often for each window in which
+ * few came, also for those in which nobody looked. Returns whether the exponent has changed. `most` as below.
+ */
+static inline bool pace_relax(struct pace *pace, uint32_t now, unsigned most)
+{
+    uint32_t windows = (now - pace->since_ms) / PACE_WINDOW_MS, few = windows;
+    if (likely(!windows))
+        return false;
+    if (pace->events && 4u * pace->events >= most)
+        few--;
+    uint8_t before = pace->exponent;
+    pace->exponent = (uint8_t)(before > few ? before - few : 0);
+    pace->events = 0;
+    pace->since_ms = now;
+    return pace->exponent != before;
+}
+
 /* Note an event at `now` (clock_ms()), of which `most` may come in a window; at least 1. */
 static inline void pace_note(struct pace *pace, uint32_t now, unsigned most)
 {
-    if (!sheaf_config.profile_cost)
+    if (likely(++pace->events <= most) || !sheaf_config.profile_cost)
         return;
-    bool over = ++pace->events > most, done = now - pace->since_ms >= PACE_WINDOW_MS;
-    if (likely(!over && !done))
-        return;
-    if (over && pace->exponent < PACE_SLOWEST)
+    if (pace->exponent < PACE_SLOWEST)
         pace->exponent++;
-    else if (!over && pace->exponent && pace->events < most / 4)
-        pace->exponent--;
     pace->events = 0;
     pace->since_ms = now;
 }
+
+/* Set up what slots need, unless that is done. Returns false if there is no memory. */
+bool pace_start(void);
 
 /* What the time that samples took on the slot lately asks for. */
 struct pace_slot {

@@ -1,4 +1,5 @@
 #include "profile/profile.h"
+#include "os/clock.h"
 #include "profile/area.h"
 #include "profile/chance.h"
 #include "profile/object.h"
@@ -12,11 +13,10 @@ _Atomic uint32_t profile_outside;
 
 bool profile_switch(uint64_t rate)
 {
-    if (rate && !(area_start() && profile_objects_start()))
+    if (rate && !(area_start() && profile_objects_start() && pace_start() && chance_start(rate)))
         return false;
     if (rate) {
         walked_start();
-        chance_set(rate);
         profile_objects_forget();
     }
     area_switched(rate);
@@ -44,15 +44,43 @@ static size_t room_of(const void *p, size_t n)
     return room > n ? room : n;
 }
 
+#define DRAWN_MOST 256 /* blocks below the rate, on a slot, in a window of pace.h */
+
+/* Draws for the next block below the rate. Returns the exponent with which this one was drawn. */
+static unsigned draw_next(unsigned slot)
+{
+    struct pace *pace = profile_pace_of_large(slot);
+    struct pace_slot all = pace_of_slot(slot);
+    uint32_t now = clock_ms();
+    unsigned drawn = chance_slower(slot);
+    pace_relax(pace, now, DRAWN_MOST >> all.pressure);
+    pace_note(pace, now, DRAWN_MOST >> all.pressure);
+    unsigned sum = pace->exponent + all.exponent;
+    chance_draw(slot, sum < PACE_SLOWEST ? sum : PACE_SLOWEST);
+    return drawn;
+}
+
+/* What was drawn in a hurry is drawn again once there is none: the distribution is memoryless. */
+static void relax(unsigned slot)
+{
+    struct pace *pace = profile_pace_of_large(slot);
+    if (pace_relax(pace, clock_ms(), DRAWN_MOST))
+        chance_draw(slot, pace->exponent);
+}
+
 void profile_large(void *p, size_t n)
 {
     struct take take;
-    unsigned slot = slot_current(), slower = pace_of_slot(slot).exponent;
+    unsigned slot = slot_current(), slower = 0;
     bool always = chance_always(n);
-    if (!always && !chance_hit(slot, n, slower))
+    if (!always && unlikely(chance_slower(slot)) && unlikely(chance_tick(slot, n)))
+        relax(slot);
+    if (!always && !chance_hit(slot, n))
         return;
+    if (!always)
+        slower = draw_next(slot);
     double weight = always ? 1 : 1 / chance_of(n, slower);
-    if (!take_begin(&take, slot, always ? STRATUM_ALWAYS : STRATUM_LARGE, weight, slower && !always) ||
+    if (!take_begin(&take, slot, always ? STRATUM_ALWAYS : STRATUM_LARGE, weight, slower != 0) ||
         !take_end(&take, p, n, room_of(p, n)))
         return;
     if (in_region(p))

@@ -24,7 +24,6 @@ static void count_now(struct sheaf_profile_stratum *at)
     const struct stratum_samples *sampled = &strata_samples[STRATUM_ALWAYS];
     always->live_count = sampled->live;
     always->live_bytes = sampled->room;
-    always->alloc_count = sampled->taken;
     large->live_count = large->live_count > sampled->live ? large->live_count - sampled->live : 0;
     large->live_bytes = large->live_bytes > sampled->room ? large->live_bytes - sampled->room : 0;
 }

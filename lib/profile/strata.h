@@ -1,7 +1,7 @@
 /*
  * The strata of the area: what each size class and the large blocks hold in all, counted and not estimated
- * (sheaf/profile.h). Counting reads the counters of all slots, so it is done now and then: when the samples say that
- * there is more memory than ever, and otherwise a few times a second. All functions need LOCK_PROFILE.
+ * (sheaf/profile.h). Counting reads the counters of all slots, so it is done when the samples say that much has
+ * changed, and otherwise 16 times a second. All functions need LOCK_PROFILE.
  */
 #ifndef SHEAF_PROFILE_STRATA_H
 #define SHEAF_PROFILE_STRATA_H

@@ -16,9 +16,14 @@
 #define SETS    32 /* of a slot */
 #define WAYS    4
 #define ENTRIES 64 /* slots that share one set of stacks take turns */
-#define PATHS   16 /* ways through the allocator to walked_find(), in the process */
+#define PATHS   8  /* ways through the allocator to walked_find(), in the process */
 
-/* A stack: `at` are distances, in words, from the frame of walked_find() to the return addresses of the program. */
+/*
+ * A stack: `at` are distances, in words, from the frame of walked_find() to the return addresses of the program. An
+ * address is LINKED if the caller's frame pointer lies below it and leads to the word below the next one. A function
+ * whose frame has no constant size has a frame pointer, so this shows where its frame ends.
+ */
+#define LINKED 0x8000u
 struct walked {
     uintptr_t frame, thread; /* address of that frame; thread pointer. 0: the entry is empty */
     uint32_t stack;
@@ -50,13 +55,8 @@ static struct path paths[PATHS];
 
 void walked_start(void)
 {
-    if (!STACK_HAS_PLACES || slots)
-        return;
-    struct walked_slot *table = vm_map(ENTRIES * sizeof(*table), 4096), *none = NULL;
-    if (table && __atomic_compare_exchange_n(&slots, &none, table, false, __ATOMIC_RELEASE, __ATOMIC_RELAXED))
-        own_note(table, ENTRIES * sizeof(*table)); /* it has addresses of stacks */
-    else if (table)
-        vm_unmap(table, ENTRIES * sizeof(*table));
+    if (STACK_HAS_PLACES && !slots && vm_map_once((void **)&slots, ENTRIES * sizeof(*slots)))
+        own_note(slots, ENTRIES * sizeof(*slots)); /* they have addresses of stacks */
 }
 
 /* ---- the way through the allocator ---- */
@@ -108,14 +108,24 @@ static struct walked *set_of(struct walked_slot *slot, uintptr_t frame, uintptr_
     return slot->stacks[*set];
 }
 
+/* The address of the word below a return address. */
+static always_inline uintptr_t below(uintptr_t frame, unsigned at)
+{
+    return frame + ((at & ~LINKED) - 1) * sizeof(uintptr_t);
+}
+
 static bool same(const struct walked *one, uintptr_t frame, uintptr_t thread)
 {
     if (one->frame != frame || one->thread != thread)
         return false;
     const struct sheaf_profile_stack *stack = area_stack_entry(one->stack);
-    for (unsigned i = 0; i < one->depth; i++)
-        if (word_at(frame, one->at[i]) != stack->pcs[i])
+    for (unsigned i = 0; i < one->depth; i++) {
+        unsigned at = one->at[i] & ~LINKED;
+        if (word_at(frame, at) != stack->pcs[i])
             return false;
+        if (one->at[i] & LINKED && word_at(frame, at - 1) != below(frame, one->at[i + 1]))
+            return false;
+    }
     return true;
 }
 
@@ -139,6 +149,9 @@ static void remember(struct walked_slot *slot, const struct stack_places *places
     struct walked *one = &ways[slot->oldest[set]++ % WAYS];
     *one = (struct walked){.thread = thread, .stack = stack, .depth = (uint16_t)(places->n - places->own)};
     memcpy(one->at, places->at + places->own, one->depth * sizeof(*one->at));
+    for (unsigned i = 0; i + 1 < one->depth; i++)
+        if (word_at(frame, one->at[i] - 1u) == below(frame, one->at[i + 1]))
+            one->at[i] |= LINKED;
     one->frame = frame;
     if (!program_at(frame))
         learn_path(places);
@@ -173,10 +186,12 @@ static void walk(struct walked_slot *slot, uintptr_t frame, uintptr_t thread, st
  */
 static struct walked_stack take(struct walked *one, unsigned slot, bool always, uint32_t now)
 {
+    unsigned most = SAMPLES_MOST >> pace_of_slot(slot).pressure;
+    pace_relax(&one->pace, now, most);
     unsigned thinned = always ? 0 : one->pace.exponent;
     bool taken = !thinned || chance_number(slot) < (1ull << 32) >> thinned;
     if (taken && !always)
-        pace_note(&one->pace, now, SAMPLES_MOST >> pace_of_slot(slot).pressure);
+        pace_note(&one->pace, now, most);
     return (struct walked_stack){.stack = one->stack, .thinned = thinned, .taken = taken};
 }
 

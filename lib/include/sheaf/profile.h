@@ -71,7 +71,8 @@ struct sheaf_profile {
  * `before_...` is what was live when sampling was switched on last. Some of that may have been freed since, and no
  * sample stands for it, so the stacks share at least live - before and at most live. With SHEAF_PROFILE it is 0, and
  * in a forked child it stays what it was in the parent. Allocations are those since sampling was first switched on,
- * or since the fork.
+ * or since the fork; those of large blocks are 0, because a block that is resized in place is sampled anew and not
+ * counted.
  */
 struct sheaf_profile_stratum {
     uint64_t size; /* bytes of each object; 0 for large blocks */
