@@ -100,6 +100,8 @@ class _Drawing:
         counts = [[0] * 6 for _ in range(STRATA)]
         for i, part in enumerate((live, early, every)):
             for one in part:
+                if i == 2 and one.size > CLASSES[-1]:
+                    continue  # allocations of large blocks are not counted
                 row = counts[stratum(one.size, self.rate)]
                 row[2 * i] += 1
                 row[2 * i + 1] += room(one.size)

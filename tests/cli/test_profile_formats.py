@@ -279,7 +279,7 @@ const { drawFlame } = await import("./flame.mjs");
 const leaf = (name, value, children = []) => ({ name, value, error: 2 * value, unreliable: true, children });
 const tree = leaf("all", 1000, [leaf("a long name that does not fit", 20, [leaf("c", 20)]), leaf("b", 979), leaf("d", 1)]);
 const chart = new Element();
-const said = () => chart.parts.map((box) => [box.textContent, box.style.left, box.style.top, box.style.background, box.style.opacity]);
+const said = () => chart.parts.map(({ textContent, style }) => [textContent, style.left, style.top, style.opacity]);
 drawFlame(chart, tree, (value) => `${value} B`, (node) => node.name === "b");
 const first = said(), height = chart.style.height, title = chart.parts[1].title;
 chart.parts.find((box) => box.title.includes("a long name")).heard.click();
@@ -297,7 +297,7 @@ def test_flame_graphs_are_drawn(tmp_path: Path) -> None:
     done = subprocess.run(["node", "drawn.mjs"], capture_output=True, text=True, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     made = json.loads(done.stdout)
-    boxes = {(text, left, top): opacity for text, left, top, _, opacity in made["first"]}
+    boxes = {(text, left, top): opacity for text, left, top, opacity in made["first"]}
     assert boxes == {("all", "0%", "0px"): 1, ("b", "2%", "22px"): 0.25, ("", "0%", "22px"): 1, ("", "0%", "44px"): 1}
     assert made["height"] == "66px"  # d is less than a pixel wide
     assert made["title"] == "979 B ± 1958 B (97.90%)\nunreliable: too few samples\nb"

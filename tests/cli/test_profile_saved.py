@@ -138,3 +138,8 @@ def test_chains_tell_callers_apart() -> None:
     for width in range(24, 90):
         assert all(len(text) <= width for text in chains.chains([[*same, Call("one")], [*same, Call("other")]], [width, width]))
     assert chains.chains([same], [60])[0].count(" < ") >= 2  # a long name leaves room for callers
+    more = [Call("f"), *(Call(f"caller{i}") for i in range(9))]
+    shown = chains.chains([more, [*more[:6], Call("x")]], [40, 40])
+    assert len({text.partition("+")[2].partition("<")[2] for text in shown}) == 2
+    address = chains.chains([[Call("python3.11+0x1234567"), Call("a" * 30), Call("b" * 30)]], [50])
+    assert "1234567 < aaa" in address[0]

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 _ARROW = " < "
+_MORE = re.compile(r" < \+\d+$")
 _SHORTEST = 12  # characters of a name that is cut
 
 
 def cut(text: str, width: int) -> str:
     """The text in at most `width` characters."""
     return text if len(text) <= width else text[: max(0, width - 1)] + "…"
+
+
+def _cut_name(name: str, width: int) -> str:
+    """A name in at most `width` characters; of an address, the end says most."""
+    return f"…{name[1 - width:]}" if "+0x" in name and len(name) > width else cut(name, width)
 
 
 @dataclass(frozen=True)
@@ -33,7 +40,7 @@ def chain(names: Sequence[str], width: int, shown: int = -1) -> str:
     """
     if len(_ARROW.join(names)) > width:
         most = max(_SHORTEST, (width - 3 * len(_ARROW)) // 3)
-        names = [name if i == shown else cut(name, most) for i, name in enumerate(names)]
+        names = [name if i == shown else _cut_name(name, most) for i, name in enumerate(names)]
     text, left = "", len(names)
     for i, name in enumerate(names):
         gap = (f"{_ARROW}+{shown - i - 1}" if shown > i + 1 else "") + (f"{_ARROW}{names[shown]}" if shown > i else "")
@@ -69,7 +76,7 @@ def chains(stacks: Sequence[Sequence[Call]], widths: Sequence[int]) -> list[str]
     found = [chain([call.name for call in stack], width) for stack, width in zip(stacks, widths, strict=True)]
     groups: defaultdict[str, list[int]] = defaultdict(list)
     for i, text in enumerate(found):
-        groups[text].append(i)
+        groups[_MORE.sub("", text)].append(i)
     for alike in groups.values():
         where = _difference([stacks[i] for i in alike]) if len(alike) > 1 else None
         if where is None:

@@ -158,8 +158,8 @@ class _Estimator:
     def _stratum(self, number: int, one: _Counted, group: list[_Sums]) -> None:
         if number == len(self.snapshot.strata) - 1:
             self._always(one, group)
-        elif not self.made.calibrated:
-            self._uncounted(one, group)
+        elif not self.made.calibrated or (number == len(self.snapshot.strata) - 2 and self.kind == ALLOCATED):
+            self._uncounted(one, group)  # allocations of large blocks are not counted
         elif number == len(self.snapshot.strata) - 2:
             self._sampled_blocks(one, group, self._heaviest[number])
         else:
@@ -259,7 +259,8 @@ def add_unseen(made: Estimates, unseen: Unseen, where: Mapping[int, Stack]) -> N
 def estimates(snapshot: Snapshot, kind: str) -> Estimates:
     """What is live (LIVE), was live at the peak (PEAK) or was allocated since sampling began (ALLOCATED)."""
     estimator = _Estimator(snapshot, kind)
-    add_unseen(estimator.made, Unseen(snapshot, [(one.count, one.bytes) for one in estimator.counted]), snapshot.stacks)
+    most = [(math.inf, math.inf) if kind == ALLOCATED and not one.size else (one.count, one.bytes) for one in estimator.counted]
+    add_unseen(estimator.made, Unseen(snapshot, most), snapshot.stacks)
     return estimator.made
 
 

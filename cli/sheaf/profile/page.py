@@ -11,7 +11,7 @@ from typing import Any
 from sheaf.profile.symbols import Symbolizer, shortened
 from sheaf.profile.table import with_error
 from sheaf.profile.tree import Node, tree
-from sheaf.profile.views import Profile
+from sheaf.profile.views import RELIABLE, Profile
 
 _SMALLEST = 1 / 5000  # share of the total; smaller nodes are less than a pixel wide
 _LARGEST = 900_000  # bytes of data; with more, larger nodes are left out
@@ -67,7 +67,8 @@ def _data(profiles: Sequence[Profile], symbolizer: Symbolizer, chosen: str) -> s
     while not text or (len(text) > _LARGEST and smallest < 1):
         functions = _Functions()
         views = [_view(profile, root, smallest, functions) for profile, root in zip(profiles, trees, strict=True)]
-        text = _script_text({"views": views, "functions": functions.rows, "chosen": chosen, "notes": symbolizer.notes})
+        text = _script_text({"views": views, "functions": functions.rows, "chosen": chosen, "notes": symbolizer.notes,
+                             "reliable": RELIABLE})
         smallest *= 2
     return text
 

@@ -24,6 +24,7 @@ AGES = (
 OLDEST = "older than 1 day"
 NO_AGE = "age not known"
 AGE_BANDS = [*(name for _, name in AGES), OLDEST, NO_AGE]
+RELIABLE = 0.8  # of the value, up to which an error may be
 _NEGLIGIBLE = 1 / 100  # of the total, up to which a row speaks for itself
 UNSAMPLED = "(not sampled)"
 BEFORE = "(allocated before sampling)"
@@ -56,10 +57,10 @@ class Row:
 
 def reliable(value: float, error: float | None) -> bool:
     """
-    Whether a figure says anything: an error as large as the value itself means that there are fewer than about eight samples,
-    or that a change may be chance.
+    Whether a figure says anything: an error nearly as large as the value itself means that there are fewer than about ten
+    samples, or that a change may be chance.
     """
-    return error is None or error <= abs(value)
+    return error is None or error <= RELIABLE * abs(value)
 
 
 @dataclass(frozen=True)
@@ -165,7 +166,7 @@ def _unreliable(rows: Sequence[Row], main: int) -> list[str]:
     whole = sum(abs(row.values[main]) for row in rows)
     share = 100 * sum(abs(row.values[main]) for row in few) / whole if whole else 0.0
     return [f"{len(few)} of {len(rows)} stacks, with {share:.1f}% of the total, are unreliable: they have too few samples, and "
-            "their errors are larger than their values."]  # fmt: skip
+            "their errors are nearly as large as their values, or larger."]  # fmt: skip
 
 
 def _unsampled(made: Estimates) -> list[str]:
