@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import signal
@@ -16,7 +17,7 @@ import pytest
 from areas import SIZE, Area, One, sums
 from conftest import ROOT, Run, write_record
 from sheaf import layout, places
-from sheaf.profile import at_exit
+from sheaf.profile import at_exit, pprof
 from sheaf.profile.area import read_area
 from terminal import Terminal
 
@@ -85,7 +86,7 @@ def test_one_that_is_sampled_already_is_shown_at_once(sheaf: Run, tmp_path: Path
         done = sheaf("profile", str(one.process.pid), "--rate", "64K", "--format", "json")
         made = json.loads(done.stdout)
         assert made["view"] == "live"
-        assert made["notes"] == ["The process was sampled already, every 512 KiB; --rate has no effect."]
+        assert made["notes"][0] == "The process was sampled already, every 512 KiB; --rate has no effect."
         assert sum(row["values"][1] for row in made["rows"]) == pytest.approx(sums(OLD)[1])
         assert read_area(one.path).header.on
 
@@ -170,6 +171,23 @@ def test_output(sheaf: Run, tmp_path: Path, suffix: str, begins: bytes) -> None:
     assert done.stderr.endswith(f"written to {file}\n")
     assert file.read_bytes().startswith(begins)
     assert not file.read_bytes().endswith(b"old")
+
+
+def test_unreliable_figures_are_named_in_every_format(sheaf: Run, tmp_path: Path) -> None:
+    path = str(Area([*OLD, One((5,), 1000)]).write(tmp_path / "p.1.sheaf"))
+    for form in ("table", "json", "speedscope", "collapsed", "html"):
+        done = sheaf("profile", path, "--format", form, "--output", str(tmp_path / "out"))
+        assert done.returncode == 0, done.stderr
+        assert "unreliable" in (done.stderr if form == "collapsed" else (tmp_path / "out").read_text()), form
+    message = pprof.message()()
+    assert sheaf("profile", path, "--output", str(tmp_path / "out.pb.gz")).returncode == 0
+    message.ParseFromString(gzip.decompress((tmp_path / "out.pb.gz").read_bytes()))
+    texts = message.string_table
+    assert any("are unreliable" in texts[comment] for comment in message.comment)
+    labels = [[(texts[label.key], texts[label.str]) for label in sample.label] for sample in message.sample]
+    assert sorted(labels) == [[], [], [("estimate", "unreliable")]]
+    leaks = sheaf("leaks", path, env={"COLUMNS": "200"})
+    assert "unreliable: 0x5" in leaks.stdout
 
 
 @pytest.mark.parametrize("words, message", [

@@ -233,7 +233,7 @@ def test_the_page(client: TestClient) -> None:
 
 def test_the_page_names_all_of_its_files() -> None:
     here = Path(app.__file__).parent / "page"
-    assert {path.name for path in here.iterdir()} == app._NAMES - {"plotly.js"}
+    assert {path.name for path in here.iterdir()} == app._NAMES - {"flame.js", "plotly.js"}
 
 
 def test_a_failing_scan_does_not_stop_the_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

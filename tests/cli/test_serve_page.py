@@ -172,8 +172,8 @@ def test_caches_and_flame_graph(driver: Any, tmp_path: Path) -> None:
         )
         assert not page.find("#flame").is_displayed()
         choose(page, "victim")
-        until(lambda: page.all("#flame .slice"))
-        words = page.run("[...document.querySelectorAll('#flame .slicetext')].map(one => one.textContent)")
+        until(lambda: page.all("#flame .box"))
+        words = page.run("[...document.querySelectorAll('#flame .box')].map(one => one.textContent)")
         assert "0x3001" in words
         assert "live bytes" in page.find("#flame-text").text
         assert page.find("#pprof").get_attribute("href").endswith(f"debug/pprof/heap?pid={victim.process.pid}")
@@ -250,7 +250,7 @@ def test_schemes_and_widths(driver: Any, tmp_path: Path, scheme: str, width: int
         for i, one in enumerate(processes):
             one.set(large_bytes=(i + 1) << 27)
         choose(page, "victim")
-        until(lambda: page.all("#flame .slice"))
+        until(lambda: page.all("#flame .box"))
         page.wait(4)
         page.shoot(f"{scheme}-{width}")
         assert page.run("document.documentElement.scrollWidth") <= width

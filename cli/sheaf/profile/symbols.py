@@ -46,6 +46,10 @@ def label(module: Module) -> str:
     return printable(Path(module.path).name) or "[vdso]"
 
 
+def _plain(name: str) -> Frame:
+    return Frame(name, "", 0, "", False)
+
+
 def _reason(module: Module, path: Path) -> str:
     """Why the symbols of a file are not those of a module; empty if they are."""
     try:
@@ -181,10 +185,13 @@ class Symbolizer:
 
     def stack(self, row: Row) -> list[Frame]:
         """The frames of a row, the outermost first. Labels become frames around the stack."""
-        frames = [Frame(name, "", 0, "", False) for name in row.labels]
+        return [*map(_plain, row.labels), *self.calls(row)]
+
+    def calls(self, row: Row) -> list[Frame]:
+        """The frames of a row without its labels, the outermost first."""
         if not row.pcs and len(row.labels) < 2:  # with two labels, the row has no stack at all
-            frames.append(Frame(UNKNOWN, "", 0, "", False))
-        return frames + [frame for pc in reversed(row.pcs) for frame in reversed(self.frames(pc))]
+            return [_plain(row.name or UNKNOWN)]
+        return [frame for pc in reversed(row.pcs) for frame in reversed(self.frames(pc))]
 
 
 def symbolizer(snapshot: Snapshot) -> Symbolizer:

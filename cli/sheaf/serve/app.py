@@ -27,6 +27,7 @@ from sheaf.serve.state import Server, server_of
 
 _TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 _PLOTLY = "plotly.js"  # from the installed package plotly
+_FLAME = "flame.js"  # of sheaf.profile
 
 
 async def metrics(request: Request) -> Response:
@@ -59,12 +60,14 @@ def _file(name: str) -> tuple[bytes, str]:
         from plotly.offline import get_plotlyjs
 
         raw = get_plotlyjs().encode()
+    elif name == _FLAME:
+        raw = resources.files("sheaf.profile").joinpath(name).read_bytes()
     else:
         raw = resources.files("sheaf.serve").joinpath("page", name).read_bytes()
     return gzip.compress(raw, 6, mtime=0), f'"{hashlib.sha256(raw).hexdigest()[:24]}"'
 
 
-_NAMES = frozenset({"index.html", "style.css", "icon.svg", "app.js", "view.js", "plots.js", "table.js", _PLOTLY})
+_NAMES = frozenset({"index.html", "style.css", "icon.svg", "app.js", "view.js", "plots.js", "table.js", _FLAME, _PLOTLY})
 
 
 async def page(request: Request) -> Response:

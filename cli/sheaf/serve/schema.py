@@ -62,9 +62,10 @@ _SCHEMAS: dict[str, Schema] = {
     "Records": _object(total=_WHOLE, records=_array(_ref("Record"))),
     "Flame": {
         "type": "object",
-        "properties": {"name": _TEXT, "value": _WHOLE, "function": _TEXT, "place": _TEXT, "module": _TEXT,
+        "properties": {"name": _TEXT, "value": _WHOLE, "error": _WHOLE, "unreliable": _FLAG, "function": _TEXT,
+                       "place": _TEXT, "module": _TEXT,
                        "children": _array(_ref("Flame"))},
-        "required": ["name", "value", "children"],
+        "required": ["name", "value", "error", "unreliable", "children"],
     },
     "Profile": _object(kind=_TEXT, title=_TEXT, program=_TEXT, sampling=_FLAG, rate_bytes=_WHOLE, samples=_WHOLE, time_ns=_WHOLE,
                        error_bytes=_maybe(_WHOLE), notes=_array(_TEXT), tree=_ref("Flame")),

@@ -1,6 +1,7 @@
 // The page: asks the server for the state of all processes and shows it.
 
-import { drawFlame, drawMemory } from "./plots.js";
+import { drawFlame } from "./flame.js";
+import { drawMemory } from "./plots.js";
 import { Table } from "./table.js";
 import { age, ask, at, count, element, percent, Refused, show, size } from "./view.js";
 
@@ -171,7 +172,7 @@ async function flame() {
   const error = profile.error_bytes === null ? "" : ` ± ${size(profile.error_bytes)}`;
   at("flame-text").textContent =
     [`${profile.title}: ${size(profile.tree.value)}${error}, ${count(profile.samples)} samples.`, ...profile.notes].join(" ");
-  drawFlame(at("flame"), profile);
+  drawFlame(at("flame"), profile.tree, size);
 }
 
 async function choose(pid, focus) {
@@ -289,7 +290,7 @@ at("logout").addEventListener("click", () => guarded(async () => {
 }));
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
   if (state.history) drawMemory(at("memory"), state.history);
-  if (state.profile) drawFlame(at("flame"), state.profile);
+  if (state.profile) drawFlame(at("flame"), state.profile.tree, size);
 });
 
 await guarded(session);

@@ -1,10 +1,8 @@
-// The plot of memory over time, and flame graphs, drawn by Plotly.
+// The plot of memory over time, drawn by Plotly.
 
-import { scale, size } from "./view.js";
+import { scale } from "./view.js";
 
 const OPTIONS = { displayModeBar: false, responsive: true, displaylogo: false };
-const ROW = 24; // pixels of a function in a flame graph
-const PALETTE = ["#4c78a8", "#c9691a", "#b8474a", "#3f8f8a", "#4b8f43", "#8f7410", "#94628c", "#b5566e", "#85674f", "#6b6b78"];
 
 function colour(name) {
   return getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
@@ -44,46 +42,4 @@ export function drawMemory(node, history) {
     yaxis: { gridcolor: colour("line"), zerolinecolor: colour("line"), rangemode: "tozero", fixedrange: true,
       ticksuffix: ` ${unit}` },
   }, OPTIONS);
-}
-
-// Plotly takes tags and entities in texts as markup.
-function plain(text) {
-  return text.replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
-}
-
-function shade(node) {
-  const name = (node.module || node.place || "").split("/").pop();
-  if (!name) return "#75757f";
-  let sum = 0;
-  for (const letter of name) sum += letter.codePointAt(0);
-  return PALETTE[sum % PALETTE.length];
-}
-
-/** Draw a flame graph; `profile` is what api/processes/PID/profile returns. */
-export function drawFlame(node, profile) {
-  let deepest = 0;
-  const columns = { ids: [], labels: [], parents: [], values: [], text: [], colors: [] };
-  const total = profile.tree.value || 1;
-  const waiting = [[profile.tree, "", "0", 1]];
-  while (waiting.length > 0) {
-    const [one, parent, id, depth] = waiting.pop();
-    deepest = Math.max(deepest, depth);
-    columns.ids.push(id);
-    columns.labels.push(plain(one.name));
-    columns.parents.push(parent);
-    columns.values.push(one.value);
-    columns.colors.push(shade(one));
-    const lines = [`${size(one.value)} (${((100 * one.value) / total).toFixed(1)}%)`, one.function ?? one.name];
-    if (one.place) lines.push(one.place);
-    if (one.module) lines.push(one.module);
-    columns.text.push(lines.map((line) => plain(line.length > 160 ? `${line.slice(0, 159)}…` : line)).join("<br>"));
-    one.children.forEach((child, i) => waiting.push([child, id, `${id}.${i}`, depth + 1]));
-  }
-  Plotly.react(node, [{
-    type: "icicle", branchvalues: "total", sort: false, tiling: { orientation: "v", pad: 1 },
-    ids: columns.ids, labels: columns.labels, parents: columns.parents, values: columns.values,
-    hovertext: columns.text, hoverinfo: "text", textposition: "middle left",
-    textfont: { color: "#ffffff" }, marker: { colors: columns.colors, line: { width: 0 } },
-    pathbar: { thickness: ROW, textfont: { color: "#ffffff" } }, root: { color: "#75757f" }, leaf: { opacity: 1 },
-  }], { ...base(), height: ROW * Math.max(6, deepest) + 36, margin: { l: 4, r: 4, t: 28, b: 8 }, uniformtext: { minsize: 9, mode: "hide" } }, OPTIONS);
 }
