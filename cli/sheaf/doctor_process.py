@@ -96,7 +96,7 @@ def _reason(process: Process) -> Finding:
     if process.auxiliary(AT_SECURE):
         return problem("process", f"it does not run on Sheaf: {_RAISED}", "start it with the privileges that it needs")
     if process.overwritten:
-        return problem("process", "it does not run on Sheaf, and its program has overwritten the environment, which would say why",
+        return problem("process", "it does not run on Sheaf, and its program has overwritten the environment that would say why",
                        "restart it with `sheaf run`")
     if not process.environment:
         return problem("process", "it does not run on Sheaf, and its environment cannot be read", "run sheaf as root")
