@@ -14,7 +14,7 @@ from click.shell_completion import CompletionItem
 
 from sheaf import memory, progress, record, table
 from sheaf.cache import Merger
-from sheaf.errors import SheafError
+from sheaf.errors import SheafError, by_reason
 from sheaf.explained import Explained
 from sheaf.process import TargetArgument
 from sheaf.record import Record
@@ -72,29 +72,34 @@ class _Loaded:
         self._by, self._only, self._merger = by, only, Merger(by == "slot")
         for target in targets:
             paths = list(record.find(target))
-            if not self._read(paths):
+            read, reasons = self._read(paths, target)
+            if not read and len(reasons) == 1:
+                raise SheafError(reasons[0])
+            for reason in reasons:
+                SheafError(reason).show()
+            if not read:
                 raise SheafError(f"{target}: none of its {len(paths)} records can be read; run the programs again")
         if only and not self.records:
             which = "runs" if only == "running" else "ended"
             raise SheafError(f"--only {only}: no record is of a process that {which}; leave the option out")
 
-    def _read(self, paths: Sequence[Path]) -> int:
-        """Read the records and keep the wanted ones; returns how many could be read."""
-        read = 0
+    def _read(self, paths: Sequence[Path], target: str) -> tuple[int, list[str]]:
+        """Read the records and keep the wanted ones; returns how many could be read, and why the others could not."""
+        read, failures = 0, []
         for path in progress.shown(paths, "Reading records"):
             try:
                 one = record.read(path)
             except SheafError as error:
                 if len(paths) == 1:
                     raise
-                error.show()
+                failures.append((path, error.message))
                 continue
             read += 1
             if self._wanted(one):
                 self._merger.add(one.contents)
                 one.forget_caches()
                 self.records.append(one)
-        return read
+        return read, by_reason(failures, target)
 
     def _wanted(self, one: Record) -> bool:
         if not self._only:

@@ -19,7 +19,6 @@ from sheaf.process import TargetArgument
 from sheaf.toprows import CACHES, PROCESSES, Moment, Source
 from sheaf.watch import Process, Watch
 
-EMPTY = "No process on Sheaf keeps a record. Start one with `sheaf run --record DIR PROGRAM`."
 EXPLAINED = [(one.heading, one.meaning) for one in dict.fromkeys([*PROCESSES, *CACHES])]
 KEYS = [
     ("Up, Down, PgUp, PgDn, Home, End", "Select a row. In a list that is longer than the screen, the rows scroll."),
@@ -98,7 +97,7 @@ def _text(source: Source, moment: Moment, ended: bool, key: str, width: int) -> 
     columns = toprows.fitting(CACHES if source.only else PROCESSES, width)
     rows = toprows.cache_rows(processes[0]) if source.only and processes else [toprows.process_row(one) for one in processes]
     if not processes:
-        return "\n".join([*lines, "The record has vanished." if source.only else EMPTY])
+        return "\n".join([*lines, *source.why_empty()])
     lines.append(" ".join(toprows.headings(columns)).rstrip())
     lines += [" ".join(toprows.cells(row, columns)).rstrip() for row in toprows.arranged(rows, key, False)]
     return "\n".join(lines)

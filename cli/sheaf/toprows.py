@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from sheaf import record, table
-from sheaf.errors import SheafError, printable
+from sheaf.errors import SheafError, by_reason, printable
 from sheaf.watch import CacheNumbers, Process, Watch
 
 Row = dict[str, Any]
 SCHEMA_VERSION = 1
 HISTORY = 60  # refreshes that a sparkline can show
 ALLOCATIONS = ("alloc_fastpath", "alloc_slowpath")
+EMPTY = "No process on Sheaf keeps a record. Start one with `sheaf run --record DIR PROGRAM`."
 _SLOW, _ALL = ("alloc_slowpath", "free_slowpath"), ("alloc_fastpath", "alloc_slowpath", "free_fastpath", "free_slowpath")
 _LETTERS = {"running": "R", "ended": "E", "gone": "K", "replaced": "X", "copy": "C", "unknown": "?"}
 STATES_EXPLAINED = "R running, E ended, K killed or ended without closing its record, X replaced by exec, C copy, ? not visible"
@@ -247,6 +248,18 @@ class Source:
     def __init__(self, watch: Watch, only: Path | None = None) -> None:
         self.watch, self.only = watch, only
         self.ended = False  # whether the memory of ended processes is shown, so that their caches have to be read
+
+    def why_empty(self) -> list[str]:
+        """Why there is nothing to show, a line for each reason."""
+        if self.only:
+            return ["The record has vanished."]
+        lines: list[str] = []
+        for place in self.watch.places:
+            lines += by_reason([(path, why) for path, why in self.watch.others.items() if path.parent == place], place)
+        hidden = len(self.watch.unreadable)
+        which = "1 process" if hidden == 1 else f"{hidden} processes"
+        note = [f"{which} of other users cannot be examined; run sheaf as root to see them."] if hidden else []
+        return lines or [EMPTY, *note]
 
     def refresh(self) -> Moment:
         """Read what has changed."""

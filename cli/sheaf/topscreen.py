@@ -22,7 +22,7 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from sheaf import memory, toprows
-from sheaf.top import EMPTY, KEYS
+from sheaf.top import KEYS
 from sheaf.toprows import CACHES, DEFAULT_KEYS, PROCESSES, Column, History, Moment, Row, Source
 from sheaf.watch import Process
 
@@ -246,8 +246,9 @@ class Board(Widget, can_focus=True):
             head = head[:1]
         body = self._table(width, height - len(head) - 1)
         if not self.page.rows:
-            said = f"Nothing matches the filter {self.filter}." if self.filter else "" if self.chosen else EMPTY
-            body += [_line(""), *([_line(text) for text in _folded(said, width)])]
+            nothing = [] if self.chosen else self.source.why_empty()
+            said = [f"Nothing matches the filter {self.filter}."] if self.filter else nothing
+            body += [_line(""), *(_line(text) for one in said for text in _folded(one, width))]
         body = body[: max(0, height - len(head) - 1)]
         blank = [_line("")] * max(0, height - len(head) - len(body) - 1)
         return [*head, *body, *blank, self._foot()][:height]
