@@ -14,7 +14,7 @@ from typing import TextIO
 import click
 from click.shell_completion import CompletionItem
 
-from sheaf import child, debugspec, leakreport, options, preload, record, table
+from sheaf import child, debuglog, debugspec, leakreport, options, preload, record, table
 from sheaf.errors import SheafError
 from sheaf.memory import processes_json
 from sheaf.process import DIRECTORY, FILE
@@ -92,6 +92,11 @@ def _debugged(spec: str, option: str = "--debug") -> str:
     if warning:
         _say(f"sheaf: {warning}")
     return spec
+
+
+def _explains_reports(environment: dict[str, str]) -> bool:
+    """Whether reports are printed here, with source positions, instead of by the program: if they go to no file of the user's."""
+    return not environment.get("SHEAF_DEBUG_LOG") and debuglog.useful(environment.get("SHEAF_DEBUG", ""))
 
 
 def _say(text: str) -> None:
@@ -327,11 +332,14 @@ def run(settings: tuple[str, ...], debug: str | None, directory: str | None, sta
     if own:
         _say(f"sheaf: {command[0]}: it defines {own} itself, so Sheaf steps aside and measures nothing of it; build it without "
              "its allocator")
-    if not recorded and not find_leaks:
+    reported = _explains_reports(environment) and not find_leaks
+    if not recorded and not find_leaks and not reported:
         child.execute(_command(program, command, environment, no_children))
     with contextlib.ExitStack() as stack:
         file = stack.enter_context(_open(stats_file)) if stats_file is not None else None
         log = _log(environment, stack) if find_leaks else None
+        if reported:
+            environment["SHEAF_DEBUG_LOG"] = str(stack.enter_context(debuglog.Reports(_say)).path)
         if recorded and not environment.get("SHEAF_RECORD"):
             private = tempfile.TemporaryDirectory(prefix="sheaf-", ignore_cleanup_errors=True)
             environment["SHEAF_RECORD"] = stack.enter_context(private)
