@@ -270,8 +270,8 @@ class _Run(click.Command):
               help="Sample one allocation for each BYTES allocated, on average, with its call stack, and write a profile of each "
                    "process when it ends. Without BYTES, 512K.")
 @click.option("--profile-output", "profile_output", type=FILE, metavar="FILE",
-              help="Write the profile to FILE, in the format of its suffix (see sheaf-profile); implies --profile.  "
-                   "[default: PROGRAM.PID.pb.gz]")
+              help="Write the profile to FILE, in the format of its suffix (see sheaf-profile); implies --profile. Profiles of "
+                   "several processes go to a directory, FILE.profiles.  [default: PROGRAM.PID.pb.gz]")
 @click.option("--leaks", "find_leaks", is_flag=True,
               help="Report at exit the blocks that nothing refers to any more, of each process that exits normally.")
 @click.option("--stacks", is_flag=True,
