@@ -7,6 +7,7 @@ import sys
 
 import click
 
+from sheaf import streams
 from sheaf.control import timeout_option
 from sheaf.errors import SheafError
 from sheaf.explained import Explained
@@ -70,8 +71,7 @@ def profile(name: str, seconds: float | None, view: str | None, output: str | No
         symbolizer = stack.enter_context(symbols.symbolizer(observed.snapshot))
         data = export.dump(observed, shown, chosen, symbolizer, terminal_width(sys.stdout))
         if file is None:
-            sys.stdout.flush()
-            sys.stdout.buffer.write(data)
+            streams.write(data)
             return
         file.write(data)
         click.echo(export.said(export.view(observed, shown), file.name), err=True)
