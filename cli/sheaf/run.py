@@ -15,7 +15,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from sheaf import child, debuglog, debugspec, leakreport, options, preload, record, table
-from sheaf.errors import SheafError
+from sheaf.errors import SheafError, printable
 from sheaf.memory import processes_json
 from sheaf.process import DIRECTORY, FILE
 from sheaf.program import locate, obstacle, steps_aside
@@ -64,11 +64,18 @@ def _command(program: Path, args: tuple[str, ...], environment: dict[str, str], 
 
 
 def _directory(name: str) -> str:
-    """Create the directory of --record if necessary; returns its absolute path."""
+    """Create the directory of --record if necessary, but not those above it; returns its absolute path."""
     if not name:
         raise SheafError("--record: the name is empty; name a writable directory", 125)
+    above = os.path.dirname(os.path.abspath(name))
     try:
-        os.makedirs(name, exist_ok=True)
+        os.mkdir(name)
+        _say(f"sheaf: --record {printable(name)}: created the directory")
+    except FileExistsError:
+        if not os.path.isdir(name):
+            raise SheafError(f"--record {name}: not a directory; name a writable directory", 125) from None
+    except FileNotFoundError as error:
+        raise SheafError(f"--record {name}: there is no directory {above}; create it, or check the name", 125) from error
     except OSError as error:
         raise SheafError(f"--record {name}: {error.strerror}; name a writable directory", 125) from error
     if not os.access(name, os.W_OK | os.X_OK):
@@ -261,7 +268,8 @@ class _Run(click.Command):
 @click.option("--debug", "debug", type=_Checks(), metavar="LETTERS[,CACHE...]",
               help="Detect memory errors: letters of F Z P U T A, such as FZPU. Same as --option debug=...")
 @click.option("--record", "directory", type=DIRECTORY, metavar="DIR",
-              help="Record the counters of each process in DIR/<program>.<pid>.sheaf, readable at any time, even after SIGKILL.")
+              help="Record the counters of each process in DIR/<program>.<pid>.sheaf, readable at any time, even after SIGKILL. DIR is "
+                   "created if the directory above it exists.")
 @click.option("--stats", type=click.Choice(FORMS), metavar="[=table|json]",
               help="Print the caches of the program and its children to standard error when it ends.")
 @click.option("--stats-file", "stats_file", type=FILE, metavar="FILE",

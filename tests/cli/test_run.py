@@ -183,10 +183,22 @@ def test_a_program_with_a_malloc_of_its_own(sheaf: Run, library: str, tmp_path: 
         int main(void) { return malloc(1) ? 7 : 8; }"""
     own = tmp_path / "own"
     subprocess.run(["gcc", "-x", "c", "-", "-o", own], input=source, text=True, check=True)
+    (tmp_path / "records").mkdir()
     done = sheaf("run", *([option] if option else []), str(own), cwd=tmp_path)
     line = f"sheaf: {own}: it defines malloc and free itself, so Sheaf steps aside and measures nothing of it; " \
            "build it without its allocator\n"
     assert (done.returncode, done.stdout, done.stderr) == (7, "", line if option else "")
+
+
+def test_only_the_last_directory_of_a_record_is_created(sheaf: Run, library: str, tmp_path: Path) -> None:
+    """And not without a word, because the name may be mistyped."""
+    done = sheaf("run", "--record", "typo/a", "true", cwd=tmp_path)
+    assert done.returncode == 125
+    assert done.stderr == f"sheaf: --record typo/a: there is no directory {tmp_path}/typo; create it, or check the name\n"
+    assert list(tmp_path.iterdir()) == []
+    for said in ("sheaf: --record new/: created the directory\n", ""):
+        done = sheaf("run", "--record", "new/", "true", cwd=tmp_path)
+        assert (done.returncode, done.stderr) == (0, said)
 
 
 def test_a_record_directory_that_cannot_be_made(sheaf: Run, tmp_path: Path) -> None:

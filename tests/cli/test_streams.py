@@ -38,8 +38,8 @@ FAILURES = {  # what stands behind the command in a shell, the status, and what 
 def started(words: list[str], streams: str, unread: int) -> subprocess.Popen[str]:
     """A command with its streams; the file descriptor 3 is a pipe that nobody reads."""
     line = f'exec 3>&{unread} {unread}>&-; exec "$@" {streams}'
-    return subprocess.Popen(["bash", "-c", line, "bash", sys.executable, "-m", "sheaf", *words], stderr=subprocess.PIPE, text=True,
-                            stdout=subprocess.DEVNULL, stdin=subprocess.DEVNULL, pass_fds=[unread],
+    return subprocess.Popen(["bash", "-c", line, "bash", sys.executable, "-m", "sheaf", *words], stderr=subprocess.PIPE,
+                            stdout=subprocess.DEVNULL, stdin=subprocess.DEVNULL, pass_fds=[unread], text=True,
                             env={**os.environ, "PYTHONPATH": str(ROOT / "cli")})
 
 
