@@ -268,8 +268,8 @@ class _Run(click.Command):
 @click.option("--debug", "debug", type=_Checks(), metavar="LETTERS[,CACHE...]",
               help="Detect memory errors: letters of F Z P U T A, such as FZPU. Same as --option debug=...")
 @click.option("--record", "directory", type=DIRECTORY, metavar="DIR",
-              help="Record the counters of each process in DIR/<program>.<pid>.sheaf, readable at any time, even after SIGKILL. DIR is "
-                   "created if the directory above it exists.")
+              help="Record the counters of each process in DIR/<program>.<pid>.sheaf, readable at any time, even after SIGKILL. "
+                   "DIR is created if the directory above it exists.")
 @click.option("--stats", type=click.Choice(FORMS), metavar="[=table|json]",
               help="Print the caches of the program and its children to standard error when it ends.")
 @click.option("--stats-file", "stats_file", type=FILE, metavar="FILE",

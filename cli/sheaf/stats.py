@@ -131,7 +131,7 @@ def _column(key: str, rows: list[Row]) -> str:
 def _sorted(rows: list[Row], key: str | None, by: str) -> list[Row]:
     column = _column(key, rows) if key else "memory_bytes" if by == "cache" else "name"
     if column == "name":
-        return sorted(rows, key=lambda row: (row.get("slot", row.get("node") or 0), str(row["name"])))
+        return sorted(rows, key=lambda row: (row.get("slot", row.get("node") or 0), table.natural(str(row["name"]))))
     return sorted(rows, key=lambda row: row.get(column) or 0, reverse=True)
 
 

@@ -29,6 +29,8 @@ KEYS = [
      "screen lists."),
     ("i", "Reverse the order."),
     ("e", "Show or hide the records of ended processes."),
+    ("T", "Trim: make the selected process return its free memory to the system, as sheaf trim does."),
+    ("P", "Profile: show where the memory of the selected process was allocated, as sheaf profile does. Esc ends the wait."),
     ("Space", "Stop and continue the refreshes."),
     ("+, -", "Refresh less or more often."),
     ("?", "Show the keys and the columns."),

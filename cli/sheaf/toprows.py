@@ -81,6 +81,7 @@ CACHES: Sequence[Column] = (
     *_WORK,
     Column("flush", "FLUSH/S", 7, rate, "f", "objects per second that moved back to slabs"),
 )
+_LEAST = ("refill", "flush", "slow", "alloc", "used", "warm", "object_size", "live", "state", "in_use")  # left out first
 DEFAULT_KEYS = ("resident", "memory")  # by which processes and caches are sorted at first
 
 
@@ -167,9 +168,10 @@ def arranged(rows: Sequence[Row], key: str, reverse: bool, wanted: str = "") -> 
     text = wanted.lower()
     kept = [row for row in rows if not text or any(text in str(row.get(name, "")).lower() for name in ("name", "program", "pid"))]
     known = [row for row in kept if row[key] is not None]
-    known.sort(key=lambda row: str(row.get("name", row.get("pid"))))
-    ascending = key == "pid" or (bool(known) and isinstance(known[0][key], str))
-    known.sort(key=lambda row: row[key], reverse=reverse == ascending)
+    known.sort(key=lambda row: table.natural(str(row.get("name", row.get("pid")))))
+    texts = bool(known) and isinstance(known[0][key], str)
+    ascending = key == "pid" or texts
+    known.sort(key=lambda row: table.natural(row[key]) if texts else row[key], reverse=reverse == ascending)
     return known + [row for row in kept if row[key] is None]
 
 
@@ -189,10 +191,11 @@ def headings(columns: Sequence[Column]) -> list[str]:
 
 
 def fitting(columns: Sequence[Column], width: int) -> Sequence[Column]:
-    """The columns without the last ones, so that they fit; the first three always stay."""
+    """The columns without the least important ones, so that they fit; what a row is about and its memory always stay."""
     fit = list(columns)
-    while len(fit) > 3 and sum(abs(one.width) + 1 for one in fit) - 1 > width:
-        fit.pop()
+    least = [one for name in _LEAST for one in columns if one.name == name]
+    while least and sum(abs(one.width) + 1 for one in fit) - 1 > width:
+        fit.remove(least.pop(0))
     return fit
 
 
@@ -268,7 +271,8 @@ class Source:
 
 
 def totals(processes: Sequence[Process]) -> Row:
-    """The sums over all running processes."""
+    """The sums over all running processes; None if the value of none is known, such as a rate at the first refresh."""
     rows = [process_row(process) for process in processes if process.running]
-    return {name: sum(row[name] or 0 for row in rows) for name in ("resident", "live", "warm", "alloc", "refill")} | {
-        "running": len(rows)}
+    names = ("resident", "live", "warm", "alloc", "refill")
+    values = {name: [row[name] for row in rows if row[name] is not None] for name in names}
+    return {name: sum(found) if found or not rows else None for name, found in values.items()} | {"running": len(rows)}

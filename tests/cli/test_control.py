@@ -140,7 +140,9 @@ def test_dump_as_text(sheaf: Run, start: Start) -> None:
     assert re.match(rf"\S+ \({pid}\): slabs [\d.]+ MiB, large blocks [\d.]+ [KM]iB, free ", lines[0]), done
     assert re.sub(" +", " ", heading) == "NAME SIZE SLABS MEMORY OUT EMPTY <25% <50% <75% <100% FULL"
     assert max(map(len, lines)) <= 80
-    assert any(line.startswith("malloc-2304 ") for line in lines)
+    rows = [line.split() for line in lines[lines.index(heading) + 1 :] if line.startswith("malloc-")]
+    assert any(row[0] == "malloc-2304" for row in rows)
+    assert all(re.fullmatch(r"\d{2,5}K|\d+(\.\d)?[MG]", row[3]) for row in rows)
     assert "each character stands for 64 KiB of the region" in lines
     assert re.search(r"^ +0 KiB  x{1,8}[0-9#.x-]+", done.stdout, re.M)
     assert re.search(r"^ +\d+ MiB  \S*L{5}", done.stdout, re.M)
