@@ -123,13 +123,14 @@ _NONE = Named({}, ())
 class Numbers:
     """
     The numbers of a process at one moment. `at` is that moment, in seconds of time.monotonic(). Without caches, because they
-    were not asked for, `counters` and `cache_sums` are empty.
+    were not asked for, `gauges`, `counters` and `cache_sums` are empty.
     """
 
     at: float
     values: Mapping[str, int]
     sums: Mapping[str, int]  # the sums that the record defines for the process
-    counters: Mapping[str, int]  # the sums of all counters over all caches
+    gauges: Mapping[str, int]  # the sums of all gauges over all caches
+    counters: Mapping[str, int]  # the same of the counters
     cache_sums: Mapping[str, int]  # the same of the sums over caches, such as in_use_bytes
     _found: Caches | None = None
     _caches: list[CacheNumbers] | None = None
@@ -156,12 +157,14 @@ def _numbers(contents: Contents, text: Description, caches: bool) -> Numbers:
     values = contents.values()
     own = Named(text.places.values, values), Named(text.places.process_sums, text.process_sum(values)[0])
     if not caches:
-        return Numbers(at, *own, _NONE, _NONE)
+        return Numbers(at, *own, _NONE, _NONE, _NONE)
     found = contents.caches()
     width = len(text.counters)
     counters = total(pieces(found.counters(), width), width)
+    width = len(text.gauges)
+    gauges = Named(text.places.gauges, total(pieces(found.gauges, width), width))
     sums = total(found.sums(), len(text.cache_sums))
-    return Numbers(at, *own, Named(text.places.counters, counters), Named(text.places.cache_sums, sums), found)
+    return Numbers(at, *own, gauges, Named(text.places.counters, counters), Named(text.places.cache_sums, sums), found)
 
 
 @dataclass(frozen=True)
@@ -350,9 +353,13 @@ class Watch:
             found = [process for process in found if not process.state.ended]
         return sorted(found, key=lambda one: (not one.running, one.start_time_ns, one.pid))
 
-    def read(self, process: Process) -> record.Record:
-        """The whole record of a process, with its counters by slot. Raises SheafError if it has vanished."""
-        return record.read(process.path)
+    def last(self, process: Process) -> Numbers:
+        """The numbers of a process as they are in its record now. Raises SheafError if the record has vanished."""
+        known = self._known.get(process.path)
+        numbers = self._reread(process.path, known, True) if known and known.layout else None
+        if numbers is None:
+            raise SheafError(f"{process.path}: cannot be read now; it was removed")
+        return numbers
 
     def _system(self, pid: int) -> System | None:
         if pid not in self._systems:

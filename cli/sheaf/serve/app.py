@@ -30,13 +30,12 @@ _PLOTLY = "plotly.js"  # from the installed package plotly
 
 
 async def metrics(request: Request) -> Response:
-    """OpenMetrics; the older text format for clients that accept only that."""
+    """Prometheus' text format; OpenMetrics for clients that ask for it."""
     server = server_of(request)
     await server.fresh()
-    accept = request.headers.get("accept", "")
-    old = "text/plain" in accept and "openmetrics" not in accept
-    generate = exposition.generate_latest if old else openmetrics.generate_latest
-    kind = exposition.CONTENT_TYPE_LATEST if old else openmetrics.CONTENT_TYPE_LATEST
+    asked = "application/openmetrics-text" in request.headers.get("accept", "")
+    generate = openmetrics.generate_latest if asked else exposition.generate_latest
+    kind = openmetrics.CONTENT_TYPE_LATEST if asked else exposition.CONTENT_TYPE_LATEST
     text = await asyncio.to_thread(generate, request.app.state.registry)
     if "gzip" in request.headers.get("accept-encoding", ""):
         packed = await asyncio.to_thread(gzip.compress, text, 4)
