@@ -24,6 +24,7 @@ from sheaf.serve import actions, api, pprof
 from sheaf.serve.guard import Guard
 from sheaf.serve.metrics import Metrics
 from sheaf.serve.state import Server, server_of
+from sheaf.serve.symbolz import Given
 
 _TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 _PLOTLY = "plotly.js"  # from the installed package plotly
@@ -114,5 +115,6 @@ def make(server: Server) -> ASGIApp:
                     exception_handlers={HTTPException: _failed, SheafError: _failed, Exception: _failed})  # fmt: skip
     app.router.redirect_slashes = False
     app.state.server = server
+    app.state.given = Given()
     app.state.registry = Metrics(server.machine, server.version, server.policy.control).registry()
     return Guard(app, server.policy)
