@@ -181,11 +181,37 @@ def _json(records: list[record.Record]) -> str:
     return table.machine(_rows(records), processes_json(records), "json")
 
 
+# What ran is over: what it did comes first, and what is left follows.
+_COLUMNS: table.Columns = (
+    ("name", "NAME", 13), ("object_size_bytes", "SIZE", 6), ("allocated", "ALLOCS", 7), ("freed", "FREES", 7),
+    ("in_use", "IN USE", 7), ("slabs", "SLABS", 5), ("memory_bytes", "MEMORY", 6), ("fast_share", "FAST", 6),
+)
+
+
+def _counted(row: table.Row) -> table.Row:
+    """A row with all allocations and frees, by whatever path."""
+    allocated = sum(row.get(f"alloc_{path}", 0) for path in ("fastpath", "slowpath", "prefilled"))
+    freed = sum(row.get(name, 0) for name in ("free_fastpath", "free_slowpath", "free_rcu_done"))
+    return {**row, "allocated": allocated, "freed": freed}
+
+
+def _large(records: list[record.Record]) -> list[table.Row]:
+    """The rows of large blocks with their allocations and frees."""
+    first, *rest = table.large_rows(records)
+    counts = {name: sum(one.process.get(counter, 0) for one in records)
+              for name, counter in (("allocated", "large_alloc"), ("freed", "large_free"))}
+    return [{**first, **counts}, *rest]
+
+
 def _text(records: list[record.Record], width: int) -> str:
     names = ", ".join(f"{r.program} ({r.pid})" for r in records[:5]) + (", ..." if len(records) > 5 else "")
     plural = "process" if len(records) == 1 else "processes"
     heading = f"sheaf: {len(records)} {plural}: {names}; {records[0].mode}"
-    return heading + "\n" + table.both(_rows(records), table.large_rows(records), width)
+    peak = max(one.peak_rss for one in records)  # 0 if all were killed
+    if peak:
+        heading += f"; {'peak' if len(records) == 1 else 'highest peak'} {table.size(peak)}"
+    rows = [*map(_counted, _rows(records)), *_large(records)]
+    return heading + "\n" + table.text([*rows, table.totals(rows)], _COLUMNS, width)
 
 
 # ---- --leaks ----

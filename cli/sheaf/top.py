@@ -70,7 +70,7 @@ def _json(source: Source, moment: Moment, ended: bool) -> str:
     processes = []
     for one in _shown(source, moment, ended):
         row = toprows.process_row(one)
-        used = one.memory
+        used = one.memory_now
         row = {"pid": row["pid"], "program": row["program"], "state": row["state"], "replaced_by": row["replaced_by"],
                "path": printable(str(one.path)), "start_time_ns": one.start_time_ns,
                "memory": memory.to_json(used) if used else None,
@@ -93,7 +93,7 @@ def _text(source: Source, moment: Moment, ended: bool, key: str, width: int) -> 
              f"live {toprows.size(sums['live'])}, warm {toprows.size(sums['warm'])}, {toprows.rate(sums['alloc'])} allocations/s"]
     if source.only and processes:
         (one,) = processes
-        used = one.memory
+        used = one.memory_now
         lines = [f"sheaf top - {clock}, {one.program} ({one.pid}), {one.state}, {one.head.mode}",
                  *(memory.lines(used, width=width) if used else [])]
     columns = toprows.fitting(CACHES if source.only else PROCESSES, width)

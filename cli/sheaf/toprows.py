@@ -69,7 +69,7 @@ PROCESSES: Sequence[Column] = (
     Column("program", "PROGRAM", -14, str, "n", "name of the program"),
     Column("resident", "RES", 6, size, "m", "resident memory of the whole process"),
     Column("live", "LIVE", 6, size, "l", "memory that the program has allocated"),
-    Column("warm", "WARM", 6, size, "w", "free memory that Sheaf keeps for quick reuse"),
+    Column("warm", "WARM", 6, size, "w", "free memory that Sheaf keeps for quick reuse and that may be resident, at most"),
     *_WORK,
 )
 CACHES: Sequence[Column] = (
@@ -99,12 +99,12 @@ def _ratio(part: float | None, whole: float | None) -> float | None:
 
 def process_row(process: Process) -> Row:
     """The cells of a process. Rates are None at its first refresh."""
-    memory = process.memory
+    memory = process.memory_now
     return {
         "pid": process.pid, "program": printable(process.program), "state": process.state.name,
         "replaced_by": process.state.program or None, "path": process.path,
         "resident": memory.resident if memory else process.resident or None, "live": memory.live if memory else None,
-        "warm": memory.warm if memory else None, "alloc": process.rate(*ALLOCATIONS),
+        "warm": memory.warm_most if memory else None, "alloc": process.rate(*ALLOCATIONS),
         "slow": _ratio(process.rate(*_SLOW), process.rate(*_ALL)), "refill": process.rate("sheaf_refill"),
     }  # fmt: skip
 

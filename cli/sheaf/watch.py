@@ -7,6 +7,7 @@ running process changes all the time, so each refresh reads its numbers again, b
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import stat
 import time
@@ -18,7 +19,7 @@ from sheaf import layout, record
 from sheaf.contents import Caches, Contents, Named, open_again, pieces, total
 from sheaf.errors import SheafError
 from sheaf.layout import Description, Entry
-from sheaf.memory import Memory
+from sheaf.memory import Memory, of_system
 from sheaf.record import Head
 from sheaf.state import State, States
 
@@ -218,6 +219,15 @@ class Process:
             resident=self.resident or value.get("resident_bytes", 0) or None,
             peak_resident=value.get("peak_resident_bytes", 0) or None,
         )
+
+    @functools.cached_property
+    def memory_now(self) -> Memory | None:
+        """The same, for a running process with what the system says of its resident memory and of the peak."""
+        memory = self.memory
+        if memory is None or not self.running:
+            return memory
+        resident, peak, anonymous = of_system(self.pid)
+        return replace(memory, resident=resident or memory.resident, peak_resident=peak, anonymous=anonymous)
 
     def rate(self, *names: str) -> float | None:
         """Counters and values of the process, added up, in events per second since the refresh before; None if unknown."""

@@ -59,7 +59,7 @@ class Now:
         """Add the memory of one process."""
         self.processes += 1
         for name in Memory.__dataclass_fields__:
-            if name not in ("resident", "peak_resident"):
+            if name not in ("resident", "peak_resident", "anonymous"):
                 self.memory[name] = self.memory.get(name, 0) + getattr(memory, name)
         self.memory["resident"] = self.memory.get("resident", 0) + resident
 
