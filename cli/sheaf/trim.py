@@ -36,7 +36,7 @@ def _said(given: int, before: int | None, after: int | None) -> str:
     if before is None or after is None:
         return f"returned at most {table.size(given)}"
     shown = [table.size(before), table.size(after)]
-    if shown[0] == shown[1] and before != after:
+    if 0 < before - after < before // 16:  # would hardly be seen in these units
         shown = [f"{before >> 10} KiB", f"{after >> 10} KiB"]
     if after >= before:
         return f"returned nothing that was resident ({shown[0]} before, {shown[1]} after)"
