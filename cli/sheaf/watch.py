@@ -310,6 +310,7 @@ class Watch:
         self._of_ended = True
         self._known: dict[Path, _Known] = {}
         self._candidates: dict[int, _Candidate] = {}
+        self._named: dict[Path, dict[str, Path]] = {}  # the records of each directory by their names
         self._single: dict[Path, None] = {}  # records in the file systems of containers
         self._systems: dict[int, System | None] = {}
         self.statistics = Statistics()
@@ -425,14 +426,19 @@ class Watch:
                 files[path] = _identity(status)
 
         self.counts = {}
+        before, self._named = self._named, {}  # making paths anew would take most of the time
         for place in list(self._places):
+            old = before.get(place, {})
             try:
                 with os.scandir(place) as entries:
-                    for entry in entries:
-                        if entry.name.endswith(".sheaf"):
-                            self.counts[place] = self.counts.get(place, 0) + 1
-                            with contextlib.suppress(OSError):  # it vanished
-                                add(place / entry.name, entry.stat(follow_symlinks=False))
+                    named = {entry.name: (old.get(entry.name) or place / entry.name, entry)
+                             for entry in entries if entry.name.endswith(".sheaf")}
+                self._named[place] = {name: path for name, (path, _) in named.items()}
+                if named:
+                    self.counts[place] = len(named)
+                for path, entry in named.values():
+                    with contextlib.suppress(OSError):  # it vanished
+                        add(path, entry.stat(follow_symlinks=False))
             except FileNotFoundError:
                 if place not in self._given:  # such as the private directory of a run that has ended
                     del self._places[place]
