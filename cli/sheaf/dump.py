@@ -35,7 +35,7 @@ def _percent(part: int, whole: int) -> str:
 
 
 def _row(slabs: Slabs) -> list[str]:
-    cells = [slabs.cache.name, str(slabs.cache.object_size), table.short(slabs.slabs), table.short(slabs.units * UNIT_BYTES)]
+    cells = [slabs.cache.name, str(slabs.cache.object_size), table.short(slabs.slabs), table.memory(slabs.units * UNIT_BYTES)]
     cells.append(_percent(slabs.out, slabs.objects))
     return cells + [table.short(count) if count else "" for count in slabs.fills]
 

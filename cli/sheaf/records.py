@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 
 from sheaf import age, progress, record, table
-from sheaf.errors import SheafError, printable
+from sheaf.errors import SheafError, by_reason, printable
 from sheaf.process import DIRECTORY
 from sheaf.record import Head
 from sheaf.state import State, States
@@ -40,6 +40,15 @@ class _Entry:
         return self.status.st_blocks * 512
 
 
+@dataclass(frozen=True)
+class _Other:
+    """A file that is no record, or that cannot be read, and why: "PATH: REASON"."""
+
+    path: Path
+    why: str
+    unreadable: bool
+
+
 def _moment(head: Head, state: State, status: os.stat_result, states: States) -> int:
     """
     The start of a running process, or the end of an ended one. Without a recorded end it is the time of the last change
@@ -57,14 +66,14 @@ def _seconds(_: click.Context, __: click.Parameter, value: str | None) -> int | 
     return None if value is None else age.seconds("--older-than", value)
 
 
-def _read(directory: Path) -> tuple[list[_Entry], list[str]]:
+def _read(directory: Path) -> tuple[list[_Entry], list[_Other]]:
     """The records in a directory by age, the oldest first, and why other files with the suffix .sheaf are none."""
     try:
         names = sorted(name for name in os.listdir(directory) if name.endswith(".sheaf"))
     except OSError as error:
         raise SheafError(f"{directory}: {error.strerror}; name a directory of records that you may read") from error
     found: list[tuple[Head, os.stat_result]] = []
-    others: list[str] = []
+    others: list[_Other] = []
     for name in progress.shown(names, "Reading records"):
         path = directory / name
         try:
@@ -75,7 +84,7 @@ def _read(directory: Path) -> tuple[list[_Entry], list[str]]:
         except FileNotFoundError:
             continue
         except SheafError as error:
-            others.append(error.message.partition(";")[0])
+            others.append(_Other(path, error.message.partition(";")[0], isinstance(error.__cause__, OSError)))
     states = States(head for head, _ in found)
     entries = []
     for head, status in found:
@@ -93,7 +102,7 @@ def _select(entries: list[_Entry], seconds: int | None, keep: int | None) -> Non
 
 def _remove(entries: list[_Entry], directory: Path) -> bool:
     """Remove the selected records; returns whether all could be removed. A file that was replaced meanwhile stays."""
-    done = True
+    failures = []
     where = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
         for entry in progress.shown([entry for entry in entries if entry.matches], "Removing records"):
@@ -105,11 +114,13 @@ def _remove(entries: list[_Entry], directory: Path) -> bool:
             except FileNotFoundError:
                 continue
             except OSError as error:
-                SheafError(f"{entry.head.path}: not removed: {error.strerror}; run sheaf as the owner of {directory}").show()
-                done = False
+                why = f"{entry.head.path}: not removed: {error.strerror}; run sheaf as the owner of {directory}"
+                failures.append((entry.head.path, printable(why)))
     finally:
         os.close(where)
-    return done
+    for reason in by_reason(failures, directory):
+        SheafError(reason).show()
+    return not failures
 
 
 def _age(seconds: int) -> str:
@@ -118,7 +129,15 @@ def _age(seconds: int) -> str:
     return f"{seconds // age.SECONDS[unit]}{unit}"
 
 
-def _text(entries: list[_Entry], others: list[str], prune: bool) -> str:
+def _unread(others: list[_Other], directory: Path) -> list[str]:
+    """A line for each reason why files are no records or cannot be read."""
+    kinds = {"not a record": [one for one in others if not one.unreadable],
+             "not readable": [one for one in others if one.unreadable]}
+    return [f"{kind}: {why}" for kind, found in kinds.items()
+            for why in by_reason([(one.path, one.why) for one in found], directory)]
+
+
+def _text(entries: list[_Entry], others: list[_Other], prune: bool, directory: Path) -> str:
     shown = [entry for entry in entries if entry.removed or not prune]
     names = [printable(entry.head.path.name) for entry in shown]
     width = max(map(len, ["FILE", *names]))
@@ -133,21 +152,22 @@ def _text(entries: list[_Entry], others: list[str], prune: bool) -> str:
         total = f"removed {_count(len(removed), 'record')}, {table.size(sum(e.allocated for e in removed))}; left {total}"
     unknown = sum(entry.state.name == "unknown" for entry in entries)
     lines.append(total + (f"; {unknown} whose process is not visible here" if unknown else ""))
-    return "\n".join([*lines, *(f"not a record: {other}" for other in others)])
+    return "\n".join([*lines, *_unread(others, directory)])
 
 
 def _count(n: int, what: str) -> str:
     return f"{n} {what}" if n == 1 else f"{n} {what}s"
 
 
-def _json(entries: list[_Entry], others: list[str]) -> str:
+def _json(entries: list[_Entry], others: list[_Other]) -> str:
     rows = [{
         "path": printable(str(entry.head.path)), "program": entry.head.program, "pid": entry.head.pid,
         "state": entry.state.name, "replaced_by": entry.state.program or None, "start_time_ns": entry.head.start_time_ns,
         "end_time_ns": entry.head.end_time_ns, "age_seconds": entry.age, "size_bytes": entry.status.st_size,
         "allocated_bytes": entry.allocated, "removed": entry.removed,
     } for entry in entries]  # fmt: skip
-    return json.dumps({"schema_version": table.SCHEMA_VERSION, "records": rows, "not_records": others}, indent=2)
+    reasons = [one.why for one in others]
+    return json.dumps({"schema_version": table.SCHEMA_VERSION, "records": rows, "not_records": reasons}, indent=2)
 
 
 @click.command()
@@ -185,5 +205,5 @@ def records(directory: str | None, seconds: int | None, keep: int | None, prune:
             done = _remove(entries, where)
         else:
             entries = [entry for entry in entries if entry.matches]
-    click.echo(_json(entries, others) if form == "json" else _text(entries, others, prune))
+    click.echo(_json(entries, others) if form == "json" else _text(entries, others, prune, where))
     return 0 if done else 1

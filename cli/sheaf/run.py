@@ -14,8 +14,8 @@ from typing import TextIO
 import click
 from click.shell_completion import CompletionItem
 
-from sheaf import child, debugspec, leakreport, options, preload, record, table
-from sheaf.errors import SheafError
+from sheaf import child, debuglog, debugspec, leakreport, options, preload, record, table
+from sheaf.errors import SheafError, printable
 from sheaf.memory import processes_json
 from sheaf.process import DIRECTORY, FILE
 from sheaf.program import locate, obstacle, steps_aside
@@ -64,11 +64,18 @@ def _command(program: Path, args: tuple[str, ...], environment: dict[str, str], 
 
 
 def _directory(name: str) -> str:
-    """Create the directory of --record if necessary; returns its absolute path."""
+    """Create the directory of --record if necessary, but not those above it; returns its absolute path."""
     if not name:
         raise SheafError("--record: the name is empty; name a writable directory", 125)
+    above = os.path.dirname(os.path.abspath(name))
     try:
-        os.makedirs(name, exist_ok=True)
+        os.mkdir(name)
+        _say(f"sheaf: --record {printable(name)}: created the directory")
+    except FileExistsError:
+        if not os.path.isdir(name):
+            raise SheafError(f"--record {name}: not a directory; name a writable directory", 125) from None
+    except FileNotFoundError as error:
+        raise SheafError(f"--record {name}: there is no directory {above}; create it, or check the name", 125) from error
     except OSError as error:
         raise SheafError(f"--record {name}: {error.strerror}; name a writable directory", 125) from error
     if not os.access(name, os.W_OK | os.X_OK):
@@ -92,6 +99,11 @@ def _debugged(spec: str, option: str = "--debug") -> str:
     if warning:
         _say(f"sheaf: {warning}")
     return spec
+
+
+def _explains_reports(environment: dict[str, str]) -> bool:
+    """Whether reports are printed here, with source positions, instead of by the program: if they go to no file of the user's."""
+    return not environment.get("SHEAF_DEBUG_LOG") and debuglog.useful(environment.get("SHEAF_DEBUG", ""))
 
 
 def _say(text: str) -> None:
@@ -169,11 +181,37 @@ def _json(records: list[record.Record]) -> str:
     return table.machine(_rows(records), processes_json(records), "json")
 
 
+# What ran is over: what it did comes first, and what is left follows.
+_COLUMNS: table.Columns = (
+    ("name", "NAME", 13), ("object_size_bytes", "SIZE", 6), ("allocated", "ALLOCS", 7), ("freed", "FREES", 7),
+    ("in_use", "IN USE", 7), ("slabs", "SLABS", 5), ("memory_bytes", "MEMORY", 6), ("fast_share", "FAST", 6),
+)
+
+
+def _counted(row: table.Row) -> table.Row:
+    """A row with all allocations and frees, by whatever path."""
+    allocated = sum(row.get(f"alloc_{path}", 0) for path in ("fastpath", "slowpath", "prefilled"))
+    freed = sum(row.get(name, 0) for name in ("free_fastpath", "free_slowpath", "free_rcu_done"))
+    return {**row, "allocated": allocated, "freed": freed}
+
+
+def _large(records: list[record.Record]) -> list[table.Row]:
+    """The rows of large blocks with their allocations and frees."""
+    first, *rest = table.large_rows(records)
+    counts = {name: sum(one.process.get(counter, 0) for one in records)
+              for name, counter in (("allocated", "large_alloc"), ("freed", "large_free"))}
+    return [{**first, **counts}, *rest]
+
+
 def _text(records: list[record.Record], width: int) -> str:
     names = ", ".join(f"{r.program} ({r.pid})" for r in records[:5]) + (", ..." if len(records) > 5 else "")
     plural = "process" if len(records) == 1 else "processes"
     heading = f"sheaf: {len(records)} {plural}: {names}; {records[0].mode}"
-    return heading + "\n" + table.both(_rows(records), table.large_rows(records), width)
+    peak = max(one.peak_rss for one in records)  # 0 if all were killed
+    if peak:
+        heading += f"; {'peak' if len(records) == 1 else 'highest peak'} {table.size(peak)}"
+    rows = [*map(_counted, _rows(records)), *_large(records)]
+    return heading + "\n" + table.text([*rows, table.totals(rows)], _COLUMNS, width)
 
 
 # ---- --leaks ----
@@ -256,7 +294,8 @@ class _Run(click.Command):
 @click.option("--debug", "debug", type=_Checks(), metavar="LETTERS[,CACHE...]",
               help="Detect memory errors: letters of F Z P U T A, such as FZPU. Same as --option debug=...")
 @click.option("--record", "directory", type=DIRECTORY, metavar="DIR",
-              help="Record the counters of each process in DIR/<program>.<pid>.sheaf, readable at any time, even after SIGKILL.")
+              help="Record the counters of each process in DIR/<program>.<pid>.sheaf, readable at any time, even after SIGKILL. "
+                   "DIR is created if the directory above it exists.")
 @click.option("--stats", type=click.Choice(FORMS), metavar="[=table|json]",
               help="Print the caches of the program and its children to standard error when it ends.")
 @click.option("--stats-file", "stats_file", type=FILE, metavar="FILE",
@@ -265,8 +304,8 @@ class _Run(click.Command):
               help="Sample one allocation for each BYTES allocated, on average, with its call stack, and write a profile of each "
                    "process when it ends. Without BYTES, 512K.")
 @click.option("--profile-output", "profile_output", type=FILE, metavar="FILE",
-              help="Write the profile to FILE, in the format of its suffix (see sheaf-profile); implies --profile.  "
-                   "[default: PROGRAM.PID.pb.gz]")
+              help="Write the profile to FILE, in the format of its suffix (see sheaf-profile); implies --profile. Profiles of "
+                   "several processes go to a directory, FILE.profiles.  [default: PROGRAM.PID.pb.gz]")
 @click.option("--leaks", "find_leaks", is_flag=True,
               help="Report at exit the blocks that nothing refers to any more, of each process that exits normally.")
 @click.option("--stacks", is_flag=True,
@@ -327,11 +366,14 @@ def run(settings: tuple[str, ...], debug: str | None, directory: str | None, sta
     if own:
         _say(f"sheaf: {command[0]}: it defines {own} itself, so Sheaf steps aside and measures nothing of it; build it without "
              "its allocator")
-    if not recorded and not find_leaks:
+    reported = _explains_reports(environment) and not find_leaks
+    if not recorded and not find_leaks and not reported:
         child.execute(_command(program, command, environment, no_children))
     with contextlib.ExitStack() as stack:
         file = stack.enter_context(_open(stats_file)) if stats_file is not None else None
         log = _log(environment, stack) if find_leaks else None
+        if reported:
+            environment["SHEAF_DEBUG_LOG"] = str(stack.enter_context(debuglog.Reports(_say)).path)
         if recorded and not environment.get("SHEAF_RECORD"):
             private = tempfile.TemporaryDirectory(prefix="sheaf-", ignore_cleanup_errors=True)
             environment["SHEAF_RECORD"] = stack.enter_context(private)

@@ -14,7 +14,7 @@ from click.shell_completion import CompletionItem
 
 from sheaf import memory, progress, record, table
 from sheaf.cache import Merger
-from sheaf.errors import SheafError
+from sheaf.errors import SheafError, by_reason
 from sheaf.explained import Explained
 from sheaf.process import TargetArgument
 from sheaf.record import Record
@@ -34,6 +34,8 @@ _NODE_COLUMNS = (
 
 MEMORY_EXPLAINED = [
     ("live", "memory that the program has allocated, touched or not: objects by class size, large blocks in units of 64 KiB"),
+    ("warm", "free memory that may be resident: at most this much. Where it is more than the process has of resident memory, "
+     "that is named first"),
     ("sheaves, barns", "free objects in sheaves: of slots, for the fast path; of barns, for any slot"),
     ("slabs", "free objects in slabs, including empty slabs; some may never have been touched"),
     ("stash", "free runs of 64 to 256 KiB that belong to a slot"),
@@ -72,29 +74,34 @@ class _Loaded:
         self._by, self._only, self._merger = by, only, Merger(by == "slot")
         for target in targets:
             paths = list(record.find(target))
-            if not self._read(paths):
+            read, reasons = self._read(paths, target)
+            if not read and len(reasons) == 1:
+                raise SheafError(reasons[0])
+            for reason in reasons:
+                SheafError(reason).show()
+            if not read:
                 raise SheafError(f"{target}: none of its {len(paths)} records can be read; run the programs again")
         if only and not self.records:
             which = "runs" if only == "running" else "ended"
             raise SheafError(f"--only {only}: no record is of a process that {which}; leave the option out")
 
-    def _read(self, paths: Sequence[Path]) -> int:
-        """Read the records and keep the wanted ones; returns how many could be read."""
-        read = 0
+    def _read(self, paths: Sequence[Path], target: str) -> tuple[int, list[str]]:
+        """Read the records and keep the wanted ones; returns how many could be read, and why the others could not."""
+        read, failures = 0, []
         for path in progress.shown(paths, "Reading records"):
             try:
                 one = record.read(path)
             except SheafError as error:
                 if len(paths) == 1:
                     raise
-                error.show()
+                failures.append((path, error.message))
                 continue
             read += 1
             if self._wanted(one):
                 self._merger.add(one.contents)
                 one.forget_caches()
                 self.records.append(one)
-        return read
+        return read, by_reason(failures, target)
 
     def _wanted(self, one: Record) -> bool:
         if not self._only:
@@ -126,7 +133,7 @@ def _column(key: str, rows: list[Row]) -> str:
 def _sorted(rows: list[Row], key: str | None, by: str) -> list[Row]:
     column = _column(key, rows) if key else "memory_bytes" if by == "cache" else "name"
     if column == "name":
-        return sorted(rows, key=lambda row: (row.get("slot", row.get("node") or 0), str(row["name"])))
+        return sorted(rows, key=lambda row: (row.get("slot", row.get("node") or 0), table.natural(str(row["name"]))))
     return sorted(rows, key=lambda row: row.get(column) or 0, reverse=True)
 
 

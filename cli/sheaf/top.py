@@ -19,7 +19,6 @@ from sheaf.process import TargetArgument
 from sheaf.toprows import CACHES, PROCESSES, Moment, Source
 from sheaf.watch import Process, Watch
 
-EMPTY = "No process on Sheaf keeps a record. Start one with `sheaf run --record DIR PROGRAM`."
 EXPLAINED = [(one.heading, one.meaning) for one in dict.fromkeys([*PROCESSES, *CACHES])]
 KEYS = [
     ("Up, Down, PgUp, PgDn, Home, End", "Select a row. In a list that is longer than the screen, the rows scroll."),
@@ -30,6 +29,8 @@ KEYS = [
      "screen lists."),
     ("i", "Reverse the order."),
     ("e", "Show or hide the records of ended processes."),
+    ("T", "Trim: make the selected process return its free memory to the system, as sheaf trim does."),
+    ("P", "Profile: show where the memory of the selected process was allocated, as sheaf profile does. Esc ends the wait."),
     ("Space", "Stop and continue the refreshes."),
     ("+, -", "Refresh less or more often."),
     ("?", "Show the keys and the columns."),
@@ -69,7 +70,7 @@ def _json(source: Source, moment: Moment, ended: bool) -> str:
     processes = []
     for one in _shown(source, moment, ended):
         row = toprows.process_row(one)
-        used = one.memory
+        used = one.memory_now
         row = {"pid": row["pid"], "program": row["program"], "state": row["state"], "replaced_by": row["replaced_by"],
                "path": printable(str(one.path)), "start_time_ns": one.start_time_ns,
                "memory": memory.to_json(used) if used else None,
@@ -92,13 +93,13 @@ def _text(source: Source, moment: Moment, ended: bool, key: str, width: int) -> 
              f"live {toprows.size(sums['live'])}, warm {toprows.size(sums['warm'])}, {toprows.rate(sums['alloc'])} allocations/s"]
     if source.only and processes:
         (one,) = processes
-        used = one.memory
+        used = one.memory_now
         lines = [f"sheaf top - {clock}, {one.program} ({one.pid}), {one.state}, {one.head.mode}",
                  *(memory.lines(used, width=width) if used else [])]
     columns = toprows.fitting(CACHES if source.only else PROCESSES, width)
     rows = toprows.cache_rows(processes[0]) if source.only and processes else [toprows.process_row(one) for one in processes]
     if not processes:
-        return "\n".join([*lines, "The record has vanished." if source.only else EMPTY])
+        return "\n".join([*lines, *source.why_empty()])
     lines.append(" ".join(toprows.headings(columns)).rstrip())
     lines += [" ".join(toprows.cells(row, columns)).rstrip() for row in toprows.arranged(rows, key, False)]
     return "\n".join(lines)

@@ -76,7 +76,8 @@ def test_trim_says_what_went_back(sheaf: Run, start: Start) -> None:
     pid = start(BUSY).pid
     done = sheaf("trim", str(pid))
     size = r"[\d.]+ (bytes|[KMG]iB)"
-    assert re.fullmatch(rf"\S+ \({pid}\): returned {size}; resident {size} before, {size} after\n", done.stdout), done
+    some, none = f"{size}; resident {size} before, {size} after", rf"nothing that was resident \({size} before, {size} after\)"
+    assert re.fullmatch(rf"\S+ \({pid}\): returned ({some}|{none})\n", done.stdout), done
     path = next(record.find(str(pid)))
     assert record.read(path).process["trims"] == 1
     assert sheaf("trim", str(path)).returncode == 0
@@ -129,6 +130,16 @@ def test_every_bound_and_number_is_that_of_the_object() -> None:
         assert numbers[f"SHEAF_UNIT_{name.upper()}"] == kind
 
 
+def test_what_a_trim_has_returned() -> None:
+    """By how much resident memory fell, not what the process gave back of memory that it had never touched."""
+    from sheaf.trim import _said
+
+    assert _said(832 << 10, (2 << 20) + 8192, 2 << 20) == "returned 8 KiB; resident 2056 KiB before, 2048 KiB after"
+    assert _said(40 << 20, 91 << 20, 53 << 20) == "returned 38 MiB; resident 91 MiB before, 53 MiB after"
+    assert _said(832 << 10, 2 << 20, 2 << 20) == "returned nothing that was resident (2 MiB before, 2 MiB after)"
+    assert _said(832 << 10, None, None) == "returned at most 832 KiB"
+
+
 # ---- dump ----
 
 
@@ -140,7 +151,9 @@ def test_dump_as_text(sheaf: Run, start: Start) -> None:
     assert re.match(rf"\S+ \({pid}\): slabs [\d.]+ MiB, large blocks [\d.]+ [KM]iB, free ", lines[0]), done
     assert re.sub(" +", " ", heading) == "NAME SIZE SLABS MEMORY OUT EMPTY <25% <50% <75% <100% FULL"
     assert max(map(len, lines)) <= 80
-    assert any(line.startswith("malloc-2304 ") for line in lines)
+    rows = [line.split() for line in lines[lines.index(heading) + 1 :] if line.startswith("malloc-")]
+    assert any(row[0] == "malloc-2304" for row in rows)
+    assert all(re.fullmatch(r"\d{2,5}K|\d+(\.\d)?[MG]", row[3]) for row in rows)
     assert "each character stands for 64 KiB of the region" in lines
     assert re.search(r"^ +0 KiB  x{1,8}[0-9#.x-]+", done.stdout, re.M)
     assert re.search(r"^ +\d+ MiB  \S*L{5}", done.stdout, re.M)

@@ -305,10 +305,23 @@ def test_the_default_name_is_that_of_the_record(here: Path) -> None:
     assert (here / "work.71.pb.gz").read_bytes()[:2] == b"\x1f\x8b"
 
 
-def test_several_processes_have_their_pids_in_the_names(here: Path) -> None:
+def test_several_processes_have_a_directory(here: Path) -> None:
     said = reported(here, "heap.html", {"work.71": OLD, "work.72.1": NEW, "none.73": []})
-    assert {path.name for path in here.glob("heap*")} == {"heap.71.html", "heap.72.1.html"}
+    assert {path.name for path in here.iterdir()} == {"made", "heap.profiles"}
+    assert {path.name for path in (here / "heap.profiles").iterdir()} == {"work.71.html", "work.72.1.html"}
     assert said.index("work (72)") < said.index("work (71)")  # the largest peak first
+
+
+def test_many_processes_leave_one_directory_and_few_lines(here: Path) -> None:
+    said = reported(here, None, {f"work.{number}": OLD for number in range(71, 102)})
+    assert {path.name for path in here.iterdir()} == {"made", "work.71.profiles"}
+    assert len(list((here / "work.71.profiles").iterdir())) == 31
+    assert said.count("written to work.71.profiles/work.") == 3
+    assert said.endswith("\nsheaf: 28 more processes have a profile in work.71.profiles/")
+    (here / "a.profiles").write_text("")
+    (here / "made").rename(here / "before")
+    assert reported(here, "a.txt", {"work.1": OLD, "work.2": OLD}) == (
+        "sheaf: a.profiles: File exists; name another file with --profile-output")
 
 
 def test_nothing_is_written_without_samples(here: Path) -> None:

@@ -139,7 +139,8 @@ def test_what_is_not_a_record_stays(sheaf: Run, tmp_path: Path) -> None:
     assert done.returncode == 0
     assert names(inside) == before - {"p.6.sheaf"}
     assert names(tmp_path) == {"p.5.sheaf", "records"}
-    assert len(re.findall("^not a record: ", done.stdout, re.M)) == 6
+    assert len(re.findall("^not a record: ", done.stdout, re.M)) == 4
+    assert f"not a record: {inside}: 3 files: not a regular file" in done.stdout
     assert "Traceback" not in done.stderr
 
 

@@ -8,6 +8,7 @@ import sys
 
 import click
 
+from sheaf import streams
 from sheaf.control import timeout_option
 from sheaf.errors import SheafError
 from sheaf.explained import Explained
@@ -114,8 +115,7 @@ def profile(name: str | None, diff: tuple[str, str] | None, seconds: float | Non
             for note in export.unreliable(observed, shown):
                 click.echo(f"sheaf: {note}", err=True)
         if file is None:
-            sys.stdout.flush()
-            sys.stdout.buffer.write(data)
+            streams.write(data)
             return
         file.write(data)
         click.echo(export.said(export.view(observed, shown), file.name), err=True)
