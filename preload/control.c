@@ -146,10 +146,16 @@ static void take_request(uint64_t request)
     atomic_store(&worker, 0);
 }
 
+static void say_alive(void)
+{
+    write_once(((uint64_t *)(void *)record_at(RECORD_VALUES_AT))[VALUE_alive_time_ns], record_now_ns());
+}
+
 static bool look(void)
 {
     if (!record_is_ours())
         return true;
+    say_alive();
     struct sheaf_control *control = record_control();
     write_once(control->looks, atomic_fetch_add_explicit(&looks, 1, memory_order_relaxed) + 1);
     uint64_t request = __atomic_load_n(&control->request, __ATOMIC_ACQUIRE);
@@ -165,8 +171,12 @@ static uint32_t *bell(void)
 
 static void tell_waits(bool waits)
 {
-    if (record_file.header)
-        write_once(record_control()->waits, waits);
+    if (!record_file.header)
+        return;
+    say_alive();
+    write_once(((uint64_t *)(void *)record_at(RECORD_VALUES_AT))[VALUE_alive_interval_ns],
+               waits ? HELPER_SLEEP_MS * 1000000ull : 0);
+    write_once(record_control()->waits, waits);
 }
 
 void control_start(void)

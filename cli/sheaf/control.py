@@ -63,7 +63,7 @@ class Control:
     @property
     def who(self) -> str:
         """The process, for messages."""
-        return f"{self.head.program} ({self.pid or self.head.pid})"
+        return record.label(self.head.program, self.head.pid, self.pid)
 
     def _read(self, offset: int, size: int) -> bytes:
         """Bytes of the record. The file is not mapped: if its owner cut it short, SIGBUS would end this command."""
@@ -251,21 +251,12 @@ def _running(head: Head, pid: int | None) -> int | None:
     if state.name == "copy":
         raise SheafError(f"{head.path}: is a copy of the record of a running process; name process {head.pid}")
     if state.ended:
-        raise SheafError(f"{head.path}: {head.program} ({head.pid}) has {_past(str(state))}; name a running process")
-    if pid is None and any(record.same(head.path, file) for file in record.mapped(head.pid, _maps(head.pid))):
-        pid = head.pid
-    return pid
+        raise SheafError(f"{head.path}: {head.who} has {_past(str(state))}; name a running process")
+    return pid or head.here
 
 
 def _past(state: str) -> str:
     return state if state.startswith("ended") else f"been {state}"
-
-
-def _maps(pid: int) -> str:
-    try:
-        return record.maps(pid)
-    except SheafError:
-        return ""
 
 
 @contextlib.contextmanager
@@ -277,7 +268,7 @@ def connect(target: str, timeout: float = TIMEOUT) -> Iterator[Control]:
     path, pid = find(target)
     head = record.read_head(path)
     pid = _running(head, pid)
-    who = f"{head.program} ({pid or head.pid})"
+    who = record.label(head.program, head.pid, pid)
     reader = layout.Reader(path)
     with reader.file:
         control, window = reader.optional("control_offset"), reader.optional("window_offset")

@@ -75,7 +75,8 @@ def _json(read: Record, found: Sequence[Run], slabs: Sequence[Slabs]) -> dict[st
         return row
 
     return {
-        "schema_version": table.SCHEMA_VERSION, "pid": read.pid, "program": read.program, "unit_bytes": UNIT_BYTES,
+        "schema_version": table.SCHEMA_VERSION, "pid": read.pid, "host_pid": read.here, "program": read.program,
+        "unit_bytes": UNIT_BYTES,
         "units": unitmap.units_by_kind(found),
         "caches": [{
             "name": one.cache.name, "object_size_bytes": one.cache.object_size, "slabs": one.slabs,

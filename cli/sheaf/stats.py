@@ -176,7 +176,8 @@ def _heading(records: list[Record], groups: _Groups, width: int) -> str:
     states, lines = groups.states, []
     if len(records) <= 4:
         for r in records:
-            lines += [f"{r.program[:24]} ({r.pid}), {states.of(r)}, {r.mode}", *memory.lines(memory.of_process(r), width=width)]
+            who = record.label(r.program[:24], r.pid, r.here)
+            lines += [f"{who}, {states.of(r)}, {r.mode}", *memory.lines(memory.of_process(r), width=width)]
         return "\n".join(lines)
     kinds = [states.of(r).kind for r in [*groups.running, *groups.ended, *groups.others]]
     counts = ", ".join(f"{kinds.count(kind)} {kind}" for kind in dict.fromkeys(kinds))

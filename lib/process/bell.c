@@ -28,9 +28,8 @@ struct bell bell_look(void)
 static long wait(struct bell bell, uint32_t ms)
 {
     struct timespec time = {.tv_sec = ms / 1000, .tv_nsec = (long)(ms % 1000) * 1000000};
-    long limit = ms == BELL_UNLIMITED ? 0 : (long)&time;
-    return sys_call(SYS_futex, (long)bell.word, bell.shared ? FUTEX_WAIT : FUTEX_WAIT_PRIVATE, (long)bell.seen, limit,
-                    0, 0);
+    return sys_call(SYS_futex, (long)bell.word, bell.shared ? FUTEX_WAIT : FUTEX_WAIT_PRIVATE, (long)bell.seen,
+                    (long)&time, 0, 0);
 }
 
 void bell_wait(struct bell bell, uint32_t ms)

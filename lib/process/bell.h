@@ -9,8 +9,6 @@
 
 #include "os/compiler.h"
 
-#define BELL_UNLIMITED UINT32_MAX
-
 /* The bell as it stands. The caller then looks whether there is anything to do, and passes the result to bell_wait().
  */
 struct bell {

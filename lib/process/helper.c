@@ -333,7 +333,7 @@ static void wait_for_client(void)
 {
     atomic_store(&parked, true);
     struct bell bell = bell_look();
-    uint32_t most = answer(maybe_last() ? round_ms() : BELL_UNLIMITED);
+    uint32_t most = answer(maybe_last() ? round_ms() : HELPER_SLEEP_MS);
     if (stays() && !(returns_memory() && worth_it()))
         bell_wait(bell, most);
     atomic_store(&parked, false);

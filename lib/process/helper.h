@@ -16,6 +16,9 @@
 
 extern hidden _Atomic bool helper_wanted;
 
+/* The longest sleep of a thread that waits for clients: so often the record says that the process is alive. */
+#define HELPER_SLEEP_MS 300000u
+
 /*
  * Children that stand in for their parents (vfork(), preload/vfork.c). One that starts a thread leaves libc with a
  * thread that ends when the child executes a program, unnoticed.

@@ -118,7 +118,8 @@ def test_batch_of_a_directory(sheaf: Run, start: Start, tmp_path: Path) -> None:
     assert every.splitlines()[-1].split()[:3] == ["99999999"[:8], "E", "old"]
 
 
-def test_json_lines(sheaf: Run, start: Start, tmp_path: Path) -> None:
+def test_json_lines(sheaf: Run, start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHEAF_HELPER", "0")  # or the memory of caches would change between the two commands
     program = start()
     done = sheaf("top", "--json", "-n", "3", "--interval", "0.1", str(tmp_path))
     moments = [json.loads(line) for line in done.stdout.splitlines()]

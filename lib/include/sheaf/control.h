@@ -68,6 +68,10 @@ struct sheaf_control {
     uint64_t looks; /* how often the process has looked: tells a process that sleeps from one that is slow */
     uint32_t bell;  /* changed by clients and by the process before they wake the helper thread */
     uint32_t waits; /* 1 while there is a helper thread that clients can wake */
+
+    /* When a client first found that the process had ended without closing its record, in nanoseconds since 1970; 0:
+     * never. Written by clients, and never read by the process. */
+    uint64_t found_ended_ns;
 };
 
 /*
