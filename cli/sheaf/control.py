@@ -190,18 +190,14 @@ def resident(pid: int | None) -> int | None:
         return None
 
 
-def find(target: str) -> tuple[Path, int | None]:
+def find(target: str) -> Path:
     """
-    The record of the running process that a number, a program's name or the path of a record leads to, and the number of the
-    process here. Raises SheafError if there is no such process, or if it keeps no record.
+    The record of the running process that a number, a program's name or the path of a record leads to. Raises SheafError if
+    there is no such process, or if it keeps no record.
     """
-    if os.path.isdir(target):
+    if record.is_path(target) and os.path.isdir(target):
         raise SheafError(f"{target}: is a directory; name one process or its record")
-    pid = None
-    if not os.path.exists(target):
-        pid = process.number(target)
-    path = next(record.find(str(pid) if pid else target))
-    return path, pid
+    return next(iter(record.find(target)))
 
 
 def _owner(file: int) -> str:
@@ -245,14 +241,14 @@ def _lock(file: int, who: str, timeout: float, deadline: float) -> None:
             time.sleep(0.01)
 
 
-def _running(head: Head, pid: int | None) -> int | None:
+def _running(head: Head) -> int | None:
     """The number of the process here; None if it is not visible. Raises SheafError if it has ended."""
     state = States().of(head)
     if state.name == "copy":
         raise SheafError(f"{head.path}: is a copy of the record of a running process; name process {head.pid}")
     if state.ended:
         raise SheafError(f"{head.path}: {head.who} has {_past(str(state))}; name a running process")
-    return pid or head.here
+    return state.pid or None
 
 
 def _past(state: str) -> str:
@@ -265,9 +261,9 @@ def connect(target: str, timeout: float = TIMEOUT) -> Iterator[Control]:
     The control area of the process that a number, a program's name or the path of a record leads to. Raises SheafError,
     which says why the process cannot be asked.
     """
-    path, pid = find(target)
+    path = find(target)
     head = record.read_head(path)
-    pid = _running(head, pid)
+    pid = _running(head)
     who = record.label(head.program, head.pid, pid)
     reader = layout.Reader(path)
     with reader.file:

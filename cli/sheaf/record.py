@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import os
 import re
+import stat
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,7 @@ from sheaf.cache import Cache, Merger
 from sheaf.contents import Caches, Contents, Named, total
 from sheaf.errors import SheafError
 
+_FARTHEST = 1 << 40  # bytes, beyond which no record has a control area
 FOUND_ENDED = 8 * 13  # bytes from the start of struct sheaf_control (sheaf/control.h)
 _PID = re.compile("[0-9]{1,18}")
 
@@ -201,7 +203,7 @@ def _head(reader: layout.Reader) -> dict[str, Any]:
 def _found_ended(reader: layout.Reader) -> int:
     place = reader.optional("control_offset")
     try:
-        return reader.numbers(place + FOUND_ENDED, 1)[0] if place else 0
+        return reader.numbers(place + FOUND_ENDED, 1)[0] if 0 < place < _FARTHEST else 0
     except SheafError:  # the file ends before
         return 0
 
@@ -223,28 +225,65 @@ def read(path: Path) -> Record:
         return Record(**fields, process=Named(reader.text.places.values, values), contents=numbers.caches())
 
 
+def is_record(path: str) -> bool:
+    """Whether a file begins like a record. The name of a program is often that of a file as well."""
+    try:
+        if not stat.S_ISREG(os.stat(path).st_mode):
+            return False
+        with open(path, "rb") as file:
+            return file.read(len(layout.MAGIC)) == layout.MAGIC
+    except (OSError, ValueError):
+        return False
+
+
+def _has_records(path: str) -> bool:
+    try:
+        return any(name.endswith(".sheaf") for name in os.listdir(path))
+    except (OSError, ValueError):
+        return False
+
+
+def is_path(target: str) -> bool:
+    """
+    Whether a word means a file or directory and not a process: one with a slash or the suffix .sheaf does, and the name of a
+    record or of a directory of records. All commands follow this rule.
+    """
+    return os.sep in target or target in (os.curdir, os.pardir) or target.endswith(".sheaf") or (
+        is_record(target) or _has_records(target))
+
+
 def find(target: str) -> Iterator[Path]:
     """
-    The record files for a FILE, a DIR, or the number or the program of a running process; a file of that name takes
-    precedence over a process. Raises SheafError if there are none, or if several processes have that name.
+    The record files for a FILE, a DIR, or the number or the program of a running process; is_path() says which. Raises
+    SheafError if there are none, or if several processes have that name.
     """
     path = Path(target)
     if not target:
         raise SheafError("an empty name was given; name a running process, a record file or a directory")
-    if os.path.isdir(target):  # Path.is_dir() would raise PermissionError
-        try:
-            files = [path / name for name in sorted(os.listdir(path)) if name.endswith(".sheaf")]
-        except OSError as error:
-            advice = "name another directory" if os.geteuid() == 0 else "run sheaf as its owner or as root"
-            raise SheafError(f"{target}: {error.strerror}; {advice}") from error
-        if not files:
-            raise SheafError(f"{target}: the directory has no records; run a program with `sheaf run --record {target} PROGRAM`")
-        yield from files
-    elif _PID.fullmatch(target) and not os.path.exists(target):
+    if _PID.fullmatch(target) and not is_path(target):
         yield _of_process(int(target))
+    elif not is_path(target) and (pid := _named(target)) is not None:
+        yield _of_process(pid)
+    elif os.path.isdir(target):  # Path.is_dir() would raise PermissionError
+        yield from _of_directory(path)
     else:
-        pid = None if os.path.lexists(target) else process.resolve(target)
-        yield path if pid is None else _of_process(pid)
+        yield path
+
+
+def _named(target: str) -> int | None:
+    """The process of this name; None if there is none but something else of this name, about which more can be said."""
+    return process.resolve(target) if os.path.lexists(target) else process.number(target)
+
+
+def _of_directory(path: Path) -> list[Path]:
+    try:
+        files = [path / name for name in sorted(os.listdir(path)) if name.endswith(".sheaf")]
+    except OSError as error:
+        advice = "name another directory" if os.geteuid() == 0 else "run sheaf as its owner or as root"
+        raise SheafError(f"{path}: {error.strerror}; {advice}") from error
+    if not files:
+        raise SheafError(f"{path}: the directory has no records; run a program with `sheaf run --record {path} PROGRAM`")
+    return files
 
 
 def _of_process(pid: int) -> Path:

@@ -15,11 +15,11 @@ from click.shell_completion import CompletionItem
 from sheaf import extras, memory, record, table, toprows
 from sheaf.errors import SheafError, printable
 from sheaf.explained import Explained
+from sheaf.listing import EMPTY
 from sheaf.process import TargetArgument
 from sheaf.toprows import CACHES, PROCESSES, Moment, Source
 from sheaf.watch import Process, Watch
 
-EMPTY = "No process on Sheaf keeps a record. Start one with `sheaf run --record DIR PROGRAM`."
 EXPLAINED = [(one.heading, one.meaning) for one in dict.fromkeys([*PROCESSES, *CACHES])]
 KEYS = [
     ("Up, Down, PgUp, PgDn, Home, End", "Select a row. In a list that is longer than the screen, the rows scroll."),
@@ -49,7 +49,7 @@ def _source(target: str | None) -> Source:
     """The processes that a target means. Raises SheafError if there is no such thing."""
     if target is None:
         return Source(Watch())
-    if os.path.isdir(target):
+    if record.is_path(target) and os.path.isdir(target):
         try:
             os.listdir(target)
         except OSError as error:
@@ -71,7 +71,7 @@ def _json(source: Source, moment: Moment, ended: bool) -> str:
         row = toprows.process_row(one)
         used = one.memory
         row = {"pid": row["pid"], "namespace_pid": one.head.pid, "program": row["program"],
-               "state": row["state"], "replaced_by": row["replaced_by"],
+               "command": row["command"] or None, "state": row["state"], "replaced_by": row["replaced_by"],
                "path": printable(str(one.path)), "start_time_ns": one.start_time_ns,
                "memory": memory.to_json(used) if used else None,
                "alloc_per_second": row["alloc"], "refill_per_second": row["refill"], "slow_share": row["slow"]}

@@ -22,7 +22,8 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from sheaf import memory, toprows
-from sheaf.top import EMPTY, KEYS
+from sheaf.listing import EMPTY
+from sheaf.top import KEYS
 from sheaf.toprows import CACHES, DEFAULT_KEYS, PROCESSES, Column, History, Moment, Row, Source
 from sheaf.watch import Process
 

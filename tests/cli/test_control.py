@@ -229,7 +229,8 @@ def test_a_process_is_known_by_its_name(sheaf: Run, start: Start) -> None:
 
 
 def test_targets_that_are_no_process(sheaf: Run, start: Start, tmp_path: Path) -> None:
-    assert said(sheaf("trim", "999999999")) == "999999999: no such process; name a running process by its number or program"
+    assert said(sheaf("trim", "999999999")) == (
+        "999999999: no such process; name a running process, a record file or a directory")
     assert "no process of this name runs on Sheaf" in said(sheaf("trim", "nosuchprogram"))
     assert said(sheaf("trim", str(tmp_path))) == f"{tmp_path}: is a directory; name one process or its record"
     assert "name a .sheaf file" in said(sheaf("dump", __file__))
@@ -337,7 +338,7 @@ def test_a_process_that_is_stopped(sheaf: Run, start: Start) -> None:
 def test_a_long_wait_says_what_it_waits_for(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     said_so: list[str] = []
     monkeypatch.setattr(notice, "_LONG", 0.0)
-    monkeypatch.setattr(notice.click, "echo", lambda text, err: said_so.append(text))
+    monkeypatch.setattr("click.echo", lambda text, err: said_so.append(text))
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
     pid = start(IDLE, SHEAF_HELPER="0").pid
     with control.connect(str(pid), 0.1) as process, pytest.raises(SheafError, match="did not answer within"):
@@ -350,7 +351,7 @@ def test_one_time_limit_for_all_waits(start: Start, monkeypatch: pytest.MonkeyPa
     """The time that passes before the process is asked counts."""
     pid = start(IDLE, SHEAF_HELPER="0").pid
     now = 1000.0
-    monkeypatch.setattr(control.time, "monotonic", lambda: now)
+    monkeypatch.setattr(time, "monotonic", lambda: now)
     with control.connect(str(pid), 5) as process:
         now += 6
         with pytest.raises(SheafError, match="did not answer within 5 s"):
