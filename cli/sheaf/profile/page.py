@@ -76,7 +76,7 @@ def _data(profiles: Sequence[Profile], symbolizer: Symbolizer, chosen: str) -> s
 def dump(profiles: Sequence[Profile], symbolizer: Symbolizer, chosen: str) -> bytes:
     """The page, with `chosen` as the view that it shows first."""
     snapshot = profiles[0].snapshot
-    name = html.escape(f"{snapshot.program} ({snapshot.pid})" if snapshot.pid else snapshot.program)
+    name = html.escape(f"{snapshot.who}" if snapshot.pid else snapshot.program)
     files = resources.files("sheaf.profile")
     template = files.joinpath("page.html").read_text(encoding="utf-8")
     script = files.joinpath("flame.js").read_text(encoding="utf-8").replace("export function", "function")

@@ -30,6 +30,6 @@ def dump(profile: Profile, symbolizer: Symbolizer) -> bytes:
     shared = [{"name": name, "file": file} if file else {"name": name} for name, file in frames]
     snapshot = profile.snapshot
     few = next((f" {note}" for note in profile.notes if "unreliable" in note), "")
-    document = {"$schema": _SCHEMA, "name": f"{snapshot.program} ({snapshot.pid}): {profile.title}.{few}", "exporter": "sheaf",
+    document = {"$schema": _SCHEMA, "name": f"{snapshot.who}: {profile.title}.{few}", "exporter": "sheaf",
                 "activeProfileIndex": profile.main, "shared": {"frames": shared}, "profiles": profiles}  # fmt: skip
     return json.dumps(document).encode("utf-8", "replace")

@@ -185,7 +185,7 @@ def heading(profile: Profile) -> str:
     value, error = profile.total()
     stacks = len({row.pcs for row in profile.rows if not row.name})
     where = "" if profile.view == "lifetimes" else f" in {stacks} stack{'' if stacks == 1 else 's'}"
-    who = f"{snapshot.program} ({snapshot.pid})" if snapshot.pid else printable(snapshot.program)
+    who = str(snapshot.who) if snapshot.pid else printable(snapshot.program)
     rate = f", one sample for each {table.size(profile.period)}" if profile.period else ""
     return f"{who}: {profile.title}: {with_error(value, error, column.unit)}{where}{rate}"
 
