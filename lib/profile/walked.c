@@ -16,7 +16,7 @@
 #define SETS    32 /* of a slot */
 #define WAYS    4
 #define ENTRIES 64 /* slots that share one set of stacks take turns */
-#define PATHS   8  /* ways through the allocator to walked_find(), in the process */
+#define PATHS   16 /* ways through the allocator to walked_find(), in the process */
 
 /*
  * A stack: `at` are distances, in words, from the frame of walked_find() to the return addresses of the program. An
@@ -43,8 +43,9 @@ struct walked_slot {
  * same distances wherever the stack is. A path is written once, by the thread that claimed it.
  */
 #define PATH_FRAMES 12
+enum { PATH_CLAIMED = 1, PATH_READY };
 struct path {
-    _Atomic uint8_t state; /* 0: free, 1: being written, 2: ready */
+    _Atomic uint8_t state; /* 0: free */
     uint8_t frames;        /* the last one is the program's: only its place is known */
     uint16_t at[PATH_FRAMES];
     uintptr_t pcs[PATH_FRAMES];
@@ -72,8 +73,11 @@ static unsigned program_at(uintptr_t frame)
     for (unsigned i = 0; i < PATHS; i++) {
         const struct path *path = &paths[i];
         unsigned n = 0, last = path->frames - 1u;
-        if (__atomic_load_n(&path->state, __ATOMIC_ACQUIRE) != 2)
+        uint8_t state = __atomic_load_n(&path->state, __ATOMIC_ACQUIRE);
+        if (!state)
             break;
+        if (state != PATH_READY) /* in the child of a fork, its writer may not exist */
+            continue;
         while (n < last && word_at(frame, path->at[n]) == path->pcs[n])
             n++;
         if (n == last)
@@ -88,14 +92,14 @@ static void learn_path(const struct stack_places *places)
         return;
     for (unsigned i = 0; i < PATHS; i++) {
         uint8_t none = 0;
-        if (!atomic_compare_exchange_strong(&paths[i].state, &none, 1))
+        if (!atomic_compare_exchange_strong(&paths[i].state, &none, PATH_CLAIMED))
             continue;
         for (unsigned k = 0; k <= places->own; k++) {
             paths[i].at[k] = places->at[k];
             paths[i].pcs[k] = places->pcs[k];
         }
         paths[i].frames = (uint8_t)(places->own + 1);
-        atomic_store_explicit(&paths[i].state, 2, memory_order_release);
+        atomic_store_explicit(&paths[i].state, PATH_READY, memory_order_release);
         return;
     }
 }
