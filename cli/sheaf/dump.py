@@ -19,7 +19,7 @@ from sheaf.process import FILE
 from sheaf.record import Record
 from sheaf.unitmap import KINDS, SLAB, UNIT_BYTES, Run, Slabs
 
-_NEEDS = {".png": "matplotlib", ".svg": "matplotlib", ".html": "plotly"}
+_NEEDS = {".png": "matplotlib", ".svg": "matplotlib", ".html": ""}
 _HEADINGS = ("NAME", "SIZE", "SLABS", "MEMORY", "OUT", "EMPTY", "<25%", "<50%", "<75%", "<100%", "FULL")
 _WIDTHS = (14, 6, 6, 7, 5, 6, 5, 5, 5, 6, 5)
 EXPLAINED = [
@@ -94,7 +94,7 @@ def _file(_: click.Context, __: click.Parameter, value: str | None) -> Path | No
     needs = _NEEDS.get(path.suffix.lower())
     if needs is None:
         raise SheafError(f"--output {value}: not a picture; give a name that ends with .png, .svg or .html", 2)
-    if find_spec(needs) is None:
+    if needs and find_spec(needs) is None:
         raise SheafError(f"--output {value}: {needs} is missing; run {extras.install_module(needs)}")
     return path
 

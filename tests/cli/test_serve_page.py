@@ -128,7 +128,7 @@ def test_it_draws_and_updates(driver: Any, tmp_path: Path) -> None:
     with shown(driver, tmp_path) as (page, processes, _):
         assert [row[1] for row in sorted(page.rows(), key=lambda row: row[1])] == ["program0", "program1", "victim"]
         assert page.find("#tiles dd").text == "3"
-        assert len(page.all("#memory .scatterlayer .trace")) == 3
+        assert len(page.all("#memory .series")) == 3
         processes[0].set(large_bytes=1 << 30)
         until(lambda: any("GiB" in row[2] for row in page.rows()))
         processes[1].end()

@@ -27,7 +27,6 @@ from sheaf.serve.state import Server, server_of
 from sheaf.serve.symbolz import Given
 
 _TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
-_PLOTLY = "plotly.js"  # from the installed package plotly
 _FLAME = "flame.js"  # of sheaf.profile
 
 
@@ -56,18 +55,14 @@ async def healthz(request: Request) -> Response:
 @functools.cache
 def _file(name: str) -> tuple[bytes, str]:
     """A compressed file of the page and its tag. Raises FileNotFoundError."""
-    if name == _PLOTLY:
-        from plotly.offline import get_plotlyjs
-
-        raw = get_plotlyjs().encode()
-    elif name == _FLAME:
+    if name == _FLAME:
         raw = resources.files("sheaf.profile").joinpath(name).read_bytes()
     else:
         raw = resources.files("sheaf.serve").joinpath("page", name).read_bytes()
     return gzip.compress(raw, 6, mtime=0), f'"{hashlib.sha256(raw).hexdigest()[:24]}"'
 
 
-_NAMES = frozenset({"index.html", "style.css", "icon.svg", "app.js", "view.js", "plots.js", "table.js", _FLAME, _PLOTLY})
+_NAMES = frozenset({"index.html", "style.css", "icon.svg", "app.js", "view.js", "plots.js", "table.js", _FLAME})
 
 
 async def page(request: Request) -> Response:
