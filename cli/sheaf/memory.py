@@ -97,7 +97,8 @@ def of_all(records: Sequence[Record]) -> Memory:
 
 def to_json(memory: Memory) -> dict[str, int | None]:
     """All fields and the sums that the table shows, each name with the suffix _bytes."""
-    values = {"live": memory.live, "warm": memory.warm, "warm_most": memory.warm_most, **asdict(memory)}
+    most = None if memory.anonymous is None else memory.warm_most
+    values = {"live": memory.live, "warm": memory.warm, "warm_most": most, **asdict(memory)}
     return {f"{name}_bytes": value for name, value in values.items()}
 
 

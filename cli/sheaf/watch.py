@@ -11,7 +11,7 @@ import functools
 import os
 import stat
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -95,12 +95,12 @@ class CacheNumbers:
         return self._entry.geometry
 
     @property
-    def gauges(self) -> Mapping[str, int]:
+    def gauges(self) -> Named:
         """The gauges by name."""
         return Named(self._text.places.gauges, self._gauges)
 
     @property
-    def counters(self) -> Mapping[str, int]:
+    def counters(self) -> Named:
         """The sum of each counter over all slots, by name."""
         return Named(self._text.places.counters, self._counters)
 
@@ -128,11 +128,11 @@ class Numbers:
     """
 
     at: float
-    values: Mapping[str, int]
-    sums: Mapping[str, int]  # the sums that the record defines for the process
-    gauges: Mapping[str, int]  # the sums of all gauges over all caches
-    counters: Mapping[str, int]  # the same of the counters
-    cache_sums: Mapping[str, int]  # the same of the sums over caches, such as in_use_bytes
+    values: Named
+    sums: Named  # the sums that the record defines for the process
+    gauges: Named  # the sums of all gauges over all caches
+    counters: Named  # the same of the counters
+    cache_sums: Named  # the same of the sums over caches, such as in_use_bytes
     _found: Caches | None = None
     _caches: list[CacheNumbers] | None = None
 
@@ -312,7 +312,7 @@ class Watch:
         self._given = frozenset(self._places)
         self.counts: dict[Path, int] = {}
         self._ended = ended
-        self._of_ended = True
+        self._of_ended: bool | Callable[[Head], bool] = True
         self._known: dict[Path, _Known] = {}
         self._candidates: dict[int, _Candidate] = {}
         self._named: dict[Path, dict[str, Path]] = {}  # the records of each directory by their names
@@ -346,12 +346,13 @@ class Watch:
         if known and known.process and known.process.state.ended:
             known.process = None
 
-    def refresh(self, caches: bool | Collection[int] = False, of_ended: bool = True) -> list[Process]:
+    def refresh(self, caches: bool | Collection[int] = False,
+                of_ended: bool | Callable[[Head], bool] = True) -> list[Process]:
         """
         Read what has changed, and return all processes: the running ones first, each kind by its start. `caches` says
         whether to read caches: of all processes, of none, or of those with these numbers; `of_ended` whether those of ended
-        processes are among them, which are read once and of which only the sums are kept. An unreadable directory counts as
-        empty.
+        processes, or of an ended process, are among them, which are read once and of which only the sums are kept. An
+        unreadable directory counts as empty.
         """
         self.statistics, self._systems = Statistics(), {}
         self._of_ended = of_ended
@@ -368,6 +369,10 @@ class Watch:
         if not self._ended:
             found = [process for process in found if not process.state.ended]
         return sorted(found, key=lambda one: (not one.running, one.start_time_ns, one.pid))
+
+    def _wants(self, head: Head) -> bool:
+        """Whether the caches of an ended process are to be read."""
+        return self._of_ended if isinstance(self._of_ended, bool) else self._of_ended(head)
 
     def last(self, process: Process) -> Numbers:
         """The numbers of a process as they are in its record now. Raises SheafError if the record has vanished."""
@@ -482,7 +487,7 @@ class Watch:
                     if head.end_time_ns:
                         if self._ended:
                             contents = Contents(reader.file, path, reader.layout, reader)
-                            numbers = self._count(contents, reader.text, self._of_ended and _asked(caches, head.pid))
+                            numbers = self._count(contents, reader.text, self._wants(head) and _asked(caches, head.pid))
                             known.process = Process(head, State("ended"), numbers.without_caches())
                     else:
                         begun.append((path, head))
@@ -530,7 +535,7 @@ class Watch:
 
     def _again(self, path: Path, known: _Known, process: Process, caches: bool | Collection[int]) -> None:
         """Bring a record that was read before up to date."""
-        wanted = _asked(caches, process.pid) and (self._of_ended or not process.state.ended)
+        wanted = _asked(caches, process.pid) and (not process.state.ended or self._wants(process.head))
         if process.state.ended:
             if not self._ended:
                 known.process = None

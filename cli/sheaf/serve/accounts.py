@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from sheaf.contents import Named
 from sheaf.memory import Memory
 from sheaf.serve.families import CACHE_COUNTERS, CACHE_USES, PROCESS_COUNTERS, PROCESS_VALUES
 from sheaf.watch import Process
@@ -96,11 +97,11 @@ class Counted(Protocol):
         """The place among the entries of the record."""
 
     @property
-    def gauges(self) -> Mapping[str, int]:
+    def gauges(self) -> Named:
         """The gauges by name."""
 
     @property
-    def counters(self) -> Mapping[str, int]:
+    def counters(self) -> Named:
         """The sum of each counter over all slots, by name."""
 
 
@@ -109,9 +110,9 @@ class Reading:
     """The counters of a process at one moment: its values, and the sums of gauges and counters over all caches."""
 
     program: str
-    values: Mapping[str, int]
-    gauges: Mapping[str, int]
-    counters: Mapping[str, int]
+    values: Named
+    gauges: Named
+    counters: Named
     caches: Sequence[Counted]  # empty if caches are not counted apart
 
     @property
@@ -121,12 +122,13 @@ class Reading:
 
     def process(self) -> array[int]:
         """The counters of the process, in the order of families.py."""
-        values = [self.values.get(name, 0) for name in PROCESS_VALUES]
-        return array("Q", values + _of_caches(self.gauges, self.counters))
+        return array("Q", self.values.picked(PROCESS_VALUES) + _of_caches(self.gauges, self.counters))
 
 
-def _of_caches(gauges: Mapping[str, int], counters: Mapping[str, int]) -> list[int]:
-    return [(gauges[name] if name in gauges else counters.get(name, 0)) & _MASK for name in CACHE_COUNTERS]
+def _of_caches(gauges: Named, counters: Named) -> list[int]:
+    """CACHE_COUNTERS, each of which is either a gauge or a counter of a record."""
+    pairs = zip(gauges.picked(CACHE_COUNTERS), counters.picked(CACHE_COUNTERS), strict=True)
+    return [(gauge or counter) & _MASK for gauge, counter in pairs]
 
 
 def _of_cache(cache: Counted) -> array[int]:

@@ -137,7 +137,7 @@ class Machine:
         """Read all records that may have changed."""
         with self.lock:
             began = time.monotonic()
-            found = self._watch.refresh(caches=True, of_ended=False)
+            found = self._watch.refresh(caches=True, of_ended=self._counts)
             self.accounts.begin_scan()
             running: dict[Key, Process] = {}
             for one in found:
@@ -185,10 +185,11 @@ class Machine:
         if key in self._counted:
             return
         process = self._processes.get(key)
-        if process is None and one.start_time_ns < self.started_ns:
+        if process is None and not self._counts(one.head):
             return
         try:
-            reading = self._reading(one, self._watch.last(one))
+            enough = one.numbers.counters and not self.limits.caches
+            reading = self._reading(one, one.numbers if enough else self._watch.last(one))
         except SheafError:  # removed already; what was read while the process ran stays
             reading = None
         if process is None and reading:
@@ -198,6 +199,10 @@ class Machine:
                 self.accounts.update(process.tally, reading)
             self.accounts.close(process.tally, one.state.name)
         self._remember(key)
+
+    def _counts(self, head: Head) -> bool:
+        """Whether a process that was never seen running counts: if it began after the server did."""
+        return head.start_time_ns >= self.started_ns
 
     def _reading(self, one: watch.Process, numbers: watch.Numbers) -> Reading:
         caches = (numbers.caches or ()) if self.limits.caches else ()

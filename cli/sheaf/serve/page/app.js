@@ -266,7 +266,7 @@ at("close").addEventListener("click", () => {
   listProcesses();
 });
 at("trim").addEventListener("click", () => act(at("trim"), "Trimming", `api/processes/${state.pid}/trim`, {},
-  (answer) => `The process returned ${size(answer.returned_bytes)} to the system.`));
+  (answer) => `The process returned at most ${size(answer.returned_bytes)} to the system.`));
 at("sample").addEventListener("click", async () => {
   const rate = state.profile?.sampling ? 0 : RATE;
   await act(at("sample"), "Asking the process", `api/processes/${state.pid}/profile`, { rate_bytes: rate },
