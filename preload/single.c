@@ -97,7 +97,9 @@ sheaf_export int prctl(int option, ...)
     __typeof__(prctl) *next = next_or("prctl", __typeof__(prctl), NULL);
     bool rights = changes_rights(option), was = rights && helper_leave();
     int ret = next ? next(option, a, b, c, d) : call_prctl(option, a, b, c, d);
+    if (option == PR_SET_SECCOMP && ret == 0)
+        helper_never();
     if (rights)
-        helper_return(was && !(option == PR_SET_SECCOMP && ret == 0));
+        helper_return(was && option != PR_SET_SECCOMP);
     return ret;
 }

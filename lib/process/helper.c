@@ -36,7 +36,8 @@ static _Atomic int running, number; /* whether the thread exists, and its number
 static _Atomic bool parked;         /* it waits for clients */
 static _Atomic uint32_t leaving;    /* callers that wait for its end */
 static _Atomic bool main_ended;
-static bool main_known; /* the end of the main thread will be noted */
+static bool main_known;  /* the end of the main thread will be noted */
+static bool made_plural; /* there was one thread before the first helper */
 static _Atomic uint32_t not_before_ms, failed;
 static _Atomic uint64_t rest_in_use, rest_warm; /* units, when the last thread ended */
 
@@ -112,7 +113,7 @@ void helper_look(void)
     uint32_t n = atomic_load_explicit(&failed, memory_order_relaxed);
     if (n >= FAILED_MOST || (int32_t)(clock_ms() - atomic_load_explicit(&not_before_ms, memory_order_relaxed)) < 0)
         return;
-    if (!worth && !cgroup_may_open()) { /* nor start a thread in a sandbox of the program's, only to answer */
+    if ((!worth || made_plural) && !cgroup_may_open()) { /* nor start a thread in a sandbox of such a program */
         atomic_store(&failed, FAILED_MOST);
         return;
     }
@@ -183,6 +184,8 @@ void helper_start(const void *caller)
         return;
     atomic_store_explicit(&helper_wanted, false, memory_order_relaxed);
     int saved = errno;
+    if (&__libc_single_threaded && __libc_single_threaded)
+        made_plural = true;
     if (better_not()) {
         atomic_store(&not_before_ms, clock_ms() + NOT_SAFE_MS);
         atomic_store(&running, 0);
@@ -258,6 +261,14 @@ bool helper_leave(void)
     for (uint32_t start = clock_ms(); was && !is_gone() && clock_ms() - start < LEAVE_MS;)
         sys_call(SYS_sched_yield, 0, 0, 0, 0, 0, 0);
     return was;
+}
+
+void helper_never(void)
+{
+    if (!made_plural && (!&__libc_single_threaded || !__libc_single_threaded))
+        return;
+    atomic_store(&failed, FAILED_MOST);
+    atomic_store(&helper_wanted, false);
 }
 
 void helper_return(bool was)

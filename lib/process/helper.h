@@ -57,6 +57,10 @@ void helper_note_main(void);
 bool helper_leave(void);
 void helper_return(bool was);
 
+/* Start no thread any more if the program itself has only one: it has entered a sandbox that may kill for a second.
+ */
+void helper_never(void);
+
 /* Start the thread if that is safe for this caller of malloc() or free(). No lock may be held. */
 void helper_start(const void *caller);
 
