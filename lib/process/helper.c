@@ -230,7 +230,9 @@ void helper_note_main(void)
     enum { IN_PLACE = 32 }; /* pthread_setspecific() allocates for keys from this one on */
     static pthread_key_t key;
     static bool made;
-    if (!libc_has(pthread_key_create) || !libc_has(pthread_setspecific))
+    if (!libc_has(pthread_key_create))
+        return;
+    if (!libc_has(pthread_setspecific))
         return;
     if (!made && pthread_key_create(&key, main_ends) != 0)
         return;
