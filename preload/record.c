@@ -226,7 +226,7 @@ void record_fork_child(void)
         publish_all();
     } else {
         hooks.publish = NULL;
-        hooks.look_control = NULL;
+        control_stop();
     }
     profile_record_fork_child();
     errno = saved;

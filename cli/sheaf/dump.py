@@ -75,7 +75,8 @@ def _json(read: Record, found: Sequence[Run], slabs: Sequence[Slabs]) -> dict[st
         return row
 
     return {
-        "schema_version": table.SCHEMA_VERSION, "pid": read.pid, "program": read.program, "unit_bytes": UNIT_BYTES,
+        "schema_version": table.SCHEMA_VERSION, "pid": read.pid, "host_pid": read.here, "program": read.program,
+        "unit_bytes": UNIT_BYTES,
         "units": unitmap.units_by_kind(found),
         "caches": [{
             "name": one.cache.name, "object_size_bytes": one.cache.object_size, "slabs": one.slabs,
@@ -108,7 +109,7 @@ def dump(target: str, picture: Path | None, as_json: bool, timeout: float) -> No
     """Show the slabs of a running process by cache and fullness, and a map of its memory.
 
     The map shows where free memory lies between slabs and large blocks, and how full slabs are, and so why memory cannot be
-    returned. The process must keep a record (SHEAF_RECORD), and answers when it next allocates or frees. It continues to run
+    returned. The process must keep a record (SHEAF_RECORD). It answers at once, by its helper thread, and continues to run
     while it is read, so some slabs may be shown as they were a moment earlier.
 
     \b

@@ -14,7 +14,7 @@ from typing import TextIO
 import click
 from click.shell_completion import CompletionItem
 
-from sheaf import child, debuglog, debugspec, leakreport, options, preload, record, table
+from sheaf import child, debuglog, debugspec, leakdocument, leakreport, options, preload, record, table
 from sheaf.errors import SheafError, printable
 from sheaf.memory import processes_json
 from sheaf.process import DIRECTORY, FILE
@@ -111,13 +111,13 @@ def _say(text: str) -> None:
         click.echo(text, err=True)
 
 
-def _open(name: str) -> TextIO:
-    """Open the file of --stats-file before the program starts, so that a wrong name is an error at once."""
+def _open(name: str, option: str = "--stats-file") -> TextIO:
+    """Open the file of an option before the program starts, so that a wrong name is an error at once."""
     try:
         return open(name, "w", encoding="utf-8", errors="backslashreplace")
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else error
-        raise SheafError(f"--stats-file {name}: {why}; name a file that can be written", 125) from error
+        raise SheafError(f"{option} {name}: {why}; name a file that can be written", 125) from error
 
 
 def _why_no_record(directory: str) -> str:
@@ -246,8 +246,8 @@ def _log(environment: dict[str, str], stack: contextlib.ExitStack) -> tuple[Path
         return path, 0
 
 
-def _leak_report(log: Path, start: int, patterns: list[str]) -> bool:
-    """Print the reports that were appended to the log; returns whether anything was lost that is not suppressed."""
+def _leak_lines(log: Path, start: int) -> list[str]:
+    """What was appended to the log."""
     try:
         with open(os.open(log, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:  # does not wait for a FIFO
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
@@ -260,9 +260,30 @@ def _leak_report(log: Path, start: int, patterns: list[str]) -> bool:
         lines = []
     except OSError as error:
         raise SheafError(f"{log}: {error.strerror}; the leak report is lost", 125) from error
-    result = leakreport.text(lines, patterns)
-    _say("\n".join(result.lines))
-    return result.lost.blocks > 0
+    return lines
+
+
+def _leak_report(lines: list[str], patterns: list[str], file: TextIO | None) -> bool:
+    """
+    Print the reports in these lines, or write all of them to the file, as JSON if its name says so. Returns whether anything
+    was lost that is not suppressed.
+    """
+    if file is None:
+        result = leakreport.text(lines, patterns)
+        _say("\n".join(result.lines))
+        return result.lost.blocks > 0
+    if file.name.endswith(".json"):
+        text, lost = leakdocument.text(lines, patterns)
+    else:
+        result = leakreport.text(lines, patterns, None)
+        text, lost = "\n".join(result.lines) + "\n", result.lost
+    try:
+        with file:
+            file.write(text)
+        _say(f"sheaf: {lost} lost; the report is in {printable(file.name)}")
+    except OSError as error:
+        _say(f"sheaf: --leak-output {printable(file.name)}: {error.strerror}; the report is not written; {lost} lost")
+    return lost.blocks > 0
 
 
 class _Run(click.Command):
@@ -276,7 +297,7 @@ class _Run(click.Command):
         while i < len(args) and args[i].startswith("-") and args[i] != "--":
             args[i] = _ALONE.get(args[i], args[i])
             i += 2 if args[i] in ("--option", "--record", "--debug", "--stats-file", "--profile-output", "--suppress",
-                                 "--leak-status") else 1
+                                 "--leak-status", "--leak-output") else 1
         return super().parse_args(ctx, args)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
@@ -315,13 +336,16 @@ class _Run(click.Command):
               help="With --leaks, omit blocks whose stack matches a line leak:PATTERN of FILE; see docs/leaks.md.")
 @click.option("--leak-status", type=click.IntRange(0, 255), metavar="N",
               help="With --leaks, exit with status N if anything is lost that is not suppressed.")
+@click.option("--leak-output", type=FILE, metavar="FILE",
+              help="With --leaks, write the report with all blocks to FILE instead of standard error, as JSON if the name ends "
+                   "with .json.")
 @click.option("--no-children", is_flag=True, help="Run only the program itself on Sheaf, not its children.")
 @click.option("--force", is_flag=True, help="Run the program even if Sheaf cannot be preloaded into it.")
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, shell_complete=_complete_command,
                 metavar="PROGRAM [ARGS]...")
 def run(settings: tuple[str, ...], debug: str | None, directory: str | None, stats: str | None, stats_file: str | None,
         profile: str | None, profile_output: str | None, find_leaks: bool, stacks: bool, suppressions: tuple[str, ...],
-        leak_status: int | None, no_children: bool, force: bool, command: tuple[str, ...]) -> None:
+        leak_status: int | None, leak_output: str | None, no_children: bool, force: bool, command: tuple[str, ...]) -> None:
     """Run a program on Sheaf.
 
     \b
@@ -358,7 +382,8 @@ def run(settings: tuple[str, ...], debug: str | None, directory: str | None, sta
     if find_leaks:
         _leak_settings(environment, stacks)
     else:
-        _only_with_leaks({"--stacks": stacks, "--suppress": bool(suppressions), "--leak-status": leak_status is not None})
+        _only_with_leaks({"--stacks": stacks, "--suppress": bool(suppressions), "--leak-status": leak_status is not None,
+                          "--leak-output": leak_output is not None})  # fmt: skip
     recorded = bool(stats) or profiled
     own = ""
     if recorded or find_leaks or environment.get("SHEAF_RECORD") or environment.get("SHEAF_DEBUG"):
@@ -374,6 +399,7 @@ def run(settings: tuple[str, ...], debug: str | None, directory: str | None, sta
         log = _log(environment, stack) if find_leaks else None
         if reported:
             environment["SHEAF_DEBUG_LOG"] = str(stack.enter_context(debuglog.Reports(_say)).path)
+        leak_file = stack.enter_context(_open(leak_output, "--leak-output")) if leak_output is not None else None
         if recorded and not environment.get("SHEAF_RECORD"):
             private = tempfile.TemporaryDirectory(prefix="sheaf-", ignore_cleanup_errors=True)
             environment["SHEAF_RECORD"] = stack.enter_context(private)
@@ -386,6 +412,6 @@ def run(settings: tuple[str, ...], debug: str | None, directory: str | None, sta
             _write_profiles(made, profile_output)
         if stats and not explained:
             _report(records, made, stats, file)
-        if log and _leak_report(*log, patterns) and leak_status is not None:
+        if log and _leak_report(_leak_lines(*log), patterns, leak_file) and leak_status is not None:
             status = leak_status
     child.end_as(status)

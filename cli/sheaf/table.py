@@ -228,6 +228,7 @@ def process_json(record: Record, state: State) -> Row:
     """The object of a process in the machine-readable formats, without its memory, which memory.py adds."""
     return {
         "pid": record.pid,
+        "host_pid": record.here,
         "parent_pid": record.parent_pid,
         "program": record.program,
         "mode": record.mode,

@@ -50,7 +50,7 @@ def _source(target: str | None) -> Source:
     """The processes that a target means. Raises SheafError if there is no such thing."""
     if target is None:
         return Source(Watch())
-    if os.path.isdir(target):
+    if record.is_path(target) and os.path.isdir(target):
         try:
             os.listdir(target)
         except OSError as error:
@@ -71,7 +71,8 @@ def _json(source: Source, moment: Moment, ended: bool) -> str:
     for one in _shown(source, moment, ended):
         row = toprows.process_row(one)
         used = one.memory_now
-        row = {"pid": row["pid"], "program": row["program"], "state": row["state"], "replaced_by": row["replaced_by"],
+        row = {"pid": row["pid"], "namespace_pid": one.head.pid, "program": row["program"],
+               "command": row["command"] or None, "state": row["state"], "replaced_by": row["replaced_by"],
                "path": printable(str(one.path)), "start_time_ns": one.start_time_ns,
                "memory": memory.to_json(used) if used else None,
                "alloc_per_second": row["alloc"], "refill_per_second": row["refill"], "slow_share": row["slow"]}
@@ -94,7 +95,7 @@ def _text(source: Source, moment: Moment, ended: bool, key: str, width: int) -> 
     if source.only and processes:
         (one,) = processes
         used = one.memory_now
-        lines = [f"sheaf top - {clock}, {one.program} ({one.pid}), {one.state}, {one.head.mode}",
+        lines = [f"sheaf top - {clock}, {one.who}, {one.state}, {one.head.mode}",
                  *(memory.lines(used, width=width) if used else [])]
     columns = toprows.fitting(CACHES if source.only else PROCESSES, width)
     rows = toprows.cache_rows(processes[0]) if source.only and processes else [toprows.process_row(one) for one in processes]

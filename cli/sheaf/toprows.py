@@ -11,6 +11,7 @@ from typing import Any
 
 from sheaf import record, table
 from sheaf.errors import SheafError, by_reason, printable
+from sheaf.process import command
 from sheaf.watch import CacheNumbers, Process, Watch
 
 Row = dict[str, Any]
@@ -71,6 +72,7 @@ PROCESSES: Sequence[Column] = (
     Column("live", "LIVE", 6, size, "l", "memory that the program has allocated"),
     Column("warm", "WARM", 6, size, "w", "free memory that Sheaf keeps for quick reuse and that may be resident, at most"),
     *_WORK,
+    Column("command", "COMMAND", -32, str, "c", "command line of the process, or the title that it gave itself"),
 )
 CACHES: Sequence[Column] = (
     Column("name", "CACHE", -17, str, "n", "name of the cache"),
@@ -81,7 +83,9 @@ CACHES: Sequence[Column] = (
     *_WORK,
     Column("flush", "FLUSH/S", 7, rate, "f", "objects per second that moved back to slabs"),
 )
-_LEAST = ("refill", "flush", "slow", "alloc", "used", "warm", "object_size", "live", "state", "in_use")  # left out first
+_LEAST = (  # left out first
+    "command", "refill", "flush", "slow", "alloc", "used", "warm", "object_size", "live", "state", "in_use",
+)  # fmt: skip
 DEFAULT_KEYS = ("resident", "memory")  # by which processes and caches are sorted at first
 
 
@@ -101,7 +105,8 @@ def process_row(process: Process) -> Row:
     """The cells of a process. Rates are None at its first refresh."""
     memory = process.memory_now
     return {
-        "pid": process.pid, "program": printable(process.program), "state": process.state.name,
+        "pid": process.pid, "program": printable(process.program),
+        "command": printable(command(process.pid)) if process.running else "", "state": process.state.name,
         "replaced_by": process.state.program or None, "path": process.path,
         "resident": memory.resident if memory else process.resident or None, "live": memory.live if memory else None,
         "warm": memory.warm_most if memory else None, "alloc": process.rate(*ALLOCATIONS),

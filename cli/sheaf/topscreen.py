@@ -224,7 +224,7 @@ class Board(Widget, can_focus=True):
         clock = time.strftime("%H:%M:%S", time.localtime(self.moment.at))
         vanished = all(one.path != process.path for one in self.moment.processes)
         state = "its record has vanished" if vanished else str(process.state)
-        lines = [_line(f"{process.program} ({process.pid}), {state}, {process.head.mode} - {clock}; {self._status()}", _BOLD)]
+        lines = [_line(f"{process.who}, {state}, {process.head.mode} - {clock}; {self._status()}", _BOLD)]
         used = process.memory_now
         lines += [_line(text) for text in (memory.lines(used, width=max(40, min(width, 100))) if used else [])]
         return lines + self._both(self.history.of(process.path), width)

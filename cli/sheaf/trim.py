@@ -14,7 +14,7 @@ def trim(target: str, timeout: float) -> None:
     """Make a running process return its free memory to the system, as malloc_trim does.
 
     Free objects in sheaves and barns go to the slabs, and what is free then goes to the system. The program faults it in
-    again when it needs it. The process must keep a record (SHEAF_RECORD), and answers when it next allocates or frees.
+    again when it needs it. The process must keep a record (SHEAF_RECORD). It answers at once, by its helper thread.
 
     \b
     Examples:

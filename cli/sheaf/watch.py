@@ -192,6 +192,11 @@ class Process:
         return self.head.program
 
     @property
+    def who(self) -> str:
+        """The process, for headings."""
+        return record.label(self.program, self.head.pid, self.state.pid or None)
+
+    @property
     def path(self) -> Path:
         """The record."""
         return self.head.path

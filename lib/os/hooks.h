@@ -51,9 +51,17 @@ struct hooks {
 
     /* ---- set by preload/control.c when a record is opened; cleared as `publish` is ---- */
 
-    /* Do what a client asks for in the control area of the record (sheaf/control.h). Called where slow paths look at
-     * the clock, and by the helper thread, with no lock held. */
-    void (*look_control)(void);
+    /* Do what a client asks for in the control area of the record (sheaf/control.h). Returns false if a request is
+     * left that this thread cannot do now. Called where slow paths look at the clock, and by the helper thread, with
+     * no lock held. */
+    bool (*look_control)(void);
+
+    /* The futex by which clients wake the helper thread, or NULL if this process has no record of its own. Any
+     * context. */
+    uint32_t *(*control_bell)(void);
+
+    /* Tell clients whether there is a thread that waits for that futex. Any context. */
+    void (*control_waits)(bool waits);
 
     /* ---- set by feature/debug.c when the first cache is debugged ---- */
 

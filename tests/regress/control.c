@@ -8,6 +8,7 @@
 #include "again.h"
 #include "sheaf/profile.h"
 
+#include <linux/capability.h>
 #include <malloc.h>
 #include <pthread.h>
 #include <signal.h>
@@ -69,23 +70,59 @@ static void half_busy(void)
         work_once(i);
 }
 
-static void half_sleeping(void)
-{
-    void *volatile p = malloc(10 << 20);
-    must(p);
-    memset(p, 1, 10 << 20);
-    for (int i = 0; i < 10000; i++)
-        work_once((unsigned long)i);
-    free(p);
-    for (;;)
-        pause();
-}
-
 static void *work_a_while(void *unused)
 {
     for (int i = 0; i < 10000; i++)
         work_once((unsigned long)i);
     return unused;
+}
+
+static void half_sleeping(void)
+{
+    void *volatile p = malloc(10 << 20);
+    must(p);
+    memset(p, 1, 10 << 20);
+    work_a_while(NULL);
+    free(p);
+    for (;;)
+        pause();
+}
+
+/* The child works and sleeps as its parent does. */
+static void half_both_sleep(void)
+{
+    work_a_while(NULL);
+    fork();
+    half_sleeping();
+}
+
+static nlink_t threads(pid_t pid)
+{
+    char tasks[64];
+    struct stat status = {0};
+    snprintf(tasks, sizeof(tasks), "/proc/%d/task", pid);
+    must(stat(tasks, &status) == 0);
+    return status.st_nlink - 2;
+}
+
+/* What the system allows to processes with one thread only. */
+static void half_name_spaces(void)
+{
+    pid_t pid = fork();
+    if (pid == 0)
+        _exit(syscall(SYS_unshare, CLONE_NEWUSER) == 0 ? 0 : 1);
+    int status;
+    must(waitpid(pid, &status, 0) == pid);
+    if (status)
+        _exit(CASE_SKIPPED);
+    int mine = open("/proc/self/ns/mnt", O_RDONLY | O_CLOEXEC);
+    must(mine >= 0);
+    for (int i = 0; i < 3; i++) { /* for each call the helper thread is there again */
+        while (threads(getpid()) < 2)
+            work_a_while(NULL);
+        must(i == 2 || setns(mine, CLONE_NEWNS) == 0 || errno == EPERM);
+    }
+    must(unshare(CLONE_NEWUSER) == 0);
 }
 
 /* The process must end with its last thread but the helper. */
@@ -191,7 +228,7 @@ static void sets_options(struct client *client)
         {SHEAF_SET_DECAY, 86400001, SHEAF_RANGE},
         {SHEAF_SET_DECAY, 1ull << 32, SHEAF_RANGE},
         {SHEAF_SET_DECAY, 0, SHEAF_DONE},
-        {SHEAF_SET_HELPER, 1, SHEAF_NO_EFFECT},
+        {SHEAF_SET_HELPER, 1, SHEAF_DONE}, /* it answers */
         {SHEAF_SET_DECAY, 1000, SHEAF_DONE},
         {SHEAF_SET_HELPER, 1, SHEAF_DONE},
         {SHEAF_SET_HELPER, 0, SHEAF_DONE},
@@ -247,21 +284,144 @@ static void asleep_with_helper(void)
         must(client_ask(&client, SHEAF_TRIM, 0, 0) == SHEAF_DONE);
     must(client_ask(&client, SHEAF_MAP, 0, 0) == SHEAF_DONE);
     must(client_ask(&client, SHEAF_SET, SHEAF_SET_HELPER, 0) == SHEAF_DONE);
-    char tasks[64];
-    struct stat status = {0};
-    snprintf(tasks, sizeof(tasks), "/proc/%d/task", pid);
-    do { /* the thread ends */
+    while (threads(pid) > 1) /* the thread ends */
         client_pause();
-        must(stat(tasks, &status) == 0);
-    } while (status.st_nlink > 3);
+    must(!client.control->waits);
     end(pid);
     must(remove_records(records) > 0);
+}
+
+/* Without options a process with one thread answers while it sleeps, and options that would end decay change nothing.
+ */
+static void asleep(void)
+{
+    struct client client;
+    make_records(records, sizeof(records));
+    pid_t pid = start("sleeping", "");
+    client_of(&client, records, pid);
+    for (int i = 0; i < 20; i++)
+        must(client_ask(&client, SHEAF_TRIM, 0, 0) == SHEAF_DONE);
+    must(client_ask(&client, SHEAF_SET, SHEAF_SET_DECAY, 0) == SHEAF_DONE);
+    must(client_ask(&client, SHEAF_SET, SHEAF_SET_DECAY, 86400000) == SHEAF_DONE);
+    must(client_ask(&client, SHEAF_MAP, 0, 0) == SHEAF_DONE);
+    must(ftruncate(client.file, (off_t)(client.header.profile_offset + client.header.profile_size)) == 0);
+    must(client_ask(&client, SHEAF_PROFILE, 0, 4096) == SHEAF_DONE);
+    must(client_ask(&client, SHEAF_PROFILE, 0, 0) == SHEAF_DONE);
+    must(threads(pid) == 2 && client.control->waits == 1);
+    end(pid);
+    must(remove_records(records) > 0);
+}
+
+static unsigned long switches_of(const char *task)
+{
+    char path[300], line[256];
+    unsigned long n = 0;
+    snprintf(path, sizeof(path), "%s/status", task);
+    FILE *file = fopen(path, "r");
+    while (file && fgets(line, sizeof(line), file))
+        if (!strncmp(line, "voluntary_ctxt_switches:", 24))
+            n = strtoul(line + 24, NULL, 10);
+    if (file)
+        fclose(file);
+    return n;
+}
+
+/* How often the threads of a process went to sleep. */
+static unsigned long switches(pid_t pid)
+{
+    char path[64], task[300];
+    unsigned long sum = 0;
+    snprintf(path, sizeof(path), "/proc/%d/task", pid);
+    DIR *dir = opendir(path);
+    must(dir);
+    for (struct dirent *entry; (entry = readdir(dir));) {
+        snprintf(task, sizeof(task), "%s/%.200s", path, entry->d_name);
+        sum += entry->d_name[0] != '.' ? switches_of(task) : 0;
+    }
+    closedir(dir);
+    return sum;
+}
+
+/* A thread that looked from time to time would never have slept for two seconds. */
+static void sleeps_without_waking(void)
+{
+    struct client client;
+    make_records(records, sizeof(records));
+    pid_t pid = start("sleeping", "");
+    client_of(&client, records, pid);
+    must(client_ask(&client, SHEAF_TRIM, 0, 0) == SHEAF_DONE);
+    unsigned long before, now = switches(pid);
+    do {
+        before = now;
+        sleep(2);
+        now = switches(pid);
+    } while (now != before);
+    must(client_ask(&client, SHEAF_TRIM, 0, 0) == SHEAF_DONE);
+    end(pid);
+    must(remove_records(records) > 0);
+}
+
+static void no_helper(void)
+{
+    struct client client;
+    make_records(records, sizeof(records));
+    pid_t pid = start("busy", "SHEAF_HELPER=0");
+    client_of(&client, records, pid);
+    for (int i = 0; i < 50; i++)
+        must(client_ask(&client, SHEAF_FOLD, 0, 0) == SHEAF_DONE);
+    must(threads(pid) == 1 && !client.control->waits);
+    end(pid);
+    must(remove_records(records) > 0);
+}
+
+/* As setpriv(1) does. libc aborts if setresgid() succeeds in one thread and fails in another. */
+extern int capset(cap_user_header_t header, cap_user_data_t data);
+static void half_gives_up_rights(void)
+{
+    if (getuid() != 0)
+        _exit(CASE_SKIPPED);
+    struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
+    struct __user_cap_data_struct rights[2] = {0};
+    rights[0].effective = rights[0].permitted = 1u << CAP_SETGID;
+    for (int i = 0; i < 3; i++) { /* before each step the helper thread is there */
+        while (threads(getpid()) < 2)
+            work_a_while(NULL);
+        if (i == 0)
+            must(prctl(PR_SET_KEEPCAPS, 1, 0, 0, 0) == 0 && setresuid(1234, 1234, 1234) == 0);
+        if (i == 1)
+            must(capset(&header, rights) == 0);
+    }
+    must(setresgid(1234, 1234, 1234) == 0);
+}
+
+static void alone(const char *half)
+{
+    make_records(records, sizeof(records));
+    must(chmod(records, 0777) == 0);
+    pid_t pid = start(half, "");
+    int status = -1;
+    must(waitpid(pid, &status, 0) == pid && WIFEXITED(status));
+    must(remove_records(records) > 0);
+    if (WEXITSTATUS(status) == CASE_SKIPPED)
+        _exit(CASE_SKIPPED);
+    must(WEXITSTATUS(status) == 0);
+}
+
+static void name_spaces(void)
+{
+    alone("name spaces");
+}
+
+static void gives_up_rights(void)
+{
+    alone("gives up rights");
 }
 
 static void main_thread_ends(void)
 {
     make_records(records, sizeof(records));
     must_succeed(start("main thread ends", "SHEAF_HELPER=1"));
+    must_succeed(start("main thread ends", ""));
     must(remove_records(records) > 0);
 }
 
@@ -312,9 +472,25 @@ static void forked_children(void)
     answers_for_itself("parent");
 }
 
+static void children_asleep(void)
+{
+    answers_for_itself("both sleep");
+}
+
 static void cloned_children(void)
 {
     answers_for_itself("clone");
+}
+
+static int files_in(const char *path)
+{
+    int n = 0;
+    DIR *dir = opendir(path);
+    must(dir);
+    for (struct dirent *entry; (entry = readdir(dir));)
+        n += entry->d_name[0] != '.';
+    closedir(dir);
+    return n;
 }
 
 static void forks_while_it_answers(void)
@@ -323,7 +499,7 @@ static void forks_while_it_answers(void)
     make_records(records, sizeof(records));
     pid_t pid = start("forks in handlers", "");
     client_of(&client, records, pid);
-    for (int i = 0; i < 150; i++)
+    for (int i = 0; i < 150 || files_in(records) < 2; i++)
         must(client_ask(&client, i % 3 == 0 ? SHEAF_MAP : i % 3 == 1 ? SHEAF_FOLD : SHEAF_TRIM, 0, 0) == SHEAF_DONE);
     end(pid);
     must(remove_records(records) > 1);
@@ -394,13 +570,26 @@ static void profile(void)
 }
 
 static const struct test_case halves[] = {
-    {"busy", half_busy},     {"sleeping", half_sleeping}, {"main thread ends", half_main_thread_ends},
-    {"parent", half_parent}, {"clone", half_clone},       {"forks in handlers", half_forks_in_handlers},
+    {"busy", half_busy},
+    {"sleeping", half_sleeping},
+    {"both sleep", half_both_sleep},
+    {"name spaces", half_name_spaces},
+    {"gives up rights", half_gives_up_rights},
+    {"main thread ends", half_main_thread_ends},
+    {"parent", half_parent},
+    {"clone", half_clone},
+    {"forks in handlers", half_forks_in_handlers},
 };
 
 static const struct test_case cases[] = {
     {"control-every-operation", every_operation},
+    {"control-asleep", asleep},
     {"control-asleep-with-helper", asleep_with_helper},
+    {"control-sleeps-without-waking", sleeps_without_waking},
+    {"control-no-helper", no_helper},
+    {"control-children-asleep", children_asleep},
+    {"control-name-spaces", name_spaces},
+    {"control-gives-up-rights", gives_up_rights},
     {"control-main-thread-ends", main_thread_ends},
     {"control-forked-children", forked_children},
     {"control-cloned-children", cloned_children},

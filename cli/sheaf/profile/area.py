@@ -141,6 +141,12 @@ class Snapshot:
     lifetimes: list[list[float]] = field(repr=False)  # frees by size (row) and lifetime (column)
     moment_ms: int
     complete: bool
+    here: int | None = None  # the number of the process as this command sees it; None if it has ended
+
+    @property
+    def who(self) -> str:
+        """The process, for headings."""
+        return record.label(self.program, self.pid, self.here)
 
     def age_ms(self, sample: Sample) -> int:
         """Milliseconds from the allocation of a sample to the snapshot. Times wrap around after 49 days, and so do ages."""
@@ -295,4 +301,4 @@ def read_area(path: Path) -> Snapshot:
             raise SheafError(f"{path}: the profile is damaged ({error}); {advice}") from error
     head = record.read_head(path)
     return Snapshot(path, head.program, head.pid, head.pid_namespace, head.start_time_ns, head.alive, header, stacks,
-                    samples, modules, lifetimes, _moment(head.alive, header), area.complete)
+                    samples, modules, lifetimes, _moment(head.alive, header), area.complete, head.here)

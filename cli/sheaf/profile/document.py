@@ -31,7 +31,8 @@ def to_json(profile: Profile, symbolizer: Symbolizer) -> dict[str, Any]:
     rows = [_row(row, symbolizer) for row in profile.rows]
     return {
         "schema_version": SCHEMA_VERSION, "view": profile.view, "title": profile.title, "program": snapshot.program,
-        "pid": snapshot.pid, "time_ns": profile.time_ns, "duration_ns": profile.duration_ns, "rate_bytes": profile.period,
+        "pid": snapshot.pid, "host_pid": snapshot.here,
+        "time_ns": profile.time_ns, "duration_ns": profile.duration_ns, "rate_bytes": profile.period,
         "sampling": header.on, "start_time_ns": header.start_ns, "samples_taken": header.taken, "samples_freed": header.freed,
         "samples_lost": header.lost_samples, "samples_slowed": header.slowed, "stacks_lost": header.lost_stacks,
         "columns": [{"name": column.name, "unit": column.unit} for column in profile.columns],

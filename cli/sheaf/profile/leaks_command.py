@@ -92,7 +92,7 @@ def _row(one: Suspect, growth: bool) -> list[str]:
 def _text(observed: Observed, suspects: list[Suspect], limit: int, symbolizer: Symbolizer, width: int) -> str:
     snapshot, growth = observed.snapshot, observed.first is not None
     stacks = sum(stack.samples > 0 for stack in snapshot.stacks.values())
-    heading = f"{snapshot.program} ({snapshot.pid}): {len(suspects)} of {stacks} stacks have old live memory"
+    heading = f"{snapshot.who}: {len(suspects)} of {stacks} stacks have old live memory"
     sentences = [heading, _definition(observed, limit), *observed.notes, *symbolizer.notes]
     lines = [line for one in sentences for line in textwrap.wrap(one, max(20, width))]
     if not suspects:
@@ -117,7 +117,8 @@ def _json(observed: Observed, suspects: list[Suspect], limit: int, symbolizer: S
         "frames": document.frames(one.row, symbolizer),
     } for one in suspects]  # fmt: skip
     return json.dumps({
-        "schema_version": document.SCHEMA_VERSION, "program": snapshot.program, "pid": snapshot.pid, "older_ms": limit,
+        "schema_version": document.SCHEMA_VERSION, "program": snapshot.program, "pid": snapshot.pid, "host_pid": snapshot.here,
+        "older_ms": limit,
         "duration_ms": snapshot.moment_ms - first.moment_ms if first else None, "rate_bytes": snapshot.header.rate,
         "definition": _definition(observed, limit), "rows": rows, "notes": [*observed.notes, *symbolizer.notes],
     }, indent=1)  # fmt: skip

@@ -137,7 +137,7 @@ def dump(profiles: Sequence[Profile], symbolizer: Symbolizer, chosen: str) -> by
         symbolizer.prepare(profile.pcs)
     drawn = [_view(profile, symbolizer) for profile in profiles]
     snapshot = profiles[0].snapshot
-    name = html.escape(f"{snapshot.program} ({snapshot.pid})")
+    name = html.escape(f"{snapshot.who}")
     data = {"views": drawn, "chosen": chosen, "notes": symbolizer.notes, "rate": profiles[0].period}
     template = resources.files("sheaf.profile").joinpath("page.html").read_text(encoding="utf-8")
     parts = {"@NAME@": name, "@DATA@": _script_text(data), "@PLOTLY@": get_plotlyjs()}

@@ -127,7 +127,7 @@ class _Writer:
         add.period_type.type, add.period_type.unit = self.string("space"), self.string("bytes")
         add.period, add.time_nanos, add.duration_nanos = profile.period, profile.time_ns, profile.duration_ns
         snapshot = profile.snapshot
-        comments = [f"{snapshot.program} ({snapshot.pid}): {profile.title}", *profile.notes, *self.symbolizer.notes]
+        comments = [f"{snapshot.who}: {profile.title}", *profile.notes, *self.symbolizer.notes]
         add.comment.extend(self.string(comment) for comment in comments)
 
     def finish(self) -> bytes:

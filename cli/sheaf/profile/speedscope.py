@@ -29,6 +29,6 @@ def dump(profile: Profile, symbolizer: Symbolizer) -> bytes:
         })  # fmt: skip
     shared = [{"name": name, "file": file} if file else {"name": name} for name, file in frames]
     snapshot = profile.snapshot
-    document = {"$schema": _SCHEMA, "name": f"{snapshot.program} ({snapshot.pid}): {profile.title}", "exporter": "sheaf",
+    document = {"$schema": _SCHEMA, "name": f"{snapshot.who}: {profile.title}", "exporter": "sheaf",
                 "activeProfileIndex": profile.main, "shared": {"frames": shared}, "profiles": profiles}  # fmt: skip
     return json.dumps(document).encode("utf-8", "replace")

@@ -60,12 +60,13 @@ def _reason(module: Module, path: Path) -> str:
 class Symbolizer:
     """
     Finds functions, files and lines of return addresses in the modules of a process, and remembers them. `pid` is 0 if the
-    process is not known; `began_ns` is when it started, so that the map of JIT code of an earlier process of that number is
-    not used. Close it after use, or use it as a context manager.
+    process is not known, and `here` is its number as this command sees it. `began_ns` is when the process started, so that
+    the map of JIT code of an earlier process of that number is not used. Close it after use, or use it as a context manager.
     """
 
-    def __init__(self, modules: Sequence[Module], pid: int = 0, alive: bool = False, began_ns: int = 0) -> None:
-        self.pid, self._alive, self._began_ns = pid, alive, began_ns
+    def __init__(self, modules: Sequence[Module], pid: int = 0, alive: bool = False, began_ns: int = 0,
+                 here: int | None = None) -> None:  # fmt: skip
+        self.pid, self._alive, self._began_ns, self._here = pid, alive, began_ns, here
         self._places = Places()
         self._files: dict[Module, Path | None] = {}
         self._frames: dict[int, tuple[Frame, ...]] = {}
@@ -96,7 +97,7 @@ class Symbolizer:
         self._frames = {pc: frames for pc, frames in self._frames.items()
                         if all(frame.known for frame in frames) and self.module(pc) == before[pc] is not None}
         if self.pid:
-            self._jit = jit.read(self.pid, self._alive, self._began_ns)
+            self._jit = jit.read(self.pid, self._alive, self._began_ns, self._here)
 
     @property
     def notes(self) -> list[str]:
@@ -133,7 +134,7 @@ class Symbolizer:
         if module not in self._files:
             paths = [Path(module.path)] if module.path.startswith("/") else []
             if self._alive and paths:  # in a container, or not visible under its path any more
-                paths += [Path(f"/proc/{self.pid}/root{module.path}"), Path(f"/proc/{self.pid}/exe")]
+                paths += [Path(f"/proc/{self._here or self.pid}/{name}") for name in (f"root{module.path}", "exe")]
             reasons = [_reason(module, path) for path in paths]
             self._files[module] = next((path for path, why in zip(paths, reasons, strict=True) if not why), None)
             if self._files[module] is None and paths:
@@ -189,7 +190,7 @@ class Symbolizer:
 
 def symbolizer(snapshot: Snapshot) -> Symbolizer:
     """A symbolizer for the process of a snapshot."""
-    return Symbolizer(snapshot.modules, snapshot.pid, snapshot.alive, snapshot.began_ns)
+    return Symbolizer(snapshot.modules, snapshot.pid, snapshot.alive, snapshot.began_ns, snapshot.here)
 
 
 _OPERATORS = ("<<=", "<<", ">>=", ">>", "<=>", "<=", "<", ">=", ">", "->*", "->", "()")

@@ -172,7 +172,7 @@ def heading(profile: Profile) -> str:
     value, error = profile.total()
     stacks = len({row.pcs for row in profile.rows})
     where = "" if profile.view == "lifetimes" else f" in {stacks} stack{'' if stacks == 1 else 's'}"
-    return (f"{snapshot.program} ({snapshot.pid}): {profile.title}: {with_error(value, error, column.unit)}{where}, "
+    return (f"{snapshot.who}: {profile.title}: {with_error(value, error, column.unit)}{where}, "
             f"one sample for each {table.size(profile.period)}")  # fmt: skip
 
 
