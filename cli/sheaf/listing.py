@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from sheaf import toprows
-from sheaf.toprows import Row
+from sheaf.toprows import EMPTY, Row
 from sheaf.watch import Process, Watch
 
-EMPTY = "No process on Sheaf keeps a record. Start one with `sheaf run --record DIR PROGRAM`."
 _NUMBERS = ("resident", "live", "warm")
 _HEADINGS = ("RES", "LIVE", "WARM")
 

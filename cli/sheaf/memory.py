@@ -67,8 +67,8 @@ def of_process(record: Record) -> Memory:
     """From its record, and from the system while it runs."""
     value, process, caches = record.process.get, record.derived(), record.cache_sums
     resident, peak, anonymous = value("resident_bytes", 0) or None, record.peak_rss or None, None
-    if record.alive:
-        resident, peak, anonymous = of_system(record.pid)
+    if record.here is not None:
+        resident, peak, anonymous = of_system(record.here)
     return Memory(
         live_objects=caches["in_use_bytes"],
         live_large=process["large_in_use_bytes"],

@@ -83,7 +83,9 @@ CACHES: Sequence[Column] = (
     *_WORK,
     Column("flush", "FLUSH/S", 7, rate, "f", "objects per second that moved back to slabs"),
 )
-_LEAST = ("refill", "flush", "slow", "alloc", "used", "warm", "object_size", "live", "state", "in_use")  # left out first
+_LEAST = (  # left out first
+    "command", "refill", "flush", "slow", "alloc", "used", "warm", "object_size", "live", "state", "in_use",
+)  # fmt: skip
 DEFAULT_KEYS = ("resident", "memory")  # by which processes and caches are sorted at first
 
 

@@ -73,7 +73,7 @@ def test_its_number_is_found(inside: Inside) -> None:
 
 def test_every_command_reaches_it(sheaf: Run, inside: Inside) -> None:
     for target in (str(inside.pid), str(inside.path)):
-        assert re.match(rf"{inside.who}: returned .*; resident \d", sheaf("trim", target).stdout)
+        assert re.match(rf"{inside.who}: returned .*\d [KM]iB before", sheaf("trim", target).stdout)
         assert re.match(inside.who, sheaf("dump", target).stdout.replace("\n  ", " "))
         assert re.match(rf"{inside.who}, running", sheaf("stats", target).stdout)
         assert sheaf("set", target, "decay=500").returncode == 0
