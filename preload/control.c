@@ -89,6 +89,7 @@ static void perform(uint64_t request, struct answer *answer)
     switch (REQUEST_OPERATION(request)) {
     case SHEAF_FOLD:
         cache_fold_all();
+        profile_count();
         cache_publish_all();
         break;
     case SHEAF_TRIM:

@@ -21,7 +21,7 @@ void profile_record_fork_child(void)
     area_mirror(record_profile_area(&bytes));
 }
 
-void profile_record_end(void)
+void profile_count(void)
 {
     if (area_in_use())
         area_count();

@@ -269,7 +269,7 @@ void record_end(void)
     if (!record_file.header)
         return;
     cache_fold_all();
-    profile_record_end();
+    profile_count();
     publish_all();
     uint64_t *values = (uint64_t *)(void *)record_at(RECORD_VALUES_AT);
     write_once(values[VALUE_resident_bytes], status_bytes("VmRSS:"));

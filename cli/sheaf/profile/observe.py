@@ -167,6 +167,8 @@ class Observer:
 
     def snapshot(self) -> Snapshot:
         """The profile now. Raises SheafError if there is none."""
+        if _alive(self.path)():
+            switch.refresh(self.path)
         return area.read_area(self.path)
 
 

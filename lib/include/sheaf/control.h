@@ -29,7 +29,7 @@
 
 enum sheaf_operation {
     SHEAF_NOTHING = 0,
-    SHEAF_FOLD = 1,    /* bring the record up to date */
+    SHEAF_FOLD = 1,    /* bring the record up to date, and the counts of a profile */
     SHEAF_TRIM = 2,    /* return free memory to the system. results[0]: bytes returned */
     SHEAF_SET = 3,     /* set the option `subject`, enum sheaf_settable, to `value` */
     SHEAF_PROFILE = 4, /* sample every `value` bytes on average (sheaf/profile.h); 0 stops sampling */
