@@ -9,6 +9,7 @@
 #include "os/hooks.h"
 #include "os/vm.h"
 #include "process/decay.h"
+#include "process/helper.h"
 #include "process/map.h"
 #include "process/setting.h"
 #include "region/region.h"
@@ -88,6 +89,7 @@ static void perform(uint64_t request, struct answer *answer)
     switch (REQUEST_OPERATION(request)) {
     case SHEAF_FOLD:
         cache_fold_all();
+        profile_count();
         cache_publish_all();
         break;
     case SHEAF_TRIM:
@@ -145,20 +147,53 @@ static void take_request(uint64_t request)
     atomic_store(&worker, 0);
 }
 
-static void look(void)
+static void say_alive(void)
+{
+    write_once(((uint64_t *)(void *)record_at(RECORD_VALUES_AT))[VALUE_alive_time_ns], record_now_ns());
+}
+
+static bool look(void)
 {
     if (!record_is_ours())
-        return;
+        return true;
+    say_alive();
     struct sheaf_control *control = record_control();
     write_once(control->looks, atomic_fetch_add_explicit(&looks, 1, memory_order_relaxed) + 1);
     uint64_t request = __atomic_load_n(&control->request, __ATOMIC_ACQUIRE);
     if (unlikely(request != atomic_load_explicit(&handled, memory_order_relaxed)))
         take_request(request);
+    return request == atomic_load_explicit(&handled, memory_order_relaxed);
+}
+
+static uint32_t *bell(void)
+{
+    return record_file.header ? &record_control()->bell : NULL;
+}
+
+static void tell_waits(bool waits)
+{
+    if (!record_file.header)
+        return;
+    say_alive();
+    write_once(((uint64_t *)(void *)record_at(RECORD_VALUES_AT))[VALUE_alive_interval_ns],
+               waits ? HELPER_SLEEP_MS * 1000000ull : 0);
+    write_once(record_control()->waits, waits);
 }
 
 void control_start(void)
 {
     hooks.look_control = look;
+    hooks.control_bell = bell;
+    hooks.control_waits = tell_waits;
+    if (sheaf_config.helper != HELPER_OFF)
+        helper_note_main();
+}
+
+void control_stop(void)
+{
+    hooks.look_control = NULL;
+    hooks.control_bell = NULL;
+    hooks.control_waits = NULL;
 }
 
 /* The worker is not in the child, unless the child was forked in a handler that interrupted it. */

@@ -3,7 +3,6 @@
 #include "feature/harden.h"
 #include "process/decay.h"
 #include "profile/area.h"
-#include "profile/chance.h"
 #include "profile/profile.h"
 
 void profile_record_start(void)
@@ -16,11 +15,16 @@ void profile_record_start(void)
 void profile_record_fork_child(void)
 {
     size_t bytes;
-    area_fork_child();
     if (!area_in_use())
         return;
-    chance_forget();
+    profile_fork_child();
     area_mirror(record_profile_area(&bytes));
+}
+
+void profile_count(void)
+{
+    if (area_in_use())
+        area_count();
 }
 
 /* Whether something else handles each object of every class that is in use. */

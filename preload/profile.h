@@ -11,6 +11,9 @@ void profile_record_start(void);
  * it. */
 void profile_record_fork_child(void);
 
+/* Count what there is in all: at the end of the record, and for a client. */
+void profile_count(void);
+
 /* Switch sampling on, with one sample for each `rate` bytes on average, or off (0). Returns the answer to
  * SHEAF_PROFILE, and stores the reason for SHEAF_REFUSED in *why. No lock may be held. */
 enum sheaf_status profile_request(uint64_t rate, enum sheaf_refusal *why);

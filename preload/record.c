@@ -189,7 +189,7 @@ static void fold_slots(void)
             uint64_t *word = &slot_words(slot, SLOT_ID(i))->top;
             uint64_t top = read_once(*word);
             if (cache_in_use(cache_at(i)) && top && !top_held(top))
-                write_once(*word, ends_top(cache_at(i), ends_fold(cache_at(i), slot, top)));
+                write_once(*word, ends_top(cache_at(i), slot, ends_fold(cache_at(i), slot, top)));
         }
 }
 
@@ -226,7 +226,7 @@ void record_fork_child(void)
         publish_all();
     } else {
         hooks.publish = NULL;
-        hooks.look_control = NULL;
+        control_stop();
     }
     profile_record_fork_child();
     errno = saved;
@@ -269,6 +269,7 @@ void record_end(void)
     if (!record_file.header)
         return;
     cache_fold_all();
+    profile_count();
     publish_all();
     uint64_t *values = (uint64_t *)(void *)record_at(RECORD_VALUES_AT);
     write_once(values[VALUE_resident_bytes], status_bytes("VmRSS:"));

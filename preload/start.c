@@ -128,6 +128,7 @@ void sheaf_started(void)
             record_extend_for_profile();
         record_start();
         profile_record_start();
+        helper_at_once();
         atexit(record_end);
     }
     if (sheaf_config.stats || sheaf_config.validate || sheaf_config.leaks || sheaf_config.debug_log ||

@@ -8,9 +8,12 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <limits.h>
+#include <linux/futex.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 
 struct client {
     char path[300];
@@ -75,6 +78,13 @@ __attribute__((unused)) static void client_of(struct client *client, const char 
     }
 }
 
+/* Wake the helper thread of the process. */
+__attribute__((unused)) static void client_ring(struct client *client)
+{
+    __atomic_fetch_add(&client->control->bell, 1, __ATOMIC_SEQ_CST);
+    syscall(SYS_futex, &client->control->bell, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+}
+
 /* Send a request. Returns its word, which the answer will equal. */
 __attribute__((unused)) static uint64_t client_send(struct client *client, unsigned operation, unsigned subject,
                                                     uint64_t value)
@@ -82,6 +92,7 @@ __attribute__((unused)) static uint64_t client_send(struct client *client, unsig
     uint64_t answer = __atomic_load_n(&client->control->answer, __ATOMIC_ACQUIRE);
     uint64_t word = operation | subject << 8 | (((answer >> 16) + 1) & 0xff) << 16 | value << 24;
     __atomic_store_n(&client->control->request, word, __ATOMIC_RELEASE);
+    client_ring(client);
     return word;
 }
 

@@ -13,8 +13,9 @@ from importlib import util
 
 import click
 
-from sheaf import extras
+from sheaf import extras, streams
 from sheaf.errors import SheafError, usage_line
+from sheaf.streams import own_failure
 
 
 @dataclass(frozen=True)
@@ -111,11 +112,6 @@ def _fail(error: click.ClickException) -> int:
     return _COMMANDS[command].misuse if command else 2
 
 
-def _own_failure() -> int:
-    """The exit status for a failure of sheaf itself."""
-    return 125 if sys.argv[1:2] == ["run"] else 1
-
-
 def _call() -> int:
     if len(sys.argv) == 1 and "_SHEAF_COMPLETE" not in os.environ:  # a shell sets it to request completions
         click.echo(main.get_help(main.make_context("sheaf", [])), err=True)
@@ -131,11 +127,11 @@ def _call() -> int:
         return _fail(error)
     except BrokenPipeError:
         raise
-    except OSError as error:  # such as a full disk under standard output, or no directory for temporary files
+    except OSError as error:  # such as no directory for temporary files
         named = f"{os.fsdecode(error.filename)}: " if isinstance(error.filename, str | bytes) else ""
-        return _fail(SheafError(f"{named}{error.strerror or error}; change that and try again", _own_failure()))
+        return _fail(SheafError(f"{named}{error.strerror or error}; change that and try again", own_failure()))
     except MemoryError:
-        return _fail(SheafError("no memory is left; raise the limit of memory and try again", _own_failure()))
+        return _fail(SheafError("no memory is left; raise the limit of memory and try again", own_failure()))
     except click.Abort:  # Ctrl-C: end by SIGINT, so that a calling script stops as well
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGINT)
@@ -143,18 +139,21 @@ def _call() -> int:
         if sys.stdout is not stdout:  # click replaces stdout and exits on EPIPE
             raise BrokenPipeError from end
         raise
-    if sys.stdout:  # None if standard output was closed at startup
+    try:
         sys.stdout.flush()
+    except SheafError as error:
+        return _fail(error)
     return status if isinstance(status, int) else 0
 
 
 def entry() -> None:
     """Entry point of the installed command. On a closed pipe it exits silently with status 141, like a shell."""
+    streams.prepare()
     gc.set_threshold(100_000)  # thousands of records are no garbage, and looking for some in them took a tenth of the time
     try:
         status = _call()
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        streams.give_up()
         status = 141
     sys.exit(status)
 

@@ -35,6 +35,11 @@ class Named(Mapping[str, int]):
         """The numbers alone."""
         return self._numbers
 
+    def picked(self, names: Sequence[str]) -> list[int]:
+        """The numbers of these names, 0 for those that there are not; much faster than one by one."""
+        places, numbers = self._places, self._numbers
+        return [numbers[places[name]] if name in places else 0 for name in names]
+
     def __getitem__(self, name: str) -> int:
         return self._numbers[self._places[name]]
 

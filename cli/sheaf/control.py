@@ -20,8 +20,9 @@ from pathlib import Path
 
 import click
 
-from sheaf import layout, process, record
+from sheaf import bell, layout, process, record
 from sheaf.errors import SheafError
+from sheaf.notice import Notice
 from sheaf.record import Head
 from sheaf.state import States
 
@@ -31,7 +32,8 @@ TIMEOUT = 5.0  # seconds
 WINDOW_BYTES = 64 << 10
 _LARGEST = 1 << 32  # bytes of a record with a profile area
 _REQUEST, _ANSWER, _STATUS, _RESULTS, _LOOKS = 0, 1, 2, 3, 11  # places of the words of struct sheaf_control
-_WORDS = 12
+_BELL, _WAITS = 8 * 12, 8 * 12 + 4  # bytes from the start, of words of 4
+_BYTES = _WAITS + 4
 _VALUE_SHIFT, _SEQUENCE_SHIFT, _SUBJECT_SHIFT = 24, 16, 8
 VALUE_MOST = (1 << 40) - 1
 _CHECK_SECONDS = 0.25  # between two checks whether the process still runs
@@ -51,14 +53,17 @@ class Control:
     visible. Made by connect().
     """
 
-    def __init__(self, head: Head, pid: int | None, file: int, offset: int, window: int, timeout: float) -> None:
+    def __init__(self, head: Head, pid: int | None, file: int, offset: int, window: int, timeout: float,
+                 deadline: float) -> None:  # fmt: skip
+        """The first answer must come before `deadline`, in seconds of time.monotonic(), each other one within `timeout`."""
         self.head, self.pid, self.timeout = head, pid, timeout
         self._file, self._offset, self._window = file, offset, window
+        self._deadline: float | None = deadline
 
     @property
     def who(self) -> str:
         """The process, for messages."""
-        return f"{self.head.program} ({self.pid or self.head.pid})"
+        return record.label(self.head.program, self.head.pid, self.pid)
 
     def _read(self, offset: int, size: int) -> bytes:
         """Bytes of the record. The file is not mapped: if its owner cut it short, SIGBUS would end this command."""
@@ -89,6 +94,11 @@ class Control:
         except OSError as error:
             raise SheafError(f"{self.head.path}: {error.strerror}; free space in its file system") from error
 
+    @property
+    def has_helper(self) -> bool:
+        """Whether the process has a thread that answers while the program sleeps."""
+        return self._read(self._offset + _WAITS, 4) != bytes(4)
+
     def ask(self, operation: int, subject: int = 0, value: int = 0) -> Answer:
         """
         Send a request and wait for the answer. Raises SheafError if there is none in time; the request is then withdrawn,
@@ -97,16 +107,20 @@ class Control:
         sequence = (self._word(_ANSWER) >> _SEQUENCE_SHIFT) + 1 & 0xFF
         word = operation | subject << _SUBJECT_SHIFT | sequence << _SEQUENCE_SHIFT | value << _VALUE_SHIFT
         looks = self._word(_LOOKS)
-        start = time.monotonic()
-        checked, pause = start, 0.0002
+        checked, pause = time.monotonic(), 0.0002
+        deadline, self._deadline = self._deadline or checked + self.timeout, None
+        notice = Notice()
         self._send(word)
+        if self.has_helper:
+            bell.ring(self._file, self._offset + _BELL)
         while self._word(_ANSWER) != word:
             now = time.monotonic()
-            if now - start > self.timeout:
+            if now > deadline:
                 self._send(0)
                 if self._word(_ANSWER) == word:
                     break
                 raise self._silent(self._word(_LOOKS) != looks)
+            notice.look(lambda: self._waiting(self._word(_LOOKS) != looks))
             if now - checked > _CHECK_SECONDS:
                 checked = now
                 self._must_run()
@@ -122,14 +136,26 @@ class Control:
     def _silent(self, looked: bool) -> SheafError:
         """Why there was no answer; `looked` says whether the process has looked at the area meanwhile."""
         self._must_run()
-        waited = f"{self.who}: did not answer within {self.timeout:g} s"
+        why, advice = self._why(looked)
+        return SheafError(f"{self.who}: did not answer within {self.timeout:g} s: {why}; {advice}")
+
+    def _waiting(self, looked: bool) -> str:
+        """What this command waits for, and how long."""
+        why, _ = self._why(looked)
+        return f"{self.who}: has not answered yet: {why}; waiting for {self.timeout:g} s at most (--timeout), Ctrl-C ends that"
+
+    def _why(self, looked: bool) -> tuple[str, str]:
+        """Why there is no answer, and what to do."""
         state, threads = _state(self.pid)
         if state in "Tt" and state:
-            return SheafError(f"{waited}: it is stopped; continue it with `kill -CONT {self.pid}`")
+            return "it is stopped", f"continue it with `kill -CONT {self.pid}`"
         if looked:
-            return SheafError(f"{waited}: it is still busy with the request, or with another one; give a longer --timeout")
-        sleeps = "it sleeps, and it has no helper thread" if threads == 1 else "its threads allocate and free nothing"
-        return SheafError(f"{waited}: {sleeps}; try again while it works, or start it with SHEAF_HELPER=1")
+            return "it is still busy with the request, or with another one", "give a longer --timeout"
+        if self.has_helper:
+            return "its helper thread has not run yet", "give a longer --timeout"
+        sleeps = "it sleeps, and it has no helper thread" if threads == 1 else (
+            "its threads allocate and free nothing, and none is a helper thread")
+        return sleeps, "try again while it works, or start it with SHEAF_HELPER=1"
 
     def extend(self, size: int) -> None:
         """Make the record at least `size` bytes long. What is added has no memory until the process writes to it."""
@@ -164,18 +190,14 @@ def resident(pid: int | None) -> int | None:
         return None
 
 
-def find(target: str) -> tuple[Path, int | None]:
+def find(target: str) -> Path:
     """
-    The record of the running process that a number, a program's name or the path of a record leads to, and the number of the
-    process here. Raises SheafError if there is no such process, or if it keeps no record.
+    The record of the running process that a number, a program's name or the path of a record leads to. Raises SheafError if
+    there is no such process, or if it keeps no record.
     """
-    if os.path.isdir(target):
+    if record.is_path(target) and os.path.isdir(target):
         raise SheafError(f"{target}: is a directory; name one process or its record")
-    pid = None
-    if not os.path.exists(target):
-        pid = process.number(target)
-    path = next(record.find(str(pid) if pid else target))
-    return path, pid
+    return next(iter(record.find(target)))
 
 
 def _owner(file: int) -> str:
@@ -204,9 +226,9 @@ def _writable(path: Path, file: int) -> int:
         raise SheafError(f"{path}: {error.strerror}; {advice}") from error
 
 
-def _lock(file: int, who: str, timeout: float) -> None:
+def _lock(file: int, who: str, timeout: float, deadline: float) -> None:
     """Exclude other clients until the file is closed."""
-    deadline = time.monotonic() + timeout
+    notice = Notice()
     while True:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -215,30 +237,22 @@ def _lock(file: int, who: str, timeout: float) -> None:
             if time.monotonic() > deadline:
                 raise SheafError(f"{who}: another sheaf command has been asking it for {timeout:g} s; "
                                  "try again when that has ended") from error
+            notice.look(lambda: f"{who}: another sheaf command is asking it; waiting for {timeout:g} s at most (--timeout)")
             time.sleep(0.01)
 
 
-def _running(head: Head, pid: int | None) -> int | None:
+def _running(head: Head) -> int | None:
     """The number of the process here; None if it is not visible. Raises SheafError if it has ended."""
     state = States().of(head)
     if state.name == "copy":
         raise SheafError(f"{head.path}: is a copy of the record of a running process; name process {head.pid}")
     if state.ended:
-        raise SheafError(f"{head.path}: {head.program} ({head.pid}) has {_past(str(state))}; name a running process")
-    if pid is None and any(record.same(head.path, file) for file in record.mapped(head.pid, _maps(head.pid))):
-        pid = head.pid
-    return pid
+        raise SheafError(f"{head.path}: {head.who} has {_past(str(state))}; name a running process")
+    return state.pid or None
 
 
 def _past(state: str) -> str:
     return state if state.startswith("ended") else f"been {state}"
-
-
-def _maps(pid: int) -> str:
-    try:
-        return record.maps(pid)
-    except SheafError:
-        return ""
 
 
 @contextlib.contextmanager
@@ -247,10 +261,10 @@ def connect(target: str, timeout: float = TIMEOUT) -> Iterator[Control]:
     The control area of the process that a number, a program's name or the path of a record leads to. Raises SheafError,
     which says why the process cannot be asked.
     """
-    path, pid = find(target)
+    path = find(target)
     head = record.read_head(path)
-    pid = _running(head, pid)
-    who = f"{head.program} ({pid or head.pid})"
+    pid = _running(head)
+    who = record.label(head.program, head.pid, pid)
     reader = layout.Reader(path)
     with reader.file:
         control, window = reader.optional("control_offset"), reader.optional("window_offset")
@@ -259,10 +273,11 @@ def connect(target: str, timeout: float = TIMEOUT) -> Iterator[Control]:
                              "start it again with the Sheaf of this command")
         file = _writable(path, reader.file.fileno())
     try:
-        if os.fstat(file).st_size < max(control + 8 * _WORDS, window + WINDOW_BYTES):
+        if os.fstat(file).st_size < max(control + _BYTES, window + WINDOW_BYTES):
             raise SheafError(f"{path}: cut short; start the process again with a new record")
-        _lock(file, who, timeout)
-        yield Control(head, pid, file, control, window, timeout)
+        deadline = time.monotonic() + timeout
+        _lock(file, who, timeout, deadline)
+        yield Control(head, pid, file, control, window, timeout, deadline)
     finally:
         os.close(file)
 

@@ -110,7 +110,8 @@ def _of_process(pid: int, directory: str | None) -> Report:
     report.findings = examined.findings
     if examined.program is None:
         return report
-    report.findings += system(process, directory or process.environment.get("SHEAF_RECORD"))
+    kept = None if directory else examined.record
+    report.findings += system(process, directory or process.environment.get("SHEAF_RECORD"), kept)
     if examined.on_sheaf:
         report.mode = doctor_mode.expected(doctor_mode.grounds(process, examined.libc_has_rseq))
         if examined.recorded_mode:

@@ -41,11 +41,13 @@ def problem(subject: str, what: str, advice: str) -> Finding:
 class Process:
     """
     The process under examination: its directory in /proc and the environment that it was started with. Before a program
-    runs, this is the present process, whose limits and environment the program inherits.
+    runs, this is the present process, whose limits and environment the program inherits. With `overwritten` the program has
+    put something else, such as its title, in the place of the environment, which is unknown then.
     """
 
     proc: Path
     environment: Mapping[str, str]
+    overwritten: bool = False
 
     def _read(self, name: str) -> str:
         """The text of a file in /proc; empty if it cannot be read."""
@@ -104,5 +106,7 @@ def running(pid: int) -> Process:
         raw = (proc / "environ").read_bytes()
     except OSError:
         raw = b""
-    pairs = (os.fsdecode(one).partition("=") for one in raw.split(b"\0") if b"=" in one)
-    return Process(proc, {name: value for name, _, value in pairs})
+    variables = [one for one in raw.removesuffix(b"\0").split(b"\0") if b"=" in one]
+    overwritten = raw != b"" and len(variables) <= raw.removesuffix(b"\0").count(b"\0")
+    pairs = (os.fsdecode(one).partition("=") for one in variables)
+    return Process(proc, {name: value for name, _, value in pairs}, overwritten)

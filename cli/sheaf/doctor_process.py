@@ -20,13 +20,17 @@ _RAISED = "it was started with raised privileges, so the loader ignored LD_PRELO
 
 @dataclass
 class Examined:
-    """A process that was examined. `on_sheaf` is false where that is unknown; `recorded_mode` is that of its record."""
+    """
+    A process that was examined. `on_sheaf` is false where that is unknown; `record` is the record that it keeps, and
+    `recorded_mode` the mode in it.
+    """
 
     program: Path | None
     on_sheaf: bool
     recorded_mode: str | None
     libc_has_rseq: bool
     findings: list[Finding]
+    record: Path | None = None
 
 
 def _objects(maps: str) -> dict[str, tuple[str, str]]:
@@ -61,17 +65,17 @@ def _gone(pid: int, process: Process) -> Finding | None:
     return None
 
 
-def _kept(pid: int, process: Process) -> tuple[str | None, list[Finding]]:
-    """The mode in the record of a process on Sheaf, and a finding if it should keep a record and does not."""
+def _kept(pid: int, process: Process) -> tuple[Path | None, str | None, list[Finding]]:
+    """The record of a process on Sheaf and the mode in it, and a finding if it should keep a record and does not."""
     try:
         path = next(iter(record.find(f"{pid}")))
-        return record.read(path).mode, []
+        return path, record.read(path).mode, []
     except SheafError:
         wanted = process.environment.get("SHEAF_RECORD")
     if not wanted:
-        return None, []
-    return None, [note("records", f"it keeps no record, although SHEAF_RECORD={wanted}",
-                       "check that it allocated memory, and its first lines of standard error")]
+        return None, None, []
+    return None, None, [note("records", f"it keeps no record, although SHEAF_RECORD={wanted}",
+                             "check that it allocated memory, and its first lines of standard error")]
 
 
 def _loaded(objects: dict[str, tuple[str, str]], where: str) -> Iterator[Finding]:
@@ -91,6 +95,9 @@ def _reason(process: Process) -> Finding:
     """Why a process whose program allows preloading is not on Sheaf."""
     if process.auxiliary(AT_SECURE):
         return problem("process", f"it does not run on Sheaf: {_RAISED}", "start it with the privileges that it needs")
+    if process.overwritten:
+        return problem("process", "it does not run on Sheaf, and its program has overwritten the environment that would say why",
+                       "restart it with `sheaf run`")
     if not process.environment:
         return problem("process", "it does not run on Sheaf, and its environment cannot be read", "run sheaf as root")
     named = next((name for name in re.split("[ :]+", process.environment.get("LD_PRELOAD", "")) if "sheaf" in name), None)
@@ -121,11 +128,11 @@ def examine_process(pid: int, process: Process) -> Examined:
     if where is None:
         reason = problem("process", "it does not run on Sheaf, as its program does not allow it", "see below")
         return Examined(path, False, None, rseq, [reason if hindered else _reason(process), *findings])
-    mode, kept = _kept(pid, process)
+    path_of_record, mode, kept = _kept(pid, process)
     loaded = list(_loaded(objects, where))
     if any(one.subject == "malloc" for one in loaded):
         findings = [one for one in findings if one.subject != "malloc" or one.status == "problem"]
-    return Examined(path, True, mode, rseq, [*loaded, *findings, *kept])
+    return Examined(path, True, mode, rseq, [*loaded, *findings, *kept], path_of_record)
 
 
 def _of_program(path: Path, program: Program | Finding, process: Process) -> tuple[list[Finding], bool]:

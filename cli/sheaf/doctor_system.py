@@ -168,14 +168,19 @@ def settings(process: Process) -> Iterator[Finding]:
             wrong += 1
             what, _, advice = error.message.partition("; ")
             yield note("options", what.replace("--option ", "in the environment, SHEAF_", 1), advice)
-    if not wrong:
-        yield ok("options", f"{', '.join(names)}" if names else "none in the environment")
+    if wrong:
+        return
+    none = "unknown, because the program has overwritten its environment" if process.overwritten else "none in the environment"
+    yield ok("options", f"{', '.join(names)}" if names else none)
 
 
-def records(process: Process, directory: str | None) -> Finding:
-    """The directory of records; None if none was chosen."""
+def records(process: Process, directory: str | None, kept: Path | None = None) -> Finding:
+    """The directory of records; None if none was chosen. `kept` is the record that a running process has open."""
+    if kept:
+        return ok("records", f"it keeps {kept}")
     if not directory:
-        return ok("records", "none are kept, because SHEAF_RECORD is not set")
+        reason = "and its environment was overwritten" if process.overwritten else "because SHEAF_RECORD is not set"
+        return ok("records", f"none are kept, {reason}")
     make = "create it, as `sheaf run --record` does, or name another directory"
     path = process.path(directory) if os.path.isabs(directory) else process.proc / "cwd" / directory
     try:
@@ -199,7 +204,7 @@ def records(process: Process, directory: str | None) -> Finding:
     return ok("records", f"{directory}: writable, {size(free)} are free")
 
 
-def system(process: Process, directory: str | None) -> Iterator[Finding]:
+def system(process: Process, directory: str | None, kept: Path | None = None) -> Iterator[Finding]:
     """All findings on the surroundings of a process."""
     yield kernel(kernel_version(), process.auxiliary(AT_RSEQ_FEATURE_SIZE))
     yield from limits(process)
@@ -209,5 +214,5 @@ def system(process: Process, directory: str | None) -> Iterator[Finding]:
     yield mappings(_setting("max_map_count"), process.environment.get("SHEAF_HARDEN", ""))
     yield seccomp(process)
     yield from settings(process)
-    yield records(process, directory)
+    yield records(process, directory, kept)
 

@@ -19,7 +19,7 @@ from sheaf.process import FILE
 from sheaf.record import Record
 from sheaf.unitmap import KINDS, SLAB, UNIT_BYTES, Run, Slabs
 
-_NEEDS = {".png": "matplotlib", ".svg": "matplotlib", ".html": "plotly"}
+_NEEDS = {".png": "matplotlib", ".svg": "matplotlib", ".html": ""}
 _HEADINGS = ("NAME", "SIZE", "SLABS", "MEMORY", "OUT", "EMPTY", "<25%", "<50%", "<75%", "<100%", "FULL")
 _WIDTHS = (14, 6, 6, 7, 5, 6, 5, 5, 5, 6, 5)
 EXPLAINED = [
@@ -35,7 +35,7 @@ def _percent(part: int, whole: int) -> str:
 
 
 def _row(slabs: Slabs) -> list[str]:
-    cells = [slabs.cache.name, str(slabs.cache.object_size), table.short(slabs.slabs), table.short(slabs.units * UNIT_BYTES)]
+    cells = [slabs.cache.name, str(slabs.cache.object_size), table.short(slabs.slabs), table.memory(slabs.units * UNIT_BYTES)]
     cells.append(_percent(slabs.out, slabs.objects))
     return cells + [table.short(count) if count else "" for count in slabs.fills]
 
@@ -75,7 +75,8 @@ def _json(read: Record, found: Sequence[Run], slabs: Sequence[Slabs]) -> dict[st
         return row
 
     return {
-        "schema_version": table.SCHEMA_VERSION, "pid": read.pid, "program": read.program, "unit_bytes": UNIT_BYTES,
+        "schema_version": table.SCHEMA_VERSION, "pid": read.pid, "host_pid": read.here, "program": read.program,
+        "unit_bytes": UNIT_BYTES,
         "units": unitmap.units_by_kind(found),
         "caches": [{
             "name": one.cache.name, "object_size_bytes": one.cache.object_size, "slabs": one.slabs,
@@ -93,7 +94,7 @@ def _file(_: click.Context, __: click.Parameter, value: str | None) -> Path | No
     needs = _NEEDS.get(path.suffix.lower())
     if needs is None:
         raise SheafError(f"--output {value}: not a picture; give a name that ends with .png, .svg or .html", 2)
-    if find_spec(needs) is None:
+    if needs and find_spec(needs) is None:
         raise SheafError(f"--output {value}: {needs} is missing; run {extras.install_module(needs)}")
     return path
 
@@ -108,7 +109,7 @@ def dump(target: str, picture: Path | None, as_json: bool, timeout: float) -> No
     """Show the slabs of a running process by cache and fullness, and a map of its memory.
 
     The map shows where free memory lies between slabs and large blocks, and how full slabs are, and so why memory cannot be
-    returned. The process must keep a record (SHEAF_RECORD), and answers when it next allocates or frees. It continues to run
+    returned. The process must keep a record (SHEAF_RECORD). It answers at once, by its helper thread, and continues to run
     while it is read, so some slabs may be shown as they were a moment earlier.
 
     \b

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import html
+import itertools
+import json
 from collections.abc import Sequence
+from importlib import resources
 from pathlib import Path
 
 from sheaf import unitmap
@@ -86,38 +89,20 @@ def _said(run: Run) -> str:
     """What the page shows under the pointer."""
     where = f"{_place(run.unit)}, {run.units * UNIT_BYTES >> 10} KiB"
     if run.kind != SLAB:
-        return f"{_NAMES[run.kind]}<br>at {where}"
+        return f"{_NAMES[run.kind]} at {where}"
     objects = f"{run.out} of {run.objects} objects out" if run.objects else f"{run.out} objects out"
-    return f"slab of {html.escape(run.cache or 'a cache that is not in the record')}<br>{objects}<br>at {where}"
+    return f"slab of {run.cache or 'a cache that is not in the record'}, {objects}, at {where}"
 
 
 def _page(path: Path, title: str, fields: Sequence[Run], size: int) -> None:
-    from plotly import graph_objects
-
-    columns = _columns(len(fields))
     colours = [*_COLOURS.values(), *_SLAB_COLOURS]
-    kinds = list(_COLOURS)
-
-    def level(run: Run) -> int:
-        return len(kinds) + _step(run) if run.kind == SLAB else kinds.index(run.kind)
-
-    texts = {id(run): _said(run) for run in fields}
-    rows = [list(fields[at : at + columns]) for at in range(0, len(fields), columns)]
-    steps = len(colours)
-    scale = [(edge / steps, colour) for i, colour in enumerate(colours) for edge in (i, i + 1)]
-    figure = graph_objects.Figure(graph_objects.Heatmap(
-        z=[[level(run) for run in row] for row in rows], text=[[texts[id(run)] for run in row] for row in rows],
-        hovertemplate="%{text}<extra></extra>", colorscale=scale, zmin=-0.5, zmax=steps - 0.5, showscale=False,
-        xgap=0.3, ygap=0.3,
-    ))  # fmt: skip
-    for colour, name in _legend():
-        figure.add_scatter(x=[None], y=[None], mode="markers", name=name,
-                           marker={"size": 12, "symbol": "square", "color": colour, "line": {"width": 0.5, "color": "#808080"}})
-    figure.update_layout(title=html.escape(title), plot_bgcolor="#ffffff", legend={"orientation": "h"},
-                         xaxis={"visible": False}, yaxis={"visible": False, "autorange": "reversed"},
-                         height=260 + 900 * len(rows) // columns)  # fmt: skip
-    figure.update_xaxes(title=f"units of {size * UNIT_BYTES >> 10} KiB")
-    figure.write_html(path, include_plotlyjs=True)
+    groups = [list(group) for _, group in itertools.groupby(fields, key=id)]
+    runs = [(len(group), colours.index(_colour(group[0])), _said(group[0])) for group in groups]
+    data = {"columns": _columns(len(fields)), "colours": colours, "runs": runs, "legend": _legend()}
+    template = resources.files("sheaf").joinpath("dump.html").read_text(encoding="utf-8")
+    text = json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
+    named = html.escape(f"{title} (units of {size * UNIT_BYTES >> 10} KiB)")
+    path.write_text(template.replace("@TITLE@", named).replace("@DATA@", text, 1), encoding="utf-8")
 
 
 def draw(path: Path, who: str, found: Sequence[Run]) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import difflib
 import re
+from collections.abc import Sequence
+from pathlib import Path
 from typing import IO, Any
 
 import click
@@ -35,6 +37,17 @@ class SheafError(click.ClickException):
     def show(self, file: IO[Any] | None = None) -> None:
         """Print the message, by default to standard error."""
         click.echo(f"sheaf: {self.message}", file=file, err=file is None)
+
+
+def by_reason(failures: Sequence[tuple[Path, str]], where: str | Path) -> list[str]:
+    """
+    One message for each reason for which files of the directory `where` could not be used, from the files and their messages
+    "FILE: REASON; ADVICE". Files are counted where several have the same reason.
+    """
+    files: dict[str, list[Path]] = {}
+    for path, message in failures:
+        files.setdefault(message.removeprefix(f"{printable(str(path))}: "), []).append(path)
+    return [f"{files[why][0] if len(files[why]) == 1 else f'{where}: {len(files[why])} files'}: {why}" for why in files]
 
 
 def _options(error: click.UsageError) -> list[str]:

@@ -248,7 +248,8 @@ class Reader:
             self.file = File(path)
         except (OSError, ValueError) as error:
             why = error.strerror if isinstance(error, OSError) else error
-            raise SheafError(f"{path}: {why}; {_NAME_A_RECORD}") from error
+            denied = isinstance(error, PermissionError) and os.geteuid() != 0
+            raise SheafError(f"{path}: {why}; {'run sheaf as the owner or as root' if denied else _NAME_A_RECORD}") from error
         try:
             self._begin()
         except (Malformed, struct.error, ValueError) as error:

@@ -46,11 +46,13 @@ class Amount:
 
 @dataclass
 class Group:
-    """Lost blocks of one stack or one cache. `bytes` and `blocks` include what was lost through them."""
+    """Lost blocks of one stack or one cache. `bytes` and `blocks` include what was lost through them, `own` does not."""
 
     head: str
     bytes: int
     blocks: int
+    cache: str
+    own: Amount
     frames: list[str] = field(default_factory=list)  # lines
 
 
@@ -81,7 +83,7 @@ def parse(lines: Iterable[str]) -> Reports:
             reports.others.append(line)
         elif match := _HEAD.fullmatch(line):
             sizes = [int(number or 0) for number in match.group(1, 2, 4, 5)]
-            groups.append(Group(line, sizes[0] + sizes[2], sizes[1] + sizes[3]))
+            groups.append(Group(line, sizes[0] + sizes[2], sizes[1] + sizes[3], match[3], Amount(sizes[0], sizes[1])))
         elif groups and groups[-1].head.endswith(":") and line.startswith("sheaf:     "):
             groups[-1].frames.append(line)
         elif _SUM.fullmatch(line):
@@ -127,6 +129,11 @@ def _glob(pattern: str) -> str:
     return start + pattern.removeprefix("^").removesuffix("$") + end
 
 
+def globs(patterns: list[str]) -> list[str]:
+    """The patterns of suppressions for fnmatch."""
+    return [_glob(pattern) for pattern in patterns]
+
+
 def _names(line: str, places: Found) -> Iterator[str]:
     """What a suppression may match in the line of a frame: function names, the source file, the module."""
     frame = report.frame_of(line)
@@ -139,7 +146,8 @@ def _names(line: str, places: Found) -> Iterator[str]:
         yield place.file
 
 
-def _matches(group: Group, globs: list[str], places: Found) -> bool:
+def matches(group: Group, globs: list[str], places: Found) -> bool:
+    """Whether the stack of a group matches one of the patterns, as globs() made them."""
     names = [name for line in group.frames for name in _names(line, places) if name]
     return any(fnmatchcase(name, glob) for name in names for glob in globs)
 
@@ -168,11 +176,11 @@ class Result:
 
 
 class _Printer:
-    """Collects the lines. At most SHOWN groups are printed over all processes."""
+    """Collects the lines. At most `most` groups are printed over all processes; None: all."""
 
-    def __init__(self, places: Found, patterns: list[str]) -> None:
-        self.places = places
-        self.globs = [_glob(pattern) for pattern in patterns]
+    def __init__(self, places: Found, patterns: list[str], most: int | None) -> None:
+        self.places, self.most = places, most
+        self.globs = globs(patterns)
         self.result = Result([], Amount())
         self.shown = 0
         self.suppressed = Amount()
@@ -182,7 +190,7 @@ class _Printer:
     def process(self, process: Process) -> None:
         python = Amount()
         for group in process.groups:
-            if _matches(group, self.globs, self.places):
+            if matches(group, self.globs, self.places):
                 self.suppressed.add(group)
                 continue
             self.result.lost.add(group)
@@ -190,7 +198,7 @@ class _Printer:
                 self.stackless.add(group)
             if _of_cpython(group, self.places):
                 python.add(group)
-            elif self.shown < SHOWN:
+            elif self.most is None or self.shown < self.most:
                 self.shown += 1
                 self.result.lines.append(group.head)
                 self.result.lines += [report.with_place(line, self.places) for line in group.frames]
@@ -216,15 +224,15 @@ def _quiet(process: Process) -> bool:
     return not process.groups and not process.notes
 
 
-def text(lines: list[str], patterns: list[str]) -> Result:
+def text(lines: list[str], patterns: list[str], most: int | None = SHOWN) -> Result:
     """
-    What to print of the reports in a log, given the patterns of suppressions. Where several processes have reported, those
-    that lost nothing share one line.
+    What to print of the reports in a log, given the patterns of suppressions, with at most so many groups. Where several
+    processes have reported, those that lost nothing share one line.
     """
     reports = parse(lines)
     with Places() as known:
         places = report.places_of(lines, known)
-    printer = _Printer(places, patterns)
+    printer = _Printer(places, patterns, most)
     printer.result.lines += [report.with_place(line, places) for line in reports.others]
     quiet = [process for process in reports.processes if _quiet(process)]
     few = len(quiet) < 2

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from sheaf.record import Record
@@ -15,7 +17,7 @@ from sheaf.table import Row, process_json, size
 @dataclass(frozen=True)
 class Memory:
     """
-    Bytes by use. All fields but the last three add up to the memory that the allocator holds; large blocks count in whole
+    Bytes by use. All fields but the last four add up to the memory that the allocator holds; large blocks count in whole
     units. While the process runs, its record lags by some fast-path operations. The lag shifts objects between
     `live_objects` and `sheaves`, whose sum stays right. The values of a running process are read one after another, so
     they belong to slightly different moments.
@@ -31,6 +33,7 @@ class Memory:
     returned: int  # since the start; a forked child continues from its parent's value
     resident: int | None  # None if the process ended without recording it
     peak_resident: int | None
+    anonymous: int | None = None  # resident memory of a running process that belongs to no file; None if unknown
 
     @property
     def live(self) -> int:
@@ -42,16 +45,30 @@ class Memory:
         """Bytes that are free but possibly resident."""
         return self.sheaves + self.barns + self.slabs + self.stash + self.region
 
+    @property
+    def warm_most(self) -> int:
+        """
+        The most of them that may be resident. Much of what is free in slabs was never touched, so this may still be too high.
+        """
+        return self.warm if self.anonymous is None else min(self.warm, self.anonymous)
 
-def _resident(record: Record) -> int | None:
-    if record.alive:
-        return record.resident or None
-    return record.process.get("resident_bytes") or None
+
+def of_system(pid: int) -> tuple[int | None, int | None, int | None]:
+    """What the system says of a process: resident bytes, their peak, and those that belong to no file; None if unknown."""
+    try:
+        text = Path(f"/proc/{pid}/status").read_text(errors="replace")
+    except OSError:
+        return None, None, None
+    found = {name: int(kib) << 10 for name, kib in re.findall(r"^(VmRSS|VmHWM|RssAnon):\s+([0-9]{1,15}) kB$", text, re.M)}
+    return found.get("VmRSS"), found.get("VmHWM"), found.get("RssAnon")
 
 
 def of_process(record: Record) -> Memory:
     """From its record, and from the system while it runs."""
     value, process, caches = record.process.get, record.derived(), record.cache_sums
+    resident, peak, anonymous = value("resident_bytes", 0) or None, record.peak_rss or None, None
+    if record.here is not None:
+        resident, peak, anonymous = of_system(record.here)
     return Memory(
         live_objects=caches["in_use_bytes"],
         live_large=process["large_in_use_bytes"],
@@ -61,8 +78,9 @@ def of_process(record: Record) -> Memory:
         stash=value("stash_bytes", 0),
         region=process["region_free_bytes"],
         returned=value("purged_bytes", 0),
-        resident=_resident(record),
-        peak_resident=record.peak_rss or None,
+        resident=resident,
+        peak_resident=peak,
+        anonymous=anonymous,
     )
 
 
@@ -72,12 +90,15 @@ def of_all(records: Sequence[Record]) -> Memory:
     sums: dict[str, Any] = {name: sum(getattr(m, name) or 0 for m in all_of) for name in Memory.__dataclass_fields__}
     resident = [m.resident for m in all_of if m.resident]
     peaks = [m.peak_resident for m in all_of if m.peak_resident]
-    return Memory(**{**sums, "resident": sum(resident) or None, "peak_resident": max(peaks, default=0) or None})
+    anonymous = sum(m.warm_most for m in all_of)  # not of all that is warm, but of all that may be resident of it
+    return Memory(**{**sums, "resident": sum(resident) or None, "peak_resident": max(peaks, default=0) or None,
+                     "anonymous": anonymous})
 
 
 def to_json(memory: Memory) -> dict[str, int | None]:
     """All fields and the sums that the table shows, each name with the suffix _bytes."""
-    values = {"live": memory.live, "warm": memory.warm, **asdict(memory)}
+    most = None if memory.anonymous is None else memory.warm_most
+    values = {"live": memory.live, "warm": memory.warm, "warm_most": most, **asdict(memory)}
     return {f"{name}_bytes": value for name, value in values.items()}
 
 
@@ -95,10 +116,11 @@ def _size(n: int) -> str:
 def lines(memory: Memory, processes: int = 1, width: int = 80) -> list[str]:
     """The memory as indented text of at most `width` columns, for `processes` processes."""
     holders = ("sheaves", "barns", "slabs", "stash", "region")
-    kept = ", ".join(f"{name} {_size(getattr(memory, name))}" for name in holders)
+    kept = ", ".join(f"{name}\u00a0{_size(getattr(memory, name))}" for name in holders)
+    most = _size(memory.warm_most) + (f" of {_size(memory.warm)}" if memory.warm_most < memory.warm else "")
     said = [
         f"live {_size(memory.live)}: objects {_size(memory.live_objects)}, large blocks {_size(memory.live_large)}",
-        f"warm {_size(memory.warm)}: {kept}",
+        f"warm at most {most}: {kept}",
     ]
     parts = [f"returned {_size(memory.returned)} in total"]
     if memory.resident is not None:

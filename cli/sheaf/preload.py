@@ -137,4 +137,5 @@ def through_loader(program: Path, args: tuple[str, ...], environment: dict[str, 
     loader = _LOADERS.get(os.uname().machine, "")
     if not os.path.exists(loader):
         raise SheafError(f"--no-children: the dynamic loader was not found ({loader}); run without --no-children", 125)
-    return [loader, "--preload", _list(environment.pop("LD_PRELOAD", None)), "--argv0", args[0], str(program), *args[1:]]
+    path = os.path.join(os.curdir, program)  # the loader searches for a name without a slash among libraries
+    return [loader, "--preload", _list(environment.pop("LD_PRELOAD", None)), "--argv0", args[0], path, *args[1:]]

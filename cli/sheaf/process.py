@@ -53,6 +53,11 @@ def _names(pid: int) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for name in (file, called, _text(pid, "comm").rstrip("\n")) if name))
 
 
+def command(pid: int) -> str:
+    """The command line of a process, or the title that it gave itself (`postgres: checkpointer`); empty if it is not known."""
+    return " ".join(_text(pid, "cmdline").replace("\0", " ").split())
+
+
 def _pids() -> Iterator[int]:
     return (int(name) for name in os.listdir("/proc") if name.isdecimal())
 

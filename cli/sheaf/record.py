@@ -10,16 +10,19 @@ from __future__ import annotations
 import functools
 import os
 import re
+import stat
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sheaf import cache, layout, process
+from sheaf import cache, layout, namespaces, process
 from sheaf.cache import Cache, Merger
 from sheaf.contents import Caches, Contents, Named, total
 from sheaf.errors import SheafError
 
+_FARTHEST = 1 << 40  # bytes, beyond which no record has a control area
+FOUND_ENDED = 8 * 13  # bytes from the start of struct sheaf_control (sheaf/control.h)
 _PID = re.compile("[0-9]{1,18}")
 
 
@@ -40,14 +43,30 @@ class Head:
     pid_namespace: int  # in which `pid` is a number; 0 if unknown
     boot_id: str  # empty if unknown
     end_time_ns: int  # 0 while the process runs, and if it did not close its record
+    alive_time_ns: int  # when it last said that it is alive; 0 if unknown
+    alive_interval_ns: int  # after which it says so again even if it sleeps; 0 if it does not
+    found_ended_ns: int  # when `sheaf records --prune` first found that it had ended without closing its record; 0: never
 
     @functools.cached_property
+    def here(self) -> int | None:
+        """
+        The number of the process as this command sees it, which differs from `pid` if the process is in another PID namespace.
+        None unless the process is running and has this file mapped, at the first time that this is read.
+        """
+        if self.end_time_ns:
+            return None
+        candidates = namespaces.candidates(self.pid, self.pid_namespace, self.start_time_ns)
+        return next((pid for pid in candidates if maps_file(pid, self.path)), None)
+
+    @property
     def alive(self) -> bool:
-        """Whether the process is running and has this file mapped, at the first time that this is read."""
-        try:
-            return not self.end_time_ns and any(same(self.path, file) for file in mapped(self.pid, maps(self.pid)))
-        except SheafError:
-            return False
+        """Whether the process is running and has this file mapped."""
+        return self.here is not None
+
+    @property
+    def who(self) -> str:
+        """The process, for messages."""
+        return label(self.program, self.pid, self.here)
 
 
 @dataclass
@@ -92,7 +111,7 @@ class Record(Head):
         """Resident bytes: the current ones of a running process, otherwise the recorded peak, which is 0 if it was killed."""
         try:
             if self.alive:
-                pages = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1])
+                pages = int(Path(f"/proc/{self.here}/statm").read_text().split()[1])
                 return pages * os.sysconf("SC_PAGESIZE")
         except (OSError, ValueError, IndexError):
             pass
@@ -151,6 +170,19 @@ def same(path: Path, file: Mapped) -> bool:
     return False
 
 
+def maps_file(pid: int, path: Path) -> bool:
+    """Whether a process has this file mapped. False if its maps may not be read."""
+    try:
+        return any(same(path, file) for file in mapped(pid, maps(pid)))
+    except SheafError:
+        return False
+
+
+def label(program: str, pid: int, here: int | None) -> str:
+    """A process for messages: its number as this command sees it, and the one in its PID namespace if that differs."""
+    return f"{program} ({here}, {pid} in its PID namespace)" if here not in (None, pid) else f"{program} ({pid})"
+
+
 def head(reader: layout.Reader) -> Head:
     """Which process an open record belongs to."""
     return Head(**_head(reader))
@@ -163,7 +195,17 @@ def _head(reader: layout.Reader) -> dict[str, Any]:
         "mode": string("mode_name"), "start_time_ns": number("start_time_ns"), "fold_interval": number("fold_interval"),
         "kernel": string("kernel"), "version": string("sheaf_version"), "process_start": optional("process_start"),
         "pid_namespace": optional("pid_namespace"), "boot_id": string("boot_id"), "end_time_ns": reader.value("end_time_ns"),
+        "alive_time_ns": reader.value("alive_time_ns"), "alive_interval_ns": reader.value("alive_interval_ns"),
+        "found_ended_ns": _found_ended(reader),
     }
+
+
+def _found_ended(reader: layout.Reader) -> int:
+    place = reader.optional("control_offset")
+    try:
+        return reader.numbers(place + FOUND_ENDED, 1)[0] if 0 < place < _FARTHEST else 0
+    except SheafError:  # the file ends before
+        return 0
 
 
 def read_head(path: Path) -> Head:
@@ -183,28 +225,65 @@ def read(path: Path) -> Record:
         return Record(**fields, process=Named(reader.text.places.values, values), contents=numbers.caches())
 
 
+def is_record(path: str) -> bool:
+    """Whether a file begins like a record. The name of a program is often that of a file as well."""
+    try:
+        if not stat.S_ISREG(os.stat(path).st_mode):
+            return False
+        with open(path, "rb") as file:
+            return file.read(len(layout.MAGIC)) == layout.MAGIC
+    except (OSError, ValueError):
+        return False
+
+
+def _has_records(path: str) -> bool:
+    try:
+        return any(name.endswith(".sheaf") for name in os.listdir(path))
+    except (OSError, ValueError):
+        return False
+
+
+def is_path(target: str) -> bool:
+    """
+    Whether a word means a file or directory and not a process: one with a slash or the suffix .sheaf does, and the name of a
+    record or of a directory of records. All commands follow this rule.
+    """
+    return os.sep in target or target in (os.curdir, os.pardir) or target.endswith(".sheaf") or (
+        is_record(target) or _has_records(target))
+
+
 def find(target: str) -> Iterator[Path]:
     """
-    The record files for a FILE, a DIR, or the number or the program of a running process; a file of that name takes
-    precedence over a process. Raises SheafError if there are none, or if several processes have that name.
+    The record files for a FILE, a DIR, or the number or the program of a running process; is_path() says which. Raises
+    SheafError if there are none, or if several processes have that name.
     """
     path = Path(target)
     if not target:
         raise SheafError("an empty name was given; name a running process, a record file or a directory")
-    if os.path.isdir(target):  # Path.is_dir() would raise PermissionError
-        try:
-            files = [path / name for name in sorted(os.listdir(path)) if name.endswith(".sheaf")]
-        except OSError as error:
-            advice = "name another directory" if os.geteuid() == 0 else "run sheaf as its owner or as root"
-            raise SheafError(f"{target}: {error.strerror}; {advice}") from error
-        if not files:
-            raise SheafError(f"{target}: the directory has no records; run a program with `sheaf run --record {target} PROGRAM`")
-        yield from files
-    elif _PID.fullmatch(target) and not os.path.exists(target):
+    if _PID.fullmatch(target) and not is_path(target):
         yield _of_process(int(target))
+    elif not is_path(target) and (pid := _named(target)) is not None:
+        yield _of_process(pid)
+    elif os.path.isdir(target):  # Path.is_dir() would raise PermissionError
+        yield from _of_directory(path)
     else:
-        pid = None if os.path.lexists(target) else process.resolve(target)
-        yield path if pid is None else _of_process(pid)
+        yield path
+
+
+def _named(target: str) -> int | None:
+    """The process of this name; None if there is none but something else of this name, about which more can be said."""
+    return process.resolve(target) if os.path.lexists(target) else process.number(target)
+
+
+def _of_directory(path: Path) -> list[Path]:
+    try:
+        files = [path / name for name in sorted(os.listdir(path)) if name.endswith(".sheaf")]
+    except OSError as error:
+        advice = "name another directory" if os.geteuid() == 0 else "run sheaf as its owner or as root"
+        raise SheafError(f"{path}: {error.strerror}; {advice}") from error
+    if not files:
+        raise SheafError(f"{path}: the directory has no records; run a program with `sheaf run --record {path} PROGRAM`")
+    return files
 
 
 def _of_process(pid: int) -> Path:

@@ -101,7 +101,7 @@ def report(reports_only: bool, file: str) -> None:
     \b
     Examples:
       sheaf report /var/log/server.sheaf
-      sheaf run --debug FZPU -- ./server 2>&1 | sheaf report -
+      SHEAF_DEBUG=FZPU LD_PRELOAD=... ./server 2>&1 | sheaf report -
 
     FILE is the log that SHEAF_DEBUG_LOG names, or the standard error of the program. Source positions come from
     llvm-symbolizer (llvm) or addr2line (binutils), for programs and libraries with debugging information that are still where

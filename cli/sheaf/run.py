@@ -14,8 +14,8 @@ from typing import TextIO
 import click
 from click.shell_completion import CompletionItem
 
-from sheaf import child, debugspec, leakreport, options, preload, record, table
-from sheaf.errors import SheafError
+from sheaf import child, debuglog, debugspec, leakdocument, leakreport, options, preload, record, table
+from sheaf.errors import SheafError, printable
 from sheaf.memory import processes_json
 from sheaf.process import DIRECTORY, FILE
 from sheaf.program import locate, obstacle, steps_aside
@@ -64,11 +64,18 @@ def _command(program: Path, args: tuple[str, ...], environment: dict[str, str], 
 
 
 def _directory(name: str) -> str:
-    """Create the directory of --record if necessary; returns its absolute path."""
+    """Create the directory of --record if necessary, but not those above it; returns its absolute path."""
     if not name:
         raise SheafError("--record: the name is empty; name a writable directory", 125)
+    above = os.path.dirname(os.path.abspath(name))
     try:
-        os.makedirs(name, exist_ok=True)
+        os.mkdir(name)
+        _say(f"sheaf: --record {printable(name)}: created the directory")
+    except FileExistsError:
+        if not os.path.isdir(name):
+            raise SheafError(f"--record {name}: not a directory; name a writable directory", 125) from None
+    except FileNotFoundError as error:
+        raise SheafError(f"--record {name}: there is no directory {above}; create it, or check the name", 125) from error
     except OSError as error:
         raise SheafError(f"--record {name}: {error.strerror}; name a writable directory", 125) from error
     if not os.access(name, os.W_OK | os.X_OK):
@@ -94,18 +101,23 @@ def _debugged(spec: str, option: str = "--debug") -> str:
     return spec
 
 
+def _explains_reports(environment: dict[str, str]) -> bool:
+    """Whether reports are printed here, with source positions, instead of by the program: if they go to no file of the user's."""
+    return not environment.get("SHEAF_DEBUG_LOG") and debuglog.useful(environment.get("SHEAF_DEBUG", ""))
+
+
 def _say(text: str) -> None:
     with contextlib.suppress(OSError):  # a closed standard error must not change the exit status
         click.echo(text, err=True)
 
 
-def _open(name: str) -> TextIO:
-    """Open the file of --stats-file before the program starts, so that a wrong name is an error at once."""
+def _open(name: str, option: str = "--stats-file") -> TextIO:
+    """Open the file of an option before the program starts, so that a wrong name is an error at once."""
     try:
         return open(name, "w", encoding="utf-8", errors="backslashreplace")
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else error
-        raise SheafError(f"--stats-file {name}: {why}; name a file that can be written", 125) from error
+        raise SheafError(f"{option} {name}: {why}; name a file that can be written", 125) from error
 
 
 def _why_no_record(directory: str) -> str:
@@ -169,11 +181,37 @@ def _json(records: list[record.Record]) -> str:
     return table.machine(_rows(records), processes_json(records), "json")
 
 
+# What ran is over: what it did comes first, and what is left follows.
+_COLUMNS: table.Columns = (
+    ("name", "NAME", 13), ("object_size_bytes", "SIZE", 6), ("allocated", "ALLOCS", 7), ("freed", "FREES", 7),
+    ("in_use", "IN USE", 7), ("slabs", "SLABS", 5), ("memory_bytes", "MEMORY", 6), ("fast_share", "FAST", 6),
+)
+
+
+def _counted(row: table.Row) -> table.Row:
+    """A row with all allocations and frees, by whatever path."""
+    allocated = sum(row.get(f"alloc_{path}", 0) for path in ("fastpath", "slowpath", "prefilled"))
+    freed = sum(row.get(name, 0) for name in ("free_fastpath", "free_slowpath", "free_rcu_done"))
+    return {**row, "allocated": allocated, "freed": freed}
+
+
+def _large(records: list[record.Record]) -> list[table.Row]:
+    """The rows of large blocks with their allocations and frees."""
+    first, *rest = table.large_rows(records)
+    counts = {name: sum(one.process.get(counter, 0) for one in records)
+              for name, counter in (("allocated", "large_alloc"), ("freed", "large_free"))}
+    return [{**first, **counts}, *rest]
+
+
 def _text(records: list[record.Record], width: int) -> str:
     names = ", ".join(f"{r.program} ({r.pid})" for r in records[:5]) + (", ..." if len(records) > 5 else "")
     plural = "process" if len(records) == 1 else "processes"
     heading = f"sheaf: {len(records)} {plural}: {names}; {records[0].mode}"
-    return heading + "\n" + table.both(_rows(records), table.large_rows(records), width)
+    peak = max(one.peak_rss for one in records)  # 0 if all were killed
+    if peak:
+        heading += f"; {'peak' if len(records) == 1 else 'highest peak'} {table.size(peak)}"
+    rows = [*map(_counted, _rows(records)), *_large(records)]
+    return heading + "\n" + table.text([*rows, table.totals(rows)], _COLUMNS, width)
 
 
 # ---- --leaks ----
@@ -208,8 +246,8 @@ def _log(environment: dict[str, str], stack: contextlib.ExitStack) -> tuple[Path
         return path, 0
 
 
-def _leak_report(log: Path, start: int, patterns: list[str]) -> bool:
-    """Print the reports that were appended to the log; returns whether anything was lost that is not suppressed."""
+def _leak_lines(log: Path, start: int) -> list[str]:
+    """What was appended to the log."""
     try:
         with open(os.open(log, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:  # does not wait for a FIFO
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
@@ -222,9 +260,30 @@ def _leak_report(log: Path, start: int, patterns: list[str]) -> bool:
         lines = []
     except OSError as error:
         raise SheafError(f"{log}: {error.strerror}; the leak report is lost", 125) from error
-    result = leakreport.text(lines, patterns)
-    _say("\n".join(result.lines))
-    return result.lost.blocks > 0
+    return lines
+
+
+def _leak_report(lines: list[str], patterns: list[str], file: TextIO | None) -> bool:
+    """
+    Print the reports in these lines, or write all of them to the file, as JSON if its name says so. Returns whether anything
+    was lost that is not suppressed.
+    """
+    if file is None:
+        result = leakreport.text(lines, patterns)
+        _say("\n".join(result.lines))
+        return result.lost.blocks > 0
+    if file.name.endswith(".json"):
+        text, lost = leakdocument.text(lines, patterns)
+    else:
+        result = leakreport.text(lines, patterns, None)
+        text, lost = "\n".join(result.lines) + "\n", result.lost
+    try:
+        with file:
+            file.write(text)
+        _say(f"sheaf: {lost} lost; the report is in {printable(file.name)}")
+    except OSError as error:
+        _say(f"sheaf: --leak-output {printable(file.name)}: {error.strerror}; the report is not written; {lost} lost")
+    return lost.blocks > 0
 
 
 class _Run(click.Command):
@@ -238,7 +297,7 @@ class _Run(click.Command):
         while i < len(args) and args[i].startswith("-") and args[i] != "--":
             args[i] = _ALONE.get(args[i], args[i])
             i += 2 if args[i] in ("--option", "--record", "--debug", "--stats-file", "--profile-output", "--suppress",
-                                 "--leak-status") else 1
+                                 "--leak-status", "--leak-output") else 1
         return super().parse_args(ctx, args)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
@@ -256,7 +315,8 @@ class _Run(click.Command):
 @click.option("--debug", "debug", type=_Checks(), metavar="LETTERS[,CACHE...]",
               help="Detect memory errors: letters of F Z P U T A, such as FZPU. Same as --option debug=...")
 @click.option("--record", "directory", type=DIRECTORY, metavar="DIR",
-              help="Record the counters of each process in DIR/<program>.<pid>.sheaf, readable at any time, even after SIGKILL.")
+              help="Record the counters of each process in DIR/<program>.<pid>.sheaf, readable at any time, even after SIGKILL. "
+                   "DIR is created if the directory above it exists.")
 @click.option("--stats", type=click.Choice(FORMS), metavar="[=table|json]",
               help="Print the caches of the program and its children to standard error when it ends.")
 @click.option("--stats-file", "stats_file", type=FILE, metavar="FILE",
@@ -265,8 +325,8 @@ class _Run(click.Command):
               help="Sample one allocation for each BYTES allocated, on average, with its call stack, and write a profile of each "
                    "process when it ends. Without BYTES, 512K.")
 @click.option("--profile-output", "profile_output", type=FILE, metavar="FILE",
-              help="Write the profile to FILE, in the format of its suffix (see sheaf-profile); implies --profile.  "
-                   "[default: PROGRAM.PID.pb.gz]")
+              help="Write the profile to FILE, in the format of its suffix (see sheaf-profile); implies --profile. Profiles of "
+                   "several processes go to a directory, FILE.profiles.  [default: PROGRAM.PID.pb.gz]")
 @click.option("--leaks", "find_leaks", is_flag=True,
               help="Report at exit the blocks that nothing refers to any more, of each process that exits normally.")
 @click.option("--stacks", is_flag=True,
@@ -276,13 +336,16 @@ class _Run(click.Command):
               help="With --leaks, omit blocks whose stack matches a line leak:PATTERN of FILE; see docs/leaks.md.")
 @click.option("--leak-status", type=click.IntRange(0, 255), metavar="N",
               help="With --leaks, exit with status N if anything is lost that is not suppressed.")
+@click.option("--leak-output", type=FILE, metavar="FILE",
+              help="With --leaks, write the report with all blocks to FILE instead of standard error, as JSON if the name ends "
+                   "with .json.")
 @click.option("--no-children", is_flag=True, help="Run only the program itself on Sheaf, not its children.")
 @click.option("--force", is_flag=True, help="Run the program even if Sheaf cannot be preloaded into it.")
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, shell_complete=_complete_command,
                 metavar="PROGRAM [ARGS]...")
 def run(settings: tuple[str, ...], debug: str | None, directory: str | None, stats: str | None, stats_file: str | None,
         profile: str | None, profile_output: str | None, find_leaks: bool, stacks: bool, suppressions: tuple[str, ...],
-        leak_status: int | None, no_children: bool, force: bool, command: tuple[str, ...]) -> None:
+        leak_status: int | None, leak_output: str | None, no_children: bool, force: bool, command: tuple[str, ...]) -> None:
     """Run a program on Sheaf.
 
     \b
@@ -319,7 +382,8 @@ def run(settings: tuple[str, ...], debug: str | None, directory: str | None, sta
     if find_leaks:
         _leak_settings(environment, stacks)
     else:
-        _only_with_leaks({"--stacks": stacks, "--suppress": bool(suppressions), "--leak-status": leak_status is not None})
+        _only_with_leaks({"--stacks": stacks, "--suppress": bool(suppressions), "--leak-status": leak_status is not None,
+                          "--leak-output": leak_output is not None})  # fmt: skip
     recorded = bool(stats) or profiled
     own = ""
     if recorded or find_leaks or environment.get("SHEAF_RECORD") or environment.get("SHEAF_DEBUG"):
@@ -327,11 +391,15 @@ def run(settings: tuple[str, ...], debug: str | None, directory: str | None, sta
     if own:
         _say(f"sheaf: {command[0]}: it defines {own} itself, so Sheaf steps aside and measures nothing of it; build it without "
              "its allocator")
-    if not recorded and not find_leaks:
+    reported = _explains_reports(environment) and not find_leaks
+    if not recorded and not find_leaks and not reported:
         child.execute(_command(program, command, environment, no_children))
     with contextlib.ExitStack() as stack:
         file = stack.enter_context(_open(stats_file)) if stats_file is not None else None
         log = _log(environment, stack) if find_leaks else None
+        if reported:
+            environment["SHEAF_DEBUG_LOG"] = str(stack.enter_context(debuglog.Reports(_say)).path)
+        leak_file = stack.enter_context(_open(leak_output, "--leak-output")) if leak_output is not None else None
         if recorded and not environment.get("SHEAF_RECORD"):
             private = tempfile.TemporaryDirectory(prefix="sheaf-", ignore_cleanup_errors=True)
             environment["SHEAF_RECORD"] = stack.enter_context(private)
@@ -344,6 +412,6 @@ def run(settings: tuple[str, ...], debug: str | None, directory: str | None, sta
             _write_profiles(made, profile_output)
         if stats and not explained:
             _report(records, made, stats, file)
-        if log and _leak_report(*log, patterns) and leak_status is not None:
+        if log and _leak_report(_leak_lines(*log), patterns, leak_file) and leak_status is not None:
             status = leak_status
     child.end_as(status)

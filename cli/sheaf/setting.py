@@ -68,7 +68,7 @@ def set(target: str, setting: str, timeout: float) -> None:
 
     NAME is decay, keep, helper, huge or barn_max; sheaf-run(1) describes the options and their units. Children that the
     process forks later inherit the value; a program that it executes does not. The process must keep a record
-    (SHEAF_RECORD), and answers when it next allocates or frees.
+    (SHEAF_RECORD). It answers at once, by its helper thread.
 
     \b
     Examples:

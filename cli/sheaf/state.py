@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from sheaf import record
+from sheaf import namespaces, record
 from sheaf.errors import SheafError
 from sheaf.record import Head
 
@@ -63,14 +63,6 @@ class State:
         return self.name in ("ended", "replaced", "gone")
 
 
-@dataclass(frozen=True)
-class _Process:
-    """A process that runs now; `numbers` are its numbers in its PID namespaces, innermost last."""
-
-    pid: int
-    numbers: tuple[int, ...]
-
-
 def _text(path: str) -> str:
     try:
         return Path(path).read_text(errors="replace")
@@ -84,16 +76,6 @@ def _start(pid: int) -> int:
     return int(fields[19]) if len(fields) > 19 and fields[0] not in "ZX" else 0
 
 
-def _processes() -> list[_Process]:
-    """All processes in PID namespaces below that of /proc."""
-    found = []
-    for name in os.listdir("/proc"):
-        numbers = re.search(r"^NSpid:([\t0-9]*)$", _text(f"/proc/{name}/status"), re.M) if name.isdecimal() else None
-        if numbers and len(numbers[1].split()) > 1:
-            found.append(_Process(int(name), tuple(map(int, numbers[1].split()))))
-    return found
-
-
 class States:
     """The states of processes at one moment. Keeps what it reads of /proc and of directories, so it is to be used once."""
 
@@ -101,12 +83,7 @@ class States:
         self._heads: dict[Path, Head | None] = {head.path: head for head in heads}
         self._states: dict[Path, State] = {}
         self._directories: dict[Path, dict[int, list[Path]]] = {}
-        self._below: list[_Process] | None = None
         self._boot = _text("/proc/sys/kernel/random/boot_id").strip()
-        try:
-            self._namespace = os.stat("/proc/self/ns/pid").st_ino
-        except OSError:
-            self._namespace = 0
 
     def of(self, head: Head) -> State:
         """The state of the process of a record."""
@@ -118,21 +95,15 @@ class States:
         if head.end_time_ns:
             return State("ended")
         if not head.process_start:  # of an older library, or without /proc
-            return State("running", pid=head.pid) if head.alive else State("gone")
+            return State("running", pid=head.here) if head.here else State("gone")
         if head.boot_id not in ("", self._boot):
             return self._ended(head)
-        foreign = self._namespace != head.pid_namespace and 0 not in (self._namespace, head.pid_namespace)
-        for pid in self._candidates(head) if foreign else [head.pid]:
+        for pid in namespaces.candidates(head.pid, head.pid_namespace, head.start_time_ns):
             state = self._of_process(head, pid)
             if state:
                 return state
-        return State("unknown") if foreign and self._namespace != _INITIAL_NAMESPACE else self._ended(head)
-
-    def _candidates(self, head: Head) -> list[int]:
-        """The processes that may be that of a record from another PID namespace."""
-        if self._below is None:
-            self._below = _processes()
-        return [process.pid for process in self._below if process.numbers[-1] == head.pid]
+        hidden = namespaces.foreign(head.pid_namespace) and namespaces.own() != _INITIAL_NAMESPACE
+        return State("unknown") if hidden else self._ended(head)
 
     def _of_process(self, head: Head, pid: int) -> State | None:
         """The state of the record if this running process is, or once was, its process; None if it is another process."""

@@ -12,9 +12,9 @@ from pathlib import Path
 import click
 from click.shell_completion import CompletionItem
 
-from sheaf import memory, progress, record, table
+from sheaf import listing, memory, progress, record, table
 from sheaf.cache import Merger
-from sheaf.errors import SheafError
+from sheaf.errors import SheafError, by_reason
 from sheaf.explained import Explained
 from sheaf.process import TargetArgument
 from sheaf.record import Record
@@ -34,6 +34,8 @@ _NODE_COLUMNS = (
 
 MEMORY_EXPLAINED = [
     ("live", "memory that the program has allocated, touched or not: objects by class size, large blocks in units of 64 KiB"),
+    ("warm", "free memory that may be resident: at most this much. Where it is more than the process has of resident memory, "
+     "that is named first"),
     ("sheaves, barns", "free objects in sheaves: of slots, for the fast path; of barns, for any slot"),
     ("slabs", "free objects in slabs, including empty slabs; some may never have been touched"),
     ("stash", "free runs of 64 to 256 KiB that belong to a slot"),
@@ -72,29 +74,34 @@ class _Loaded:
         self._by, self._only, self._merger = by, only, Merger(by == "slot")
         for target in targets:
             paths = list(record.find(target))
-            if not self._read(paths):
+            read, reasons = self._read(paths, target)
+            if not read and len(reasons) == 1:
+                raise SheafError(reasons[0])
+            for reason in reasons:
+                SheafError(reason).show()
+            if not read:
                 raise SheafError(f"{target}: none of its {len(paths)} records can be read; run the programs again")
         if only and not self.records:
             which = "runs" if only == "running" else "ended"
             raise SheafError(f"--only {only}: no record is of a process that {which}; leave the option out")
 
-    def _read(self, paths: Sequence[Path]) -> int:
-        """Read the records and keep the wanted ones; returns how many could be read."""
-        read = 0
+    def _read(self, paths: Sequence[Path], target: str) -> tuple[int, list[str]]:
+        """Read the records and keep the wanted ones; returns how many could be read, and why the others could not."""
+        read, failures = 0, []
         for path in progress.shown(paths, "Reading records"):
             try:
                 one = record.read(path)
             except SheafError as error:
                 if len(paths) == 1:
                     raise
-                error.show()
+                failures.append((path, error.message))
                 continue
             read += 1
             if self._wanted(one):
                 self._merger.add(one.contents)
                 one.forget_caches()
                 self.records.append(one)
-        return read
+        return read, by_reason(failures, target)
 
     def _wanted(self, one: Record) -> bool:
         if not self._only:
@@ -126,7 +133,7 @@ def _column(key: str, rows: list[Row]) -> str:
 def _sorted(rows: list[Row], key: str | None, by: str) -> list[Row]:
     column = _column(key, rows) if key else "memory_bytes" if by == "cache" else "name"
     if column == "name":
-        return sorted(rows, key=lambda row: (row.get("slot", row.get("node") or 0), str(row["name"])))
+        return sorted(rows, key=lambda row: (row.get("slot", row.get("node") or 0), table.natural(str(row["name"]))))
     return sorted(rows, key=lambda row: row.get(column) or 0, reverse=True)
 
 
@@ -176,7 +183,8 @@ def _heading(records: list[Record], groups: _Groups, width: int) -> str:
     states, lines = groups.states, []
     if len(records) <= 4:
         for r in records:
-            lines += [f"{r.program[:24]} ({r.pid}), {states.of(r)}, {r.mode}", *memory.lines(memory.of_process(r), width=width)]
+            who = record.label(r.program[:24], r.pid, r.here)
+            lines += [f"{who}, {states.of(r)}, {r.mode}", *memory.lines(memory.of_process(r), width=width)]
         return "\n".join(lines)
     kinds = [states.of(r).kind for r in [*groups.running, *groups.ended, *groups.others]]
     counts = ", ".join(f"{kinds.count(kind)} {kind}" for kind in dict.fromkeys(kinds))
@@ -215,8 +223,14 @@ def _complete_key(ctx: click.Context, param: click.Parameter, incomplete: str) -
     return [CompletionItem(name) for name in names if name.startswith(incomplete)]
 
 
+def _list(running: listing.Running, form: str) -> None:
+    """Print the running processes, or that there are none."""
+    width = max(40, table.terminal_width(sys.stdout))
+    click.echo(listing.text(running, width) if form == "table" else table.machine([], [], form))
+
+
 @click.command(cls=Explained, sections=[("Memory of a process", MEMORY_EXPLAINED), ("Columns", EXPLAINED)])
-@click.argument("targets", nargs=-1, required=True, type=TargetArgument(), metavar="FILE|PID|NAME|DIR...")
+@click.argument("targets", nargs=-1, type=TargetArgument(), metavar="[FILE|PID|NAME|DIR]...")
 @click.option("--format", "form", type=click.Choice(["table", "json", "jsonl", "csv"]), default="table", show_default=True,
               help="Output format; all but table contain every counter, sizes in bytes, and a schema_version.")
 @click.option("--by", type=click.Choice(["cache", "slot", "node"]), default="cache", show_default=True,
@@ -228,18 +242,29 @@ def _complete_key(ctx: click.Context, param: click.Parameter, incomplete: str) -
 @click.option("--only", type=click.Choice(["running", "ended"]), help="Leave out the records of ended or of running processes.")
 @click.option("--all", "everything", is_flag=True, help="Include caches that were never used.")
 def stats(targets: tuple[str, ...], form: str, by: str, key: str | None, diff: bool, only: str | None, everything: bool) -> None:
-    """Show the caches of a record FILE, of a running process, or of all records in DIR.
+    """Show all running processes, or the caches of a record FILE, of a running process, or of all records in DIR.
 
-    A process is named by its PID, or by the NAME of its program if no other process on Sheaf has that name.
+    A process is named by its PID, or by the NAME of its program if no other process on Sheaf has that name. A word means a
+    file or a directory if it has a slash or ends with .sheaf, or if it is the name of a record or of a directory of records.
+
+    Without arguments there is a line for each running process and for each program. With an option that shapes the rows of
+    caches, such as --by or --format, these are the caches of all running processes.
 
     \b
     Examples:
+      sheaf stats
       sheaf stats /tmp/records
       sheaf stats redis-server
       sheaf stats --format json 4711
       sheaf stats --diff before.sheaf after.sheaf
     """
     before = None
+    if not targets and not diff:
+        running = listing.Running()
+        if not running.processes or (form, by, key, only, everything) == ("table", "cache", None, None, False):
+            _list(running, form)
+            return
+        targets = tuple(map(str, running.paths))
     if diff:
         if only:
             raise SheafError("--only: does not go with --diff; name the two records", 2)

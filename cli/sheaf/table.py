@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import os
+import re
 import textwrap
 from collections.abc import Mapping, Sequence
 from typing import IO, Any
@@ -148,6 +149,16 @@ def size(n: int) -> str:
     return f"{value:.0f} {unit}" if value >= 100 or value.is_integer() else f"{value:.1f} {unit}"
 
 
+def memory(n: int) -> str:
+    """The size of slabs in at most six characters: in KiB, so that the rows of a table compare, up to 100,000 of them."""
+    return f"{n // 1024}K" if abs(n) < 100_000 * 1024 else short(n)
+
+
+def natural(name: str) -> list[str | int]:
+    """The key that sorts names with the numbers in them by value: malloc-128 before malloc-1024."""
+    return [int(part) if i % 2 else part for i, part in enumerate(re.split(r"([0-9]{1,18})", name))]
+
+
 def _cell(name: str, value: Any) -> str:
     if value is None:
         return "-"
@@ -156,7 +167,7 @@ def _cell(name: str, value: Any) -> str:
     if name == "used_share":
         return f"{100 * value:.0f}%"
     if name == "memory_bytes" and isinstance(value, int):
-        return f"{value // 1024}K" if abs(value) < 100_000 * 1024 else short(value)
+        return memory(value)
     return short(value) if isinstance(value, int) else str(value)
 
 
@@ -217,6 +228,7 @@ def process_json(record: Record, state: State) -> Row:
     """The object of a process in the machine-readable formats, without its memory, which memory.py adds."""
     return {
         "pid": record.pid,
+        "host_pid": record.here,
         "parent_pid": record.parent_pid,
         "program": record.program,
         "mode": record.mode,

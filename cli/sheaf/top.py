@@ -19,7 +19,6 @@ from sheaf.process import TargetArgument
 from sheaf.toprows import CACHES, PROCESSES, Moment, Source
 from sheaf.watch import Process, Watch
 
-EMPTY = "No process on Sheaf keeps a record. Start one with `sheaf run --record DIR PROGRAM`."
 EXPLAINED = [(one.heading, one.meaning) for one in dict.fromkeys([*PROCESSES, *CACHES])]
 KEYS = [
     ("Up, Down, PgUp, PgDn, Home, End", "Select a row. In a list that is longer than the screen, the rows scroll."),
@@ -30,6 +29,8 @@ KEYS = [
      "screen lists."),
     ("i", "Reverse the order."),
     ("e", "Show or hide the records of ended processes."),
+    ("T", "Trim: make the selected process return its free memory to the system, as sheaf trim does."),
+    ("P", "Profile: show where the memory of the selected process was allocated, as sheaf profile does. Esc ends the wait."),
     ("Space", "Stop and continue the refreshes."),
     ("+, -", "Refresh less or more often."),
     ("?", "Show the keys and the columns."),
@@ -49,7 +50,7 @@ def _source(target: str | None) -> Source:
     """The processes that a target means. Raises SheafError if there is no such thing."""
     if target is None:
         return Source(Watch())
-    if os.path.isdir(target):
+    if record.is_path(target) and os.path.isdir(target):
         try:
             os.listdir(target)
         except OSError as error:
@@ -69,8 +70,9 @@ def _json(source: Source, moment: Moment, ended: bool) -> str:
     processes = []
     for one in _shown(source, moment, ended):
         row = toprows.process_row(one)
-        used = one.memory
-        row = {"pid": row["pid"], "program": row["program"], "state": row["state"], "replaced_by": row["replaced_by"],
+        used = one.memory_now
+        row = {"pid": row["pid"], "namespace_pid": one.head.pid, "program": row["program"],
+               "command": row["command"] or None, "state": row["state"], "replaced_by": row["replaced_by"],
                "path": printable(str(one.path)), "start_time_ns": one.start_time_ns,
                "memory": memory.to_json(used) if used else None,
                "alloc_per_second": row["alloc"], "refill_per_second": row["refill"], "slow_share": row["slow"]}
@@ -92,13 +94,13 @@ def _text(source: Source, moment: Moment, ended: bool, key: str, width: int) -> 
              f"live {toprows.size(sums['live'])}, warm {toprows.size(sums['warm'])}, {toprows.rate(sums['alloc'])} allocations/s"]
     if source.only and processes:
         (one,) = processes
-        used = one.memory
-        lines = [f"sheaf top - {clock}, {one.program} ({one.pid}), {one.state}, {one.head.mode}",
+        used = one.memory_now
+        lines = [f"sheaf top - {clock}, {one.who}, {one.state}, {one.head.mode}",
                  *(memory.lines(used, width=width) if used else [])]
     columns = toprows.fitting(CACHES if source.only else PROCESSES, width)
     rows = toprows.cache_rows(processes[0]) if source.only and processes else [toprows.process_row(one) for one in processes]
     if not processes:
-        return "\n".join([*lines, "The record has vanished." if source.only else EMPTY])
+        return "\n".join([*lines, *source.why_empty()])
     lines.append(" ".join(toprows.headings(columns)).rstrip())
     lines += [" ".join(toprows.cells(row, columns)).rstrip() for row in toprows.arranged(rows, key, False)]
     return "\n".join(lines)

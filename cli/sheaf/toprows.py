@@ -10,13 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from sheaf import record, table
-from sheaf.errors import SheafError, printable
+from sheaf.errors import SheafError, by_reason, printable
+from sheaf.process import command
 from sheaf.watch import CacheNumbers, Process, Watch
 
 Row = dict[str, Any]
 SCHEMA_VERSION = 1
 HISTORY = 60  # refreshes that a sparkline can show
 ALLOCATIONS = ("alloc_fastpath", "alloc_slowpath")
+EMPTY = "No process on Sheaf keeps a record. Start one with `sheaf run --record DIR PROGRAM`."
 _SLOW, _ALL = ("alloc_slowpath", "free_slowpath"), ("alloc_fastpath", "alloc_slowpath", "free_fastpath", "free_slowpath")
 _LETTERS = {"running": "R", "ended": "E", "gone": "K", "replaced": "X", "copy": "C", "unknown": "?"}
 STATES_EXPLAINED = "R running, E ended, K killed or ended without closing its record, X replaced by exec, C copy, ? not visible"
@@ -68,8 +70,9 @@ PROCESSES: Sequence[Column] = (
     Column("program", "PROGRAM", -14, str, "n", "name of the program"),
     Column("resident", "RES", 6, size, "m", "resident memory of the whole process"),
     Column("live", "LIVE", 6, size, "l", "memory that the program has allocated"),
-    Column("warm", "WARM", 6, size, "w", "free memory that Sheaf keeps for quick reuse"),
+    Column("warm", "WARM", 6, size, "w", "free memory that Sheaf keeps for quick reuse and that may be resident, at most"),
     *_WORK,
+    Column("command", "COMMAND", -32, str, "c", "command line of the process, or the title that it gave itself"),
 )
 CACHES: Sequence[Column] = (
     Column("name", "CACHE", -17, str, "n", "name of the cache"),
@@ -80,6 +83,9 @@ CACHES: Sequence[Column] = (
     *_WORK,
     Column("flush", "FLUSH/S", 7, rate, "f", "objects per second that moved back to slabs"),
 )
+_LEAST = (  # left out first
+    "command", "refill", "flush", "slow", "alloc", "used", "warm", "object_size", "live", "state", "in_use",
+)  # fmt: skip
 DEFAULT_KEYS = ("resident", "memory")  # by which processes and caches are sorted at first
 
 
@@ -97,12 +103,13 @@ def _ratio(part: float | None, whole: float | None) -> float | None:
 
 def process_row(process: Process) -> Row:
     """The cells of a process. Rates are None at its first refresh."""
-    memory = process.memory
+    memory = process.memory_now
     return {
-        "pid": process.pid, "program": printable(process.program), "state": process.state.name,
+        "pid": process.pid, "program": printable(process.program),
+        "command": printable(command(process.pid)) if process.running else "", "state": process.state.name,
         "replaced_by": process.state.program or None, "path": process.path,
         "resident": memory.resident if memory else process.resident or None, "live": memory.live if memory else None,
-        "warm": memory.warm if memory else None, "alloc": process.rate(*ALLOCATIONS),
+        "warm": memory.warm_most if memory else None, "alloc": process.rate(*ALLOCATIONS),
         "slow": _ratio(process.rate(*_SLOW), process.rate(*_ALL)), "refill": process.rate("sheaf_refill"),
     }  # fmt: skip
 
@@ -166,9 +173,10 @@ def arranged(rows: Sequence[Row], key: str, reverse: bool, wanted: str = "") -> 
     text = wanted.lower()
     kept = [row for row in rows if not text or any(text in str(row.get(name, "")).lower() for name in ("name", "program", "pid"))]
     known = [row for row in kept if row[key] is not None]
-    known.sort(key=lambda row: str(row.get("name", row.get("pid"))))
-    ascending = key == "pid" or (bool(known) and isinstance(known[0][key], str))
-    known.sort(key=lambda row: row[key], reverse=reverse == ascending)
+    known.sort(key=lambda row: table.natural(str(row.get("name", row.get("pid")))))
+    texts = bool(known) and isinstance(known[0][key], str)
+    ascending = key == "pid" or texts
+    known.sort(key=lambda row: table.natural(row[key]) if texts else row[key], reverse=reverse == ascending)
     return known + [row for row in kept if row[key] is None]
 
 
@@ -188,10 +196,11 @@ def headings(columns: Sequence[Column]) -> list[str]:
 
 
 def fitting(columns: Sequence[Column], width: int) -> Sequence[Column]:
-    """The columns without the last ones, so that they fit; the first three always stay."""
+    """The columns without the least important ones, so that they fit; what a row is about and its memory always stay."""
     fit = list(columns)
-    while len(fit) > 3 and sum(abs(one.width) + 1 for one in fit) - 1 > width:
-        fit.pop()
+    least = [one for name in _LEAST for one in columns if one.name == name]
+    while least and sum(abs(one.width) + 1 for one in fit) - 1 > width:
+        fit.remove(least.pop(0))
     return fit
 
 
@@ -248,6 +257,18 @@ class Source:
         self.watch, self.only = watch, only
         self.ended = False  # whether the memory of ended processes is shown, so that their caches have to be read
 
+    def why_empty(self) -> list[str]:
+        """Why there is nothing to show, a line for each reason."""
+        if self.only:
+            return ["The record has vanished."]
+        lines: list[str] = []
+        for place in self.watch.places:
+            lines += by_reason([(path, why) for path, why in self.watch.others.items() if path.parent == place], place)
+        hidden = len(self.watch.unreadable)
+        which = "1 process" if hidden == 1 else f"{hidden} processes"
+        note = [f"{which} of other users cannot be examined; run sheaf as root to see them."] if hidden else []
+        return lines or [EMPTY, *note]
+
     def refresh(self) -> Moment:
         """Read what has changed."""
         found = self.watch.refresh(caches=True, of_ended=self.ended or self.only is not None)
@@ -255,7 +276,8 @@ class Source:
 
 
 def totals(processes: Sequence[Process]) -> Row:
-    """The sums over all running processes."""
+    """The sums over all running processes; None if the value of none is known, such as a rate at the first refresh."""
     rows = [process_row(process) for process in processes if process.running]
-    return {name: sum(row[name] or 0 for row in rows) for name in ("resident", "live", "warm", "alloc", "refill")} | {
-        "running": len(rows)}
+    names = ("resident", "live", "warm", "alloc", "refill")
+    values = {name: [row[name] for row in rows if row[name] is not None] for name in names}
+    return {name: sum(found) if found or not rows else None for name, found in values.items()} | {"running": len(rows)}

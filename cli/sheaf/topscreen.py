@@ -22,7 +22,7 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from sheaf import memory, toprows
-from sheaf.top import EMPTY, KEYS
+from sheaf.top import KEYS
 from sheaf.toprows import CACHES, DEFAULT_KEYS, PROCESSES, Column, History, Moment, Row, Source
 from sheaf.watch import Process
 
@@ -31,8 +31,8 @@ _HEADING, _SORTED, _SELECTED = Style(reverse=True), Style(reverse=True, bold=Tru
 _WARNING, _LIVE, _RESIDENT = Style(color="yellow"), Style(color="green"), Style(color="cyan")
 _SLOW_SHARE = 0.1  # of the operations; above it the cell is highlighted
 _INTERVALS = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 300.0, 3600.0)
-_FOOT = "q Quit  ? Help  Enter Caches  / Filter  < > Sort  i Reverse  e Ended  Space Stop"
-_FOOT_CACHES = "q Quit  ? Help  Esc Back  / Filter  < > Sort  i Reverse  Space Stop"
+_FOOT = "q Quit  ? Help  Enter Caches  T Trim  P Profile  / Filter  < > Sort  e Ended"
+_FOOT_CACHES = "q Quit  ? Help  Esc Back  T Trim  P Profile  / Filter  < > Sort  i Reverse"
 Line = list[Segment]
 
 
@@ -95,6 +95,43 @@ class Page:
         self.sort(self.key)
 
 
+class Command:
+    """A command of sheaf that runs beside the screen. `ran` is called with whether it succeeded, and with what it printed."""
+
+    def __init__(self, ran: Callable[[bool, str], None]) -> None:
+        self._ran = ran
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def running(self) -> bool:
+        """Whether a command runs."""
+        return self._task is not None and not self._task.done()
+
+    def start(self, words: Sequence[str], width: int) -> None:
+        """Run a command with its output in `width` columns."""
+        self._task = asyncio.create_task(self._follow(words, {**os.environ, "COLUMNS": str(width), "NO_COLOR": "1"}))
+
+    def end(self) -> None:
+        """End the command that runs. It is not heard of again."""
+        if self._task:
+            self._task.cancel()
+            self._ran(False, "ended")
+
+    async def _follow(self, words: Sequence[str], environment: dict[str, str]) -> None:
+        # -P: modules in the current directory are not those of Python.
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-P", "-m", "sheaf", *words, env=environment, stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, start_new_session=True)  # fmt: skip
+        try:
+            out, err = await process.communicate()
+        except asyncio.CancelledError:
+            process.terminate()
+            await process.wait()
+            raise
+        done = process.returncode == 0
+        self._ran(done, (out if done else err).decode(errors="replace"))
+
+
 class Board(Widget, can_focus=True):
     """All that is on the screen."""
 
@@ -105,7 +142,10 @@ class Board(Widget, can_focus=True):
         self.caches = Page(CACHES, key if key and source.only else DEFAULT_KEYS[1])
         self.chosen: Path | None = source.only
         self.filter, self.typing = "", False
-        self.help: int | None = None  # the first line of the help that is visible
+        self.help: int | None = None  # the first line of the help, or of the output of a command, that is visible
+        self.command = Command(self._ran)
+        self.output: list[str] = []  # of the command, shown instead of the help
+        self.notice = ""  # what the command said in one line, until the next key
         self.moment: Moment | None = None
         self.history = History()
         self._filters = ["", ""]  # of the processes while caches are shown, and the other way round
@@ -184,8 +224,8 @@ class Board(Widget, can_focus=True):
         clock = time.strftime("%H:%M:%S", time.localtime(self.moment.at))
         vanished = all(one.path != process.path for one in self.moment.processes)
         state = "its record has vanished" if vanished else str(process.state)
-        lines = [_line(f"{process.program} ({process.pid}), {state}, {process.head.mode} - {clock}; {self._status()}", _BOLD)]
-        used = process.memory
+        lines = [_line(f"{process.who}, {state}, {process.head.mode} - {clock}; {self._status()}", _BOLD)]
+        used = process.memory_now
         lines += [_line(text) for text in (memory.lines(used, width=max(40, min(width, 100))) if used else [])]
         return lines + self._both(self.history.of(process.path), width)
 
@@ -216,10 +256,18 @@ class Board(Widget, can_focus=True):
     def _foot(self) -> Line:
         if self.typing:
             return _line(f"Filter: {self.filter}_   Enter keeps it, Esc clears it", _BOLD)
+        if self.notice:
+            return _line(self.notice, _BOLD)
         text = _FOOT_CACHES if self.chosen else _FOOT
         return _line(f"[{self.filter}] {text}" if self.filter else text, _DIM)
 
-    def _help(self, width: int, height: int) -> list[Line]:
+    def _document(self, width: int, height: int) -> list[Line]:
+        """What covers the table: the output of a command, or the help."""
+        lines = [_line(text) for text in self.output] if self.output else self._help(width)
+        self.help = min(self.help or 0, max(0, len(lines) - height))
+        return lines[self.help : self.help + height]
+
+    def _help(self, width: int) -> list[Line]:
         lines = [_line("sheaf top: keys and columns (Up and Down scroll, any other key goes back)", _BOLD), _line("")]
         for keys, meaning in KEYS:
             lines += _wrapped(keys, meaning, 12, width)
@@ -227,14 +275,12 @@ class Board(Widget, can_focus=True):
             lines += [_line(""), _line(f"{title}: column, key that sorts by it, meaning", _BOLD)]
             for one in columns:
                 lines += _wrapped(f"{one.heading:<9} {one.key}", one.meaning, 12, width)
-        most = max(0, len(lines) - height)
-        self.help = min(self.help or 0, most)
-        return lines[self.help : self.help + height]
+        return lines
 
     def lines(self, width: int, height: int) -> list[Line]:
         """The whole screen."""
         if self.help is not None:
-            return self._help(width, height)
+            return self._document(width, height)
         if self.moment is None:
             return [_line("sheaf top: reading records ...", _BOLD)]
         process = self.process()
@@ -246,8 +292,9 @@ class Board(Widget, can_focus=True):
             head = head[:1]
         body = self._table(width, height - len(head) - 1)
         if not self.page.rows:
-            said = f"Nothing matches the filter {self.filter}." if self.filter else "" if self.chosen else EMPTY
-            body += [_line(""), *([_line(text) for text in _folded(said, width)])]
+            nothing = [] if self.chosen else self.source.why_empty()
+            said = [f"Nothing matches the filter {self.filter}."] if self.filter else nothing
+            body += [_line(""), *(_line(text) for one in said for text in _folded(one, width))]
         body = body[: max(0, height - len(head) - 1)]
         blank = [_line("")] * max(0, height - len(head) - len(body) - 1)
         return [*head, *body, *blank, self._foot()][:height]
@@ -265,11 +312,14 @@ class Board(Widget, can_focus=True):
     def on_key(self, event: events.Key) -> None:
         """Act on a key."""
         event.stop()
+        if not self.command.running:
+            self.notice = ""
         if self.typing:
             self._type(event)
         elif self.help is not None:
             steps = {"up": -1, "down": 1, "pageup": -10, "pagedown": 10}
             self.help = max(0, self.help + steps[event.key]) if event.key in steps else None
+            self.output = self.output if event.key in steps else []
         else:
             self._act(event)
         self.show()
@@ -295,7 +345,7 @@ class Board(Widget, can_focus=True):
         by_character: dict[str, Callable[[], None]] = {
             "q": self.app.exit, "?": self._show_help, "/": self._begin_filter,
             "<": lambda: page.step(-1), ">": lambda: page.step(1),
-            "i": page.turn, "e": self._show_ended,
+            "i": page.turn, "e": self._show_ended, "T": lambda: self._run("trim"), "P": lambda: self._run("profile"),
             " ": self._stop, "+": lambda: self._pace(1), "-": lambda: self._pace(-1), "j": lambda: page.select(page.at + 1),
             "k": lambda: page.select(page.at - 1), "h": self._show_help,
         } | {one.key: (lambda name=one.name: page.sort(name)) for one in page.columns}
@@ -312,7 +362,26 @@ class Board(Widget, can_focus=True):
             self.caches.begin()
             self._filters[0], self.filter = self.filter, ""
 
+    def _run(self, name: str) -> None:
+        """Run a command for the selected process, unless one is running."""
+        row = next(iter(self.processes.rows[self.processes.at : self.processes.at + 1]), None)
+        path = self.chosen or (row and row["path"])
+        if path and not self.command.running:
+            self.notice = f"sheaf {name} {path.stem} ... (Esc ends it)"
+            self.command.start([name, str(path)], self.size.width)
+
+    def _ran(self, done: bool, text: str) -> None:
+        """Show what a command has printed: one line at the foot, more in place of the table."""
+        lines = text.splitlines()
+        self.notice = lines[-1] if lines and (len(lines) == 1 or not done) else ""
+        if done and len(lines) > 1:
+            self.output, self.help = [*lines, "", "Up and Down scroll, any other key goes back."], 0
+        self.draw()
+
     def _back(self) -> None:
+        if self.command.running:
+            self.command.end()
+            return
         if self.filter:
             self.filter = ""
         elif self.chosen and not self.source.only:

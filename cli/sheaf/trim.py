@@ -14,7 +14,7 @@ def trim(target: str, timeout: float) -> None:
     """Make a running process return its free memory to the system, as malloc_trim does.
 
     Free objects in sheaves and barns go to the slabs, and what is free then goes to the system. The program faults it in
-    again when it needs it. The process must keep a record (SHEAF_RECORD), and answers when it next allocates or frees.
+    again when it needs it. The process must keep a record (SHEAF_RECORD). It answers at once, by its helper thread.
 
     \b
     Examples:
@@ -25,7 +25,19 @@ def trim(target: str, timeout: float) -> None:
         before = control.resident(process.pid)
         answer = process.ask(control.TRIM)
         after = control.resident(process.pid)
-        line = f"{process.who}: returned {table.size(answer.results[0])}"
-        if before is not None and after is not None:
-            line += f"; resident {table.size(before)} before, {table.size(after)} after"
-        click.echo(line)
+        click.echo(f"{process.who}: {_said(answer.results[0], before, after)}")
+
+
+def _said(given: int, before: int | None, after: int | None) -> str:
+    """
+    What was returned: by how much resident memory fell, because of the `given` bytes many had never been touched. Where that
+    is not known, `given` is an upper bound.
+    """
+    if before is None or after is None:
+        return f"returned at most {table.size(given)}"
+    shown = [table.size(before), table.size(after)]
+    if 0 < before - after < before // 16:  # would hardly be seen in these units
+        shown = [f"{before >> 10} KiB", f"{after >> 10} KiB"]
+    if after >= before:
+        return f"returned nothing that was resident ({shown[0]} before, {shown[1]} after)"
+    return f"returned {table.size(before - after)}; resident {shown[0]} before, {shown[1]} after"

@@ -42,7 +42,7 @@ def _argument(text: str) -> str:
 
 
 def _environment(settings: tuple[str, ...], library: str, directory: str | None) -> list[str]:
-    variables = {"LD_PRELOAD": library, **({"SHEAF_RECORD": directory} if directory else {})}
+    variables = {"LD_PRELOAD": library, **({"SHEAF_RECORD": directory, "SHEAF_HELPER": "1"} if directory else {})}
     variables.update(options.parse(setting) for setting in settings)
     return [f"Environment={_value(f'{name}={value}')}" for name, value in variables.items()]
 

@@ -7,10 +7,11 @@ running process changes all the time, so each refresh reads its numbers again, b
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import stat
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from sheaf import layout, record
 from sheaf.contents import Caches, Contents, Named, open_again, pieces, total
 from sheaf.errors import SheafError
 from sheaf.layout import Description, Entry
-from sheaf.memory import Memory
+from sheaf.memory import Memory, of_system
 from sheaf.record import Head
 from sheaf.state import State, States
 
@@ -94,12 +95,12 @@ class CacheNumbers:
         return self._entry.geometry
 
     @property
-    def gauges(self) -> Mapping[str, int]:
+    def gauges(self) -> Named:
         """The gauges by name."""
         return Named(self._text.places.gauges, self._gauges)
 
     @property
-    def counters(self) -> Mapping[str, int]:
+    def counters(self) -> Named:
         """The sum of each counter over all slots, by name."""
         return Named(self._text.places.counters, self._counters)
 
@@ -123,14 +124,15 @@ _NONE = Named({}, ())
 class Numbers:
     """
     The numbers of a process at one moment. `at` is that moment, in seconds of time.monotonic(). Without caches, because they
-    were not asked for, `counters` and `cache_sums` are empty.
+    were not asked for, `gauges`, `counters` and `cache_sums` are empty.
     """
 
     at: float
-    values: Mapping[str, int]
-    sums: Mapping[str, int]  # the sums that the record defines for the process
-    counters: Mapping[str, int]  # the sums of all counters over all caches
-    cache_sums: Mapping[str, int]  # the same of the sums over caches, such as in_use_bytes
+    values: Named
+    sums: Named  # the sums that the record defines for the process
+    gauges: Named  # the sums of all gauges over all caches
+    counters: Named  # the same of the counters
+    cache_sums: Named  # the same of the sums over caches, such as in_use_bytes
     _found: Caches | None = None
     _caches: list[CacheNumbers] | None = None
 
@@ -156,12 +158,14 @@ def _numbers(contents: Contents, text: Description, caches: bool) -> Numbers:
     values = contents.values()
     own = Named(text.places.values, values), Named(text.places.process_sums, text.process_sum(values)[0])
     if not caches:
-        return Numbers(at, *own, _NONE, _NONE)
+        return Numbers(at, *own, _NONE, _NONE, _NONE)
     found = contents.caches()
     width = len(text.counters)
     counters = total(pieces(found.counters(), width), width)
+    width = len(text.gauges)
+    gauges = Named(text.places.gauges, total(pieces(found.gauges, width), width))
     sums = total(found.sums(), len(text.cache_sums))
-    return Numbers(at, *own, Named(text.places.counters, counters), Named(text.places.cache_sums, sums), found)
+    return Numbers(at, *own, gauges, Named(text.places.counters, counters), Named(text.places.cache_sums, sums), found)
 
 
 @dataclass(frozen=True)
@@ -186,6 +190,11 @@ class Process:
     def program(self) -> str:
         """The base name of the executed file."""
         return self.head.program
+
+    @property
+    def who(self) -> str:
+        """The process, for headings."""
+        return record.label(self.program, self.head.pid, self.state.pid or None)
 
     @property
     def path(self) -> Path:
@@ -215,6 +224,15 @@ class Process:
             resident=self.resident or value.get("resident_bytes", 0) or None,
             peak_resident=value.get("peak_resident_bytes", 0) or None,
         )
+
+    @functools.cached_property
+    def memory_now(self) -> Memory | None:
+        """The same, for a running process with what the system says of its resident memory and of the peak."""
+        memory = self.memory
+        if memory is None or not self.running:
+            return memory
+        resident, peak, anonymous = of_system(self.pid)
+        return replace(memory, resident=resident or memory.resident, peak_resident=peak, anonymous=anonymous)
 
     def rate(self, *names: str) -> float | None:
         """Counters and values of the process, added up, in events per second since the refresh before; None if unknown."""
@@ -294,9 +312,10 @@ class Watch:
         self._given = frozenset(self._places)
         self.counts: dict[Path, int] = {}
         self._ended = ended
-        self._of_ended = True
+        self._of_ended: bool | Callable[[Head], bool] = True
         self._known: dict[Path, _Known] = {}
         self._candidates: dict[int, _Candidate] = {}
+        self._named: dict[Path, dict[str, Path]] = {}  # the records of each directory by their names
         self._single: dict[Path, None] = {}  # records in the file systems of containers
         self._systems: dict[int, System | None] = {}
         self.statistics = Statistics()
@@ -327,12 +346,13 @@ class Watch:
         if known and known.process and known.process.state.ended:
             known.process = None
 
-    def refresh(self, caches: bool | Collection[int] = False, of_ended: bool = True) -> list[Process]:
+    def refresh(self, caches: bool | Collection[int] = False,
+                of_ended: bool | Callable[[Head], bool] = True) -> list[Process]:
         """
         Read what has changed, and return all processes: the running ones first, each kind by its start. `caches` says
         whether to read caches: of all processes, of none, or of those with these numbers; `of_ended` whether those of ended
-        processes are among them, which are read once and of which only the sums are kept. An unreadable directory counts as
-        empty.
+        processes, or of an ended process, are among them, which are read once and of which only the sums are kept. An
+        unreadable directory counts as empty.
         """
         self.statistics, self._systems = Statistics(), {}
         self._of_ended = of_ended
@@ -350,9 +370,17 @@ class Watch:
             found = [process for process in found if not process.state.ended]
         return sorted(found, key=lambda one: (not one.running, one.start_time_ns, one.pid))
 
-    def read(self, process: Process) -> record.Record:
-        """The whole record of a process, with its counters by slot. Raises SheafError if it has vanished."""
-        return record.read(process.path)
+    def _wants(self, head: Head) -> bool:
+        """Whether the caches of an ended process are to be read."""
+        return self._of_ended if isinstance(self._of_ended, bool) else self._of_ended(head)
+
+    def last(self, process: Process) -> Numbers:
+        """The numbers of a process as they are in its record now. Raises SheafError if the record has vanished."""
+        known = self._known.get(process.path)
+        numbers = self._reread(process.path, known, True) if known and known.layout else None
+        if numbers is None:
+            raise SheafError(f"{process.path}: cannot be read now; it was removed")
+        return numbers
 
     def _system(self, pid: int) -> System | None:
         if pid not in self._systems:
@@ -408,14 +436,19 @@ class Watch:
                 files[path] = _identity(status)
 
         self.counts = {}
+        before, self._named = self._named, {}  # making paths anew would take most of the time
         for place in list(self._places):
+            old = before.get(place, {})
             try:
                 with os.scandir(place) as entries:
-                    for entry in entries:
-                        if entry.name.endswith(".sheaf"):
-                            self.counts[place] = self.counts.get(place, 0) + 1
-                            with contextlib.suppress(OSError):  # it vanished
-                                add(place / entry.name, entry.stat(follow_symlinks=False))
+                    named = {entry.name: (old.get(entry.name) or place / entry.name, entry)
+                             for entry in entries if entry.name.endswith(".sheaf")}
+                self._named[place] = {name: path for name, (path, _) in named.items()}
+                if named:
+                    self.counts[place] = len(named)
+                for path, entry in named.values():
+                    with contextlib.suppress(OSError):  # it vanished
+                        add(path, entry.stat(follow_symlinks=False))
             except FileNotFoundError:
                 if place not in self._given:  # such as the private directory of a run that has ended
                     del self._places[place]
@@ -454,7 +487,7 @@ class Watch:
                     if head.end_time_ns:
                         if self._ended:
                             contents = Contents(reader.file, path, reader.layout, reader)
-                            numbers = self._count(contents, reader.text, self._of_ended and _asked(caches, head.pid))
+                            numbers = self._count(contents, reader.text, self._wants(head) and _asked(caches, head.pid))
                             known.process = Process(head, State("ended"), numbers.without_caches())
                     else:
                         begun.append((path, head))
@@ -502,7 +535,7 @@ class Watch:
 
     def _again(self, path: Path, known: _Known, process: Process, caches: bool | Collection[int]) -> None:
         """Bring a record that was read before up to date."""
-        wanted = _asked(caches, process.pid) and (self._of_ended or not process.state.ended)
+        wanted = _asked(caches, process.pid) and (not process.state.ended or self._wants(process.head))
         if process.state.ended:
             if not self._ended:
                 known.process = None

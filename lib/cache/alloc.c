@@ -2,7 +2,6 @@
 #include "cache/decay.h"
 #include "cache/ends.h"
 #include "cache/sheaves.h"
-#include "cache/stops.h"
 
 /*
  * No lock is held on entry to or exit from any function here, and none keeps other threads off the slot. A sheaf
@@ -14,16 +13,18 @@
 
 #define TRIES 4 /* how often the word may change before an allocation bypasses the sheaves */
 
-/* Fold the full count of pops of a LIFO word into the counters. The slot keeps its sheaf. A stop at this pop is
- * dropped: ops->sample() did not take it. */
+/* Fold the full count of pops of a LIFO word into the counters. The slot keeps its sheaf. */
 static void fold_in_place(struct kmem_cache *cache, unsigned slot, uint64_t top)
 {
     struct ends ends;
-    if (!ends_detach(cache, slot, top, &ends))
-        return;
-    if (ends.due.least == 0 && ends.due.span == 1)
-        ends.due.known = false;
-    ends_attach(cache, slot, ends);
+    if (ends_detach(cache, slot, top, &ends))
+        ends_attach(cache, slot, ends);
+}
+
+static void count_allocated(const struct kmem_cache *cache, unsigned slot)
+{
+    count(slot, cache->number, COUNT_alloc_slowpath, 1);
+    cache_counted(cache, slot, 1);
 }
 
 /* ---- the pop end is empty ---- */
@@ -72,7 +73,7 @@ static void *alloc_exchanged(struct kmem_cache *cache, unsigned slot, uint64_t t
         return NULL;
     ends_exchange(cache, slot, &ends);
     void *object = ends.pop->objects[--ends.pop->count];
-    count(slot, cache->number, COUNT_alloc_slowpath, 1);
+    count_allocated(cache, slot);
     ends_attach(cache, slot, ends);
     return object;
 }
@@ -111,7 +112,7 @@ static void *alloc_around(struct kmem_cache *cache, unsigned slot)
     if (!object)
         slab_take(&cache->slab, &object, 1);
     if (object)
-        count(slot, cache->number, COUNT_alloc_slowpath, 1);
+        count_allocated(cache, slot);
     if (object && cache_is_short(cache))
         cache_top_up(cache);
     return object;
@@ -177,8 +178,6 @@ void *cache_alloc_slow(struct kmem_cache *cache)
             void *object = slot_pop(id, cache->lifo);
             if (object)
                 return object;
-            if (unlikely(cache->ops != NULL) && stops_here(cache, top))
-                fold_in_place(cache, slot, top);
             continue;
         }
         if (!cache_has_sheaves(cache))
@@ -194,7 +193,7 @@ void *cache_alloc_slow(struct kmem_cache *cache)
         if (!sheaf)
             break;
         void *object = sheaf->objects[--sheaf->count];
-        count(slot, cache->number, COUNT_alloc_slowpath, 1);
+        count_allocated(cache, slot);
         ends_replace_pop(cache, slot, top, sheaf);
         cache_went_slow(cache);
         return object;

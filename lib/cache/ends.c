@@ -1,10 +1,41 @@
 #include "cache/ends.h"
 #include "cache/sheaves.h"
-#include "cache/stops.h"
 
 #include <string.h>
 
 /* ---- accounts ---- */
+
+/*
+ * `count` of the sheaf at the push end: objects in both sheaves, and which pushes `link` counts.
+ *
+ *   0       plain: from slot_fold_start
+ *   limit   from a number such that ends_swap() fails before the slot has made as many pops as the code says. Codes
+ *           have two bits after the leading one, so a limit is rounded down by less than a quarter
+ *   still   ends_swap() fails at once. `count` of the sheaf at the pop end is the number of its objects
+ */
+#define OBJECT_BITS 10
+#define OBJECTS     ((1u << OBJECT_BITS) - 1)
+#define STILL       63u
+_Static_assert(2 * ((1u << SHEAF_ORDER_MAX) - 3) <= OBJECTS, "the objects of both sheaves fit their bits");
+
+#define LIMIT_LEAST 4u
+static unsigned code_of(uint32_t pops)
+{
+    unsigned shift = pops < LIMIT_LEAST ? 0 : 29 - (unsigned)__builtin_clz(pops);
+    unsigned code = 1 + 4 * shift + (pops >> shift & 3);
+    return pops < LIMIT_LEAST || code >= STILL ? 0 : code;
+}
+
+static uint32_t limit_of(unsigned code)
+{
+    return (LIMIT_LEAST + (code - 1) % 4) << (code - 1) / 4;
+}
+
+/* The number from which `link` counts pushes. */
+static uint32_t start_of(unsigned objects, unsigned code)
+{
+    return code ? objects - 1 - limit_of(code) : slot_fold_start;
+}
 
 struct ends_account ends_account(const struct kmem_cache *cache, uint64_t top)
 {
@@ -12,37 +43,53 @@ struct ends_account ends_account(const struct kmem_cache *cache, uint64_t top)
         return (struct ends_account){0};
     uint32_t pop_end = top_pop_end(top), push_end = cache->lifo ? 0 : top_push_end(top);
     struct ends_account a = {.pop_depth = end_holds(pop_end), .push_depth = end_holds(push_end)};
-    if (unlikely(cache->ops != NULL) && stops_account(cache, top, &a))
-        return a;
     if (push_end) {
         const struct sheaf *push = sheaf_containing(push_end);
-        a.pushes = push->link - slot_fold_start + a.push_depth;
-        a.pops = a.pushes + push->count - a.pop_depth - a.push_depth;
+        unsigned objects = push->count & OBJECTS, code = push->count >> OBJECT_BITS;
+        unsigned in_pop = code == STILL ? sheaf_containing(pop_end)->count : 0;
+        a.pushes = a.push_depth + (code == STILL ? in_pop - objects : push->link - start_of(objects, code));
+        a.pops = a.pushes + objects - a.pop_depth - a.push_depth;
     } else if (pop_end) {
         const struct sheaf *pop = sheaf_containing(pop_end);
-        a.pops = cache->lifo ? top_pops(top) : pop->count - a.pop_depth;
+        a.pops = cache->lifo ? top_push_end(top) - pop->link : pop->count - a.pop_depth;
         a.pushes = cache->lifo ? a.pops + a.pop_depth - pop->count : 0;
     }
     return a;
 }
 
-uint64_t ends_top(const struct kmem_cache *cache, struct ends ends)
+static uint32_t limit_now(const struct kmem_cache *cache, unsigned slot)
 {
-    __typeof__(cache->ops->draw) draw = cache_op(cache, draw);
-    if (unlikely(draw != NULL) && ends.pop) {
-        uint64_t top;
-        uint32_t pops = draw(cache, &ends.due, stops_far(cache, &ends)); /* sets ends.due, so it comes first */
-        if (stops_arm(cache, ends, pops, &top))
-            return top;
-    }
-    uint32_t pop_end = end_of(ends.pop), push_end = end_of(ends.push);
+    __typeof__(cache->ops->limit) limit = cache_op(cache, limit);
+    return unlikely(limit != NULL) ? limit(cache, slot) : UINT32_MAX;
+}
+
+static uint64_t lifo_top(struct sheaf *sheaf, uint32_t most)
+{
+    sheaf->link = most < 0u - slot_fold_start ? UINT32_MAX - most : slot_fold_start;
+    return top_of(end_of(sheaf), sheaf->link);
+}
+
+/* Which pushes the account of two ends is to count. */
+static unsigned code_for(const struct ends *ends, uint32_t most)
+{
+    if (!ends->pop || most >= 0u - slot_fold_start)
+        return 0;
+    unsigned code = code_of(most);
+    return code && limit_of(code) >= ends->pop->count ? code : STILL;
+}
+
+uint64_t ends_top(const struct kmem_cache *cache, unsigned slot, struct ends ends)
+{
+    uint32_t most = limit_now(cache, slot);
     if (cache->lifo)
-        return pop_end ? top_of(pop_end, slot_fold_start) : 0;
+        return ends.pop ? lifo_top(ends.pop, most) : 0;
+    uint64_t top = top_of(end_of(ends.pop), end_of(ends.push));
     if (ends.push) {
-        ends.push->link = slot_fold_start - ends.push->count;
-        ends.push->count = (uint16_t)(ends.push->count + (ends.pop ? ends.pop->count : 0));
+        unsigned code = code_for(&ends, most), objects = ends.push->count + (ends.pop ? ends.pop->count : 0u);
+        ends.push->link = code == STILL ? UINT32_MAX : start_of(objects, code) - ends.push->count;
+        ends.push->count = (uint16_t)(objects | code << OBJECT_BITS);
     }
-    return top_of(pop_end, push_end);
+    return top;
 }
 
 struct ends ends_fold(struct kmem_cache *cache, unsigned slot, uint64_t top)
@@ -60,8 +107,7 @@ struct ends ends_fold(struct kmem_cache *cache, unsigned slot, uint64_t top)
     __typeof__(cache->ops->popped) popped = cache_op(cache, popped);
     if (unlikely(popped != NULL))
         popped(a.pops);
-    if (unlikely(cache->ops != NULL))
-        stops_fold(cache, top, &ends, &a);
+    cache_counted(cache, slot, a.pops);
     if (ends.pop)
         ends.pop->count = (uint16_t)a.pop_depth;
     if (ends.push)
@@ -84,9 +130,36 @@ bool ends_detach(struct kmem_cache *cache, unsigned slot, uint64_t top, struct e
     return true;
 }
 
+/*
+ * The sheaf at the pop end gives away the objects that are beyond its limit. If there is neither room at the push end
+ * nor a sheaf for them, they stay.
+ */
+static void shorten(struct kmem_cache *cache, unsigned slot, struct ends *ends)
+{
+    struct sheaf *pop = ends->pop, *push = ends->push, *to = push;
+    uint32_t most = limit_now(cache, slot);
+    if (!pop || pop->count <= most)
+        return;
+    unsigned n = pop->count - most;
+    if (!push || push->capacity - push->count < (int)n)
+        to = empty_sheaf_alloc(pop->capacity);
+    if (!to)
+        return;
+    if (to != push)
+        to->count = 0;
+    memcpy(to->objects + to->count, pop->objects, n * sizeof(void *));
+    memmove(pop->objects, pop->objects + n, most * sizeof(void *));
+    to->count = (uint16_t)(to->count + n);
+    pop->count = (uint16_t)most;
+    if (to != push)
+        cache_put_sheaf(cache, slot, to);
+}
+
 void ends_attach(struct kmem_cache *cache, unsigned slot, struct ends ends)
 {
-    uint64_t top = ends_top(cache, ends);
+    if (unlikely(cache->ops != NULL) && !cache->lifo)
+        shorten(cache, slot, &ends);
+    uint64_t top = ends_top(cache, slot, ends);
     if (likely(slot_install(slot, SLOT_ID(cache->number), 0, top)))
         return;
     count(slot, cache->number, COUNT_install_fail, 1);

@@ -22,7 +22,12 @@
  * ends now. Before ends_swap() commits, it writes the account of the new push end, computed from the old one, so
  * that a restarted section writes the same again. If there is no push end, the account is the `count` of the sheaf
  * at the pop end: its objects when it was attached. The one end of a LIFO cache has the same account, and its pops
- * are counted in the word.
+ * are counted in the word, from `link` on.
+ *
+ * Limits. A feature may limit the number of fast pops until the slow path is taken (ops->limit()). A LIFO word then
+ * counts from a number that overflows at that pop. With two ends the sheaf at the pop end gets no more objects than
+ * that, and ends_swap() is limited by the number from which `link` counts. The upper six bits of `count` tell which
+ * one that is (ends.c).
  */
 #ifndef SHEAF_CACHE_ENDS_H
 #define SHEAF_CACHE_ENDS_H
@@ -31,7 +36,6 @@
 
 struct ends {
     struct sheaf *pop, *push; /* NULL: none. A LIFO cache has only the first. */
-    struct pops_due due;      /* what is known of the next stop */
 };
 
 /* Fast operations that follow from a slot's word, and the objects at its ends. All are 0 if a takeover holds the
@@ -39,13 +43,12 @@ struct ends {
 struct ends_account {
     uint32_t pops, pushes;
     unsigned pop_depth, push_depth;
-    bool stopped; /* an entry of the sheaf at the pop end is NULL (cache/stops.h); pop_depth does not count it */
 };
 struct ends_account ends_account(const struct kmem_cache *cache, uint64_t top);
 
-/* Write the account of these sheaves, and return the word with which a slot uses them. `count` of each sheaf must
+/* Write the account of these sheaves, and return the word with which the slot uses them. `count` of each sheaf must
  * be the number of its objects. */
-uint64_t ends_top(const struct kmem_cache *cache, struct ends ends);
+uint64_t ends_top(const struct kmem_cache *cache, unsigned slot, struct ends ends);
 
 /* Add the operations that follow from `top`, a word that was just removed from a slot, to the counters. Returns
  * its sheaves, with `count` set to the number of their objects. */

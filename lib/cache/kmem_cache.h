@@ -133,6 +133,14 @@ static inline void cache_top_up(struct kmem_cache *cache)
         top_up(cache);
 }
 
+/* Tell a feature that n allocations on the slot have been added to the counters. */
+static inline void cache_counted(const struct kmem_cache *cache, unsigned slot, uint32_t n)
+{
+    __typeof__(cache->ops->counted) counted = cache_op(cache, counted);
+    if (unlikely(counted != NULL))
+        counted(cache, slot, n);
+}
+
 /* Whether slow paths may attach sheaves to slots. */
 static inline bool cache_has_sheaves(const struct kmem_cache *cache)
 {

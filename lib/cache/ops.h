@@ -18,14 +18,6 @@ struct barn;
 struct kmem_cache;
 struct sheaf;
 
-/* What is known of the number of fast pops until the next one that must take the slow path (cache/stops.h). */
-struct pops_due {
-    bool known;     /* otherwise nothing was drawn yet */
-    uint8_t mean;   /* which mean distance it was drawn with, 0 to 3 */
-    uint32_t least; /* the number is not smaller than this */
-    uint32_t span;  /* and smaller than least + span; 0: there is no upper bound */
-};
-
 struct cache_ops {
     /* ---- objects, one by one: entries of a detour (struct kmem_cache, `detour`) ---- */
 
@@ -53,14 +45,18 @@ struct cache_ops {
     /* Called when `pops` fast allocations have been added to the counters. */
     void (*popped)(uint64_t pops);
 
-    /* ---- sampling of allocations (profile/object.c), for caches of malloc ---- */
+    /* ---- sampling (profile/object.c), for caches of malloc ---- */
 
     /* Serve a request that missed the fast path with a sampled object. Returns NULL if the cache is to serve it. */
     void *(*sample)(struct kmem_cache *cache, size_t n, size_t align);
 
-    /* Draw the number of fast pops until the next stop from its distribution, given what is known of it, and set
-     * due->mean. Any number from `far` on may stand for another. Returns UINT32_MAX if there is to be no stop. */
-    uint32_t (*draw)(const struct kmem_cache *cache, struct pops_due *due, uint32_t far);
+    /* Called when n allocations on the slot have been added to the counters, fast or slow ones. */
+    void (*counted)(const struct kmem_cache *cache, unsigned slot, uint32_t n);
+
+    /* The number of fast allocations on the slot, from the last call of `counted` on, until one is to take the slow
+     * path; UINT32_MAX: any number. Sheaves are attached accordingly. More may happen where there is no memory, and
+     * after a takeover. */
+    uint32_t (*limit)(const struct kmem_cache *cache, unsigned slot);
 
     /* ---- memory nodes ---- */
 

@@ -88,7 +88,7 @@ static bool taken(struct kmem_cache *cache, unsigned slot, uint64_t old, enum ta
     }
     struct ends found = ends_fold(cache, slot, old);
     bool back = aim == TAKEOVER_COUNT;
-    __atomic_store_n(top, back ? ends_top(cache, found) : 0, __ATOMIC_RELEASE);
+    __atomic_store_n(top, back ? ends_top(cache, slot, found) : 0, __ATOMIC_RELEASE);
     if (!back) {
         *ends = found;
         atomic_fetch_add_explicit(&takeovers, 1, memory_order_relaxed);

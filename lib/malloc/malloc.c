@@ -15,6 +15,7 @@
 #include "malloc/classes.h"
 #include "malloc/large.h"
 #include "malloc/large_debug.h"
+#include "malloc/strata.h"
 #include "os/vm.h"
 #include "space/outside.h"
 
@@ -34,6 +35,7 @@ static early_data bool started; /* the fast paths' limits do not show it without
 
 static __attribute__((noinline)) bool start(void)
 {
+    hooks.count_strata = malloc_count_strata;
     if (!cache_layer_init()) /* kmem_cache_create() may have called it before */
         return false;
     if (sheaf_config.debug != NULL)

@@ -18,6 +18,7 @@
 struct cache_shape;
 struct kmem_cache;
 struct lock;
+struct sheaf_profile_stratum;
 struct slab_cache;
 
 struct hooks {
@@ -51,9 +52,17 @@ struct hooks {
 
     /* ---- set by preload/control.c when a record is opened; cleared as `publish` is ---- */
 
-    /* Do what a client asks for in the control area of the record (sheaf/control.h). Called where slow paths look at
-     * the clock, and by the helper thread, with no lock held. */
-    void (*look_control)(void);
+    /* Do what a client asks for in the control area of the record (sheaf/control.h). Returns false if a request is
+     * left that this thread cannot do now. Called where slow paths look at the clock, and by the helper thread, with
+     * no lock held. */
+    bool (*look_control)(void);
+
+    /* The futex by which clients wake the helper thread, or NULL if this process has no record of its own. Any
+     * context. */
+    uint32_t *(*control_bell)(void);
+
+    /* Tell clients whether there is a thread that waits for that futex. Any context. */
+    void (*control_waits)(bool waits);
 
     /* ---- set by feature/debug.c when the first cache is debugged ---- */
 
@@ -80,6 +89,12 @@ struct hooks {
     /* Free a large block after its grace period, with no lock held; return its size in bytes, in any context. */
     void (*rcu_free_large)(void *p);
     size_t (*rcu_large_size)(void *p);
+
+    /* ---- set by malloc/malloc.c when malloc starts; NULL where only the kmem interface is used ---- */
+
+    /* Count what malloc's classes and its large blocks hold and have allocated: sets size, live_... and alloc_count
+     * of each stratum (profile/area.h), that of all large blocks in STRATUM_LARGE. Called with LOCK_PROFILE held. */
+    void (*count_strata)(struct sheaf_profile_stratum *strata);
 
     /* ---- set by malloc/large_debug.c when large blocks are debugged ---- */
 

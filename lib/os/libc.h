@@ -17,6 +17,8 @@
 #pragma weak pthread_atfork            /* from 2.34 on, on x86-64 */
 #pragma weak pthread_attr_setstacksize /* libpthread before 2.34 */
 #pragma weak pthread_create            /* libpthread before 2.34 */
+#pragma weak pthread_key_create        /* libpthread before 2.34 */
+#pragma weak pthread_setspecific       /* libpthread before 2.34 */
 #pragma weak strerrordesc_np           /* 2.32 */
 #define libc_has(function) (&(function) != NULL)
 #else

@@ -58,6 +58,57 @@ unsigned stack_walk(uintptr_t *pcs, unsigned most)
     return n;
 }
 
+#if STACK_HAS_PLACES
+
+struct placing {
+    struct stack_places *places;
+    uintptr_t frame;
+    unsigned most;
+    bool known;
+};
+
+/* The canonical frame address is where the stack pointer was before the call, so the return address lies below it. */
+static _Unwind_Reason_Code place(struct _Unwind_Context *context, void *argument)
+{
+    struct placing *placing = argument;
+    struct stack_places *places = placing->places;
+    uintptr_t pc = _Unwind_GetIP(context), at = _Unwind_GetCFA(context) - sizeof(uintptr_t);
+    if (!pc)
+        return _URC_END_OF_STACK;
+    if (at <= placing->frame) /* a callee of the caller */
+        return _URC_NO_REASON;
+    uintptr_t words = (at - placing->frame) / sizeof(uintptr_t);
+    bool own = own_code(pc) && places->n == places->own;
+    placing->known = words <= STACK_PLACE_MOST && *(const uintptr_t *)at == pc;
+    if (!placing->known || (own && places->own == STACK_PLACES - placing->most - 1))
+        return _URC_END_OF_STACK;
+    places->own += own;
+    places->at[places->n] = (uint16_t)words;
+    places->pcs[places->n++] = pc;
+    return places->n - places->own < placing->most ? _URC_NO_REASON : _URC_END_OF_STACK;
+}
+
+bool stack_walk_places(uintptr_t frame, unsigned most, struct stack_places *places)
+{
+    places->n = places->own = 0;
+    if (atomic_load_explicit(&stack_state, memory_order_relaxed) != STACK_READY || own_code(getauxval(AT_ENTRY)))
+        return false;
+    struct placing placing = {.places = places, .frame = frame, .most = most};
+    _Unwind_Backtrace(place, &placing);
+    return placing.known && places->n > places->own;
+}
+
+#else
+
+bool stack_walk_places(uintptr_t frame, unsigned most, struct stack_places *places)
+{
+    (void)frame, (void)most;
+    places->n = places->own = 0;
+    return false;
+}
+
+#endif
+
 #ifdef SHEAF_CHECKING
 static _Unwind_Reason_Code look_for_handler(struct _Unwind_Context *context, void *argument)
 {

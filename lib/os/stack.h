@@ -24,6 +24,25 @@ extern hidden _Atomic int stack_state;
 /* Stores at most `most` addresses in `pcs` and returns their number; 0 if the stack cannot be walked now. */
 unsigned stack_walk(uintptr_t *pcs, unsigned most);
 
+/*
+ * The same with the places of the return addresses on the stack, in words above `frame`, the frame of the caller. The
+ * first `own` addresses are those of this object. Returns false where the places are not known: in a program that the
+ * allocator is linked into, where a signal handler interrupted code, and beyond 256 KiB.
+ */
+#ifdef __x86_64__
+#define STACK_HAS_PLACES 1
+#else
+#define STACK_HAS_PLACES 0
+#endif
+#define STACK_PLACES     76
+#define STACK_PLACE_MOST 0x7fffu
+struct stack_places {
+    unsigned n, own;
+    uint16_t at[STACK_PLACES];
+    uintptr_t pcs[STACK_PLACES];
+};
+bool stack_walk_places(uintptr_t frame, unsigned most, struct stack_places *places);
+
 /* A hash for tables of stacks. */
 static inline uint64_t stack_hash(const uintptr_t *pcs, unsigned depth)
 {

@@ -57,6 +57,14 @@ uint64_t vm_machine_memory(void)
     return bytes;
 }
 
+bool vm_map_once(void **at, size_t size)
+{
+    void *none = NULL, *table = __atomic_load_n(at, __ATOMIC_ACQUIRE) ? NULL : vm_map(size, vm_page_size());
+    if (table && !__atomic_compare_exchange_n(at, &none, table, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+        vm_unmap(table, size);
+    return __atomic_load_n(at, __ATOMIC_ACQUIRE);
+}
+
 bool vm_unmap(void *addr, size_t size)
 {
     return survived(sys_call3(SYS_munmap, (long)addr, (long)size, 0));

@@ -71,6 +71,10 @@ void *vm_map(size_t size, size_t align);
 
 /* The same, but staged, as with vm_extend_staged(), when the system grants no writable memory. */
 void *vm_map_staged(size_t size, size_t align);
+
+/* Map a table that a pointer leads to, unless *at leads to one already. Of two threads, one maps it. Returns false if
+ * there is no memory. */
+bool vm_map_once(void **at, size_t size);
 bool vm_unmap(void *addr, size_t size);
 
 /*

@@ -172,10 +172,10 @@ void decay_look(unsigned slot)
         limit_look();
     if (unlikely(hooks.look_control != NULL))
         hooks.look_control();
+    if (helper_may() || unlikely(hooks.look_control != NULL))
+        helper_look();
     if (!sheaf_config.decay_ms)
         return;
-    if (helper_may())
-        helper_look();
     enum decay_reason why = aged()          ? DECAY_AGED
                             : grown()       ? DECAY_GROWN
                             : churned(slot) ? DECAY_CHURNED

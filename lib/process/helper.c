@@ -1,8 +1,8 @@
 #define _GNU_SOURCE
 #include "process/helper.h"
 #include "cache/kmem_cache.h"
+#include "process/bell.h"
 #include "process/decay.h"
-#include "process/limit.h"
 #include "os/cgroup.h"
 #include "os/clock.h"
 #include "os/file.h"
@@ -13,9 +13,7 @@
 #include <errno.h>
 #include <limits.h>
 #include <link.h>
-#include <linux/futex.h>
 #include <string.h>
-#include <time.h>
 
 #define WORTH       64u  /* units, 4 MiB: a thread starts when more has come or gone since the last one ended */
 #define LITTLE      16u  /* units, 1 MiB: a change in a round that does not count */
@@ -26,11 +24,20 @@
 #define STILL_END   6    /* rounds without movement after which the thread ends */
 #define NOT_SAFE_MS 16   /* until the next try, if the calling thread may not create one */
 #define FAILED_MOST 8    /* tries, at growing intervals, that the system may refuse before there are no more */
+#define FAILED_MS   1000 /* the first of these intervals without a decay time */
+#define RETRY_MS    10   /* if another thread is busy with an earlier request */
+#define CLOCK_STEP  4    /* ms, of clock_ms() */
+#define LEAVE_MS    1000 /* that helper_leave() waits at most */
 
 _Atomic bool helper_wanted;
 bool helper_impossible;
 _Atomic uint32_t helper_barred;
-static _Atomic int running;
+static _Atomic int running, number; /* whether the thread exists, and its number */
+static _Atomic bool parked;         /* it waits for clients */
+static _Atomic uint32_t leaving;    /* callers that wait for its end */
+static _Atomic bool main_ended;
+static bool main_known;  /* the end of the main thread will be noted */
+static bool made_plural; /* there was one thread before the first helper */
 static _Atomic uint32_t not_before_ms, failed;
 static _Atomic uint64_t rest_in_use, rest_warm; /* units, when the last thread ended */
 
@@ -66,12 +73,24 @@ static bool is_last_thread(void)
     return at && at[1] == '2' && at[2] == ' ';
 }
 
-/* The thread stays where the user wants one in any case and there is a record, so that the process can answer while
- * the program sleeps. */
+/* Whether all threads of the program may have ended, in which case the process must end too. */
+static bool maybe_last(void)
+{
+    return atomic_load(&main_ended) || !read_once(main_known);
+}
+
+/* Whether the thread exists for as long as the program, so that the process can answer while the program sleeps:
+ * where there is a record. */
 static bool stays(void)
 {
-    return hooks.look_control && sheaf_config.helper == HELPER_ON && limit_allowed && cgroup_may_open() &&
-           !is_last_thread();
+    if (!hooks.look_control || read_once(sheaf_config.helper) == HELPER_OFF || atomic_load(&leaving))
+        return false;
+    return !maybe_last() || (cgroup_may_open() && !is_last_thread());
+}
+
+static bool returns_memory(void)
+{
+    return helper_may() && read_once(sheaf_config.decay_ms) && !atomic_load(&leaving);
 }
 
 static bool worth_it(void)
@@ -83,14 +102,21 @@ static bool worth_it(void)
 
 void helper_look(void)
 {
-    if (atomic_load_explicit(&running, memory_order_relaxed) ||
-        atomic_load_explicit(&helper_wanted, memory_order_relaxed))
+    bool worth = helper_may() && sheaf_config.decay_ms && worth_it();
+    if (atomic_load_explicit(&running, memory_order_relaxed)) {
+        if (worth && atomic_load_explicit(&parked, memory_order_relaxed))
+            bell_ring();
         return;
-    if (!worth_it() && !stays())
+    }
+    if (atomic_load_explicit(&helper_wanted, memory_order_relaxed) || (!worth && !stays()))
         return;
     uint32_t n = atomic_load_explicit(&failed, memory_order_relaxed);
     if (n >= FAILED_MOST || (int32_t)(clock_ms() - atomic_load_explicit(&not_before_ms, memory_order_relaxed)) < 0)
         return;
+    if ((!worth || made_plural) && !cgroup_may_open()) { /* nor start a thread in a sandbox of such a program */
+        atomic_store(&failed, FAILED_MOST);
+        return;
+    }
     atomic_store_explicit(&helper_wanted, true, memory_order_relaxed);
 }
 
@@ -158,12 +184,15 @@ void helper_start(const void *caller)
         return;
     atomic_store_explicit(&helper_wanted, false, memory_order_relaxed);
     int saved = errno;
+    if (&__libc_single_threaded && __libc_single_threaded)
+        made_plural = true;
     if (better_not()) {
         atomic_store(&not_before_ms, clock_ms() + NOT_SAFE_MS);
         atomic_store(&running, 0);
     } else if (!thread_start(hooks.thread_create ? hooks.thread_create() : pthread_create, helper, 64 << 10)) {
         uint32_t n = atomic_fetch_add(&failed, 1);
-        atomic_store(&not_before_ms, clock_ms() + (sheaf_config.decay_ms << (n < 6 ? n : 6)));
+        uint32_t first = sheaf_config.decay_ms ? sheaf_config.decay_ms : FAILED_MS;
+        atomic_store(&not_before_ms, clock_ms() + (first << (n < 6 ? n : 6)));
         atomic_store(&running, 0);
     }
     errno = saved;
@@ -175,6 +204,81 @@ void helper_forget(void)
         atomic_store(&running, 0);
     if (atomic_load(&helper_barred))
         atomic_store(&helper_barred, 0);
+    if (atomic_load(&leaving))
+        atomic_store(&leaving, 0);
+    if (atomic_load(&parked))
+        atomic_store(&parked, false);
+    if (atomic_load(&main_ended))
+        atomic_store(&main_ended, false);
+}
+
+/* ---- the end of the main thread, and leaving for a while ---- */
+
+/*
+ * libc ends a process with its last thread, and counts the helper. A destructor of thread-local data tells when the
+ * main thread ends by pthread_exit(); from then on the helper looks whether it is the last one.
+ */
+static void main_ends(void *unused)
+{
+    (void)unused;
+    atomic_store(&main_ended, true);
+    bell_ring();
+}
+
+void helper_note_main(void)
+{
+    enum { IN_PLACE = 32 }; /* pthread_setspecific() allocates for keys from this one on */
+    static pthread_key_t key;
+    static bool made;
+    if (!libc_has(pthread_key_create))
+        return;
+    if (!libc_has(pthread_setspecific))
+        return;
+    if (!made && pthread_key_create(&key, main_ends) != 0)
+        return;
+    made = true;
+    write_once(main_known, !foreign_here() && key < IN_PLACE && pthread_setspecific(key, &key) == 0);
+}
+
+void helper_at_once(void)
+{
+    if (sheaf_config.helper == HELPER_ON)
+        atomic_store_explicit(&helper_wanted, true, memory_order_relaxed);
+}
+
+/* Whether the system knows no such thread any more, so that it does not count. */
+static bool is_gone(void)
+{
+    return !atomic_load(&running) &&
+           sys_call3(SYS_tgkill, sys_call(SYS_getpid, 0, 0, 0, 0, 0, 0), atomic_load(&number), 0) < 0;
+}
+
+bool helper_leave(void)
+{
+    atomic_fetch_add(&helper_barred, 1);
+    atomic_fetch_add(&leaving, 1);
+    bool was = atomic_load(&running);
+    if (was)
+        bell_ring();
+    for (uint32_t start = clock_ms(); was && !is_gone() && clock_ms() - start < LEAVE_MS;)
+        sys_call(SYS_sched_yield, 0, 0, 0, 0, 0, 0);
+    return was;
+}
+
+void helper_never(void)
+{
+    if (!made_plural && (!&__libc_single_threaded || !__libc_single_threaded))
+        return;
+    atomic_store(&failed, FAILED_MOST);
+    atomic_store(&helper_wanted, false);
+}
+
+void helper_return(bool was)
+{
+    atomic_fetch_sub(&leaving, 1);
+    atomic_fetch_sub(&helper_barred, 1);
+    if (was)
+        atomic_store_explicit(&helper_wanted, true, memory_order_relaxed);
 }
 
 /* ---- the thread ---- */
@@ -199,37 +303,73 @@ bool helper_round(struct helper_rounds *rounds)
     return rounds->still < STILL_END;
 }
 
-/* Sleep by futex(), which any sandbox that allows threads must allow. */
-static void pause_ms(uint32_t ms)
-{
-    uint32_t word = 0;
-    struct timespec time = {.tv_sec = ms / 1000, .tv_nsec = (long)(ms % 1000) * 1000000};
-    sys_call(SYS_futex, (long)&word, FUTEX_WAIT_PRIVATE, 0, (long)&time, 0, 0);
-}
-
-/* Sleep until the next round, and answer a client. Returns false if the thread was switched off meanwhile. */
-static bool wait_for_round(void)
+static uint32_t round_ms(void)
 {
     uint32_t ms = read_once(sheaf_config.decay_ms) / ROUNDS;
-    pause_ms(ms > PAUSE_LEAST ? ms : PAUSE_LEAST);
-    if (hooks.look_control)
-        hooks.look_control();
-    return helper_may() && read_once(sheaf_config.decay_ms);
+    return ms > PAUSE_LEAST ? ms : PAUSE_LEAST;
+}
+
+/* Do what a client asks for. Returns for how long the thread may then sleep, at most `ms`. */
+static uint32_t answer(uint32_t ms)
+{
+    bool done = !hooks.look_control || hooks.look_control();
+    return done || ms < RETRY_MS ? ms : RETRY_MS;
+}
+
+/* Sleep until the next round, and answer clients. Returns false if the thread was switched off meanwhile. */
+static bool wait_for_round(void)
+{
+    uint32_t start = clock_ms(), ms = round_ms(), passed = 0;
+    do {
+        struct bell bell = bell_look();
+        uint32_t most = answer(ms - passed);
+        if (!returns_memory())
+            return false;
+        bell_wait(bell, most);
+        passed = clock_ms() - start;
+    } while (passed + CLOCK_STEP < ms);
+    answer(0);
+    return returns_memory();
+}
+
+static void return_memory(void)
+{
+    struct helper_rounds rounds = {.before = look()};
+    while (wait_for_round() && helper_round(&rounds)) {
+    }
+    atomic_store_explicit(&rest_in_use, rounds.before.in_use, memory_order_relaxed);
+    atomic_store_explicit(&rest_warm, rounds.before.warm, memory_order_relaxed);
+}
+
+/* Sleep until a client asks for something, or there is memory worth returning. */
+static void wait_for_client(void)
+{
+    atomic_store(&parked, true);
+    struct bell bell = bell_look();
+    uint32_t most = answer(maybe_last() ? round_ms() : HELPER_SLEEP_MS);
+    if (stays() && !(returns_memory() && worth_it()))
+        bell_wait(bell, most);
+    atomic_store(&parked, false);
+}
+
+static void tell_waits(bool waits)
+{
+    if (hooks.control_waits)
+        hooks.control_waits(waits);
 }
 
 static void *helper(void *unused)
 {
     (void)unused;
-    bool on = true;
+    atomic_store(&number, (int)sys_call(SYS_gettid, 0, 0, 0, 0, 0, 0));
+    tell_waits(true);
     do {
-        struct helper_rounds rounds = {.before = look()};
-        while ((on = wait_for_round()) && helper_round(&rounds)) {
-        }
-        atomic_store_explicit(&rest_in_use, rounds.before.in_use, memory_order_relaxed);
-        atomic_store_explicit(&rest_warm, rounds.before.warm, memory_order_relaxed);
-        while (on && !worth_it() && (on = stays()))
-            on = wait_for_round();
-    } while (on);
+        if (returns_memory() && (worth_it() || !hooks.look_control))
+            return_memory();
+        while (stays() && !(returns_memory() && worth_it()))
+            wait_for_client();
+    } while (returns_memory() && worth_it());
+    tell_waits(false);
     atomic_store(&failed, 0);
     atomic_store(&running, 0);
     return NULL;

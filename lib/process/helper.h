@@ -1,7 +1,8 @@
 /*
  * The helper thread returns memory while the program is idle. It starts when there may be memory worth returning,
- * and ends when nothing is left to do. With SHEAF_HELPER=1 and a record it stays, to answer clients
- * (sheaf/control.h). docs/rest.md says what a program could notice of it.
+ * and ends when nothing is left to do. In a process with a record it starts in any case and stays, asleep until a
+ * client rings (process/bell.h), to answer clients (sheaf/control.h). docs/rest.md says what a program could notice
+ * of it.
  *
  * It starts in two steps. Slow paths check from time to time and set helper_wanted. The next malloc() or free()
  * that misses the fast path creates the thread, at its very beginning, because only there the caller is known:
@@ -14,6 +15,9 @@
 #include "os/compiler.h"
 
 extern hidden _Atomic bool helper_wanted;
+
+/* The longest sleep of a thread that waits for clients: so often the record says that the process is alive. */
+#define HELPER_SLEEP_MS 300000u
 
 /*
  * Children that stand in for their parents (vfork(), preload/vfork.c). One that starts a thread leaves libc with a
@@ -35,8 +39,27 @@ static inline bool helper_may(void)
     return sheaf_config.helper == HELPER_ON;
 }
 
-/* Called by one slow path in 32: sets helper_wanted if there is memory worth returning. */
+/* Called by one slow path in 32: has the thread started, or woken, if there is memory worth returning, and started if
+ * there is a record. */
 void helper_look(void);
+
+/* Have the thread started by the next slow path, if the user wants one in any case. */
+void helper_at_once(void);
+
+/* To be called by the main thread, in a process with a record and its forked children: notes when this thread ends.
+ */
+void helper_note_main(void);
+
+/*
+ * End the thread, wait until the system does not count it any more, and start none until helper_return() is called
+ * with the result. A request that the thread is doing is finished first; the wait ends after a second.
+ */
+bool helper_leave(void);
+void helper_return(bool was);
+
+/* Start no thread any more if the program itself has only one: it has entered a sandbox that may kill for a second.
+ */
+void helper_never(void);
 
 /* Start the thread if that is safe for this caller of malloc() or free(). No lock may be held. */
 void helper_start(const void *caller);

@@ -10,18 +10,21 @@
 #ifndef SHEAF_PROFILE_AREA_H
 #define SHEAF_PROFILE_AREA_H
 
-#include "os/compiler.h"
 #include "sheaf/profile.h"
+#include "slot/page.h"
 
 #define SAMPLE_DEPTH 64 /* frames of a stack, as many as tcmalloc keeps */
+
+/* Strata (sheaf/profile.h): first those of malloc's size classes. */
+enum { STRATUM_LARGE = CACHE_CLASSES, STRATUM_ALWAYS, STRATA };
 
 struct sample {
     const void *address;
     size_t size, room; /* bytes requested, and bytes that it takes up */
-    double probability;
+    double weight;
+    uint32_t stack; /* of area_intern() */
+    uint32_t stratum;
     bool slowed; /* not by the mean that was asked for */
-    uintptr_t pcs[SAMPLE_DEPTH];
-    unsigned depth;
 };
 
 /* Set the table up unless that is done. Returns false if there is no memory. */
@@ -37,8 +40,22 @@ bool area_in_use(void);
  * handler. */
 void area_mirror(void *mirror);
 
+/* Count the strata now. */
+void area_count(void);
+
 /* In the child of a fork: allocations are counted from zero, and live samples stay. */
 void area_fork_child(void);
+
+/*
+ * An entry of this stack, in whatever stratum, as an offset that stays. A stack that is not known yet gets one
+ * without samples. The result is an entry of depth 0 if there is no room or if depth is 0, and AREA_NO_STACK if the
+ * lock is out of reach.
+ */
+#define AREA_NO_STACK UINT32_MAX
+uint32_t area_intern(const uintptr_t *pcs, unsigned depth);
+
+/* The entry at such an offset. Its addresses never change; its sums do, under the lock. */
+const struct sheaf_profile_stack *area_stack_entry(uint32_t offset);
 
 /* Add a sample. Returns false if the lock or room is out of reach. */
 bool area_add(const struct sample *sample);

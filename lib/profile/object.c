@@ -1,13 +1,17 @@
 #include "profile/object.h"
 #include "cache/alloc.h"
-#include "cache/stops.h"
-#include "feature/harden.h"
+#include "cache/ends.h"
+#include "os/clock.h"
+#include "os/vm.h"
 #include "profile/area.h"
 #include "profile/chance.h"
+#include "profile/pace.h"
 #include "profile/profile.h"
 #include "profile/take.h"
 
 #include <string.h>
+
+#define DRAWN_MOST 256 /* requests of a class on a slot in a window of pace.h */
 
 /* ---- twins ---- */
 
@@ -52,71 +56,125 @@ static void *twin_free(struct kmem_cache *cache, void *object)
 
 static const struct cache_ops twin_ops = {.free = twin_free};
 
-/* ---- allocation ---- */
+/* ---- what each class has on each slot ---- */
 
-static void *sampled_object(struct kmem_cache *cache, size_t n, unsigned mean)
+/*
+ * When the next request is to be sampled. `due` is one more than the number of allocations that come before it, 0
+ * while nothing was drawn. A thread that lost its slot between its load and its store, or two siblings of a class on
+ * one slot, make it come a little too early or too late; which request it then is does not depend on that.
+ */
+struct drawn {
+    _Atomic uint32_t due;
+    uint8_t slower; /* with which it was drawn */
+    struct pace pace;
+};
+#define DRAWN_OF_SLOT (CACHE_CLASSES + 1) /* the last one is of large blocks, and has a pace alone */
+static struct drawn *drawn;               /* of all slots */
+
+static struct drawn *drawn_at(const struct kmem_cache *cache, unsigned slot)
 {
-    struct kmem_cache *twin = twin_of(cache);
-    void *object = cache_alloc_raw(twin);
-    if (object)
-        take_sample(object, n, cache->slab.size, chance_of(cache->slab.size, mean), mean);
-    return object;
+    return &drawn[(size_t)slot * DRAWN_OF_SLOT + (cache->home - CACHE_FIRST)];
 }
 
-/* The pop that was to be sampled. Returns false, with nothing changed, if the slot's word has moved on. */
-static bool take_stop(struct kmem_cache *cache, unsigned slot, uint64_t top, unsigned *mean)
+struct pace *profile_pace_of_large(unsigned slot)
 {
-    struct ends ends;
-    if (!ends_detach(cache, slot, top, &ends))
-        return false;
-    *mean = ends.due.mean;
-    bool due = ends.due.known && ends.due.span == 1 && !ends.due.least;
-    if (due)
-        ends.due.known = false;
-    ends_attach(cache, slot, ends);
+    return &drawn[(size_t)slot * DRAWN_OF_SLOT + CACHE_CLASSES].pace;
+}
+
+bool profile_objects_start(void)
+{
+    return vm_map_once((void **)&drawn, (size_t)space.slots * DRAWN_OF_SLOT * sizeof(struct drawn));
+}
+
+/* A forked child would share the next samples of its parent. */
+void profile_objects_forget(void)
+{
+    for (size_t i = 0; drawn && i < (size_t)read_once(slot_top) * DRAWN_OF_SLOT; i++)
+        if (atomic_load_explicit(&drawn[i].due, memory_order_relaxed)) /* a write would copy the page */
+            atomic_store_explicit(&drawn[i].due, 0, memory_order_relaxed);
+}
+
+static uint32_t draw(const struct kmem_cache *cache, unsigned slot, struct drawn *next)
+{
+    unsigned slower = next->pace.exponent + pace_of_slot(slot).exponent;
+    next->slower = (uint8_t)(slower < PACE_SLOWEST ? slower : PACE_SLOWEST);
+    uint32_t due = 1 + chance_distance(slot, cache->slab.size, next->slower);
+    atomic_store_explicit(&next->due, due, memory_order_relaxed);
     return due;
 }
 
-/*
- * Fast pops are sampled where a stop was placed. Every other request that comes here is served by the slow path,
- * which no stop covers; chance_hit() counts its bytes.
- */
-static void *sample_request(struct kmem_cache *cache, size_t n, size_t align)
+/* ---- allocation ---- */
+
+static void counted(const struct kmem_cache *cache, unsigned slot, uint32_t n)
 {
-    (void)align; /* objects of the twin are aligned like those of the class */
-    unsigned slot = slot_current();
-    if (!read_once(profile_on) || !slot_writable(slot) || !cache_enter(&cache, slot))
-        return NULL;
-    uint64_t top = read_once(slot_words(slot, SLOT_ID(cache->number))->top);
-    unsigned mean;
-    if (!top_held(top) && stops_here(cache, top))
-        return take_stop(cache, slot, top, &mean) ? sampled_object(cache, n, mean) : NULL;
-    mean = chance_mean(slot);
-    return chance_hit(slot, cache->slab.size, mean) ? sampled_object(cache, n, mean) : NULL;
+    struct drawn *next = drawn_at(cache, slot);
+    uint32_t due = atomic_load_explicit(&next->due, memory_order_relaxed);
+    if (due && n)
+        atomic_store_explicit(&next->due, due > n ? due - n : 1, memory_order_relaxed);
 }
 
-static uint32_t draw(const struct kmem_cache *cache, struct pops_due *due, uint32_t far)
+static uint32_t limit(const struct kmem_cache *cache, unsigned slot)
 {
     if (!read_once(profile_on))
         return UINT32_MAX;
-    unsigned slot = slot_current();
-    size_t size = cache->slab.size;
-    if (!due->known)
-        *due = (struct pops_due){.mean = (uint8_t)chance_mean(slot)};
-    else if (!due->span) /* nothing but a lower bound was drawn, so the mean may change behind it */
-        due->mean = (uint8_t)chance_mean(slot);
-    far = far > due->least ? far - due->least : 0;
-    uint32_t more = due->span == 1 ? 0
-                    : due->span    ? chance_distance_below(slot, size, due->mean, due->span)
-                                   : chance_distance(slot, size, due->mean, far);
-    return more < UINT32_MAX - 1 - due->least ? due->least + more : UINT32_MAX - 1;
+    struct drawn *next = drawn_at(cache, slot);
+    uint32_t due = atomic_load_explicit(&next->due, memory_order_relaxed);
+    return (due ? due : draw(cache, slot, next)) - 1;
 }
 
-static const struct cache_ops class_ops = {.sample = sample_request, .draw = draw};
+static void *sampled_object(struct kmem_cache *cache, size_t n, unsigned slot, unsigned slower)
+{
+    struct take take;
+    double weight = 1 / chance_of(cache->slab.size, slower);
+    if (!take_begin(&take, slot, cache->home - CACHE_FIRST, weight, slower != 0))
+        return NULL;
+    void *object = cache_alloc_raw(twin_of(cache));
+    if (object)
+        take_end(&take, object, n, cache->slab.size);
+    return object;
+}
 
+/*
+ * A request is due after as many allocations as were drawn. Detaching the ends counts the fast ones. Where a takeover
+ * holds the ends, which may last if its thread is preempted, all requests come here, and there are no fast ones.
+ */
+static bool request_is_due(struct kmem_cache *cache, unsigned slot, struct drawn *next, unsigned *slower)
+{
+    uint64_t top = read_once(slot_words(slot, SLOT_ID(cache->number))->top);
+    uint32_t due = atomic_load_explicit(&next->due, memory_order_relaxed);
+    struct ends ends = {.pop = NULL};
+    unsigned most = DRAWN_MOST >> pace_of_slot(slot).pressure;
+    if (!due || (unlikely(next->pace.exponent) && pace_relax(&next->pace, clock_ms(), most)))
+        due = draw(cache, slot, next); /* again: the distribution is memoryless */
+    if (due - 1 > ends_account(cache, top).pops || (!top_held(top) && !ends_detach(cache, slot, top, &ends)))
+        return false;
+    *slower = next->slower;
+    uint32_t now = clock_ms();
+    pace_relax(&next->pace, now, most);
+    pace_note(&next->pace, now, most);
+    draw(cache, slot, next);
+    if (!top_held(top))
+        ends_attach(cache, slot, ends);
+    return true;
+}
+
+static void *sample_request(struct kmem_cache *cache, size_t n, size_t align)
+{
+    (void)align; /* objects of the twin are aligned like those of the class */
+    unsigned slot = slot_current(), slower;
+    if (!read_once(profile_on) || !slot_writable(slot) || !cache_enter(&cache, slot) ||
+        !request_is_due(cache, slot, drawn_at(cache, slot), &slower))
+        return NULL;
+    return sampled_object(cache, n, slot, slower);
+}
+
+static const struct cache_ops class_ops = {.sample = sample_request, .counted = counted, .limit = limit};
+
+/* `limit` comes to work before `sample`, and `counted` before both: a missing one would make a request due at once.
+ */
 void profile_attach_objects(struct kmem_cache *cache)
 {
-    if (!cache->detour)
+    if (!cache->detour && drawn)
         cache_attach(cache, &class_ops);
 }
 

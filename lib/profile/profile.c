@@ -1,8 +1,11 @@
 #include "profile/profile.h"
+#include "os/clock.h"
 #include "profile/area.h"
 #include "profile/chance.h"
 #include "profile/object.h"
+#include "profile/pace.h"
 #include "profile/take.h"
+#include "profile/walked.h"
 #include "space/outside.h"
 
 bool profile_on;
@@ -10,12 +13,14 @@ _Atomic uint32_t profile_outside;
 
 bool profile_switch(uint64_t rate)
 {
-    if (rate && !area_start())
+    if (rate && !(area_start() && profile_objects_start() && pace_start() && chance_start(rate)))
         return false;
-    if (rate)
-        chance_set(rate);
-    __atomic_store_n(&profile_on, rate != 0, __ATOMIC_RELEASE);
+    if (rate) {
+        walked_start();
+        profile_objects_forget();
+    }
     area_switched(rate);
+    __atomic_store_n(&profile_on, rate != 0, __ATOMIC_RELEASE);
     if (rate)
         for (unsigned i = CACHE_FIRST; i < read_once(cache_top); i++)
             if (cache_in_use(cache_at(i)) && cache_is_class(cache_at(i)))
@@ -23,15 +28,60 @@ bool profile_switch(uint64_t rate)
     return true;
 }
 
+void profile_fork_child(void)
+{
+    area_fork_child();
+    walked_fork_child();
+    chance_forget();
+    profile_objects_forget();
+}
+
 /* ---- large blocks ---- */
+
+static size_t room_of(const void *p, size_t n)
+{
+    size_t room = in_region(p) ? (size_t)unit_at(unit_of(p))->length << UNIT_SHIFT : round_up(n, space.page_size);
+    return room > n ? room : n;
+}
+
+#define DRAWN_MOST 256 /* blocks below the rate, on a slot, in a window of pace.h */
+
+/* Draws for the next block below the rate. Returns the exponent with which this one was drawn. */
+static unsigned draw_next(unsigned slot)
+{
+    struct pace *pace = profile_pace_of_large(slot);
+    struct pace_slot all = pace_of_slot(slot);
+    uint32_t now = clock_ms();
+    unsigned drawn = chance_slower(slot);
+    pace_relax(pace, now, DRAWN_MOST >> all.pressure);
+    pace_note(pace, now, DRAWN_MOST >> all.pressure);
+    unsigned sum = pace->exponent + all.exponent;
+    chance_draw(slot, sum < PACE_SLOWEST ? sum : PACE_SLOWEST);
+    return drawn;
+}
+
+/* What was drawn in a hurry is drawn again once there is none: the distribution is memoryless. */
+static void relax(unsigned slot)
+{
+    struct pace *pace = profile_pace_of_large(slot);
+    if (pace_relax(pace, clock_ms(), DRAWN_MOST))
+        chance_draw(slot, pace->exponent);
+}
 
 void profile_large(void *p, size_t n)
 {
-    unsigned slot = slot_current(), mean = chance_mean(slot);
-    if (!chance_hit(slot, n, mean))
+    struct take take;
+    unsigned slot = slot_current(), slower = 0;
+    bool always = chance_always(n);
+    if (!always && unlikely(chance_slower(slot)) && unlikely(chance_tick(slot, n)))
+        relax(slot);
+    if (!always && !chance_hit(slot, n))
         return;
-    size_t room = in_region(p) ? (size_t)unit_at(unit_of(p))->length << UNIT_SHIFT : round_up(n, space.page_size);
-    if (!take_sample(p, n, room > n ? room : n, chance_of(n, mean), mean))
+    if (!always)
+        slower = draw_next(slot);
+    double weight = always ? 1 : 1 / chance_of(n, slower);
+    if (!take_begin(&take, slot, always ? STRATUM_ALWAYS : STRATUM_LARGE, weight, slower != 0) ||
+        !take_end(&take, p, n, room_of(p, n)))
         return;
     if (in_region(p))
         write_once(unit_at(unit_of(p))->sampled, 1);

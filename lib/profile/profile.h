@@ -1,11 +1,12 @@
 /*
  * Sampling of malloc's allocations with their call stacks, for `sheaf profile`.
  *
- * Which allocations are sampled is drawn in advance (chance.h, cache/stops.h), so that fast paths do not change and
- * take no part. A sampled object of up to 32 KiB comes from the *twin* of its class: a cache with objects of at least
- * the same size and alignment, but without sheaves, so that its free takes the slow path, which removes the sample. A
- * sampled large block is marked in its unit. Allocations of caches with a detour, of large blocks under debugging,
- * and of kmem_cache_alloc() are not sampled.
+ * Which allocations are sampled is drawn in advance (chance.h), and the sheaves of a slot get no more objects than
+ * may be allocated until then (ops->limit), so that fast paths do not change and take no part. A sampled object of up
+ * to 32 KiB comes from the *twin* of its class: a cache with objects of at least the same size and alignment, but
+ * without sheaves, so that its free takes the slow path, which removes the sample. A sampled large block is marked in
+ * its unit. Allocations of caches with a detour, of large blocks under debugging, and of kmem_cache_alloc() are not
+ * sampled.
  */
 #ifndef SHEAF_PROFILE_PROFILE_H
 #define SHEAF_PROFILE_PROFILE_H
@@ -44,6 +45,9 @@ static inline void profile_attach(struct kmem_cache *cache, struct cache_shape *
 /* Switch sampling on, with one sample for each `rate` bytes, or off (0). Returns false if there is no memory. May be
  * called again at any time, without a lock; the caller then folds all words, so that they know of it. */
 bool profile_switch(uint64_t rate);
+
+/* In the child of a fork. */
+void profile_fork_child(void);
 
 /* ---- large blocks ---- */
 

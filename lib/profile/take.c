@@ -1,32 +1,40 @@
 #include "profile/take.h"
-#include "os/stack.h"
-#include "profile/area.h"
-#include "profile/chance.h"
-#include "slot/slot.h"
+#include "os/clock.h"
+#include "profile/pace.h"
+#include "profile/walked.h"
 
-#include <time.h>
+/* What a sample costs where its stack is known, and what one that is left out does: estimates of what a slot spends,
+ * its free included (docs/design-notes.md, "Samples"). */
+#define SAMPLE_NS 500
+#define LEFT_NS   100
 
-/* What a sample costs beside what is measured here: its free, the stop, the exchanges before it, and cache misses
- * (docs/design-notes.md, "Samples"). */
-#define REST_NS 2000
-
-/* A preemption within a sample is not its cost. */
-#define MOST_NS 50000
-
-static uint64_t clock_ns(void)
+bool take_begin(struct take *take, unsigned slot, unsigned stratum, double weight, bool slowed)
 {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+    uint32_t now = clock_ms();
+    struct walked_stack found = walked_find(slot, stratum == STRATUM_ALWAYS, now);
+    if (!found.taken) {
+        pace_spent(slot, now, LEFT_NS);
+        return false;
+    }
+    *take = (struct take){.stack = found.stack,
+                          .walk_ns = found.walk_ns,
+                          .now = now,
+                          .slot = slot,
+                          .stratum = stratum,
+                          .weight = weight * (double)(1u << found.thinned),
+                          .slowed = slowed || found.thinned};
+    return found.stack != AREA_NO_STACK;
 }
 
-bool take_sample(void *p, size_t n, size_t room, double probability, unsigned mean)
+bool take_end(const struct take *take, void *p, size_t n, size_t room)
 {
-    uint64_t start = clock_ns();
-    struct sample sample = {.address = p, .size = n, .room = room, .probability = probability, .slowed = mean != 0};
-    sample.depth = stack_walk(sample.pcs, SAMPLE_DEPTH);
-    bool added = area_add(&sample);
-    uint64_t took = clock_ns() - start + REST_NS;
-    chance_spent(slot_current(), took < MOST_NS ? took : MOST_NS);
-    return added;
+    struct sample sample = {.address = p,
+                            .size = n,
+                            .room = room,
+                            .weight = take->weight,
+                            .stack = take->stack,
+                            .stratum = take->stratum,
+                            .slowed = take->slowed};
+    pace_spent(take->slot, take->now, SAMPLE_NS + take->walk_ns);
+    return area_add(&sample);
 }

@@ -2,13 +2,21 @@
 #ifndef SHEAF_PROFILE_TAKE_H
 #define SHEAF_PROFILE_TAKE_H
 
-#include "os/compiler.h"
+#include "profile/area.h"
 
 /*
- * Add a sample of the block at p, with the stack of malloc's caller, and account for its cost. `n` bytes were
- * requested and `room` are taken up; it was drawn with this probability by the mean with this index (chance.h).
- * Returns false if it could not be added. Any context without a lock.
+ * A sample that was drawn, with the probability 1/weight. take_begin() finds the stack of malloc's caller. It returns
+ * false if the sample is not to be taken: the stack has many samples, or the table is out of reach. take_end() then
+ * adds the block at p, for which `n` bytes were requested and which takes up `room`, and accounts for the cost; it
+ * returns false if the block could not be added. Any context without a lock.
  */
-bool take_sample(void *p, size_t n, size_t room, double probability, unsigned mean);
+struct take {
+    uint32_t stack, walk_ns, now;
+    unsigned slot, stratum;
+    double weight;
+    bool slowed;
+};
+bool take_begin(struct take *take, unsigned slot, unsigned stratum, double weight, bool slowed);
+bool take_end(const struct take *take, void *p, size_t n, size_t room);
 
 #endif

@@ -10,8 +10,8 @@
  * (docs/design-notes.md, "Critical paths").
  *
  * LIFO, for large objects, whose lines are better reused at once: the low half is both ends. The high half counts
- * pops upwards from slot_fold_start, so that it overflows after fold_interval pops, and the next pop takes the slow
- * path.
+ * pops upwards, usually from slot_fold_start, so that it is full after fold_interval pops, and the next pop takes the
+ * slow path.
  *
  * The sections of rseq/rseq.h change `top` on the slot itself; without rseq, code under the slot's lock does. Pops
  * and pushes store one half; LIFO pops, exchanges and installs store the whole word. From any CPU a takeover
@@ -138,11 +138,7 @@ static inline bool top_held(uint64_t top)
 {
     return top_pop_end(top) == END_HELD || top_push_end(top) == END_HELD;
 }
-/* LIFO: pops since the count was last folded, and whether the count is full. */
-static inline uint32_t top_pops(uint64_t top)
-{
-    return (uint32_t)(top >> 32) - slot_fold_start;
-}
+/* LIFO: whether the count of pops is full. */
 static inline bool top_full_count(uint64_t top)
 {
     return top >> 32 == UINT32_MAX;

@@ -2,23 +2,40 @@
 
 from __future__ import annotations
 
+import bisect
 import math
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from conftest import write_record
 
 RATE = 512 << 10
-HEADER, STACKS_AT, SAMPLES_AT, MODULES_AT, LIFETIMES_AT = 208, 4096, 65536, 196608, 262144
+HEADER, STACKS_AT, SAMPLES_AT, MODULES_AT, LIFETIMES_AT = 184, 8192, 65536, 196608, 262144
 SIZE = LIFETIMES_AT + 16 * 24 * 8
+STRATA_AT = 512
+CLASSES = (*range(16, 129, 16), *(step << power for power in range(5, 13) for step in (5, 6, 7, 8)))  # up to 32 KiB
+STRATA = len(CLASSES) + 2
+STACK, STRATUM = struct.Struct("<I2HQ10d3Q"), struct.Struct("<9Q")
 START_NS = 1_700_000_000_000_000_000
 
 
 def weight(size: int, rate: int = RATE) -> float:
     """The number of allocations of this size that a sample stands for."""
-    return 1 / -math.expm1(-size / rate)
+    return 1.0 if size >= rate else 1 / -math.expm1(-size / rate)
+
+
+def stratum(size: int, rate: int = RATE) -> int:
+    """The stratum of a request: its class, sampled blocks, or blocks that are always sampled."""
+    at = bisect.bisect_left(CLASSES, size)
+    return at if at < len(CLASSES) else STRATA - 1 if size >= rate else STRATA - 2
+
+
+def room(size: int) -> int:
+    """The bytes that a request takes up: its class, or as many as it asks for."""
+    at = bisect.bisect_left(CLASSES, size)
+    return CLASSES[at] if at < len(CLASSES) else size
 
 
 @dataclass
@@ -29,7 +46,6 @@ class One:
     size: int
     time_ms: int = 0
     live: bool = True
-    room: int = 0  # 0: as much as the size
     peak: bool = True  # live at the peak
 
 
@@ -45,45 +61,51 @@ class Area:
     start_ns: int = START_NS
     epoch: int = 7  # of the stacks; that of the area is 7
     lifetimes: dict[tuple[int, int], float] = field(default_factory=dict)
-    header: dict[str, int | float] = field(default_factory=dict)  # replaces computed values
+    header: dict[str, int] = field(default_factory=dict)  # replaces computed values
+    counted: Mapping[int, Sequence[int]] = field(default_factory=dict)  # of strata: all numbers after the size
 
-    def stacks(self) -> tuple[bytes, dict[tuple[int, ...], int]]:
-        """The table of stacks, and the offset of each."""
+    def stacks(self) -> tuple[bytes, dict[tuple[tuple[int, ...], int], int]]:
+        """The table of stacks, and the offset of each in each of its strata."""
         raw, at = b"", {}
-        for pcs in dict.fromkeys([(), *(one.pcs for one in self.samples)]):
-            at[pcs] = len(raw)
-            mine = [one for one in self.samples if one.pcs == pcs]
+        for pcs, number in dict.fromkeys([((), 0), *((one.pcs, stratum(one.size, self.rate)) for one in self.samples)]):
+            at[pcs, number] = len(raw)
+            mine = [one for one in self.samples if one.pcs == pcs and stratum(one.size, self.rate) == number]
             alive, peak = [one for one in mine if one.live], [one for one in mine if one.peak]
-            wasted = sum(weight(one.size, self.rate) * max(0, one.room - one.size) for one in alive)
-            numbers = (*sums(mine, self.rate), *sums(alive, self.rate), wasted, *sums(peak, self.rate)[:2])
-            raw += struct.pack("<2IQ9d3Q", 112 + 8 * len(pcs), len(pcs), 1, *numbers, self.epoch, len(mine), len(alive))
+            wasted = sum(weight(one.size, self.rate) * (room(one.size) - one.size) for one in alive)
+            numbers = (*sums(mine, self.rate), *sums(alive, self.rate), wasted, *sums(peak, self.rate))
+            raw += STACK.pack(STACK.size + 8 * len(pcs), len(pcs), number, 1, *numbers, self.epoch, len(mine), len(alive))
             raw += struct.pack(f"<{len(pcs)}Q", *pcs)
         return raw, at
+
+    def strata(self) -> bytes:
+        """The table of strata."""
+        sizes = (*CLASSES, 0, 0)
+        return b"".join(STRATUM.pack(size, *self.counted.get(i, (0,) * 8)) for i, size in enumerate(sizes))
 
     def pack(self) -> bytes:
         """The area as a process would have written it."""
         stacks, at = self.stacks()
         alive = [one for one in self.samples if one.live]
-        samples = b"".join(struct.pack("<3Qd4I", 0x1000 + 16 * i, one.size, one.room or one.size, weight(one.size, self.rate),
-                                       one.time_ms, at[one.pcs], 1, 0) for i, one in enumerate(self.samples) if one.live)
+        samples = b"".join(struct.pack("<3Qd4I", 0x1000 + 16 * i, one.size, room(one.size), weight(one.size, self.rate),
+                                       one.time_ms, at[one.pcs, stratum(one.size, self.rate)], 1, 0)
+                           for i, one in enumerate(self.samples) if one.live)  # fmt: skip
         modules = b"".join(struct.pack("<3Q32sI300s", start, end, bias, build_id, len(build_id), path.encode())
                            for start, end, bias, build_id, path in self.modules)
-        live, alloc = sums(alive, self.rate), sums(self.samples, self.rate)
-        values: dict[str, int | float] = {
-            "version": 1, "on": self.on, "sequence": 8, "rate": self.rate, "start_ns": self.start_ns, "now_ms": self.now_ms,
+        peak = sum(numbers[3] for numbers in self.counted.values())
+        peak = peak or round(sums([one for one in self.samples if one.peak], self.rate)[1])
+        values: dict[str, int] = {
+            "version": 2, "on": self.on, "sequence": 8, "rate": self.rate, "start_ns": self.start_ns, "now_ms": self.now_ms,
             "taken": len(self.samples), "freed": len(self.samples) - len(alive), "lost_stacks": 0, "lost_samples": 0, "slowed": 0,
-            "live_count": live[0], "live_bytes": live[1], "live_variance": live[2], "alloc_count": alloc[0],
-            "alloc_bytes": alloc[1], "peak_bytes": sums([one for one in self.samples if one.peak], self.rate)[1],
-            "peak_ms": 30_000, "peak_epoch": 7, "pid_of_parent": 0, "stacks_at": STACKS_AT,
-            "stacks_bytes": SAMPLES_AT - STACKS_AT, "stacks_used": len(stacks), "stacks_count": len(at),
+            "strata_ms": self.now_ms, "peak_bytes": peak, "peak_ms": 30_000, "peak_epoch": 7, "pid_of_parent": 0,
+            "stacks_at": STACKS_AT, "stacks_bytes": SAMPLES_AT - STACKS_AT, "stacks_used": len(stacks), "stacks_count": len(at),
             "samples_at": SAMPLES_AT, "samples_max": (MODULES_AT - SAMPLES_AT) // 48, "samples_used": len(alive),
             "modules_at": MODULES_AT, "modules_max": 64, "modules_used": len(self.modules), "lifetimes_at": LIFETIMES_AT,
-            "unused": 0,
+            "strata_at": STRATA_AT, "strata": STRATA, "unused": 0,
         }  # fmt: skip
         values.update(self.header)
         data = bytearray(SIZE)
-        data[:HEADER] = struct.pack("<8s2I9Q6d3Q12I", b"SHEAFPRO", *values.values())
-        for offset, raw in ((STACKS_AT, stacks), (SAMPLES_AT, samples), (MODULES_AT, modules)):
+        data[:HEADER] = struct.pack("<8s2I14Q14I", b"SHEAFPRO", *values.values())
+        for offset, raw in ((STRATA_AT, self.strata()), (STACKS_AT, stacks), (SAMPLES_AT, samples), (MODULES_AT, modules)):
             data[offset : offset + len(raw)] = raw
         for (row, column), count in self.lifetimes.items():
             struct.pack_into("<d", data, LIFETIMES_AT + 8 * (row * 24 + column), count)
@@ -95,6 +117,6 @@ class Area:
 
 
 def sums(samples: Iterable[One], rate: int = RATE) -> tuple[float, float, float]:
-    """Estimated count and bytes of these samples, and the variance of the bytes."""
+    """Sums of weights, of weighed bytes and of squared weights."""
     pairs = [(weight(one.size, rate), one.size) for one in samples]
-    return sum(w for w, _ in pairs), sum(w * y for w, y in pairs), sum(w * (w - 1) * y * y for w, y in pairs)
+    return sum(w for w, _ in pairs), sum(w * y for w, y in pairs), sum(w * w for w, _ in pairs)

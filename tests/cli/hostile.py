@@ -20,7 +20,7 @@ from click import ClickException
 from click.testing import CliRunner
 from prometheus_client import openmetrics
 from sheaf.__main__ import main
-from sheaf.serve.machine import Machine
+from sheaf.serve.machine import Limits, Machine
 from sheaf.serve.metrics import Metrics
 
 MEMORY = 2 << 30  # bytes of address space beyond those that the process has
@@ -88,7 +88,7 @@ def ask_all(directory: Path, path: Path) -> None:
 
 def scrape(directory: Path) -> bytes:
     """What `sheaf serve` answers to Prometheus."""
-    machine = Machine([directory], discover=False)
+    machine = Machine([directory], Limits(caches=100), discover=False)
     machine.started_ns = 0  # what ended records count is shown as well
     machine.scan()
     text: bytes = openmetrics.exposition.generate_latest(  # type: ignore[no-untyped-call]

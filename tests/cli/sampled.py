@@ -12,7 +12,7 @@ import struct
 import sys
 from pathlib import Path
 
-TRIM, PROFILE, REFUSED = 2, 4, 4
+FOLD, TRIM, PROFILE, REFUSED = 1, 2, 4, 4
 
 
 def write(mapped: mmap.mmap, at: int, area: bytes) -> None:
@@ -33,6 +33,10 @@ def main() -> None:
                 print("written", flush=True)
             request, answer = struct.unpack_from("<2Q", mapped, control)
             if request in (0, answer):
+                continue
+            if request & 0xFF == FOLD:
+                struct.pack_into("<Q", mapped, control + 16, 0)
+                struct.pack_into("<Q", mapped, control + 8, request)
                 continue
             if request & 0xFF == TRIM:
                 struct.pack_into("<2Q", mapped, control + 16, 0, 8 << 20)

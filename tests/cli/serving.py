@@ -92,7 +92,7 @@ class Fake:
 
 def make_server(directory: Path, *, limits: Limits | None = None, max_age: float = 0.0, **policy: Any) -> Server:
     """A server that shows only the records in a directory, and scans for each request."""
-    machine = Machine([directory], limits, discover=False)
+    machine = Machine([directory], limits or Limits(caches=100), discover=False)
     machine.started_ns = 1000  # records that began later and have ended are those of processes that came and went
     policy = {"hosts": frozenset({"testserver", "localhost", "127.0.0.1"}), **policy}
     return Server(machine, guard.Policy(**policy), "1.2.3", interval=3600.0, max_age=max_age)
@@ -105,12 +105,13 @@ def client_of(server: Server) -> Iterator[TestClient]:
         yield client
 
 
+OPENMETRICS = "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5,*/*;q=0.1"
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
 
 def scrape(client: TestClient) -> Samples:
     """All samples of /metrics, parsed by prometheus-client."""
-    answer = client.get("/metrics")
+    answer = client.get("/metrics", headers={"Accept": OPENMETRICS})
     assert answer.status_code == 200, answer.text
     found: Samples = {}
     for family in text_string_to_metric_families(answer.text):  # type: ignore[no-untyped-call]

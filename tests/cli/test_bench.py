@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -510,6 +511,17 @@ def test_means_without_glibc_name_what_they_are_relative_to(outcome: Outcome) ->
     shown = text.render(report.findings(outcomes, both), both, markdown=False)
     assert "Geometric means relative to mimalloc\n" in shown
     assert "glibc" not in shown
+
+
+@pytest.mark.skipif(shutil.which("hyperfine") is None, reason="hyperfine is not installed")
+def test_a_program_in_the_current_directory(library: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "program"
+    program.write_text("#!/bin/sh\nexit 0\n")
+    program.chmod(0o755)
+    monkeypatch.chdir(tmp_path)
+    for words in (["./program"], ["program"]):
+        monkeypatch.setenv("PATH", os.environ["PATH"] + (":." if words == ["program"] else ""))
+        assert real.command_test(words, dict(os.environ)).run(Contestant("glibc"), 60)["ops"] == 1
 
 
 def test_a_command_without_hyperfine_is_refused_at_once(sheaf: Run, tmp_path: Path) -> None:

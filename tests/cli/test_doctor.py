@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import ROOT, Run, as_nobody
+from conftest import ROOT, Run, Start, as_nobody
 from sheaf import doctor_mode, doctor_program, doctor_system, elf
 from sheaf.doctor_finding import Finding, Process, future, running
 from sheaf.doctor_process import examine_process
@@ -501,6 +501,37 @@ def test_a_process_on_sheaf(examine: Examine, library: str, sleeper: Callable[..
     assert plain["mode"]["source"] == "expected"
     pid = sleeper(LD_PRELOAD=library, SHEAF_RECORD=str(tmp_path / "none"))
     assert [one["status"] for one in examine(str(pid))["findings"] if one["subject"] == "records"] == ["note", "problem"]
+
+
+# Puts zeros in the place of its environment, as nginx and redis do to make room for a title.
+TITLE = """
+import ctypes, sys
+fields = open("/proc/self/stat").read().rpartition(")")[2].split()
+begin, end = int(fields[47]), int(fields[48])
+ctypes.memset(begin, 0, end - begin)
+print("ready", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_program_that_overwrites_its_environment(examine: Examine, start: Start, tmp_path: Path,
+                                                   monkeypatch: pytest.MonkeyPatch) -> None:  # fmt: skip
+    """What the environment said is unknown; the record is found in the maps."""
+    program = start(code=TITLE)
+    answer = examine(str(program.pid))
+    (record,) = tmp_path.glob("*.sheaf")
+    assert answer["mode"]["source"] == "record"
+    assert answer["found"]["records"]["what"] == f"it keeps {record}"
+    assert "overwritten" in answer["found"]["options"]["what"]
+    monkeypatch.setenv("LD_PRELOAD", "")
+    plain = subprocess.Popen([sys.executable, "-c", TITLE], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    try:
+        assert plain.stdout
+        assert plain.stdout.readline() == b"ready\n"
+        assert "has overwritten the environment" in problem(examine(str(plain.pid)), "process")
+    finally:
+        plain.kill()
+        plain.communicate()
 
 
 def test_an_object_that_was_removed(examine: Examine, library: str, sleeper: Callable[..., int], tmp_path: Path) -> None:

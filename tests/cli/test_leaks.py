@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -143,6 +144,44 @@ def test_the_output_is_bounded_but_not_in_a_file(sheaf: Run, program: str, libra
 
 
 @pytest.mark.usefixtures("library")
+def test_the_report_in_a_file(sheaf: Run, program: str, tmp_path: Path) -> None:
+    """All groups are there, and standard error has one line."""
+    file = tmp_path / "leaks.txt"
+    done = sheaf("run", "--leaks", "--leak-output", str(file), program, "one", "two")
+    assert re.fullmatch(rf"sheaf: \d+ bytes in \d+ blocks lost; the report is in {file}\n", done.stderr), done
+    assert file.read_text().splitlines()[-1].startswith("sheaf: lost ")
+    sheaf("run", "--leaks", "--leak-output", str(file), program, "many")
+    assert "smaller groups" not in file.read_text()
+
+
+@pytest.mark.usefixtures("library")
+def test_the_report_as_json(sheaf: Run, program: str, tmp_path: Path) -> None:
+    file, known = tmp_path / "leaks.json", tmp_path / "known"
+    known.write_text("leak:lose_two\n")
+    done = sheaf("run", "--leaks", "--stacks", "--suppress", str(known), "--leak-output", str(file), "--leak-status", "23", "--",
+                 program, "one", "two")  # fmt: skip
+    out = json.loads(file.read_text())
+    assert (done.returncode, out["schema_version"], len(out["processes"]), out["others"]) == (23, 1, 1, [])
+    groups = out["processes"][0]["groups"]
+    assert out["processes"][0]["program"] == "lossy"
+    by_name = {group["frames"][1]["function"]: group for group in groups}
+    assert by_name["lose_two"]["suppressed"] and not by_name["lose_one"]["suppressed"]
+    assert (by_name["lose_two"]["lost_bytes"], by_name["lose_two"]["through_bytes"]) == (1024, 1024)
+    assert out["lost_bytes"] == sum(group["lost_bytes"] + group["through_bytes"] for group in groups if not group["suppressed"])
+    frame = by_name["lose_one"]["frames"][1]
+    assert (frame["module"], Path(frame["file"]).name, frame["line"] > 0) == (program, "lossy.c", True)
+
+
+@pytest.mark.usefixtures("library")
+def test_a_report_that_cannot_be_written(sheaf: Run, program: str) -> None:
+    done = sheaf("run", "--leaks", "--leak-output", "/nowhere/leaks", program, "one")
+    assert (done.returncode, done.stderr) == (
+        125, "sheaf: --leak-output /nowhere/leaks: No such file or directory; name a file that can be written\n")
+    done = sheaf("run", "--leaks", "--leak-output", "/dev/full", program, "one")
+    assert "--leak-output /dev/full: No space left on device; the report is not written; 1024 bytes in 1 block" in done.stderr
+
+
+@pytest.mark.usefixtures("library")
 def test_stats_and_leaks_together(sheaf: Run, program: str) -> None:
     done = sheaf("run", "--stats", "--leaks", program, "one")
     assert "sheaf: 1 process: lossy" in done.stderr
@@ -178,6 +217,7 @@ def test_pools_of_cpython_are_one_line(sheaf: Run) -> None:
 @pytest.mark.usefixtures("library")
 @pytest.mark.parametrize(("arguments", "message"), [
     (["--stacks"], "--stacks: has no effect without --leaks; add --leaks"),
+    (["--leak-output", "x"], "--leak-output: has no effect without --leaks; add --leaks"),
     (["--leak-status", "1"], "--leak-status: has no effect without --leaks; add --leaks"),
     (["--leaks", "--stacks", "--debug", "FZ"], "--stacks: debug=FZ is set as well; leave --stacks out and add U to it"),
     (["--leaks", "--option", "leaks=live"], "--leaks: SHEAF_LEAKS=live is set as well; leave one of them out"),

@@ -7,10 +7,11 @@ import os
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, Run, write_record
+from conftest import ROOT, Run, Start, write_record
 from sheaf import memory, record
 from sheaf.memory import Memory
 from sheaf.record import Record
@@ -39,14 +40,35 @@ def test_memory_is_shown_and_exported(sheaf: Run, tmp_path: Path) -> None:
     lines = sheaf("stats", str(path)).stdout.splitlines()
     assert lines[1:5] == [
         "  live 151 KiB: objects 18.8 KiB, large blocks 132 KiB",
-        "  warm 500 KiB: sheaves 6.2 KiB, barns 6.2 KiB, slabs 96.8 KiB, stash 64 KiB,",
-        "    region 327 KiB",
+        "  warm at most 500 KiB: sheaves 6.2 KiB, barns 6.2 KiB, slabs 96.8 KiB,",
+        "    stash 64 KiB, region 327 KiB",
         "  returned 5 GiB in total; resident 684 KiB, peak 1 MiB",
     ]
     (process,) = json.loads(sheaf("stats", "--format", "json", str(path)).stdout)["processes"]
     assert process["memory"]["live_bytes"] == 300 * 64 + 131072 + 4096
     assert process["memory"]["returned_bytes"] == 5 << 30
     assert process["memory"]["warm_bytes"] == 12800 + 99072 + 400000
+
+
+def test_warm_memory_is_at_most_what_is_resident(tmp_path: Path) -> None:
+    """Free objects of a fresh slab were never touched."""
+    m = read(write_record(tmp_path / "p.1.sheaf", {"malloc-64": OBJECTS}, values=VALUES))
+    assert (m.warm_most, m.anonymous) == (m.warm, None)
+    running = replace(m, anonymous=232 << 10)
+    assert running.warm_most == 232 << 10
+    assert memory.lines(running)[1].startswith("  warm at most 232 KiB of 500 KiB: sheaves 6.2 KiB, ")
+    assert memory.lines(replace(m, anonymous=1 << 30))[1].startswith("  warm at most 500 KiB: sheaves ")
+    assert memory.to_json(running)["warm_most_bytes"] == 232 << 10
+
+
+def test_a_running_process_has_a_peak(sheaf: Run, start: Start, tmp_path: Path) -> None:
+    pid = start(code="x = bytearray(50 << 20); del x\nprint('ready', flush=True)\nimport sys; sys.stdin.read()").pid
+    (one,) = json.loads(sheaf("top", "--json", "-n", "1", str(tmp_path)).stdout)["processes"]
+    (two,) = json.loads(sheaf("stats", "--format", "json", str(pid)).stdout)["processes"]
+    for found in (one["memory"], two["memory"]):
+        assert found["peak_resident_bytes"] > 50 << 20 > found["resident_bytes"] > found["anonymous_bytes"] > 0
+        assert found["warm_most_bytes"] <= min(found["warm_bytes"], found["anonymous_bytes"])
+    assert " resident " in sheaf("stats", str(pid)).stdout.split("warm at most ")[1].split("peak ")[0]
 
 
 def test_a_process_that_was_killed_tells_no_resident_memory(sheaf: Run, tmp_path: Path) -> None:
@@ -122,7 +144,7 @@ def test_memory_adds_up_at_runtime_and_at_the_end(library: str, tmp_path: Path) 
         full = conserved(record.read(path))
         assert full.live > 30 << 20
         assert full.resident and full.resident > full.live
-        assert full.peak_resident is None
+        assert full.peak_resident and full.peak_resident >= full.resident
         process.stdin.write("\n")
         process.stdin.flush()
         assert process.stdout.readline() == "freed\n"

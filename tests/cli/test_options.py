@@ -101,7 +101,7 @@ def test_validate_alone_finds_an_overflow(sheaf: Run) -> None:
     ("barn_max=1M barn=0", "barn_max", "with barn=0, mode=tiny or harden=check"),
     ("barn=1M mode=tiny", "barn", "with mode=tiny or harden=check"),
     ("capacity=5 harden=check", "capacity", "with mode=tiny or harden=check"),
-    ("helper=1 decay=0", "helper", "with decay=0 or leaks=1"),
+    ("helper=1 decay=0", "helper", "with decay=0 and no record, or with leaks=1"),
     ("nodes=2 slots=mm_cid", "nodes", "with slots=mm_cid or numa=off"),
     ("defrag=5 numa=off", "defrag", "with slots=mm_cid, numa=off or numa=interleave"),
     ("slots=cpu_id rseq=off", "slots", "with rseq=off"),

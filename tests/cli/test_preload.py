@@ -51,6 +51,12 @@ def test_children_do_not_run_on_sheaf(sheaf: Run, library: str) -> None:
 
 
 @pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc is not installed")
+def test_no_children_with_a_program_in_the_current_directory(sheaf: Run, library: str, tmp_path: Path) -> None:
+    shutil.copy(shutil.which("true") or "/bin/true", tmp_path / "program")
+    done = sheaf("run", "--no-children", "./program", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 @pytest.mark.parametrize("more", [[], ["--no-children"], ["--stats"]])
 def test_our_malloc_wins_over_another_preloaded_one(sheaf: Run, library: str, tmp_path: Path, more: list[str]) -> None:
     """The malloc of the other object ends the program; its getpagesize shows that it was loaded nevertheless."""

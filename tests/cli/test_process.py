@@ -75,11 +75,11 @@ def test_names_of_no_process(sheaf: Run, start: Start, tmp_path: Path) -> None:
     assert (done.returncode, len(done.stderr.splitlines())) == (1, 1)
 
 
-def test_a_file_takes_precedence(sheaf: Run, start: Start, tmp_path: Path) -> None:
+def test_a_file_that_is_no_record_takes_no_precedence(sheaf: Run, start: Start, tmp_path: Path) -> None:
     name = f"file-{os.getpid()}"
-    start(name)
-    done = sheaf("stats", name, cwd=tmp_path)
-    assert done.stderr.startswith(f"sheaf: {name}: not a Sheaf record; ")
+    pid = start(name)
+    assert f" ({pid}), running, " in sheaf("stats", name, cwd=tmp_path).stdout
+    assert sheaf("stats", f"./{name}", cwd=tmp_path).stderr.startswith(f"sheaf: {name}: not a Sheaf record; ")
 
 
 def test_the_type_of_an_argument(start: Start) -> None:

@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
+import math
 import struct
 from pathlib import Path
 
 import pytest
-from areas import MODULES_AT, SAMPLES_AT, SIZE, STACKS_AT, Area, One, sums
+from areas import (
+    MODULES_AT,
+    SAMPLES_AT,
+    SIZE,
+    STACKS_AT,
+    STRATA,
+    STRATA_AT,
+    Area,
+    One,
+    stratum,
+    sums,
+)
 from conftest import write_record
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sheaf.errors import SheafError
+from sheaf.profile import views
 from sheaf.profile.area import NoProfile, read_area
 
 SAMPLES = [One((1, 2, 3), 1000), One((1, 2, 3), 2000, live=False), One((4,), 1 << 20, time_ms=500)]
 MODULE = (1, 10, 0, b"\1" * 20, "/bin/x")
-FIRST = 112  # bytes of the stack without a depth
+FIRST = 120  # bytes of the stack without a depth
 
 
 def write(path: Path, data: bytes, size: int = SIZE) -> Path:
@@ -23,15 +36,23 @@ def write(path: Path, data: bytes, size: int = SIZE) -> Path:
 
 
 def test_everything_is_read(tmp_path: Path) -> None:
-    snapshot = read_area(Area(SAMPLES, [MODULE], lifetimes={(3, 5): 7.5}).write(tmp_path / "p.1.sheaf"))
+    counted = {stratum(1000): (70, 71_680, 80, 81_920, 0, 0, 90, 92_160)}
+    snapshot = read_area(Area(SAMPLES, [MODULE], lifetimes={(3, 5): 7.5}, counted=counted).write(tmp_path / "p.1.sheaf"))
     assert snapshot.complete
     assert snapshot.header.taken == 3
-    by_pcs = {stack.pcs: stack for stack in snapshot.stacks.values()}
-    assert set(by_pcs) == {(), (1, 2, 3), (4,)}
-    stack = by_pcs[1, 2, 3]
-    assert (stack.alloc_count, stack.alloc_bytes, stack.alloc_variance) == pytest.approx(sums(SAMPLES[:2]))
-    assert (stack.live_count, stack.live_bytes, stack.live_variance) == pytest.approx(sums(SAMPLES[:1]))
-    assert (stack.samples, stack.live_samples) == (2, 1)
+    entries = {(stack.pcs, stack.stratum): stack for stack in snapshot.stacks.values()}
+    small, large = stratum(1000), stratum(2000)
+    assert set(entries) == {((), 0), ((1, 2, 3), small), ((1, 2, 3), large), ((4,), STRATA - 1)}
+    stack, other = entries[(1, 2, 3), small], entries[(1, 2, 3), large]
+    for one, alive in ((stack, SAMPLES[:1]), (other, [])):
+        taken = SAMPLES[:1] if alive else SAMPLES[1:2]
+        assert (one.alloc_count, one.alloc_bytes, one.alloc_square) == pytest.approx(sums(taken))
+        assert (one.live_count, one.live_bytes, one.live_square) == pytest.approx(sums(alive))
+        assert (one.samples, one.live_samples) == (1, len(alive))
+    assert stack.live_wasted == pytest.approx(24 * sums(SAMPLES[:1])[0])
+    assert snapshot.strata[small].size == 1024
+    assert (snapshot.strata[small].live_count, snapshot.strata[small].live_bytes) == (70, 71_680)
+    assert len(snapshot.strata) == STRATA
     samples = [(one.size, one.time_ms, snapshot.stacks[one.stack].pcs) for one in snapshot.samples]
     assert samples == [(1000, 0, (1, 2, 3)), (1 << 20, 500, (4,))]
     assert [(m.start, m.end, m.path, m.build_id) for m in snapshot.modules] == [(1, 10, "/bin/x", b"\1" * 20)]
@@ -69,33 +90,36 @@ def test_nothing_sampled(tmp_path: Path, data: bytes) -> None:
 
 def test_another_version(tmp_path: Path) -> None:
     data = bytearray(Area(SAMPLES).pack())
-    struct.pack_into("<I", data, 8, 2)
-    with pytest.raises(SheafError, match="unknown profile version 2"):
+    struct.pack_into("<I", data, 8, 1)
+    with pytest.raises(SheafError, match="unknown profile version 1"):
         read_area(write(tmp_path / "p.1.sheaf", bytes(data)))
 
 
 def test_a_short_file_reads_as_zeros(tmp_path: Path) -> None:
     snapshot = read_area(write(tmp_path / "p.1.sheaf", Area(SAMPLES).pack()[:SAMPLES_AT]))
     assert snapshot.samples == []
-    assert len(snapshot.stacks) == 3
+    assert len(snapshot.stacks) == 4
 
 
 @pytest.mark.parametrize("at, code, value, what", [
     (STACKS_AT, "I", 4, "table of stacks"),  # a size too small
     (STACKS_AT, "I", 1 << 30, "table of stacks"),
-    (STACKS_AT + 4, "I", 1 << 20, "table of stacks"),  # deeper than its size
+    (STACKS_AT + 4, "H", 1 << 15, "table of stacks"),  # deeper than its size
+    (STACKS_AT + 6, "H", STRATA, "table of stacks"),  # of no stratum
     (STACKS_AT + FIRST + 16, "d", float("nan"), "table of stacks"),
     (SAMPLES_AT + 24, "d", 0.5, "table of samples"),  # a weight below 1
     (SAMPLES_AT + 24, "d", float("inf"), "table of samples"),
     (SAMPLES_AT + 36, "I", 8, "table of samples"),  # no stack begins there
     (MODULES_AT + 56, "I", 33, "table of modules"),
-    (96, "d", float("-inf"), "header"),
-    (160, "I", SIZE - 8, "table of stacks"),
-    (160, "I", STACKS_AT + 4, "table of stacks"),
-    (168, "I", 1 << 31, "table of stacks"),
-    (184, "I", 1 << 31, "table of samples"),
-    (196, "I", 1 << 31, "table of modules"),
-    (200, "I", SIZE, "table of lifetimes"),
+    (128, "I", SIZE - 8, "table of stacks"),
+    (128, "I", STACKS_AT + 4, "table of stacks"),
+    (136, "I", 1 << 31, "table of stacks"),
+    (152, "I", 1 << 31, "table of samples"),
+    (164, "I", 1 << 31, "table of modules"),
+    (168, "I", SIZE, "table of lifetimes"),
+    (172, "I", SIZE, "table of strata"),
+    (176, "I", 1, "table of strata"),  # fewer than those of large blocks
+    (176, "I", 1 << 31, "table of strata"),
 ])
 def test_damage_is_told_on_one_line(tmp_path: Path, at: int, code: str, value: float, what: str) -> None:
     data = bytearray(Area(SAMPLES, [MODULE]).pack())
@@ -115,14 +139,17 @@ def test_a_killed_writer_leaves_one_torn_entry(tmp_path: Path) -> None:
     assert all(sample.stack in snapshot.stacks for sample in snapshot.samples)
 
 
-@pytest.mark.parametrize("size", [1, 207, 1 << 40, 1 << 63])
+@pytest.mark.parametrize("size", [1, 183, 1 << 40, 1 << 63])
 def test_an_impossible_size(tmp_path: Path, size: int) -> None:
     with pytest.raises(SheafError, match=r"damaged .size."):
         read_area(write(tmp_path / "p.1.sheaf", Area(SAMPLES).pack(), size))
 
 
-WHOLE = Area(SAMPLES * 20, [MODULE]).pack()
-PLACES = st.one_of(st.integers(0, 208), st.integers(STACKS_AT, STACKS_AT + 600), st.integers(SAMPLES_AT, SAMPLES_AT + 300),
+NUMBERS = (900, 921_600, 950, 972_800, 3, 3072, 2000, 2_048_000)
+COUNTED = dict.fromkeys((stratum(1000), stratum(2000), STRATA - 2), NUMBERS)
+WHOLE = Area(SAMPLES * 20, [MODULE], counted=COUNTED).pack()
+PLACES = st.one_of(st.integers(0, 184), st.integers(STRATA_AT, STRATA_AT + STRATA * 72),
+                   st.integers(STACKS_AT, STACKS_AT + 600), st.integers(SAMPLES_AT, SAMPLES_AT + 300),
                    st.integers(MODULES_AT, MODULES_AT + 360), st.integers(0, SIZE - 8))
 
 
@@ -142,3 +169,5 @@ def test_hostile_areas(tmp_path: Path, changes: list[tuple[int, bytes]], length:
     assert all(sample.stack in snapshot.stacks and sample.weight >= 1 for sample in snapshot.samples)
     assert all(stack.live_bytes >= 0 for stack in snapshot.stacks.values())
     assert all(snapshot.age_ms(sample) >= 0 for sample in snapshot.samples)
+    for profile in (*views.available(snapshot), views.heap(snapshot), views.growth(snapshot, snapshot)):
+        assert all(math.isfinite(number) for row in profile.rows for number in (*row.values, *row.errors) if number is not None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import signal
@@ -16,7 +17,7 @@ import pytest
 from areas import SIZE, Area, One, sums
 from conftest import ROOT, Run, write_record
 from sheaf import layout, places
-from sheaf.profile import at_exit
+from sheaf.profile import at_exit, pprof
 from sheaf.profile.area import read_area
 from terminal import Terminal
 
@@ -85,7 +86,7 @@ def test_one_that_is_sampled_already_is_shown_at_once(sheaf: Run, tmp_path: Path
         done = sheaf("profile", str(one.process.pid), "--rate", "64K", "--format", "json")
         made = json.loads(done.stdout)
         assert made["view"] == "live"
-        assert made["notes"] == ["The process was sampled already, every 512 KiB; --rate has no effect."]
+        assert made["notes"][0] == "The process was sampled already, every 512 KiB; --rate has no effect."
         assert sum(row["values"][1] for row in made["rows"]) == pytest.approx(sums(OLD)[1])
         assert read_area(one.path).header.on
 
@@ -170,6 +171,23 @@ def test_output(sheaf: Run, tmp_path: Path, suffix: str, begins: bytes) -> None:
     assert done.stderr.endswith(f"written to {file}\n")
     assert file.read_bytes().startswith(begins)
     assert not file.read_bytes().endswith(b"old")
+
+
+def test_unreliable_figures_are_named_in_every_format(sheaf: Run, tmp_path: Path) -> None:
+    path = str(Area([*OLD, One((5,), 1000)]).write(tmp_path / "p.1.sheaf"))
+    for form in ("table", "json", "speedscope", "collapsed", "html"):
+        done = sheaf("profile", path, "--format", form, "--output", str(tmp_path / "out"))
+        assert done.returncode == 0, done.stderr
+        assert "unreliable" in (done.stderr if form == "collapsed" else (tmp_path / "out").read_text()), form
+    message = pprof.message()()
+    assert sheaf("profile", path, "--output", str(tmp_path / "out.pb.gz")).returncode == 0
+    message.ParseFromString(gzip.decompress((tmp_path / "out.pb.gz").read_bytes()))
+    texts = message.string_table
+    assert any("are unreliable" in texts[comment] for comment in message.comment)
+    labels = [[(texts[label.key], texts[label.str]) for label in sample.label] for sample in message.sample]
+    assert sorted(labels) == [[], [], [("estimate", "unreliable")]]
+    leaks = sheaf("leaks", path, env={"COLUMNS": "200"})
+    assert "unreliable: 0x5" in leaks.stdout
 
 
 @pytest.mark.parametrize("words, message", [
@@ -287,10 +305,23 @@ def test_the_default_name_is_that_of_the_record(here: Path) -> None:
     assert (here / "work.71.pb.gz").read_bytes()[:2] == b"\x1f\x8b"
 
 
-def test_several_processes_have_their_pids_in_the_names(here: Path) -> None:
+def test_several_processes_have_a_directory(here: Path) -> None:
     said = reported(here, "heap.html", {"work.71": OLD, "work.72.1": NEW, "none.73": []})
-    assert {path.name for path in here.glob("heap*")} == {"heap.71.html", "heap.72.1.html"}
+    assert {path.name for path in here.iterdir()} == {"made", "heap.profiles"}
+    assert {path.name for path in (here / "heap.profiles").iterdir()} == {"work.71.html", "work.72.1.html"}
     assert said.index("work (72)") < said.index("work (71)")  # the largest peak first
+
+
+def test_many_processes_leave_one_directory_and_few_lines(here: Path) -> None:
+    said = reported(here, None, {f"work.{number}": OLD for number in range(71, 102)})
+    assert {path.name for path in here.iterdir()} == {"made", "work.71.profiles"}
+    assert len(list((here / "work.71.profiles").iterdir())) == 31
+    assert said.count("written to work.71.profiles/work.") == 3
+    assert said.endswith("\nsheaf: 28 more processes have a profile in work.71.profiles/")
+    (here / "a.profiles").write_text("")
+    (here / "made").rename(here / "before")
+    assert reported(here, "a.txt", {"work.1": OLD, "work.2": OLD}) == (
+        "sheaf: a.profiles: File exists; name another file with --profile-output")
 
 
 def test_nothing_is_written_without_samples(here: Path) -> None:
@@ -422,7 +453,7 @@ def test_run_imports_no_profile_code(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("module", ["sheaf.profile.command", "sheaf.profile.leaks_command", "sheaf.profile.at_exit"])
 def test_heavy_libraries_are_imported_on_use(module: str) -> None:
-    code = f"import sys, {module}; print([name for name in ('plotly', 'google.protobuf') if name in sys.modules])"
+    code = f"import sys, {module}; print([name for name in ('google.protobuf',) if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True,
                           env={**os.environ, "PYTHONPATH": str(ROOT / "cli")})
     assert done.stdout == "[]\n"

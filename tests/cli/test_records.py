@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from conftest import ROOT, Run, until, write_record
-from sheaf import record
+from sheaf import layout, namespaces, record
 from sheaf.errors import SheafError
 from sheaf.state import State, States
 
@@ -120,6 +120,72 @@ def test_the_selected_records_are_removed(sheaf: Run, tmp_path: Path, options: s
     assert (names(tmp_path), removed) == (left, every - left)
 
 
+@pytest.mark.parametrize(("options", "left"), [
+    ("--keep 1", {"p.1.sheaf", "q.3.sheaf"}), ("--keep 0", set()), ("--keep 2", {"p.1.sheaf", "p.2.sheaf", "q.3.sheaf"}),
+])  # fmt: skip
+def test_the_number_to_keep_is_that_of_each_program(sheaf: Run, tmp_path: Path, options: str, left: set[str]) -> None:
+    ended(tmp_path, 1, 2)
+    end = time.time_ns() - 3 * DAY
+    write_record(tmp_path / "q.3.sheaf", {}, values={"end_time_ns": end}, began=end - DAY)
+    listed(sheaf, "--prune", *options.split(), str(tmp_path))
+    assert names(tmp_path) == left
+
+
+# ---- processes that were killed ----
+
+
+def killed(path: Path, alive_days: float, interval: int = 0) -> Path:
+    """The record of a process that was killed, and last said so many days ago that it is alive. The file is as old."""
+    then = time.time_ns() - int(alive_days * DAY)
+    write_record(path, {}, ended=False, began=then, start=1, profile_size=4096,
+                 values={"alive_time_ns": then, "alive_interval_ns": interval})  # fmt: skip
+    os.utime(path, ns=(then, then))
+    return path
+
+
+def test_a_process_that_said_that_it_is_alive_ended_after_that(sheaf: Run, tmp_path: Path) -> None:
+    """The time of the last change of the file, which mapped writes leave alone, would make the second record an old one."""
+    killed(tmp_path / "old.1.sheaf", 2, 300 * 10**9)
+    recent = killed(tmp_path / "recent.1.sheaf", 0.001, 300 * 10**9)  # 86 s
+    os.utime(recent, ns=(DAY, DAY))
+    rows = listed(sheaf, "--prune", "--older-than", "1m", str(tmp_path))
+    assert rows["old.1.sheaf"]["age_seconds"] == pytest.approx(2 * 86400 - 300, abs=60)
+    assert (rows["recent.1.sheaf"]["age_seconds"], rows["recent.1.sheaf"]["age_is_known"]) == (0, True)
+    assert names(tmp_path) == {"recent.1.sheaf"}
+
+
+def test_a_process_that_slept_may_have_ended_just_now(sheaf: Run, tmp_path: Path) -> None:
+    """It did not say that it is alive, so its age begins when it is found to have ended."""
+    path = killed(tmp_path / "p.1.sheaf", 30)
+    assert set(listed(sheaf, "--older-than", "7d", str(tmp_path))) == set()  # listing notes nothing
+    assert record.read_head(path).found_ended_ns == 0
+    done = sheaf("records", "--prune", "--older-than", "7d", str(tmp_path))
+    assert done.stdout.endswith("; 1 whose end is not known, of age 0 from now on\n"), done
+    head = record.read_head(path)
+    assert abs(time.time_ns() - head.found_ended_ns) < 60 * 10**9
+    sheaf("records", "--prune", "--older-than", "7d", str(tmp_path))
+    assert record.read_head(path).found_ended_ns == head.found_ended_ns
+    with path.open("r+b") as file:  # eight days later
+        reader = layout.Reader(path)
+        with reader.file:
+            file.seek(reader.number("control_offset") + record.FOUND_ENDED)
+        file.write((time.time_ns() - 8 * DAY).to_bytes(8, "little"))
+    assert listed(sheaf, "--prune", "--older-than", "7d", str(tmp_path))["p.1.sheaf"]["removed"]
+
+
+def test_a_process_killed_a_second_ago_is_not_old(sheaf: Run, library: str, tmp_path: Path) -> None:
+    """The record is written to in memory only, so its file looks as old as the process."""
+    process = begin(library, tmp_path, FOREVER)
+    path = next(record.find(str(process.pid)))
+    head = record.read_head(path)
+    assert head.alive_interval_ns == 300 * 10**9
+    assert head.start_time_ns <= head.alive_time_ns <= time.time_ns()
+    stop(process)
+    os.utime(path, ns=(DAY, DAY))
+    listed(sheaf, "--prune", "--older-than", "1s", str(tmp_path))
+    assert path.exists()
+
+
 def test_what_is_not_a_record_stays(sheaf: Run, tmp_path: Path) -> None:
     ended(tmp_path, 5)
     inside = tmp_path / "records"
@@ -139,7 +205,8 @@ def test_what_is_not_a_record_stays(sheaf: Run, tmp_path: Path) -> None:
     assert done.returncode == 0
     assert names(inside) == before - {"p.6.sheaf"}
     assert names(tmp_path) == {"p.5.sheaf", "records"}
-    assert len(re.findall("^not a record: ", done.stdout, re.M)) == 6
+    assert len(re.findall("^not a record: ", done.stdout, re.M)) == 4
+    assert f"not a record: {inside}: 3 files: not a regular file" in done.stdout
     assert "Traceback" not in done.stderr
 
 
@@ -259,7 +326,7 @@ def test_a_process_that_cannot_be_seen_is_neither_running_nor_ended(monkeypatch:
     head = record.read_head(write_record(tmp_path / "p.7.sheaf", {}, pid=7, ended=False, start=1, namespace=12345))
     states = States()
     for own, expected in ((0xEFFFFFFC, "gone"), (777, "unknown")):
-        monkeypatch.setattr(states, "_namespace", own)
+        monkeypatch.setattr(namespaces, "own", lambda own=own: own)
         assert states._find(head).name == expected
 
 

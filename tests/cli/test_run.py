@@ -183,10 +183,22 @@ def test_a_program_with_a_malloc_of_its_own(sheaf: Run, library: str, tmp_path: 
         int main(void) { return malloc(1) ? 7 : 8; }"""
     own = tmp_path / "own"
     subprocess.run(["gcc", "-x", "c", "-", "-o", own], input=source, text=True, check=True)
+    (tmp_path / "records").mkdir()
     done = sheaf("run", *([option] if option else []), str(own), cwd=tmp_path)
     line = f"sheaf: {own}: it defines malloc and free itself, so Sheaf steps aside and measures nothing of it; " \
            "build it without its allocator\n"
     assert (done.returncode, done.stdout, done.stderr) == (7, "", line if option else "")
+
+
+def test_only_the_last_directory_of_a_record_is_created(sheaf: Run, library: str, tmp_path: Path) -> None:
+    """And not without a word, because the name may be mistyped."""
+    done = sheaf("run", "--record", "typo/a", "true", cwd=tmp_path)
+    assert done.returncode == 125
+    assert done.stderr == f"sheaf: --record typo/a: there is no directory {tmp_path}/typo; create it, or check the name\n"
+    assert list(tmp_path.iterdir()) == []
+    for said in ("sheaf: --record new/: created the directory\n", ""):
+        done = sheaf("run", "--record", "new/", "true", cwd=tmp_path)
+        assert (done.returncode, done.stderr) == (0, said)
 
 
 def test_a_record_directory_that_cannot_be_made(sheaf: Run, tmp_path: Path) -> None:
@@ -196,13 +208,22 @@ def test_a_record_directory_that_cannot_be_made(sheaf: Run, tmp_path: Path) -> N
     assert done.stderr == f"sheaf: --record {tmp_path}/file/below: Not a directory; name a writable directory\n"
 
 
-def test_totals_have_a_share_of_the_fast_path(sheaf: Run, library: str) -> None:
-    tables = sheaf("run", "--stats", "ls", "/").stderr.split("\n\n")
-    total = tables[0].splitlines()[-1].split()
-    assert total[0] == "total"
-    assert total[8].endswith("%")
-    assert total[9].endswith("%")
-    assert "REFILL" in tables[1]
+def test_stats_are_one_table_with_allocations_frees_and_the_peak(sheaf: Run, library: str) -> None:
+    code = "import ctypes; c = ctypes.CDLL(None); c.malloc.restype = ctypes.c_void_p; c.free.argtypes = [ctypes.c_void_p]\n" \
+           "for _ in range(3): c.free(c.malloc(1 << 20))\nblocks = [c.malloc(30000) for _ in range(100)]"
+    lines = sheaf("run", "--stats", "--", sys.executable, "-c", code).stderr.splitlines()
+    assert re.fullmatch(r"sheaf: 1 process: python\S* \(\d+\); [\w ]+; peak [\d.]+ MiB", lines[0])
+    assert lines[1].split() == ["NAME", "SIZE", "ALLOCS", "FREES", "IN", "USE", "SLABS", "MEMORY", "FAST"]
+    rows = {line.split()[0]: line.split() for line in lines[2:]}
+    assert all(rows)  # no second table
+    block, total = rows["malloc-32768" if "malloc-30720" not in rows else "malloc-30720"], rows["total"]
+    assert int(block[2]) - int(block[3]) == int(block[4]) >= 100
+    large = next(line for line in lines if line.startswith("large blocks")).split()
+    assert int(large[3]) >= 3 <= int(large[4])
+    assert total[-1].endswith("%")
+    assert lines[-1].startswith("total ")
+    several = sheaf("run", "--stats", "sh", "-c", "ls / >/dev/null; ls / >/dev/null").stderr.splitlines()[0]
+    assert "highest peak" in several
 
 
 def test_stats_go_to_a_file(sheaf: Run, library: str, tmp_path: Path) -> None:

@@ -55,7 +55,7 @@ def test_streams_that_are_closed_or_full(library: str, more: list[str]) -> None:
 
 def test_results_that_cannot_be_printed(library: str, tmp_path: Path) -> None:
     done = in_shell(f"$S run --record {tmp_path} -- {sys.executable} -c 1 && $S stats {tmp_path} >/dev/full", library)
-    assert (done.returncode, done.stderr) == (1, b"sheaf: No space left on device; change that and try again\n")
+    assert (done.returncode, done.stderr) == (1, b"sheaf: standard output: No space left on device; write to another file\n")
 
 
 @WAYS

@@ -225,15 +225,14 @@ def test_the_page(client: TestClient) -> None:
         assert client.get(f"/page/{name}", headers={"Accept-Encoding": "identity"}).content == answer.content
         again = client.get(f"/page/{name}", headers={"If-None-Match": answer.headers["etag"]})
         assert again.status_code == 304
-    assert "Plotly" in client.get("/page/plotly.js").text
-    for name in app._NAMES - {"plotly.js"}:  # nothing comes from the network
+    for name in app._NAMES:  # nothing comes from the network
         text = client.get(f"/page/{name}").text.replace("http://www.w3.org/2000/svg", "")
         assert "http:" not in text and "https:" not in text
 
 
 def test_the_page_names_all_of_its_files() -> None:
     here = Path(app.__file__).parent / "page"
-    assert {path.name for path in here.iterdir()} == app._NAMES - {"plotly.js"}
+    assert {path.name for path in here.iterdir()} == app._NAMES - {"flame.js"}
 
 
 def test_a_failing_scan_does_not_stop_the_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from serving import Fake, Samples, client_of, make_server, now_ns, scrape, value
+from serving import OPENMETRICS, Fake, Samples, client_of, make_server, now_ns, scrape, value
 from sheaf.serve import history, machine
 from sheaf.serve.accounts import OTHER
 from sheaf.serve.machine import Limits
@@ -41,7 +41,7 @@ def test_values(tmp_path: Path) -> None:
 def test_units_and_names(tmp_path: Path) -> None:
     Fake(tmp_path)
     with client_of(make_server(tmp_path)) as client:
-        text = client.get("/metrics").text
+        text = client.get("/metrics", headers={"Accept": OPENMETRICS}).text
     types = {line.split()[2]: line.split()[3] for line in text.splitlines() if line.startswith("# TYPE")}
     units = {line.split()[2]: line.split()[3] for line in text.splitlines() if line.startswith("# UNIT")}
     for name, kind in types.items():
@@ -55,13 +55,42 @@ def test_units_and_names(tmp_path: Path) -> None:
     assert text.endswith("# EOF\n")
 
 
-def test_old_text_format(tmp_path: Path) -> None:
+@pytest.mark.parametrize("accept", ["*/*", "", "text/plain;version=0.0.4", "text/html,*/*;q=0.8"])
+def test_the_text_format_unless_openmetrics_is_asked_for(tmp_path: Path, accept: str) -> None:
     with client_of(make_server(tmp_path)) as client:
-        answer = client.get("/metrics", headers={"Accept": "text/plain;version=0.0.4"})
+        answer = client.get("/metrics", headers={"Accept": accept})
         assert answer.headers["content-type"].startswith("text/plain")
         assert "# EOF" not in answer.text
-        answer = client.get("/metrics", headers={"Accept": "application/openmetrics-text;version=1.0.0,text/plain;q=0.5"})
+        answer = client.get("/metrics", headers={"Accept": OPENMETRICS})
         assert answer.headers["content-type"].startswith("application/openmetrics-text")
+
+
+def test_caches_have_no_series_unless_they_are_asked_for(tmp_path: Path) -> None:
+    """Their sums by program remain, also those of processes that ended unseen."""
+    one = Fake(tmp_path, alloc_fastpath=20, alloc_slowpath=4, free_fastpath=3, sheaf_refill=30)
+    with client_of(make_server(tmp_path, limits=Limits())) as client:
+        scrape(client)
+        one.count("malloc-128", alloc_fastpath=100)
+        one.end()
+        Fake(tmp_path, began=now_ns(), mapped=False, alloc_fastpath=7)
+        samples = scrape(client)
+        assert not any("cache" in name or "cache" in dict(labels) for name, labels in samples)
+        assert value(samples, "sheaf_allocated_objects_total", path="fast") == 127
+        assert value(samples, "sheaf_allocated_objects_total", path="slow") == 4
+        assert value(samples, "sheaf_freed_objects_total", path="fast") == 3
+        assert value(samples, "sheaf_refilled_objects_total") == 30
+        assert value(samples, "sheaf_live_bytes") == 0
+
+
+def test_a_forked_child_counts_from_the_fork_without_series_of_caches(tmp_path: Path) -> None:
+    with client_of(make_server(tmp_path, limits=Limits())) as client:
+        child = Fake(tmp_path, inherited=50, alloc_fastpath=3, slabs=2)
+        child.set(purged_bytes=1000)
+        samples = scrape(client)
+        assert value(samples, "sheaf_allocated_objects_total", path="fast") == 3
+        assert value(samples, "sheaf_returned_bytes_total") == 0
+        child.set(purged_bytes=1500)
+        assert value(scrape(client), "sheaf_returned_bytes_total") == 500
 
 
 def test_ended_processes_stay_in_the_counters_and_leave_the_gauges(tmp_path: Path) -> None:

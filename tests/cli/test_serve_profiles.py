@@ -16,7 +16,7 @@ import pytest
 from areas import Area, One, sums
 from conftest import until
 from serving import TOKEN, client_of, make_server
-from sheaf import layout
+from sheaf import elf, layout, places
 from sheaf.profile import pprof as format
 from sheaf.serve import pprof
 from starlette.testclient import TestClient
@@ -162,13 +162,51 @@ while True:
             one.kill()
 
 
+STRIPPED = [(0x1000, 0x2000, 0x1000, b"", "/no/such/victim")]
+
+
+@pytest.mark.parametrize("policy", [{}, {"token": TOKEN, "control": True}])
+def test_names_of_addresses(tmp_path: Path, policy: dict[str, Any]) -> None:
+    """Of those in profiles that were given; anybody may ask, unless reading needs the token."""
+    question = "0x1000+0x1100+0x2000+0xffffffffffffffff+x"
+    with sampled(tmp_path, [], Area(OLD, on=1, modules=STRIPPED)), client_of(make_server(tmp_path, **policy)) as client:
+        assert client.get("/debug/pprof/symbol").text == "num_symbols: 1\n"
+        assert client.post("/debug/pprof/symbol", content=question).text == ""
+        client.get("/debug/pprof/heap")
+        for answer in (client.post("/debug/pprof/symbol", content=question), client.get(f"/debug/pprof/symbol?{question}")):
+            assert (answer.status_code, answer.text) == (200, "0x1000\tvictim+0x1\n0x1100\tvictim+0x101\n")
+        assert client.post("/debug/pprof/symbol", content=b"+" * ((4 << 20) + 1)).status_code == 413
+        assert client.post("/debug/pprof/heap", content=question).status_code in (401, 403)
+        assert client.post("/debug/pprof/symbol", content=question, headers={"Origin": "http://evil"}).status_code == 403
+    with client_of(make_server(tmp_path, token=TOKEN, private=True)) as client:
+        assert client.post("/debug/pprof/symbol", content=question).status_code == 401
+        assert client.post("/debug/pprof/symbol", content=question, headers=BEARER).status_code == 200
+
+
+def test_names_from_symbol_tables(tmp_path: Path) -> None:
+    """A program whose symbols are known to the server."""
+    program = Path(shutil.which("python3") or sys.executable).resolve()
+    path, library = str(program), elf.build_id(program)
+    found = subprocess.run(["nm", "-D", "--defined-only", path], capture_output=True, text=True).stdout
+    names = [line.split() for line in found.splitlines() if line.endswith(" T PyObject_Malloc")]
+    if not names or not places.tool():
+        pytest.skip("this Python has no symbols that can be found")
+    at = int(names[0][0], 16) + 8
+    modules = [(0x1000, 0x1000 + (1 << 40), 0x1000, library, path)]
+    samples = [One((0x1000 + at, 0x1000 + at), 100_000)]
+    with sampled(tmp_path, [], Area(samples, on=1, modules=modules)), client_of(make_server(tmp_path)) as client:
+        client.get("/debug/pprof/heap")
+        assert client.post("/debug/pprof/symbol", content=f"{0x1000 + at - 1:#x}").text.split("\t")[1:] == ["PyObject_Malloc\n"]
+
+
 @pytest.mark.skipif(shutil.which("go") is None, reason="go is not installed")
-def test_go_tool_pprof(tmp_path: Path, one: Sampled) -> None:
-    """The address that the help names works with the tool that it names."""
-    with serving("--only", str(tmp_path)) as (_, url):
+def test_go_tool_pprof(tmp_path: Path) -> None:
+    """The address that the help names works with the tool that it names, also where nothing has symbols."""
+    area = Area(OLD, on=1, modules=STRIPPED)
+    with sampled(tmp_path, [], area) as one, serving("--only", str(tmp_path)) as (_, url):
         until(lambda: get(url, f"/api/processes/{one.process.pid}")[0] == 200)
         done = subprocess.run(
-            ["go", "tool", "pprof", "-top", "-symbolize=none", f"{url}debug/pprof/heap?name=victim"],
+            ["go", "tool", "pprof", "-top", f"{url}debug/pprof/heap?name=victim"],
             capture_output=True,
             text=True,
             timeout=300,
@@ -177,5 +215,6 @@ def test_go_tool_pprof(tmp_path: Path, one: Sampled) -> None:
         )
         assert done.returncode == 0, done.stderr
         assert "Type: inuse_space" in done.stdout
+        assert "victim+0x" in done.stdout
         with urllib.request.urlopen(f"{url}debug/pprof/") as answer:
             assert f"heap?pid={one.process.pid}" in answer.read().decode()

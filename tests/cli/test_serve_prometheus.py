@@ -176,7 +176,7 @@ def three(tmp_path: Path, library: str) -> Iterator[tuple[Prometheus, list[str],
             stack.callback(load.wait)
             stack.callback(load.kill)
             assert load.stdout and load.stdout.readline() == b"ready\n"
-            _, url = stack.enter_context(serving("--only", str(records), "--interval", "1"))
+            _, url = stack.enter_context(serving("--max-caches", "100", "--only", str(records), "--interval", "1"))
             targets.append(url.split("/")[2])
         (tmp_path / "machine0" / "broken.1.sheaf").write_bytes(b"not a record" * 100)
         fast = re.sub(r"for: \w+", "for: 1s", (FILES / "alerts.yml").read_text())
@@ -212,7 +212,7 @@ def test_one_prometheus_and_three_servers(three: tuple[Prometheus, list[str], Pa
         )
     )
 
-    rate = "rate(sheaf_cache_allocated_objects_total[10s]) > 0"
+    rate = "rate(sheaf_allocated_objects_total[10s]) > 0"
     prometheus.wait(lambda: len({one["metric"]["instance"] for one in prometheus.values(rate)}) == 3)
     for query in expressions():
         if query.startswith("label_values"):

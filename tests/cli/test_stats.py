@@ -11,9 +11,11 @@ import re
 import struct
 import subprocess
 import sys
+import tempfile
 import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from conftest import ROOT, Run, as_nobody, write_record
@@ -121,7 +123,7 @@ def test_by_slot_sort_and_diff(sheaf: Run, tmp_path: Path, one: Path) -> None:
     rows = json.loads(sheaf("stats", "--by", "slot", "--format", "json", str(one)).stdout)["rows"]
     assert rows[0]["alloc_fastpath"] == 1000
     rows = json.loads(sheaf("stats", "--sort", "name", "--format", "json", str(one)).stdout)["rows"]
-    assert rows[0]["name"] == "malloc-128"
+    assert [row["name"] for row in rows] == ["malloc-64", "malloc-128"]  # by the number, not by the digits
     for key in ("IN USE", "in_use"):
         rows = json.loads(sheaf("stats", "--sort", key, "--format", "json", str(one)).stdout)["rows"]
         assert [row["name"] for row in rows] == ["malloc-64", "malloc-128"]
@@ -137,7 +139,36 @@ def test_a_directory_without_a_readable_record_is_an_error(sheaf: Run, tmp_path:
         (tmp_path / name).write_bytes(bytes(4096))
     done = sheaf("stats", str(tmp_path))
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.splitlines()[-1] == f"sheaf: {tmp_path}: none of its 2 records can be read; run the programs again"
+    assert done.stderr == (f"sheaf: {tmp_path}: 2 files: the header is missing: the process has just started, or was killed at "
+                           "its start; try again later\n")
+    (tmp_path / "c.3.sheaf").write_bytes(b"text" * 2000)
+    done = sheaf("stats", str(tmp_path))
+    assert (done.returncode, done.stdout) == (1, "")
+    assert len(done.stderr.splitlines()) == 3
+    assert done.stderr.splitlines()[-1] == f"sheaf: {tmp_path}: none of its 3 records can be read; run the programs again"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can run the command as another user")
+def test_records_of_another_user_are_one_line(sheaf: Run) -> None:
+    """However many there are, whether or not another record can be read."""
+    with tempfile.TemporaryDirectory() as name:
+        Path(name).chmod(0o755)
+        for pid in range(38):
+            write_record(Path(name) / f"p.{pid}.sheaf", {"malloc-64": A}).chmod(0o600)
+        why = f"{name}: 38 files: Permission denied"
+        nobody: dict[str, Any] = {"user": 65534, "group": 65534, "extra_groups": []}
+        done = sheaf("stats", name, **nobody)
+        assert (done.returncode, done.stdout, done.stderr) == (1, "", f"sheaf: {why}; run sheaf as the owner or as root\n")
+        listed = sheaf("records", name, **nobody)
+        assert (listed.returncode, listed.stdout.splitlines()[1:]) == (0, [f"not readable: {why}"])
+        top = sheaf("top", "--batch", "-n", "1", name, **nobody)
+        assert (top.returncode, top.stdout.splitlines()[1:]) == (0, [f"{why}; run sheaf as the owner or as root"])
+        write_record(Path(name) / "q.99.sheaf", {"malloc-64": A})
+        done = sheaf("stats", name, **nobody)
+        assert (done.returncode, done.stderr) == (0, f"sheaf: {why}; run sheaf as the owner or as root\n")
+        pruned = sheaf("records", "--prune", "--keep", "0", name, **nobody)
+        assert pruned.returncode == 1
+        assert len(pruned.stderr.splitlines()) == 1
 
 
 @pytest.mark.parametrize("name", ["\u00b2", "9" * 5000])
@@ -266,10 +297,9 @@ def test_a_bad_record_among_good_ones_is_left_out(sheaf: Run, one: Path) -> None
     done = sheaf("stats", "--format", "json", str(one.parent))
     assert [row["in_use"] for row in json.loads(done.stdout)["rows"]] == [308, 0]
     lines = done.stderr.splitlines()
-    assert [line.split(": ")[1] for line in lines] == [str(one.parent / f"{n}.2.sheaf") for n in ("begun", "empty", "other")]
-    assert "has just started" in lines[0]
-    assert "has just started" in lines[1]
-    assert "not a Sheaf record" in lines[2]
+    assert [line.split(": ")[1] for line in lines] == [str(one.parent), str(one.parent / "other.2.sheaf")]
+    assert "2 files: the header is missing: the process has just started" in lines[0]
+    assert "not a Sheaf record" in lines[1]
 
 
 def test_all_shows_caches_without_slabs(sheaf: Run, tmp_path: Path) -> None:

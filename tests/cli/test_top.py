@@ -64,24 +64,30 @@ def test_order_and_filter() -> None:
     def pids(key: str, reverse: bool = False, wanted: str = "") -> list[int]:
         return [row["pid"] for row in toprows.arranged(rows, key, reverse, wanted)]
 
-    assert pids("resident") == [100, 11, 3, 20]
-    assert pids("resident", True) == [11, 3, 100, 20]
+    assert pids("resident") == [100, 3, 11, 20]
+    assert pids("resident", True) == [3, 11, 100, 20]
     assert pids("pid") == [3, 11, 20, 100]
     assert pids("program", True) == [100, 3, 20, 11]
     assert pids("pid", wanted="BETA") == [3, 11]
     assert pids("pid", wanted="1") == [11, 100]
     assert pids("pid", wanted="none") == []
+    caches = [{"name": f"malloc-{size}", "memory": 1} for size in (1024, 1280, 128)]
+    assert [row["name"] for row in toprows.arranged(caches, "name", False)] == ["malloc-128", "malloc-1024", "malloc-1280"]
+    assert [row["name"] for row in toprows.arranged(caches, "memory", False)] == ["malloc-128", "malloc-1024", "malloc-1280"]
 
 
 @pytest.mark.parametrize("columns", [PROCESSES, CACHES])
 def test_columns_fit_80_characters(columns: list[toprows.Column]) -> None:
-    assert list(toprows.fitting(columns, 80)) == list(columns)
-    assert len(toprows.fitting(columns, 30)) == 3
+    assert list(toprows.fitting(columns, 80)) == [one for one in columns if one.name != "command"]
+    assert list(toprows.fitting(columns, 110)) == list(columns)
+    least = {"pid", "program", "resident"} if columns is PROCESSES else {"name", "memory"}
+    assert {one.name for one in toprows.fitting(columns, 30)} == least
+    assert sum(abs(one.width) + 1 for one in toprows.fitting(columns, 30)) - 1 <= 30
     for one in columns:
         assert len(one.heading) <= abs(one.width)
     keys = [one.key for one in columns]
     assert len(set(keys)) == len(keys)
-    assert not set(keys) & set("q?/<>ie +-jkh")
+    assert not set(keys) & set("q?/<>ie +-jkhTP")
 
 
 def test_the_history_ends_with_its_process(tmp_path: Path) -> None:
@@ -105,6 +111,7 @@ def test_batch_of_a_directory(sheaf: Run, start: Start, tmp_path: Path) -> None:
     done = sheaf("top", "--batch", "-n", "2", "--interval", "0.1", str(tmp_path))
     assert (done.returncode, done.stderr) == (0, "")
     first, second = done.stdout.split("\n\n")
+    assert first.splitlines()[0].endswith(", - allocations/s")
     for text in (first, second):
         lines = text.splitlines()
         assert re.fullmatch(r"sheaf top - \d\d:\d\d:\d\d, 2 running, resident [\d.]+M, live [\d.]+[KM], warm [\d.]+[KM], "
@@ -118,7 +125,8 @@ def test_batch_of_a_directory(sheaf: Run, start: Start, tmp_path: Path) -> None:
     assert every.splitlines()[-1].split()[:3] == ["99999999"[:8], "E", "old"]
 
 
-def test_json_lines(sheaf: Run, start: Start, tmp_path: Path) -> None:
+def test_json_lines(sheaf: Run, start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHEAF_HELPER", "0")  # or the memory of caches would change between the two commands
     program = start()
     done = sheaf("top", "--json", "-n", "3", "--interval", "0.1", str(tmp_path))
     moments = [json.loads(line) for line in done.stdout.splitlines()]
@@ -160,7 +168,7 @@ def test_no_processes(sheaf: Run, tmp_path: Path) -> None:
     ("--batch --sort weight", "sheaf: --sort weight: no such column; the columns are pid, state, program, ", 2),
     ("--batch --interval 0", "sheaf top: --interval: 0.0 is not in the range ", 2),
     ("--batch 99999999", "sheaf: 99999999: no such process; ", 1),
-    ("--batch no-such-program", "sheaf: no-such-program: No such file or directory; ", 1),
+    ("--batch no-such-program", "sheaf: no-such-program: no process of this name runs on Sheaf; ", 1),
     ("", "sheaf: top: standard input or output is no terminal that can be drawn on; use --batch", 1),
 ])
 def test_errors(sheaf: Run, line: str, said: str, status: int) -> None:
@@ -370,6 +378,54 @@ def test_the_caches_of_a_process_and_its_end(start: Start, tmp_path: Path) -> No
         assert "No process on Sheaf" in text(app)
 
     pilot(Source(Watch([tmp_path])), test)
+
+
+# Allocates all the time, so that it answers.
+BUSY = "import time\nprint('ready', flush=True)\nwhile True: kept = [bytes(50_000) for _ in range(20)]; time.sleep(0.005)"
+
+
+def test_keys_that_ask_the_selected_process(start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(ROOT / "cli"))
+    monkeypatch.setenv("SHEAF_PROFILE", "4096")
+    start(code=BUSY)
+
+    async def ended(app: Top, driver: Pilot[None]) -> None:
+        while app.board.command.running:
+            await driver.pause(0.01)
+
+    async def test(app: Top, driver: Pilot[None]) -> None:
+        await driver.press("T")
+        assert "sheaf trim python" in text(app).splitlines()[-1]
+        await driver.press("P")  # one after the other
+        await ended(app, driver)
+        assert re.match(r"python\S* \(\d+\): returned ", text(app).splitlines()[-1])
+        await driver.press("down")
+        assert text(app).splitlines()[-1].startswith("q Quit")
+        for key in ("enter", "P"):
+            await driver.press(key)
+        await ended(app, driver)
+        assert re.match(r"python\S* \(\d+\): live bytes", text(app))
+        await driver.press("down", "up", "x")
+        assert text(app).splitlines()[-1].startswith("q Quit")
+        app.board.command.start(["top", "--batch"], 80)  # does not end by itself
+        await driver.press("escape")
+        await ended(app, driver)
+        assert text(app).splitlines()[-1] == "ended"
+        app.board.command.start(["trim", str(tmp_path / "none.sheaf")], 80)
+        await ended(app, driver)
+        assert "none.sheaf: " in text(app).splitlines()[-1]
+
+    pilot(Source(Watch([tmp_path])), test)
+
+
+def test_the_resident_size_stays_on_a_narrow_screen(tmp_path: Path) -> None:
+    async def test(app: Top, driver: Pilot[None]) -> None:
+        lines = text(app).splitlines()
+        assert lines[3].split() == ["PID", "PROGRAM", "RES"]
+        assert lines[4].split() == ["1002", "program-2", "3.0M"]
+        await driver.press("enter")
+
+    pilot(Fixed(many(tmp_path, 3)), test, (30, 20))
 
 
 def test_ended_processes_are_shown_on_demand(tmp_path: Path) -> None:

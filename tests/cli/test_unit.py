@@ -38,6 +38,8 @@ def test_the_drop_in(sheaf: Run, library: str) -> None:
     assert f'Environment="LD_PRELOAD={Path(library).resolve()}"' in done.stdout
     assert 'Environment="SHEAF_RECORD=/var/lib/sheaf/demo"' in done.stdout
     assert 'Environment="SHEAF_DECAY=1000"' in done.stdout
+    assert 'Environment="SHEAF_HELPER=1"' in done.stdout
+    assert sheaf("unit", "demo", "--option", "helper=auto").stdout.count("SHEAF_HELPER=") == 1
     assert "StateDirectory=sheaf/demo\n" in done.stdout
     assert re.search(r"^ExecStartPre=-.*records --prune --older-than 7d", done.stdout, re.M)
 
@@ -45,7 +47,7 @@ def test_the_drop_in(sheaf: Run, library: str) -> None:
 def test_without_records(sheaf: Run, library: str) -> None:
     text = sheaf("unit", "--no-records", "demo").stdout
     assert "LD_PRELOAD" in text
-    assert "SHEAF_RECORD" not in text and "ExecStartPre" not in text
+    assert "SHEAF_RECORD" not in text and "ExecStartPre" not in text and "SHEAF_HELPER" not in text
 
 
 @pytest.mark.parametrize("name", ["demo", "demo@1", "demo@"])

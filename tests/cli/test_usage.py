@@ -26,7 +26,6 @@ WRONG = [
     (125, "run --", "sheaf run: PROGRAM [ARGS]... is missing; see `sheaf run --help`"),
     (125, "run --option decay=x true",
      "sheaf: --option decay=x: not a number; give a number from 0 to 86400000, in milliseconds"),
-    (2, "stats", "sheaf stats: FILE|PID|NAME|DIR... is missing; see `sheaf stats --help`"),
     (2, "stats --fromat json x", "sheaf stats: --fromat: no such option; did you mean --format?"),
     (2, "stats --format", "sheaf stats: --format requires an argument; see `sheaf stats --help`"),
     (2, "stats --by cpu x", "sheaf stats: --by: 'cpu' is not one of 'cache', 'slot', 'node'; see `sheaf stats --help`"),

@@ -74,7 +74,7 @@ static void lifo_words_count_their_pops(void)
     for (unsigned i = 0; i < FOLD - 1; i++) {
         must(slot_pop(ID, true) == object(1));
         must(slot_push(ID, object(1)));
-        must_be(top_pops(*top_in(0)), i + 1);
+        must_be(top_push_end(*top_in(0)) - slot_fold_start, i + 1);
     }
     must(top_full_count(*top_in(0)));
     must(!slot_pop(ID, true)); /* the slow path folds the count */

@@ -51,9 +51,13 @@ struct deviations {
     unsigned n, far;
 };
 
+/* Without variance, all was sampled. */
 static void add_deviation(struct deviations *d, double estimate, double truth, double variance)
 {
-    must(variance > 0); /* a round with no sample would say nothing */
+    if (variance == 0) {
+        must(estimate == truth);
+        return;
+    }
     double z = (estimate - truth) / sqrt(variance);
     d->sum += z;
     d->squares += z * z;
@@ -63,6 +67,8 @@ static void add_deviation(struct deviations *d, double estimate, double truth, d
 
 static void judge(const char *what, const struct deviations *d)
 {
+    if (!d->n)
+        return;
     double mean = d->sum / d->n, variance = d->squares / d->n;
     dprintf(1, "# %s: %u deviations, mean %.3f, variance %.2f, %u beyond 3\n", what, d->n, mean, variance, d->far);
     must(fabs(mean) * sqrt(d->n) < 4.5);
@@ -178,7 +184,8 @@ static void reallocated(void)
     struct deviations lives = {0};
     static const size_t sizes[] = {100, 3000, 40000, 200000};
     for (unsigned round = 0; round < ROUNDS; round++) {
-        double live = 0, estimate = area->live_bytes, variance = area->live_variance;
+        double live = 0;
+        struct site_sums first = profile_all(area);
         unsigned n = 0;
         for (unsigned i = 0; i < 2000; i++) {
             void *p = malloc(60);
@@ -188,7 +195,8 @@ static void reallocated(void)
             blocks[n++] = p;
             live += (double)size;
         }
-        add_deviation(&lives, area->live_bytes - estimate, live, area->live_variance - variance);
+        struct site_sums now = profile_all(area);
+        add_deviation(&lives, now.live_bytes - first.live_bytes, live, now.live_variance - first.live_variance);
         while (n)
             free(blocks[--n]);
     }
@@ -200,7 +208,8 @@ static void zeroed_and_aligned(void)
     const struct sheaf_profile *area = profile_area();
     struct deviations lives = {0};
     for (unsigned round = 0; round < ROUNDS; round++) {
-        double live = 0, estimate = area->live_bytes, variance = area->live_variance;
+        double live = 0;
+        struct site_sums first = profile_all(area);
         unsigned n = 0;
         for (unsigned i = 0; i < 3000; i++) {
             size_t align = 16ul << i % 8;
@@ -213,7 +222,8 @@ static void zeroed_and_aligned(void)
             blocks[n++] = q;
             live += 4 * (double)align + 700;
         }
-        add_deviation(&lives, area->live_bytes - estimate, live, area->live_variance - variance);
+        struct site_sums now = profile_all(area);
+        add_deviation(&lives, now.live_bytes - first.live_bytes, live, now.live_variance - first.live_variance);
         while (n)
             free(blocks[--n]);
     }

@@ -15,7 +15,8 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
-/* Run the program again with these options, and remove the records at the end. Returns in the second run. */
+/* Run the program again with these options (cost NULL: the default), and remove the records at the end. Returns in
+ * the second run. */
 static void profile_environment(char **argv, const char *rate, const char *cost);
 
 /* Map the area of this process. A forked child has one of its own. */
@@ -37,7 +38,8 @@ static void profile_environment(char **argv, const char *rate, const char *cost)
     must(mkdtemp(directory));
     setenv("SHEAF_RECORD", directory, 1);
     setenv("SHEAF_PROFILE", rate, 1);
-    setenv("SHEAF_PROFILE_COST", cost, 1);
+    if (cost)
+        setenv("SHEAF_PROFILE_COST", cost, 1);
     pid_t child = fork();
     if (child == 0) {
         execv("/proc/self/exe", argv);
@@ -85,7 +87,16 @@ __attribute__((unused)) static const struct sheaf_profile *profile_area(void)
     return (const void *)area;
 }
 
-/* Sums over the stacks whose innermost frame lies in [start, end). */
+__attribute__((unused)) static const struct sheaf_profile_stratum *profile_stratum(const struct sheaf_profile *area,
+                                                                                   unsigned i)
+{
+    return (const struct sheaf_profile_stratum *)(const void *)((const char *)area + area->strata_at) + i;
+}
+
+/*
+ * Sums over the stacks whose innermost frame lies in [start, end): the plain estimates, and their variances. The
+ * weight of a sample of the size class is that of all others if the pace never changed, as with SHEAF_PROFILE_COST=0.
+ */
 struct site_sums {
     double alloc_count, alloc_bytes, alloc_variance, live_count, live_bytes, live_variance, live_wasted;
 };
@@ -96,18 +107,26 @@ __attribute__((unused)) static struct site_sums profile_sums(const struct sheaf_
     const char *at = (const char *)area + area->stacks_at, *last = at + area->stacks_used;
     while (at < last) {
         const struct sheaf_profile_stack *stack = (const void *)at;
-        if (stack->depth && stack->pcs[0] > (uintptr_t)start && stack->pcs[0] <= (uintptr_t)end) {
-            sums.alloc_count += stack->alloc_count;
-            sums.alloc_bytes += stack->alloc_bytes;
-            sums.alloc_variance += stack->alloc_variance;
-            sums.live_count += stack->live_count;
-            sums.live_bytes += stack->live_bytes;
-            sums.live_variance += stack->live_variance;
-            sums.live_wasted += stack->live_wasted;
-        }
         at += stack->bytes;
+        if (!stack->depth || stack->pcs[0] <= (uintptr_t)start || stack->pcs[0] > (uintptr_t)end)
+            continue;
+        double bytes = stack->alloc_count ? stack->alloc_bytes / stack->alloc_count : 0;
+        double live = stack->live_count ? stack->live_bytes / stack->live_count : 0;
+        sums.alloc_count += stack->alloc_count;
+        sums.alloc_bytes += stack->alloc_bytes;
+        sums.alloc_variance += (stack->alloc_square - stack->alloc_count) * bytes * bytes;
+        sums.live_count += stack->live_count;
+        sums.live_bytes += stack->live_bytes;
+        sums.live_variance += (stack->live_square - stack->live_count) * live * live;
+        sums.live_wasted += stack->live_wasted;
     }
     return sums;
+}
+
+/* The same over all stacks. */
+__attribute__((unused)) static struct site_sums profile_all(const struct sheaf_profile *area)
+{
+    return profile_sums(area, NULL, (const char *)UINTPTR_MAX);
 }
 
 #endif

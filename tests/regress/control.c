@@ -5,38 +5,15 @@
 #define _GNU_SOURCE
 #include "../client.h"
 #include "../small.h"
-#include "again.h"
+#include "recorded.h"
 #include "sheaf/profile.h"
 
 #include <malloc.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdbool.h>
-#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
-
-static char records[64];
-
-/* Executes the program again with a record in `records`, and options as NAME=VALUE. */
-static pid_t start(const char *half, const char *option)
-{
-    pid_t self = getpid();
-    pid_t pid = fork();
-    must(pid >= 0);
-    if (pid == 0) {
-        must(prctl(PR_SET_PDEATHSIG, SIGKILL) == 0 && getppid() == self); /* if the case fails */
-        char *equals = strchr(option, '=');
-        char name[32] = "";
-        if (equals) {
-            snprintf(name, sizeof(name), "%.*s", (int)(equals - option), option);
-            must(setenv(name, equals + 1, 1) == 0);
-        }
-        must(setenv("SHEAF_RECORD", records, 1) == 0);
-        start_again(half, 0);
-    }
-    return pid;
-}
 
 static void end(pid_t pid)
 {
@@ -46,15 +23,6 @@ static void end(pid_t pid)
 }
 
 /* ---- programs that answer ---- */
-
-static void work_once(unsigned long i)
-{
-    void *volatile small = malloc(i * 7919 % 3000), *volatile middle = malloc(40000 + i % 8 * 10000);
-    must(small && middle);
-    memset(small, 1, i * 7919 % 3000);
-    free(small);
-    free(middle);
-}
 
 static void half_busy(void)
 {
@@ -74,18 +42,18 @@ static void half_sleeping(void)
     void *volatile p = malloc(10 << 20);
     must(p);
     memset(p, 1, 10 << 20);
-    for (int i = 0; i < 10000; i++)
-        work_once((unsigned long)i);
+    work_a_while(NULL);
     free(p);
     for (;;)
         pause();
 }
 
-static void *work_a_while(void *unused)
+/* The child works and sleeps as its parent does. */
+static void half_both_sleep(void)
 {
-    for (int i = 0; i < 10000; i++)
-        work_once((unsigned long)i);
-    return unused;
+    work_a_while(NULL);
+    fork();
+    half_sleeping();
 }
 
 /* The process must end with its last thread but the helper. */
@@ -191,7 +159,7 @@ static void sets_options(struct client *client)
         {SHEAF_SET_DECAY, 86400001, SHEAF_RANGE},
         {SHEAF_SET_DECAY, 1ull << 32, SHEAF_RANGE},
         {SHEAF_SET_DECAY, 0, SHEAF_DONE},
-        {SHEAF_SET_HELPER, 1, SHEAF_NO_EFFECT},
+        {SHEAF_SET_HELPER, 1, SHEAF_DONE}, /* it answers */
         {SHEAF_SET_DECAY, 1000, SHEAF_DONE},
         {SHEAF_SET_HELPER, 1, SHEAF_DONE},
         {SHEAF_SET_HELPER, 0, SHEAF_DONE},
@@ -223,8 +191,12 @@ static void every_operation(void)
     uint64_t trims = value_of(&client, "trims");
     for (int i = 1; i <= 300; i++) { /* more often than there are sequence numbers */
         must(client_ask(&client, SHEAF_TRIM, 0, 0) == SHEAF_DONE);
-        must(i % 100 || value_of(&client, "trims") == trims + (uint64_t)i);
+        while (i % 100 == 0 && value_of(&client, "trims") != trims + (uint64_t)i)
+            client_pause(); /* a slow path may publish an earlier number a moment later */
     }
+    do { /* it has answered faster than it has allocated */
+        must(client_ask(&client, SHEAF_FOLD, 0, 0) == SHEAF_DONE);
+    } while (value_of(&client, "large_bytes") < 3 << 20);
     describes_memory(&client);
     sets_options(&client);
     must(client_ask(&client, 6, 0, 0) == SHEAF_UNKNOWN && client_ask(&client, 255, 255, 1 << 30) == SHEAF_UNKNOWN);
@@ -247,13 +219,92 @@ static void asleep_with_helper(void)
         must(client_ask(&client, SHEAF_TRIM, 0, 0) == SHEAF_DONE);
     must(client_ask(&client, SHEAF_MAP, 0, 0) == SHEAF_DONE);
     must(client_ask(&client, SHEAF_SET, SHEAF_SET_HELPER, 0) == SHEAF_DONE);
-    char tasks[64];
-    struct stat status = {0};
-    snprintf(tasks, sizeof(tasks), "/proc/%d/task", pid);
-    do { /* the thread ends */
+    while (threads(pid) > 1) /* the thread ends */
         client_pause();
-        must(stat(tasks, &status) == 0);
-    } while (status.st_nlink > 3);
+    must(!client.control->waits);
+    end(pid);
+    must(remove_records(records) > 0);
+}
+
+/* Without options a process with one thread answers while it sleeps, and options that would end decay change nothing.
+ */
+static void asleep(void)
+{
+    struct client client;
+    make_records(records, sizeof(records));
+    pid_t pid = start("sleeping", "");
+    client_of(&client, records, pid);
+    for (int i = 0; i < 20; i++)
+        must(client_ask(&client, SHEAF_TRIM, 0, 0) == SHEAF_DONE);
+    must(client_ask(&client, SHEAF_SET, SHEAF_SET_DECAY, 0) == SHEAF_DONE);
+    must(client_ask(&client, SHEAF_SET, SHEAF_SET_DECAY, 86400000) == SHEAF_DONE);
+    must(client_ask(&client, SHEAF_MAP, 0, 0) == SHEAF_DONE);
+    must(ftruncate(client.file, (off_t)(client.header.profile_offset + client.header.profile_size)) == 0);
+    must(client_ask(&client, SHEAF_PROFILE, 0, 4096) == SHEAF_DONE);
+    must(client_ask(&client, SHEAF_PROFILE, 0, 0) == SHEAF_DONE);
+    must(threads(pid) == 2 && client.control->waits == 1);
+    end(pid);
+    must(remove_records(records) > 0);
+}
+
+static unsigned long switches_of(const char *task)
+{
+    char path[300], line[256];
+    unsigned long n = 0;
+    snprintf(path, sizeof(path), "%s/status", task);
+    FILE *file = fopen(path, "r");
+    while (file && fgets(line, sizeof(line), file))
+        if (!strncmp(line, "voluntary_ctxt_switches:", 24))
+            n = strtoul(line + 24, NULL, 10);
+    if (file)
+        fclose(file);
+    return n;
+}
+
+/* How often the threads of a process went to sleep. */
+static unsigned long switches(pid_t pid)
+{
+    char path[64], task[300];
+    unsigned long sum = 0;
+    snprintf(path, sizeof(path), "/proc/%d/task", pid);
+    DIR *dir = opendir(path);
+    must(dir);
+    for (struct dirent *entry; (entry = readdir(dir));) {
+        snprintf(task, sizeof(task), "%s/%.200s", path, entry->d_name);
+        sum += entry->d_name[0] != '.' ? switches_of(task) : 0;
+    }
+    closedir(dir);
+    return sum;
+}
+
+/* A thread that looked from time to time would never have slept for two seconds. */
+static void sleeps_without_waking(void)
+{
+    struct client client;
+    make_records(records, sizeof(records));
+    pid_t pid = start("sleeping", "");
+    client_of(&client, records, pid);
+    must(client_ask(&client, SHEAF_TRIM, 0, 0) == SHEAF_DONE);
+    unsigned long before, now = switches(pid);
+    do {
+        before = now;
+        sleep(2);
+        now = switches(pid);
+    } while (now != before);
+    must(client_ask(&client, SHEAF_TRIM, 0, 0) == SHEAF_DONE);
+    end(pid);
+    must(remove_records(records) > 0);
+}
+
+static void no_helper(void)
+{
+    struct client client;
+    make_records(records, sizeof(records));
+    pid_t pid = start("busy", "SHEAF_HELPER=0");
+    client_of(&client, records, pid);
+    for (int i = 0; i < 50; i++)
+        must(client_ask(&client, SHEAF_FOLD, 0, 0) == SHEAF_DONE);
+    must(threads(pid) == 1 && !client.control->waits);
     end(pid);
     must(remove_records(records) > 0);
 }
@@ -262,6 +313,7 @@ static void main_thread_ends(void)
 {
     make_records(records, sizeof(records));
     must_succeed(start("main thread ends", "SHEAF_HELPER=1"));
+    must_succeed(start("main thread ends", ""));
     must(remove_records(records) > 0);
 }
 
@@ -312,9 +364,25 @@ static void forked_children(void)
     answers_for_itself("parent");
 }
 
+static void children_asleep(void)
+{
+    answers_for_itself("both sleep");
+}
+
 static void cloned_children(void)
 {
     answers_for_itself("clone");
+}
+
+static int files_in(const char *path)
+{
+    int n = 0;
+    DIR *dir = opendir(path);
+    must(dir);
+    for (struct dirent *entry; (entry = readdir(dir));)
+        n += entry->d_name[0] != '.';
+    closedir(dir);
+    return n;
 }
 
 static void forks_while_it_answers(void)
@@ -323,7 +391,7 @@ static void forks_while_it_answers(void)
     make_records(records, sizeof(records));
     pid_t pid = start("forks in handlers", "");
     client_of(&client, records, pid);
-    for (int i = 0; i < 150; i++)
+    for (int i = 0; i < 150 || files_in(records) < 2; i++)
         must(client_ask(&client, i % 3 == 0 ? SHEAF_MAP : i % 3 == 1 ? SHEAF_FOLD : SHEAF_TRIM, 0, 0) == SHEAF_DONE);
     end(pid);
     must(remove_records(records) > 1);
@@ -394,13 +462,23 @@ static void profile(void)
 }
 
 static const struct test_case halves[] = {
-    {"busy", half_busy},     {"sleeping", half_sleeping}, {"main thread ends", half_main_thread_ends},
-    {"parent", half_parent}, {"clone", half_clone},       {"forks in handlers", half_forks_in_handlers},
+    {"busy", half_busy},
+    {"sleeping", half_sleeping},
+    {"both sleep", half_both_sleep},
+
+    {"main thread ends", half_main_thread_ends},
+    {"parent", half_parent},
+    {"clone", half_clone},
+    {"forks in handlers", half_forks_in_handlers},
 };
 
 static const struct test_case cases[] = {
     {"control-every-operation", every_operation},
+    {"control-asleep", asleep},
     {"control-asleep-with-helper", asleep_with_helper},
+    {"control-sleeps-without-waking", sleeps_without_waking},
+    {"control-no-helper", no_helper},
+    {"control-children-asleep", children_asleep},
     {"control-main-thread-ends", main_thread_ends},
     {"control-forked-children", forked_children},
     {"control-cloned-children", cloned_children},

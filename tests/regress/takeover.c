@@ -86,7 +86,7 @@ static void install(void)
 {
     __atomic_store_n(word(), 0, __ATOMIC_SEQ_CST);
     struct ends ends = ends_fold(cache, slot, seen);
-    __atomic_store_n(word(), ends_top(cache, ends), __ATOMIC_SEQ_CST);
+    __atomic_store_n(word(), ends_top(cache, slot, ends), __ATOMIC_SEQ_CST);
 }
 
 /* While the ends are held, a census does not count or access their sheaves. */

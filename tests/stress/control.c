@@ -33,13 +33,16 @@ static uint64_t likely_request(void)
     return operation | subject << 8 | (next() & 0xff) << 16 | value << 24;
 }
 
-static void write_one(uint64_t *page)
+static void write_one(struct client *client)
 {
+    uint64_t *page = (uint64_t *)(void *)client->control;
     unsigned long what = next() % 16;
     if (what < 12)
         __atomic_store_n(page, what < 9 ? likely_request() : next(), __ATOMIC_RELAXED);
     else
         __atomic_store_n(page + next() % PAGE_WORDS, next(), __ATOMIC_RELAXED);
+    if (what % 4 == 0)
+        client_ring(client);
     written++;
 }
 
@@ -78,7 +81,7 @@ static void disturb(const char *directory)
         disturb_profile(&clients[i]);
     for (int i = 0; n && i < BATCH; i++) {
         uint64_t *page = (uint64_t *)(void *)clients[i % n].control, answer = page[1];
-        write_one(page);
+        write_one(&clients[i % n]);
         if (i % 256 == 0)
             usleep(50);
         answered += page[1] != answer;

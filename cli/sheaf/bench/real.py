@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import subprocess
 import tomllib
 from collections.abc import Callable, Sequence
@@ -121,5 +122,6 @@ def command_test(words: Sequence[str], environment: dict[str, str]) -> Test:
     if why:
         raise SheafError(f"{words[0]}: cannot be compared: {why.reason}; {why.advice}")
     plain = {name: value for name, value in environment.items() if name != "LD_PRELOAD"}
-    command = Command((str(path), *words[1:]), plain, Path.cwd(), brings_malloc(path))
+    file = os.path.join(os.curdir, path)  # a name without a slash would be searched for in PATH
+    command = Command((file, *words[1:]), plain, Path.cwd(), brings_malloc(path))
     return Test("command", ("command",), " ".join(words), functools.partial(run_whole, command), warm_up=True)

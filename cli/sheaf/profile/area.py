@@ -6,6 +6,7 @@ everything is checked against the bounds of the area before it is used.
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 import struct
@@ -19,24 +20,26 @@ from sheaf import layout, record
 from sheaf.errors import SheafError
 
 MAGIC = b"SHEAFPRO"
-VERSION = 1
+VERSION = 2
 SIZES, TIMES = 16, 24  # rows and columns of the table of lifetimes
-_HEADER = struct.Struct("<8s2I9Q6d3Q12I")
+_HEADER = struct.Struct("<8s2I14Q14I")
 _HEADER_NAMES = (
     "magic", "version", "on", "sequence", "rate", "start_ns", "now_ms", "taken", "freed", "lost_stacks", "lost_samples",
-    "slowed", "live_count", "live_bytes", "live_variance", "alloc_count", "alloc_bytes", "peak_bytes", "peak_ms",
-    "peak_epoch", "pid_of_parent", "stacks_at", "stacks_bytes", "stacks_used", "stacks_count", "samples_at", "samples_max",
-    "samples_used", "modules_at", "modules_max", "modules_used", "lifetimes_at", "unused",
+    "slowed", "strata_ms", "peak_bytes", "peak_ms", "peak_epoch", "pid_of_parent", "stacks_at", "stacks_bytes",
+    "stacks_used", "stacks_count", "samples_at", "samples_max", "samples_used", "modules_at", "modules_max", "modules_used",
+    "lifetimes_at", "strata_at", "strata", "unused",
 )  # fmt: skip
-_STACK = struct.Struct("<2IQ9d3Q")
+_STACK = struct.Struct("<I2HQ10d3Q")
 _SAMPLE = struct.Struct("<3Qd4I")
 _MODULE = struct.Struct("<3Q32sI300s")
+_STRATUM = struct.Struct("<9Q")
+_STRATA = 4096  # at most; more count as damage
 _LIFETIMES = struct.Struct(f"<{SIZES * TIMES}d")
 _SEQUENCE = struct.Struct("<Q")
 _SEQUENCE_AT = 16
 _LARGEST = 64 << 20  # bytes of an area; a larger one counts as damage
 _TRIES = 40
-_MOST = 2.0**100  # of counts, bytes and variances; larger ones count as damage
+_MOST = 2.0**100  # of counts, bytes and sums of squares; larger ones count as damage
 
 
 class NoProfile(SheafError):
@@ -52,23 +55,43 @@ class _Damaged(Exception):
 
 
 @dataclass(frozen=True)
+class Stratum:
+    """
+    What a part of the process's memory holds in all, as it was counted: a size class, or large blocks. Bytes are those that
+    objects and blocks take up. `size` is that of each object, and 0 for large blocks.
+    """
+
+    size: int
+    live_count: int
+    live_bytes: int
+    peak_count: int
+    peak_bytes: int
+    before_count: int
+    before_bytes: int
+    alloc_count: int
+    alloc_bytes: int
+
+
+@dataclass(frozen=True)
 class Stack:
     """
-    A call stack with its sums since sampling began. `pcs` are return addresses, the innermost first; the first stack has
-    none and stands for all that are not known. Counts and bytes are estimates of the truth, `samples` and `live_samples`
-    the numbers of samples behind them.
+    A call stack in one stratum, with the sums of its samples since sampling began. `pcs` are return addresses, the innermost
+    first; an entry without any stands for all that are not known. Counts, bytes and squares are sums of w, w*y and w*w, and
+    `samples` and `live_samples` the numbers of samples behind them.
     """
 
     pcs: tuple[int, ...]
+    stratum: int
     alloc_count: float
     alloc_bytes: float
-    alloc_variance: float
+    alloc_square: float
     live_count: float
     live_bytes: float
-    live_variance: float
+    live_square: float
     live_wasted: float
     peak_count: float
     peak_bytes: float
+    peak_square: float
     samples: int
     live_samples: int
 
@@ -110,12 +133,8 @@ class Header:
     lost_stacks: int
     lost_samples: int
     slowed: int
-    live_count: float
-    live_bytes: float
-    live_variance: float
-    alloc_count: float
-    alloc_bytes: float
-    peak_bytes: float
+    strata_ms: int
+    peak_bytes: int
     peak_ms: int
     pid_of_parent: int
 
@@ -124,8 +143,10 @@ class Header:
 class Snapshot:
     """
     The profile of a process at one moment. `stacks` has the stacks by their offset in the table, which stays the same in
-    all snapshots of a process. `moment_ms` is the time of the snapshot if the process was running, otherwise that of the
-    last change. `complete` is false if the area changed under the reader, or if the process was killed while it wrote it.
+    all snapshots of a process. The last two strata are large blocks: those that are sampled, and those that are always in
+    the profile, so that their sums are exact. `moment_ms` is the time of the snapshot if the process was running, otherwise
+    that of the last change. `complete` is false if the area changed under the reader, or if the process was killed while it
+    wrote it.
     """
 
     path: Path
@@ -135,12 +156,19 @@ class Snapshot:
     began_ns: int  # when the process began its record
     alive: bool
     header: Header
+    strata: list[Stratum]
     stacks: dict[int, Stack]
     samples: list[Sample]
     modules: list[Module]
     lifetimes: list[list[float]] = field(repr=False)  # frees by size (row) and lifetime (column)
     moment_ms: int
     complete: bool
+    here: int | None = None  # the number of the process as this command sees it; None if it has ended
+
+    @property
+    def who(self) -> str:
+        """The process, for headings."""
+        return record.label(self.program, self.pid, self.here)
 
     def age_ms(self, sample: Sample) -> int:
         """Milliseconds from the allocation of a sample to the snapshot. Times wrap around after 49 days, and so do ages."""
@@ -183,16 +211,20 @@ class _Area:
         self.stacks = self._part(value["stacks_at"], 1, value["stacks_used"], "table of stacks")
         self.samples = self._part(value["samples_at"], _SAMPLE.size, value["samples_used"], "table of samples")
         self.modules = self._part(value["modules_at"], _MODULE.size, value["modules_used"], "table of modules")
+        if not 2 <= value["strata"] <= _STRATA:
+            raise _Damaged("table of strata")
+        self.strata = self._part(value["strata_at"], _STRATUM.size, value["strata"], "table of strata")
         self.lifetimes = self._part(value["lifetimes_at"], _LIFETIMES.size, 1, "table of lifetimes")
         after, = _SEQUENCE.unpack(self._at(_SEQUENCE_AT, _SEQUENCE.size))
         return value["sequence"] % 2 == 0 and bool(value["sequence"] == after)
 
     def header(self) -> Header:
-        value = self.values
-        numbers = {name: value[name] for name in Header.__dataclass_fields__}
-        if not _finite(*(number for number in numbers.values() if isinstance(number, float))):
-            raise _Damaged("header")
-        return Header(**{**numbers, "on": bool(value["on"])})
+        numbers = {name: self.values[name] for name in Header.__dataclass_fields__}
+        return Header(**{**numbers, "on": bool(numbers["on"])})
+
+    def stratum_entries(self) -> Iterator[Stratum]:
+        """All strata in order. Any numbers are possible, and so there is nothing to check."""
+        return itertools.starmap(Stratum, _STRATUM.iter_unpack(self.strata))
 
     def stack_entries(self) -> Iterator[tuple[int, Stack]]:
         """All stacks by offset. A torn entry ends the table, if the process may have left one."""
@@ -200,16 +232,19 @@ class _Area:
         while at < len(raw):
             if at + _STACK.size > len(raw):
                 break
-            size, depth, _, *sums, epoch, samples, live_samples = _STACK.unpack_from(raw, at)
+            size, depth, stratum, _, *sums, epoch, samples, live_samples = _STACK.unpack_from(raw, at)
             if size % 8 or size < _STACK.size + 8 * depth or at + size > len(raw) or not _finite(*sums):
                 break
-            live_count, live_bytes = sums[3], sums[4]
+            if stratum >= self.values["strata"]:
+                break
             if epoch != self.values["peak_epoch"]:  # unchanged since the peak
-                sums[7:] = live_count, live_bytes
-            # Sums of what was added and subtracted again need not be exactly 0.
-            sums = [max(0.0, value) for value in sums]
+                sums[7:] = sums[3:6]
+            # Sums of what was added and subtracted again need not be exactly 0. Each weight is at least 1.
+            for i, length in ((0, 3), (3, 4), (7, 3)):
+                part = [max(0.0, value) for value in sums[i : i + length]] if sums[i] >= 0.5 else [0.0] * length
+                sums[i : i + length] = part
             numbers: list[Any] = [*sums, samples, live_samples]
-            yield at, Stack(struct.unpack_from(f"<{depth}Q", raw, at + _STACK.size), *numbers)
+            yield at, Stack(struct.unpack_from(f"<{depth}Q", raw, at + _STACK.size), stratum, *numbers)
             at += size
         if at < len(raw) and self.complete:
             raise _Damaged("table of stacks")
@@ -286,6 +321,7 @@ def read_area(path: Path) -> Snapshot:
         try:
             area = _open(reader)
             header = area.header()
+            strata = list(area.stratum_entries())
             stacks = dict(area.stack_entries())
             samples = list(area.sample_entries(stacks))
             modules = sorted(area.module_entries(), key=lambda module: module.start)
@@ -294,5 +330,5 @@ def read_area(path: Path) -> Snapshot:
             advice = "copy the record again, or run the program again"
             raise SheafError(f"{path}: the profile is damaged ({error}); {advice}") from error
     head = record.read_head(path)
-    return Snapshot(path, head.program, head.pid, head.pid_namespace, head.start_time_ns, head.alive, header, stacks,
-                    samples, modules, lifetimes, _moment(head.alive, header), area.complete)
+    return Snapshot(path, head.program, head.pid, head.pid_namespace, head.start_time_ns, head.alive, header, strata,
+                    stacks, samples, modules, lifetimes, _moment(head.alive, header), area.complete, head.here)

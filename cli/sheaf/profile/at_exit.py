@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from sheaf.errors import SheafError, printable
@@ -15,6 +15,7 @@ _VIEW = "peak"  # what is live at the end says little of a program that frees it
 _TABLES = 3  # processes of which stacks are printed
 _STACKS = 10
 _SUFFIX = ".pb.gz"
+_DIRECTORY = ".profiles"  # the suffix of the directory for several processes
 
 
 def check(output: str | None) -> None:
@@ -42,14 +43,27 @@ def _snapshots(paths: Iterable[Path], say: Callable[[str], None]) -> list[Snapsh
     return sorted(found, key=lambda snapshot: (-snapshot.header.peak_bytes, snapshot.path))
 
 
-def _name(snapshot: Snapshot, output: str | None, several: bool) -> str:
-    """The file for a process. The record is named PROGRAM.PID.sheaf, or PROGRAM.PID.N.sheaf after an exec."""
-    if output is None:
-        return snapshot.path.stem + _SUFFIX
-    if not several:
-        return output
-    suffix = export.suffix_of(output)
-    return f"{output[: len(output) - len(suffix)]}.{snapshot.path.stem.removeprefix(f'{snapshot.program}.')}{suffix}"
+def _directory(snapshots: Sequence[Snapshot], output: str | None) -> str:
+    """Create the directory for the profiles of several processes; returns its name. Raises SheafError."""
+    first = min(snapshots, key=lambda snapshot: (snapshot.began_ns, snapshot.pid))
+    name = (output.removesuffix(export.suffix_of(output)) if output else first.path.stem) + _DIRECTORY
+    try:
+        os.makedirs(name, exist_ok=True)
+    except OSError as error:
+        raise SheafError(f"{name}: {error.strerror}; name another file with --profile-output") from error
+    return name
+
+
+def _names(snapshots: Sequence[Snapshot], output: str | None) -> list[str]:
+    """
+    The file for each process: `output` or the current directory for one process, a directory of their own for several. A
+    record is named PROGRAM.PID.sheaf, or PROGRAM.PID.N.sheaf after an exec.
+    """
+    suffix = export.suffix_of(output) if output else _SUFFIX
+    if len(snapshots) == 1:
+        return [output or snapshots[0].path.stem + suffix]
+    directory = _directory(snapshots, output) if snapshots else ""
+    return [os.path.join(directory, snapshot.path.stem + suffix) for snapshot in snapshots]
 
 
 def report(paths: Iterable[Path], output: str | None, width: int, say: Callable[[str], None]) -> None:
@@ -58,16 +72,23 @@ def report(paths: Iterable[Path], output: str | None, width: int, say: Callable[
     if not snapshots:
         say("sheaf: no profile: no process allocated enough to be sampled; sample more often, as in --profile=16K")
     form = export.format_of(output, None) if output is not None else "pprof"
-    for i, snapshot in enumerate(snapshots):
-        observed, name = Observed(snapshot), _name(snapshot, output, len(snapshots) > 1)
+    try:
+        names = _names(snapshots, output)
+    except SheafError as error:
+        say(f"sheaf: {error.message}")
+        return
+    for i, (snapshot, name) in enumerate(zip(snapshots, names, strict=True)):
+        observed = Observed(snapshot)
         profile = export.view(observed, _VIEW)
         try:
             with symbols.symbolizer(snapshot) as symbolizer:
                 data = export.dump(observed, _VIEW, form, symbolizer)
                 with export.Output(name, "--profile-output") as file:
                     file.write(data)
-                say(f"sheaf: {table.heading(profile)}; written to {printable(name)}")
                 if i < _TABLES:
+                    say(f"sheaf: {table.heading(profile)}; written to {printable(name)}")
                     say("\n".join(table.stack_rows(profile, symbolizer, _STACKS, width)))
         except SheafError as error:
             say(f"sheaf: {error.message}")
+    if len(snapshots) > _TABLES:
+        say(f"sheaf: {len(snapshots) - _TABLES} more processes have a profile in {printable(os.path.dirname(names[0]))}/")

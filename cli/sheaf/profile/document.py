@@ -6,9 +6,9 @@ import json
 from typing import Any
 
 from sheaf.profile.symbols import Symbolizer
-from sheaf.profile.views import Profile, Row
+from sheaf.profile.views import Profile, Row, reliable
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 
 def frames(row: Row, symbolizer: Symbolizer) -> list[dict[str, Any]]:
@@ -21,7 +21,9 @@ def frames(row: Row, symbolizer: Symbolizer) -> list[dict[str, Any]]:
 
 
 def _row(row: Row, symbolizer: Symbolizer) -> dict[str, Any]:
-    return {"labels": list(row.labels), "frames": frames(row, symbolizer), "values": list(row.values), "errors": list(row.errors)}
+    return {"labels": list(row.labels), "frames": frames(row, symbolizer), "values": list(row.values), "errors": list(row.errors),
+            "name": row.name or None,
+            "unreliable": [not reliable(*pair) for pair in zip(row.values, row.errors, strict=True)]}  # fmt: skip
 
 
 def to_json(profile: Profile, symbolizer: Symbolizer) -> dict[str, Any]:
@@ -31,11 +33,14 @@ def to_json(profile: Profile, symbolizer: Symbolizer) -> dict[str, Any]:
     rows = [_row(row, symbolizer) for row in profile.rows]
     return {
         "schema_version": SCHEMA_VERSION, "view": profile.view, "title": profile.title, "program": snapshot.program,
-        "pid": snapshot.pid, "time_ns": profile.time_ns, "duration_ns": profile.duration_ns, "rate_bytes": profile.period,
+        "pid": snapshot.pid, "host_pid": snapshot.here,
+        "time_ns": profile.time_ns, "duration_ns": profile.duration_ns, "rate_bytes": profile.period,
         "sampling": header.on, "start_time_ns": header.start_ns, "samples_taken": header.taken, "samples_freed": header.freed,
         "samples_lost": header.lost_samples, "samples_slowed": header.slowed, "stacks_lost": header.lost_stacks,
         "columns": [{"name": column.name, "unit": column.unit} for column in profile.columns],
-        "main": profile.columns[profile.main].name, "rows": rows, "notes": [*profile.notes, *symbolizer.notes],
+        "main": profile.columns[profile.main].name, "rows": rows,
+        "totals": [value for value, _ in profile.sums], "total_errors": [error for _, error in profile.sums],
+        "notes": [*profile.notes, *symbolizer.notes],
     }  # fmt: skip
 
 

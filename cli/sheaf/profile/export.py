@@ -5,15 +5,16 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 
 from sheaf import extras
 from sheaf.errors import SheafError, printable
-from sheaf.profile import table, views
+from sheaf.profile import table, treetext, views
 from sheaf.profile.observe import Observed
+from sheaf.profile.select import Choice, selected
 from sheaf.profile.symbols import Symbolizer
 from sheaf.profile.views import Profile
 
@@ -23,7 +24,7 @@ _SUFFIXES = (
     (".speedscope.json", "speedscope"), (".html", "html"), (".json", "json"),
 )  # fmt: skip
 _HEAP = ("live", "allocated", "peak", "growth")  # the views that one pprof file holds
-_MAIN = {"live": "inuse_space", "growth": "inuse_space", "allocated": "alloc_space", "peak": "peak_space"}
+MAIN = {"live": "inuse_space", "growth": "inuse_space", "allocated": "alloc_space", "peak": "peak_space"}
 
 
 def suffix_of(output: str) -> str:
@@ -98,37 +99,79 @@ def view(observed: Observed, name: str) -> Profile:
 def heap(observed: Observed, name: str) -> Profile:
     """All columns of a heap profile, with the one of the view `name` as the main one."""
     profile = views.heap(observed.snapshot, observed.first if name in ("growth", "allocated") else None)
-    main = next((i for i, column in enumerate(profile.columns) if column.name == _MAIN[name]), profile.main)
+    main = next((i for i, column in enumerate(profile.columns) if column.name == MAIN[name]), profile.main)
     return replace(_with(profile, observed.notes), main=main)
 
 
-def dump(observed: Observed, name: str, form: str, symbolizer: Symbolizer, width: int = 100) -> bytes:
+def dump(observed: Observed, name: str, form: str, symbolizer: Symbolizer, width: int = 100,
+         choice: Choice | None = None) -> bytes:
     """
-    The view `name` in a format. A page has all views, and a pprof file all values of a heap profile. Raises SheafError if
-    the format needs a Python module that is not installed.
+    The view `name` in a format, of the stacks that are chosen. A page has all views, and a pprof file all values of a heap
+    profile. Raises SheafError if the format needs a Python module that is not installed.
     """
+    with needs_modules(form):
+        return _dump(observed, name, form, symbolizer, width, choice or Choice())
+
+
+@contextlib.contextmanager
+def needs_modules(form: str) -> Iterator[None]:
+    """Raise SheafError where a Python module that a format needs is not installed."""
     try:
-        return _dump(observed, name, form, symbolizer, width)
+        yield
     except ModuleNotFoundError as error:
         module = (error.name or "").partition(".")[0].replace("google", "protobuf")
         raise SheafError(f"{form}: the Python module {module} is missing; run {extras.install_module(module)}") from error
 
 
-def _dump(observed: Observed, name: str, form: str, symbolizer: Symbolizer, width: int) -> bytes:
+def _dump(observed: Observed, name: str, form: str, symbolizer: Symbolizer, width: int, choice: Choice) -> bytes:
     if form == "table":
-        return (table.text(view(observed, name), symbolizer, width) + "\n").encode("utf-8", "replace")
+        return terminal(selected(view(observed, name), symbolizer, choice), symbolizer, width, choice)
     if form == "html":
         from sheaf.profile import page
 
         profiles = views.available(observed.snapshot, observed.first)
         if name not in [one.view for one in profiles]:  # it is empty
             profiles.append(views.VIEWS[name](observed.snapshot, observed.first))
-        return page.dump([_with(one, observed.notes) for one in profiles], symbolizer, name)
+        return page.dump([selected(_with(one, observed.notes), symbolizer, choice) for one in profiles], symbolizer, name)
     profile = heap(observed, name) if form == "pprof" and name in _HEAP else view(observed, name)
+    return encoded(selected(profile, symbolizer, choice), form, symbolizer)
+
+
+def terminal(profile: Profile, symbolizer: Symbolizer, width: int, choice: Choice) -> bytes:
+    """A profile as text for a terminal."""
+    if choice.tree and profile.rows and profile.view != "lifetimes":
+        width = max(20, width)
+        lines = treetext.text(profile, symbolizer, width, choice.limit or treetext.LINES, choice.fold)
+        text = "\n".join([*table.sentences(profile, symbolizer, width), "", *lines])
+    else:
+        text = table.text(profile, symbolizer, width, choice.limit, choice.fold, choice.long)
+    return (text + "\n").encode("utf-8", "replace")
+
+
+def single(profile: Profile, form: str, symbolizer: Symbolizer, width: int, choice: Choice) -> bytes:
+    """A profile that has no other views, in any format."""
+    profile = selected(profile, symbolizer, choice)
+    with needs_modules(form):
+        if form == "table":
+            return terminal(profile, symbolizer, width, choice)
+        if form == "html":
+            from sheaf.profile import page
+
+            return page.dump([profile], symbolizer, profile.view)
+        return encoded(profile, form, symbolizer)
+
+
+def encoded(profile: Profile, form: str, symbolizer: Symbolizer) -> bytes:
+    """A profile in one of the formats for other tools."""
     module = import_module(f"sheaf.profile.{'document' if form == 'json' else form}")
     made = module.dump(profile, symbolizer)
     assert isinstance(made, bytes)
     return made
+
+
+def unreliable(observed: Observed, name: str) -> list[str]:
+    """The sentence that says which figures of a view are unreliable, if any are."""
+    return [printable(note) for note in view(observed, name).notes if "unreliable" in note]
 
 
 def said(profile: Profile, output: str | Path) -> str:

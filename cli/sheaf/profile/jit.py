@@ -75,12 +75,15 @@ def _lines(path: Path, owner: int, since_ns: int) -> Iterator[bytes]:
         return
 
 
-def read(pid: int, alive: bool, began_ns: int = 0) -> Map:
-    """The map of a process that started at `began_ns`, and may have ended. It is empty if there is none."""
+def read(pid: int, alive: bool, began_ns: int = 0, here: int | None = None) -> Map:
+    """
+    The map of a process that started at `began_ns`, and may have ended. It is empty if there is none. `pid` is the number that
+    the process has for itself, and `here` the one that it has for this command.
+    """
     name, owner, since_ns = f"tmp/perf-{pid}.map", os.geteuid(), began_ns - 1_000_000_000  # file times are coarse
     found = Map([])
     if alive:
         with contextlib.suppress(OSError):
-            owner = os.stat(f"/proc/{pid}").st_uid
-        found = Map(_lines(Path(f"/proc/{pid}/root/{name}"), owner, since_ns))  # in a container
+            owner = os.stat(f"/proc/{here or pid}").st_uid
+        found = Map(_lines(Path(f"/proc/{here or pid}/root/{name}"), owner, since_ns))  # in a container
     return found or Map(_lines(Path("/", name), owner, since_ns))

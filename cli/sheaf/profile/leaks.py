@@ -10,18 +10,18 @@ from dataclasses import dataclass
 
 from sheaf.profile import views
 from sheaf.profile.area import Sample, Snapshot
+from sheaf.profile.estimate import LIVE, Figure, estimates, sampled, scales
 from sheaf.profile.views import Row
 
 GROWS, MAY_GROW, OLD = "grows", "may grow", "old"
 _VERDICTS = (GROWS, MAY_GROW, OLD)
-SURE = 2.0  # standard errors
 
 
 @dataclass(frozen=True)
 class Suspect:
     """
-    A stack with live samples older than the limit. Bytes are estimates with standard errors; `growth` is that of all of
-    its live bytes between two snapshots, 0 if there was only one. `oldest_ms` is the age of its oldest sample.
+    A stack with live samples older than the limit. Bytes are estimates with errors; `growth` is that of all of its live bytes
+    between two snapshots, 0 if there was only one. `oldest_ms` is the age of its oldest sample.
     """
 
     row: Row
@@ -41,7 +41,7 @@ class Suspect:
         that is; the others by their old bytes.
         """
         if self.verdict == GROWS:
-            rank = self.growth - SURE * self.growth_error
+            rank = self.growth - self.growth_error
         else:
             rank = self.growth / self.growth_error if self.verdict == MAY_GROW and self.growth_error else 0.0
         return _VERDICTS.index(self.verdict), -rank, -self.old_bytes
@@ -49,23 +49,31 @@ class Suspect:
 
 def _verdict(growth: float, error: float) -> str:
     if growth > 0:
-        return GROWS if growth > SURE * error else MAY_GROW
+        return GROWS if growth > error else MAY_GROW
     return OLD
 
 
 def find(snapshot: Snapshot, older_ms: int, first: Snapshot | None = None) -> list[Suspect]:
     """The suspects, the most suspicious first. `older_ms` is the age at the second snapshot from which a sample is old."""
-    old: dict[int, list[Sample]] = {}
+    made = estimates(snapshot, LIVE)
+    factors = scales(snapshot, made)
+    groups: dict[int, list[Sample]] = {}
     for sample in snapshot.samples:
-        if snapshot.age_ms(sample) >= older_ms:
-            old.setdefault(sample.stack, []).append(sample)
-    grown = {row.pcs: (row.values[1], row.errors[1] or 0.0) for row in views.growth(snapshot, first).rows} if first else {}
+        if snapshot.age_ms(sample) >= older_ms and sample.stack in factors:
+            groups.setdefault(sample.stack, []).append(sample)
+    old: dict[tuple[int, ...], Figure] = {}
+    oldest: dict[tuple[int, ...], int] = {}
+    for at, samples in groups.items():
+        pcs = snapshot.stacks[at].pcs
+        old[pcs] = old.get(pcs, Figure()) + sampled(samples, factors[at])
+        oldest[pcs] = max(oldest.get(pcs, 0), *map(snapshot.age_ms, samples))
+    size = {row.pcs: row.values[1] for row in views.live(snapshot).rows if not row.name}
+    grown = {row.pcs: (row.values[1], row.errors[1] or 0.0) for row in views.growth(snapshot, first).rows
+             if not row.name} if first else {}  # fmt: skip
     suspects = []
-    for at, samples in old.items():
-        stack = snapshot.stacks[at]
-        growth, error = grown.get(stack.pcs, (0.0, 0.0))
-        count, size = sum(s.weight for s in samples), sum(s.weight * s.size for s in samples)
-        old_error = sum(s.weight * (s.weight - 1) * s.size * s.size for s in samples) ** 0.5
-        suspects.append(Suspect(Row((), stack.pcs, (size,), (old_error,)), _verdict(growth, error), size, old_error, count,
-                                stack.live_bytes, growth, error, max(map(snapshot.age_ms, samples))))
+    for pcs, figure in old.items():
+        growth, error = grown.get(pcs, (0.0, 0.0))
+        row = Row((), pcs, (figure.bytes,), (figure.bytes_error,))
+        suspects.append(Suspect(row, _verdict(growth, error), figure.bytes, figure.bytes_error, figure.objects,
+                                size.get(pcs, 0.0), growth, error, oldest[pcs]))
     return sorted(suspects, key=lambda one: (one.order, one.row.pcs))

@@ -16,16 +16,18 @@ from sheaf.explained import Explained
 from sheaf.process import TargetArgument
 from sheaf.profile import document, symbols, table, target
 from sheaf.profile import leaks as analysis
+from sheaf.profile.chains import chains, cut
 from sheaf.profile.leaks import GROWS, MAY_GROW, OLD, Suspect
 from sheaf.profile.observe import RATE, SECONDS, Observed, Observer, ended, given_rate, terminable
 from sheaf.profile.symbols import Symbolizer
+from sheaf.profile.views import reliable
 from sheaf.table import terminal_width
 
 _AGE = re.compile(r"(\d{1,9}(?:\.\d{1,3})?)(ms|s|m|h|d)")
 _UNITS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _MOST = 25
 EXPLAINED = [
-    (GROWS, "live bytes grew by more than two standard errors; ordered by the growth less two errors"),
+    (GROWS, "live bytes grew by more than the error; ordered by the growth less the error"),
     (MAY_GROW, "live bytes grew by less than that, which may be chance; ordered by the growth divided by its error"),
     (OLD, "live bytes did not grow, or their growth is not known; ordered by old bytes"),
 ]
@@ -77,7 +79,7 @@ def _definition(observed: Observed, limit: int) -> str:
     if observed.first is None:
         return f"Suspicious: {old}, ordered by their bytes; growth is not known from one snapshot."
     passed = _duration(observed.snapshot.moment_ms - observed.first.moment_ms)
-    return (f"Suspicious: {old}. First those whose live bytes grew in {passed} by more than two standard errors (grows), then by "
+    return (f"Suspicious: {old}. First those whose live bytes grew in {passed} by more than the error (grows), then by "
             "less (may grow), then the others (old).")  # fmt: skip
 
 
@@ -91,18 +93,19 @@ def _row(one: Suspect, growth: bool) -> list[str]:
 
 def _text(observed: Observed, suspects: list[Suspect], limit: int, symbolizer: Symbolizer, width: int) -> str:
     snapshot, growth = observed.snapshot, observed.first is not None
-    stacks = sum(stack.samples > 0 for stack in snapshot.stacks.values())
-    heading = f"{snapshot.program} ({snapshot.pid}): {len(suspects)} of {stacks} stacks have old live memory"
+    stacks = len({stack.pcs for stack in snapshot.stacks.values() if stack.samples})
+    heading = f"{snapshot.who}: {len(suspects)} of {stacks} stacks have old live memory"
     sentences = [heading, _definition(observed, limit), *observed.notes, *symbolizer.notes]
     lines = [line for one in sentences for line in textwrap.wrap(one, max(20, width))]
     if not suspects:
         return "\n".join(lines)
     head = ["        ", "    OLD", "     ±", *([" GROWTH", "     ±"] if growth else []), "OLDEST"]
     head.append("STACK, CALLERS TO THE RIGHT (+N: N more)")
-    lines += ["", table.cut(" ".join(head), max(20, width))]
-    for one in suspects[:_MOST]:
-        cells = " ".join(_row(one, growth))
-        lines.append(f"{cells} {table.chain(table.names(one.row, symbolizer), max(24, width - len(cells) - 1))}")
+    lines += ["", cut(" ".join(head), max(20, width))]
+    rows = [" ".join(_row(one, growth)) + ("" if reliable(one.old_bytes, one.old_error) else f" {table.UNRELIABLE}")
+            for one in suspects[:_MOST]]  # fmt: skip
+    ends = chains([table.calls(one.row, symbolizer) for one in suspects[:_MOST]], [max(24, width - len(row) - 1) for row in rows])
+    lines += [f"{row} {end}" for row, end in zip(rows, ends, strict=True)]
     if len(suspects) > _MOST:
         lines.append(f"and {len(suspects) - _MOST} less suspicious stacks; --format json has all of them")
     return "\n".join(lines)
@@ -114,10 +117,12 @@ def _json(observed: Observed, suspects: list[Suspect], limit: int, symbolizer: S
         "verdict": one.verdict, "old_bytes": one.old_bytes, "old_bytes_error": one.old_error, "old_objects": one.old_objects,
         "live_bytes": one.live_bytes, "growth_bytes": one.growth if first else None,
         "growth_bytes_error": one.growth_error if first else None, "oldest_ms": one.oldest_ms,
+        "unreliable": not reliable(one.old_bytes, one.old_error),
         "frames": document.frames(one.row, symbolizer),
     } for one in suspects]  # fmt: skip
     return json.dumps({
-        "schema_version": document.SCHEMA_VERSION, "program": snapshot.program, "pid": snapshot.pid, "older_ms": limit,
+        "schema_version": document.SCHEMA_VERSION, "program": snapshot.program, "pid": snapshot.pid, "host_pid": snapshot.here,
+        "older_ms": limit,
         "duration_ms": snapshot.moment_ms - first.moment_ms if first else None, "rate_bytes": snapshot.header.rate,
         "definition": _definition(observed, limit), "rows": rows, "notes": [*observed.notes, *symbolizer.notes],
     }, indent=1)  # fmt: skip

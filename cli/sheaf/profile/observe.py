@@ -98,7 +98,9 @@ def _alive(path: Path) -> Callable[[], bool]:
     head = record.read_head(path)
 
     def check() -> bool:
-        return record.read_head(path).end_time_ns == 0 and Path(f"/proc/{head.pid}").exists() and not record.is_zombie(head.pid)
+        pid = head.here
+        return record.read_head(path).end_time_ns == 0 and pid is not None and Path(f"/proc/{pid}").exists() and (
+            not record.is_zombie(pid))
 
     return check
 
@@ -165,6 +167,8 @@ class Observer:
 
     def snapshot(self) -> Snapshot:
         """The profile now. Raises SheafError if there is none."""
+        if _alive(self.path)():
+            switch.refresh(self.path)
         return area.read_area(self.path)
 
 

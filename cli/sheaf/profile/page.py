@@ -1,4 +1,4 @@
-"""One self-contained HTML page with a flame graph for each view, drawn by plotly."""
+"""One self-contained HTML page with a flame graph for each view, which flame.js draws."""
 
 from __future__ import annotations
 
@@ -6,141 +6,81 @@ import html
 import json
 from collections.abc import Sequence
 from importlib import resources
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from sheaf.profile import symbols
-from sheaf.profile.symbols import Frame, Symbolizer, shortened
-from sheaf.profile.table import cut, with_error
-from sheaf.profile.views import Profile
+from sheaf.profile.symbols import Symbolizer, shortened
+from sheaf.profile.table import with_error
+from sheaf.profile.tree import Node, tree
+from sheaf.profile.views import RELIABLE, Profile
 
-if TYPE_CHECKING:
-    from plotly.graph_objects import Figure
-
-_SMALLEST = 1 / 5000  # share of the total; smaller nodes are less than a pixel wide and become one
-_DEEPEST = 100  # frames; deeper ones count in their callers
-_LONGEST = 60  # characters of a label; plotly hides labels that do not fit
-_PALETTE = ("#4c78a8", "#f58518", "#e45756", "#72b7b2", "#54a24b", "#b79a20", "#b279a2", "#ff9da6", "#9d755d", "#7f7f8a")
+_SMALLEST = 1 / 5000  # share of the total; smaller nodes are less than a pixel wide
+_LARGEST = 900_000  # bytes of data; with more, larger nodes are left out
+_LONGEST = 300  # characters of a name
 
 
-class _Node:
-    """A function in one context. `value` includes the callees."""
+class _Functions:
+    """The functions of a page, each of which appears once: name, full name, place and module."""
 
-    __slots__ = ("below", "error", "frame", "value")
+    def __init__(self) -> None:
+        self.rows: list[tuple[str, str, str, str]] = []
+        self._numbers: dict[tuple[str, str], int] = {}
 
-    def __init__(self, frame: Frame | None) -> None:
-        self.frame, self.value, self.error = frame, 0, 0.0  # whole numbers: plotly.js refuses sums that exceed their total
-        self.below: dict[tuple[str, str], _Node] = {}
-
-    def add(self, frames: Sequence[Frame], value: int, error: float | None) -> None:
-        """Add a stack, the outermost frame first."""
-        node = self
-        for frame in (None, *frames[:_DEEPEST]):
-            if frame is not None:
-                node = node.below.setdefault((frame.function, frame.module), _Node(frame))
-            node.value += value
-            node.error += (error or 0.0) ** 2
-
-
-def _tree(profile: Profile, symbolizer: Symbolizer) -> _Node:
-    """All stacks with a positive value: what shrinks has no width."""
-    root = _Node(None)
-    for row in profile.rows:
-        if (value := round(row.values[profile.main])) > 0:
-            root.add(symbolizer.stack(row), value, row.errors[profile.main])
-    return root
+    def number(self, node: Node) -> int:
+        """The number of a node's function; the root has none."""
+        frame = node.frame
+        if frame is None:
+            return -1
+        key = frame.function, frame.module
+        if key not in self._numbers:
+            self._numbers[key] = len(self.rows)
+            name, whole = shortened(frame.function)[:_LONGEST], frame.function[:_LONGEST]
+            place = f"{frame.place} (inlined)" if frame.place and frame.inlined else frame.place
+            self.rows.append((name, whole if whole != name else "", place, frame.module))
+        return self._numbers[key]
 
 
-def _colour(node: _Node) -> str:
-    """One colour for each module, the same in all pages."""
-    frame = node.frame
-    if frame is None or not (frame.module or frame.file):
-        return "#8a8a94"
-    name = (frame.module or frame.file).rsplit("/", 1)[-1]
-    return _PALETTE[sum(map(ord, name)) % len(_PALETTE)]
-
-
-def _hover(node: _Node, unit: str, total: float) -> str:
-    frame = node.frame
-    lines = [with_error(node.value, node.error**0.5, unit) + f" ({100 * node.value / total:.2f}%)"]
-    if frame is not None:
-        lines += [frame.function if len(frame.function) <= 300 else frame.function[:299] + "…"]
-        lines += [f"{frame.place} (inlined)" if frame.inlined else frame.place] if frame.place else []
-        lines += [frame.module] if frame.module else []
-    return "<br>".join(html.escape(line, quote=False) for line in lines)
-
-
-def _columns(profile: Profile, symbolizer: Symbolizer) -> dict[str, list[Any]]:
-    """The attributes of the icicle: parents before children, those of one parent by size."""
-    root = _tree(profile, symbolizer)
-    columns: dict[str, list[Any]] = {name: [] for name in ("ids", "parents", "labels", "values", "colours", "hover", "names")}
-    waiting = [(root, "", "0")]
-    while waiting:
-        node, parent, key = waiting.pop()
-        label = cut(shortened(node.frame.function), _LONGEST) if node.frame else profile.title
-        # plotly.js takes tags and entities in texts as markup, and so C++ names have to be escaped.
-        cells = {"ids": key, "parents": parent, "labels": html.escape(label, quote=False), "values": node.value,
-                 "colours": _colour(node), "hover": _hover(node, profile.columns[profile.main].unit, root.value or 1),
-                 "names": " ".join((node.frame.function, node.frame.file, node.frame.module)) if node.frame else ""}  # fmt: skip
-        for name, cell in cells.items():
-            columns[name].append(cell)
-        large = [one for one in node.below.values() if one.value >= _SMALLEST * root.value]
-        for i, one in enumerate(sorted(large, key=lambda one: one.value)):  # the last one is the next
-            waiting.append((one, key, f"{key}.{i}"))
-    return columns
-
-
-def flame_figure(profile: Profile, symbolizer: Symbolizer | None = None) -> Figure:
-    """
-    The profile as an icicle: callers on top, width by the main column. A click on a function zooms in; hovering shows
-    values with standard errors, the file and the line. `customdata` has the full names, for a search.
-    """
-    import plotly.graph_objects as go  # takes a second to import
-
-    found = symbolizer or symbols.symbolizer(profile.snapshot)
-    found.prepare(profile.pcs)
-    columns = _columns(profile, found)
-    if symbolizer is None:
-        found.close()
-    trace = go.Icicle(
-        ids=columns["ids"], parents=columns["parents"], labels=columns["labels"], values=columns["values"],
-        branchvalues="total", hovertext=columns["hover"], hoverinfo="text", customdata=columns["names"], sort=False,
-        tiling={"orientation": "v", "pad": 1}, textposition="middle left", pathbar={"visible": True, "thickness": 22},
-        marker={"colors": columns["colours"], "line": {"width": 0}}, root={"color": "#8a8a94"},
-    )  # fmt: skip
-    layout = {
-        "margin": {"l": 8, "r": 8, "t": 8, "b": 8}, "paper_bgcolor": "rgba(0,0,0,0)",
-        "uniformtext": {"minsize": 11, "mode": "hide"}, "hoverlabel": {"align": "left", "namelength": -1},
-    }  # fmt: skip
-    return go.Figure(trace, layout)
+def packed(node: Node, least: float, functions: _Functions) -> list[Any]:
+    """A node as the page has it: the number of its function, its value and error, and the nodes below, the largest first."""
+    below = [packed(one, least, functions) for one in node.largest(least)]
+    return [functions.number(node), round(node.value), round(node.error), *([below] if below else [])]
 
 
 def _script_text(value: Any) -> str:
     """JSON that may stand in a <script> element."""
-    return json.dumps(value).replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+    text = json.dumps(value, separators=(",", ":"))
+    return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
 
 
-def _view(profile: Profile, symbolizer: Symbolizer) -> dict[str, Any]:
-    figure = flame_figure(profile, symbolizer)
+def _view(profile: Profile, root: Node, smallest: float, functions: _Functions) -> dict[str, Any]:
     value, error = profile.total()
     unit, notes = profile.columns[profile.main].unit, list(profile.notes)
     if any(row.values[profile.main] < 0 for row in profile.rows):
         notes.append("Stacks that shrank are not drawn.")
     return {"view": profile.view, "title": f"{profile.title}: {with_error(value, error, unit)}", "unit": unit,
-            "figure": json.loads(figure.to_json()), "notes": notes}  # fmt: skip
+            "tree": packed(root, max(0.5, smallest * root.value), functions), "notes": notes}  # fmt: skip
+
+
+def _data(profiles: Sequence[Profile], symbolizer: Symbolizer, chosen: str) -> str:
+    """The data of the page, without functions that are too small to be seen, or for which there is no room."""
+    trees = [tree(profile, symbolizer) for profile in profiles]
+    smallest, text = _SMALLEST, ""
+    while not text or (len(text) > _LARGEST and smallest < 1):
+        functions = _Functions()
+        views = [_view(profile, root, smallest, functions) for profile, root in zip(profiles, trees, strict=True)]
+        text = _script_text({"views": views, "functions": functions.rows, "chosen": chosen, "notes": symbolizer.notes,
+                             "reliable": RELIABLE})
+        smallest *= 2
+    return text
 
 
 def dump(profiles: Sequence[Profile], symbolizer: Symbolizer, chosen: str) -> bytes:
     """The page, with `chosen` as the view that it shows first."""
-    from plotly.offline import get_plotlyjs
-
-    for profile in profiles:
-        symbolizer.prepare(profile.pcs)
-    drawn = [_view(profile, symbolizer) for profile in profiles]
     snapshot = profiles[0].snapshot
-    name = html.escape(f"{snapshot.program} ({snapshot.pid})")
-    data = {"views": drawn, "chosen": chosen, "notes": symbolizer.notes, "rate": profiles[0].period}
-    template = resources.files("sheaf.profile").joinpath("page.html").read_text(encoding="utf-8")
-    parts = {"@NAME@": name, "@DATA@": _script_text(data), "@PLOTLY@": get_plotlyjs()}
+    name = html.escape(f"{snapshot.who}" if snapshot.pid else snapshot.program)
+    files = resources.files("sheaf.profile")
+    template = files.joinpath("page.html").read_text(encoding="utf-8")
+    script = files.joinpath("flame.js").read_text(encoding="utf-8").replace("export function", "function")
+    parts = {"@NAME@": name, "@FLAME@": script, "@DATA@": _data(profiles, symbolizer, chosen)}
     for mark, text in parts.items():
         template = template.replace(mark, text, 1) if mark != "@NAME@" else template.replace(mark, text)
     return template.encode("utf-8", "replace")

@@ -109,7 +109,7 @@ class _Writer:
         return self._locations[name]
 
     def samples(self) -> None:
-        """A sample for each row; labels become frames and, for filters, labels."""
+        """A sample for each row; labels become frames and, for filters, labels. So do figures that are unreliable."""
         for row in self.profile.rows:
             frames = self.symbolizer.stack(row) if not row.pcs else []
             places = [self._location(pc) for pc in row.pcs] + [self._named(label) for label in reversed(row.labels)]
@@ -117,6 +117,8 @@ class _Writer:
             sample = self.message.sample.add(location_id=places, value=[round(value) for value in row.values])
             for label in row.labels:
                 sample.label.add(key=self.string(self.profile.view), str=self.string(label))
+            if self.profile.unreliable(row):
+                sample.label.add(key=self.string("estimate"), str=self.string("unreliable"))
 
     def head(self) -> None:
         """Sample types, times and comments."""
@@ -127,7 +129,7 @@ class _Writer:
         add.period_type.type, add.period_type.unit = self.string("space"), self.string("bytes")
         add.period, add.time_nanos, add.duration_nanos = profile.period, profile.time_ns, profile.duration_ns
         snapshot = profile.snapshot
-        comments = [f"{snapshot.program} ({snapshot.pid}): {profile.title}", *profile.notes, *self.symbolizer.notes]
+        comments = [f"{snapshot.who}: {profile.title}", *profile.notes, *self.symbolizer.notes]
         add.comment.extend(self.string(comment) for comment in comments)
 
     def finish(self) -> bytes:

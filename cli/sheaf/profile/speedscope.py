@@ -29,6 +29,7 @@ def dump(profile: Profile, symbolizer: Symbolizer) -> bytes:
         })  # fmt: skip
     shared = [{"name": name, "file": file} if file else {"name": name} for name, file in frames]
     snapshot = profile.snapshot
-    document = {"$schema": _SCHEMA, "name": f"{snapshot.program} ({snapshot.pid}): {profile.title}", "exporter": "sheaf",
+    few = next((f" {note}" for note in profile.notes if "unreliable" in note), "")
+    document = {"$schema": _SCHEMA, "name": f"{snapshot.who}: {profile.title}.{few}", "exporter": "sheaf",
                 "activeProfileIndex": profile.main, "shared": {"frames": shared}, "profiles": profiles}  # fmt: skip
     return json.dumps(document).encode("utf-8", "replace")

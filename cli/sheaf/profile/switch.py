@@ -1,7 +1,8 @@
-"""Switch sampling on and off in a running process."""
+"""Switch sampling on and off in a running process, and bring its counts up to date."""
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 from sheaf import control, layout
@@ -29,3 +30,15 @@ def sample(path: Path, rate: int, timeout: float = control.TIMEOUT) -> None:
     refusal = _REFUSALS.get(answer.results[0], "its options forbid it")
     reason = refusal if answer.status == control.REFUSED else _REASONS.get(answer.status, f"status {answer.status}")
     raise SheafError(f"{client.who}: refuses to sample: {reason}")
+
+
+_PATIENCE = 0.5  # seconds; a helper thread answers in milliseconds
+
+
+def refresh(path: Path) -> None:
+    """
+    Let a running process count what it holds, which it does only now and then. Where it does not answer soon, because it
+    sleeps and has no helper thread, its last counts have to do: they are at most some milliseconds older than its samples.
+    """
+    with contextlib.suppress(SheafError), control.connect(str(path), _PATIENCE) as client:
+        client.ask(control.FOLD)

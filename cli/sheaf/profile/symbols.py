@@ -46,6 +46,10 @@ def label(module: Module) -> str:
     return printable(Path(module.path).name) or "[vdso]"
 
 
+def _plain(name: str) -> Frame:
+    return Frame(name, "", 0, "", False)
+
+
 def _reason(module: Module, path: Path) -> str:
     """Why the symbols of a file are not those of a module; empty if they are."""
     try:
@@ -60,12 +64,13 @@ def _reason(module: Module, path: Path) -> str:
 class Symbolizer:
     """
     Finds functions, files and lines of return addresses in the modules of a process, and remembers them. `pid` is 0 if the
-    process is not known; `began_ns` is when it started, so that the map of JIT code of an earlier process of that number is
-    not used. Close it after use, or use it as a context manager.
+    process is not known, and `here` is its number as this command sees it. `began_ns` is when the process started, so that
+    the map of JIT code of an earlier process of that number is not used. Close it after use, or use it as a context manager.
     """
 
-    def __init__(self, modules: Sequence[Module], pid: int = 0, alive: bool = False, began_ns: int = 0) -> None:
-        self.pid, self._alive, self._began_ns = pid, alive, began_ns
+    def __init__(self, modules: Sequence[Module], pid: int = 0, alive: bool = False, began_ns: int = 0,
+                 here: int | None = None) -> None:  # fmt: skip
+        self.pid, self._alive, self._began_ns, self._here = pid, alive, began_ns, here
         self._places = Places()
         self._files: dict[Module, Path | None] = {}
         self._frames: dict[int, tuple[Frame, ...]] = {}
@@ -96,7 +101,7 @@ class Symbolizer:
         self._frames = {pc: frames for pc, frames in self._frames.items()
                         if all(frame.known for frame in frames) and self.module(pc) == before[pc] is not None}
         if self.pid:
-            self._jit = jit.read(self.pid, self._alive, self._began_ns)
+            self._jit = jit.read(self.pid, self._alive, self._began_ns, self._here)
 
     @property
     def notes(self) -> list[str]:
@@ -133,7 +138,7 @@ class Symbolizer:
         if module not in self._files:
             paths = [Path(module.path)] if module.path.startswith("/") else []
             if self._alive and paths:  # in a container, or not visible under its path any more
-                paths += [Path(f"/proc/{self.pid}/root{module.path}"), Path(f"/proc/{self.pid}/exe")]
+                paths += [Path(f"/proc/{self._here or self.pid}/{name}") for name in (f"root{module.path}", "exe")]
             reasons = [_reason(module, path) for path in paths]
             self._files[module] = next((path for path, why in zip(paths, reasons, strict=True) if not why), None)
             if self._files[module] is None and paths:
@@ -181,15 +186,18 @@ class Symbolizer:
 
     def stack(self, row: Row) -> list[Frame]:
         """The frames of a row, the outermost first. Labels become frames around the stack."""
-        frames = [Frame(name, "", 0, "", False) for name in row.labels]
+        return [*map(_plain, row.labels), *self.calls(row)]
+
+    def calls(self, row: Row) -> list[Frame]:
+        """The frames of a row without its labels, the outermost first."""
         if not row.pcs and len(row.labels) < 2:  # with two labels, the row has no stack at all
-            frames.append(Frame(UNKNOWN, "", 0, "", False))
-        return frames + [frame for pc in reversed(row.pcs) for frame in reversed(self.frames(pc))]
+            return [_plain(row.name or UNKNOWN)]
+        return [frame for pc in reversed(row.pcs) for frame in reversed(self.frames(pc))]
 
 
 def symbolizer(snapshot: Snapshot) -> Symbolizer:
     """A symbolizer for the process of a snapshot."""
-    return Symbolizer(snapshot.modules, snapshot.pid, snapshot.alive, snapshot.began_ns)
+    return Symbolizer(snapshot.modules, snapshot.pid, snapshot.alive, snapshot.began_ns, snapshot.here)
 
 
 _OPERATORS = ("<<=", "<<", ">>=", ">>", "<=>", "<=", "<", ">=", ">", "->*", "->", "()")

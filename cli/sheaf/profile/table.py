@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-import math
 import textwrap
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from sheaf import table
-from sheaf.profile.symbols import UNKNOWN, Symbolizer, is_library, shortened
-from sheaf.profile.views import AGE_BANDS, Profile, Row, size_name, time_name
+from sheaf.errors import printable
+from sheaf.profile.chains import Call, chains, cut
+from sheaf.profile.fold import folded
+from sheaf.profile.symbols import UNKNOWN, Symbolizer, shortened
+from sheaf.profile.views import AGE_BANDS, Errors, Profile, Row, reliable, size_name, time_name
 
-_ARROW = " < "
+UNRELIABLE = "unreliable:"  # before the name of a stack or function
+_FUNCTIONS, _STACKS = 20, 10
 _SHORT_LIVED = ((0, "<1ms"), (10, "<1s"), (16, "<1min"), (22, "<1h"))  # columns of the table of lifetimes, and headings
 
 
@@ -31,9 +34,14 @@ def amount(value: float, unit: str) -> str:
 
 
 def with_error(value: float, error: float | None, unit: str) -> str:
-    """A value with its standard error; an error that rounds to nothing is left out."""
+    """A value with its error; an error that rounds to nothing is left out."""
     shown = amount(value, unit)
     return f"{shown} ±{amount(error, unit)}" if error is not None and error >= 0.5 else shown
+
+
+def marked(name: str, value: float, error: float | None) -> str:
+    """A name, with a word before it if the figure beside it is unreliable."""
+    return name if reliable(value, error) else f"{UNRELIABLE} {name}"
 
 
 def _percent(value: float, total: float) -> str:
@@ -44,44 +52,48 @@ def _percent(value: float, total: float) -> str:
 class Line:
     """
     A function, by its shortened name: the values of stacks that end in it, apart from functions of standard libraries, and
-    of all stacks that contain it; and their variances.
+    of all stacks that contain it; and their errors.
     """
 
     function: str
     flat: float = 0.0
-    flat_variance: float = 0.0
+    flat_error: float = 0.0
     cumulative: float = 0.0
-    cumulative_variance: float = 0.0
+    cumulative_error: float = 0.0
+
+    @property
+    def name(self) -> str:
+        """The function, with a word before it if one of its figures is unreliable."""
+        value, error = (self.flat, self.flat_error) if self.flat else (self.cumulative, self.cumulative_error)
+        return marked(self.function, value, error)
 
 
-def functions(profile: Profile, symbolizer: Symbolizer) -> list[Line]:
+def functions(profile: Profile, symbolizer: Symbolizer, more: tuple[str, ...] = ()) -> list[Line]:
     """All functions, those with the largest flat values first. A function that is twice in a stack counts once."""
     symbolizer.prepare(profile.pcs)
     lines: dict[str, Line] = {}
     for row in profile.rows:
         value, error = row.values[profile.main], row.errors[profile.main] or 0.0
-        stack = names(row, symbolizer) or [UNKNOWN]
+        stack = names(row, symbolizer, more) or [UNKNOWN]
         for name in dict.fromkeys(stack):
             line = lines.setdefault(name, Line(name))
             line.cumulative += value
-            line.cumulative_variance += error * error
+            line.cumulative_error += error * error
         lines[stack[0]].flat += value
-        lines[stack[0]].flat_variance += error * error
+        lines[stack[0]].flat_error += error * error
+    errors = Errors(profile)
+    for line in lines.values():
+        line.flat_error, line.cumulative_error = errors.of(line.flat_error), errors.of(line.cumulative_error)
     return sorted(lines.values(), key=lambda line: (-abs(line.flat), -abs(line.cumulative), line.function))
-
-
-def cut(text: str, width: int) -> str:
-    """The text in at most `width` characters."""
-    return text if len(text) <= width else text[: max(0, width - 1)] + "…"
 
 
 def _function_rows(profile: Profile, lines: Sequence[Line], width: int) -> list[str]:
     unit, total = profile.columns[profile.main].unit, profile.total()[0]
     # Order, heading, width, cell; a narrow terminal leaves out the columns with the highest order first.
     columns: list[tuple[int, str, int, Callable[[Line], str]]] = [
-        (0, "FLAT", 7, lambda one: amount(one.flat, unit)), (3, "±", 6, lambda one: _error(one.flat_variance, unit)),
+        (0, "FLAT", 7, lambda one: amount(one.flat, unit)), (3, "±", 6, lambda one: _error(one.flat_error, unit)),
         (1, "FLAT%", 6, lambda one: _percent(one.flat, total)), (0, "CUM", 7, lambda one: amount(one.cumulative, unit)),
-        (4, "±", 6, lambda one: _error(one.cumulative_variance, unit)),
+        (4, "±", 6, lambda one: _error(one.cumulative_error, unit)),
         (2, "CUM%", 6, lambda one: _percent(one.cumulative, total)),
     ]  # fmt: skip
     while len(columns) > 1 and sum(size + 1 for _, _, size, _ in columns) + 20 > width:
@@ -90,46 +102,46 @@ def _function_rows(profile: Profile, lines: Sequence[Line], width: int) -> list[
     text = [" ".join([*(f"{head:>{size}}" for _, head, size, _ in columns), "FUNCTION"])]
     for line in lines:
         cells = [f"{cell(line):>{size}}" for _, _, size, cell in columns]
-        text.append(" ".join([*cells, cut(line.function, room)]))
+        text.append(" ".join([*cells, cut(line.name, room)]))
     return text
 
 
-def _error(variance: float, unit: str) -> str:
-    return amount(math.sqrt(variance), unit) if variance >= 0.25 else ""
+def _error(error: float, unit: str) -> str:
+    return amount(error, unit) if error >= 0.5 else ""
 
 
-def chain(names: Sequence[str], width: int) -> str:
-    """Function names, the innermost first, in at most `width` characters; +N stands for N callers that do not fit."""
-    text, left = "", len(names)
-    for name in names:
-        rest = f"{_ARROW}+{left - 1}" if left > 1 else ""
-        added = (_ARROW if text else "") + name
-        if text and len(text) + len(added) + len(rest) > width:
-            return f"{text}{_ARROW}+{left}"
-        text, left = text + added, left - 1
-    return cut(text, width)
-
-
-def names(row: Row, symbolizer: Symbolizer) -> list[str]:
+def names(row: Row, symbolizer: Symbolizer, more: tuple[str, ...] = ()) -> list[str]:
     """
-    The shortened names of the functions of a row, the innermost first. It begins with the first one that is not of a standard
-    library, because that is the one whose author decided to allocate.
+    The shortened names of the functions of a row, the innermost first. It begins with the first one that is neither of a
+    standard library nor a wrapper of an allocator (`more` are such ones), because its author decided to allocate.
     """
-    found = [shortened(frame.function) for frame in reversed(symbolizer.stack(row)[len(row.labels):])]
-    begin = next((i for i, name in enumerate(found) if not is_library(name)), 0)
-    return found[begin:]
+    return folded([shortened(frame.function) for frame in reversed(symbolizer.calls(row))], more)
 
 
-def stack_rows(profile: Profile, symbolizer: Symbolizer, most: int, width: int) -> list[str]:
+def calls(row: Row, symbolizer: Symbolizer, more: tuple[str, ...] = ()) -> list[Call]:
+    """The functions of a row, as names() has them, with the lines or addresses from which they call."""
+    found = []
+    for pc in row.pcs:
+        frames, module = symbolizer.frames(pc), symbolizer.module(pc)
+        address = f"+{pc - module.bias if module else pc:#x}"
+        found += [Call(shortened(one.function), f":{one.line}" if one.line else address if one.known else "") for one in frames]
+    kept = names(row, symbolizer, more)
+    return found[-len(kept):] if found else [Call(name) for name in kept]
+
+
+def stack_rows(profile: Profile, symbolizer: Symbolizer, most: int, width: int, more: tuple[str, ...] = ()) -> list[str]:
     """A line for each of the largest stacks: value, share, and functions with callers to the right."""
     unit, total = profile.columns[profile.main].unit, profile.total()[0]
     largest = sorted(profile.rows, key=lambda row: -abs(row.values[profile.main]))[:most]
     cells = [with_error(row.values[profile.main], row.errors[profile.main], unit) for row in largest]
-    first, text = max(map(len, cells), default=0), []
+    first, heads = max(map(len, cells), default=0), []
     for row, cell in zip(largest, cells, strict=True):
         head = f"{cell:>{first}} {_percent(row.values[profile.main], total):>6} "
-        head += "".join(f"{name}: " for name in row.labels)
-        text.append(cut(head + chain(names(row, symbolizer), max(24, width - len(head))), width))
+        head += f"{UNRELIABLE} " if profile.unreliable(row) else ""
+        heads.append(head + "".join(f"{name}: " for name in row.labels))
+    stacks = [calls(row, symbolizer, more) for row in largest]
+    ends = chains(stacks, [max(24, width - len(head)) for head in heads])
+    text = [cut(head + end, width) for head, end in zip(heads, ends, strict=True)]
     if len(profile.rows) > len(largest):
         text.append(f"and {len(profile.rows) - len(largest)} smaller stacks")
     return text
@@ -143,9 +155,10 @@ def _label_rows(profile: Profile) -> list[str]:
         sums[row.labels[0]][0] += row.values[profile.main]
         sums[row.labels[0]][1] += (row.errors[profile.main] or 0.0) ** 2
     text = [f"{'BYTES':>7} {'±':>6} {'SHARE':>6} AGE"]
+    errors = Errors(profile)
     for name in sorted(sums, key=AGE_BANDS.index):
-        value, variance = sums[name]
-        text.append(f"{amount(value, unit):>7} {_error(variance, unit):>6} {_percent(value, total):>6} {name}")
+        value, error = sums[name][0], errors.of(sums[name][1])
+        text.append(f"{amount(value, unit):>7} {_error(error, unit):>6} {_percent(value, total):>6} {marked(name, value, error)}")
     return text
 
 
@@ -170,28 +183,59 @@ def heading(profile: Profile) -> str:
     """One line: the process, the total and how it was sampled."""
     snapshot, column = profile.snapshot, profile.columns[profile.main]
     value, error = profile.total()
-    stacks = len({row.pcs for row in profile.rows})
+    stacks = len({row.pcs for row in profile.rows if not row.name})
     where = "" if profile.view == "lifetimes" else f" in {stacks} stack{'' if stacks == 1 else 's'}"
-    return (f"{snapshot.program} ({snapshot.pid}): {profile.title}: {with_error(value, error, column.unit)}{where}, "
-            f"one sample for each {table.size(profile.period)}")  # fmt: skip
+    who = str(snapshot.who) if snapshot.pid else printable(snapshot.program)
+    rate = f", one sample for each {table.size(profile.period)}" if profile.period else ""
+    return f"{who}: {profile.title}: {with_error(value, error, column.unit)}{where}{rate}"
 
 
-def text(profile: Profile, symbolizer: Symbolizer, width: int, most: int = 20, stacks: int = 10) -> str:
-    """The heading, notes, at most `most` functions and the largest stacks, in `width` columns, but not less than 20."""
+def _long(row: Row, symbolizer: Symbolizer, width: int, more: tuple[str, ...]) -> list[str]:
+    """The functions of a row, the innermost first, with files and lines, each on a line of its own."""
+    frames = list(reversed(symbolizer.calls(row)))
+    frames = frames[len(frames) - len(names(row, symbolizer, more)):]
+    return [cut(f"    {shortened(frame.function)}{' ' if frame.place else ''}{frame.place}", width) for frame in frames]
+
+
+def long_rows(profile: Profile, symbolizer: Symbolizer, most: int, width: int, more: tuple[str, ...] = ()) -> list[str]:
+    """The largest stacks, each on several lines."""
+    unit, total = profile.columns[profile.main].unit, profile.total()[0]
+    lines = []
+    for row in sorted(profile.rows, key=lambda row: -abs(row.values[profile.main]))[:most]:
+        value, error = row.values[profile.main], row.errors[profile.main]
+        head = f"{with_error(value, error, unit)} {_percent(value, total)}{'' if reliable(value, error) else ' unreliable'}"
+        lines += [cut("".join(f"{label}: " for label in row.labels) + head, width), *_long(row, symbolizer, width, more)]
+    if len(profile.rows) > most:
+        lines.append(f"and {len(profile.rows) - most} smaller stacks")
+    return lines
+
+
+def sentences(profile: Profile, symbolizer: Symbolizer, width: int) -> list[str]:
+    """The heading and all notes, in lines of at most `width` characters."""
+    every = (heading(profile), *profile.notes, *symbolizer.notes)
+    return [line for one in every for line in textwrap.wrap(one, width)]
+
+
+def text(profile: Profile, symbolizer: Symbolizer, width: int, limit: int | None = None, more: tuple[str, ...] = (),
+         long: bool = False) -> str:
+    """
+    The heading, notes, at most 20 functions and the 10 largest stacks, or `limit` of each, in `width` columns, but not less
+    than 20. With `long`, only stacks are shown, on several lines each.
+    """
     width = max(20, width)
     symbolizer.prepare(profile.pcs)
-    sentences = (heading(profile), *profile.notes, *symbolizer.notes)
-    wrapped = [line for one in sentences for line in textwrap.wrap(one, width)]
+    wrapped = sentences(profile, symbolizer, width)
     if not profile.rows:
-        return "\n".join([*wrapped, "No samples."])
+        return "\n".join([*wrapped, "No difference." if profile.view == "difference" else "No samples."])
     if profile.view == "lifetimes":
         return "\n".join([*wrapped, "", *lifetime_rows(profile, width)])
+    if long:
+        return "\n".join([*wrapped, "", *long_rows(profile, symbolizer, limit or _STACKS, width, more)])
     parts = [[cut(line, width) for line in _label_rows(profile)]] if any(row.labels for row in profile.rows) else []
-    if most:
-        lines = functions(profile, symbolizer)
-        parts.append(_function_rows(profile, lines[:most], width))
-        if len(lines) > most:
-            parts[-1].append(f"and {len(lines) - most} more functions")
+    lines, most = functions(profile, symbolizer, more), limit or _FUNCTIONS
+    parts.append(_function_rows(profile, lines[:most], width))
+    if len(lines) > most:
+        parts[-1].append(f"and {len(lines) - most} more functions")
     title = "Largest stacks, callers to the right (+N: N more):"
-    parts.append([cut(title, width), *stack_rows(profile, symbolizer, stacks, width)])
+    parts.append([cut(title, width), *stack_rows(profile, symbolizer, limit or _STACKS, width, more)])
     return "\n".join(wrapped) + "".join("\n\n" + "\n".join(part) for part in parts)

@@ -1,7 +1,6 @@
-"""Views of a profile: stacks with values and their standard errors, made from one snapshot or from two of one process.
+"""Views of a profile: stacks with values and their errors, made from one snapshot or from two of one process.
 
-Each sample with weight w stands for w allocations, so sums of w * y are unbiased estimates of the truth, and sums of
-w * (w - 1) * y * y estimate their variances (see sheaf/profile.h). Errors here are the roots of these sums.
+All values are estimates that are calibrated to what was counted (estimate.py), so that the sum of all rows is the truth.
 """
 
 from __future__ import annotations
@@ -14,14 +13,21 @@ from dataclasses import dataclass, field
 
 from sheaf import table
 from sheaf.errors import SheafError
-from sheaf.profile.area import SIZES, TIMES, Sample, Snapshot, Stack
+from sheaf.profile import growth as changes
+from sheaf.profile.area import SIZES, TIMES, Sample, Snapshot
+from sheaf.profile.estimate import ALLOCATED, LIVE, PEAK, Estimates, Figure, estimates, sampled, scales
 
 AGES = (
     (1_000, "younger than 1 s"), (10_000, "1 s to 10 s"), (60_000, "10 s to 1 min"), (600_000, "1 min to 10 min"),
     (3_600_000, "10 min to 1 h"), (86_400_000, "1 h to 1 day"),
 )  # fmt: skip
 OLDEST = "older than 1 day"
-AGE_BANDS = [*(name for _, name in AGES), OLDEST]
+NO_AGE = "age not known"
+AGE_BANDS = [*(name for _, name in AGES), OLDEST, NO_AGE]
+RELIABLE = 0.8  # of the value, up to which an error may be
+_NEGLIGIBLE = 1 / 100  # of the total, up to which a row speaks for itself
+UNSAMPLED = "(not sampled)"
+BEFORE = "(allocated before sampling)"
 
 
 @dataclass(frozen=True)
@@ -36,22 +42,34 @@ class Column:
 @dataclass(frozen=True)
 class Row:
     """
-    A stack with a value and a standard error for each column; an error is None where it is not known. `labels` are groups
-    around the stack, the outermost first, such as an age; `pcs` are return addresses, the innermost first. A row without
-    both is of allocations whose stack is not known.
+    A stack with a value and an error for each column. An error is the half-width of an interval that holds the truth in 95 of
+    100 cases, and None where it is not known. `labels` are groups around the stack, the outermost first, such as an age;
+    `pcs` are return addresses, the innermost first. A row without addresses is of allocations whose stack is not known;
+    `name` says which if they were not sampled.
     """
 
     labels: tuple[str, ...]
     pcs: tuple[int, ...]
     values: tuple[float, ...]
     errors: tuple[float | None, ...]
+    name: str = ""
+
+
+def reliable(value: float, error: float | None) -> bool:
+    """
+    Whether a figure says anything: an error nearly as large as the value itself means that there are fewer than about ten
+    samples, or that a change may be chance.
+    """
+    return error is None or error <= RELIABLE * abs(value)
 
 
 @dataclass(frozen=True)
 class Profile:
     """
     One view. `main` is the column that tables and flame graphs show. `period` is the sampling rate in bytes, `time_ns` when
-    the view ends and `duration_ns` how long the time is that it covers. `notes` are sentences that a reader should know.
+    the view ends and `duration_ns` how long the time is that it covers. `sums` are the totals of all columns with their
+    errors, which are smaller than those of rows because totals are counted; `unseen` is how many bytes stacks may have of
+    which nothing was drawn. `notes` are sentences that a reader should know.
     """
 
     view: str
@@ -63,7 +81,9 @@ class Profile:
     time_ns: int
     duration_ns: int
     snapshot: Snapshot = field(repr=False)  # the later one
+    sums: tuple[tuple[float, float | None], ...] = ()
     notes: tuple[str, ...] = ()
+    unseen: float = 0.0
 
     @property
     def pcs(self) -> set[int]:
@@ -71,9 +91,12 @@ class Profile:
         return {pc for row in self.rows for pc in row.pcs}
 
     def total(self, column: int | None = None) -> tuple[float, float | None]:
-        """The sum of a column, by default the main one, and its standard error. Stacks are sampled independently."""
-        at = self.main if column is None else column
-        return sum(row.values[at] for row in self.rows), combined(row.errors[at] for row in self.rows)
+        """The total of a column, by default the main one, and its error."""
+        return self.sums[self.main if column is None else column]
+
+    def unreliable(self, row: Row) -> bool:
+        """Whether the main value of a row is unreliable."""
+        return not reliable(row.values[self.main], row.errors[self.main])
 
 
 _LIVE = (Column("inuse_objects", "count", "live objects"), Column("inuse_space", "bytes", "live bytes"))
@@ -85,7 +108,7 @@ _FREES = (Column("frees", "count", "frees"),)
 
 
 def combined(errors: Iterable[float | None]) -> float | None:
-    """The standard error of a sum of independent values; None if one of theirs is not known."""
+    """The error of a sum of independent values; None if one of theirs is not known."""
     total = 0.0
     for error in errors:
         if error is None:
@@ -94,8 +117,25 @@ def combined(errors: Iterable[float | None]) -> float | None:
     return math.sqrt(total)
 
 
-def _root(variance: float) -> float:
-    return math.sqrt(max(0.0, variance))
+class Errors:
+    """
+    Errors of sums over rows. Rows of one class are not independent, because their sum is known. So a sum is as exact as the
+    sum of all other rows and of what was not drawn, if that is more exact than its own rows are.
+    """
+
+    def __init__(self, profile: Profile) -> None:
+        self._all = sum((row.errors[profile.main] or 0.0) ** 2 for row in profile.rows)
+        self._total = profile.total()[1] or 0.0
+        self._others = math.hypot(self._total, profile.unseen)
+
+    def of(self, squares: float) -> float:
+        """The error of a sum, by the sum of the squares of its rows' errors."""
+        return math.sqrt(min(squares, max(0.0, self._all - squares) + self._others**2))
+
+    @property
+    def of_all(self) -> float:
+        """The error of the sum of all rows."""
+        return self._total
 
 
 def _notes(snapshot: Snapshot, first: Snapshot | None = None) -> tuple[str, ...]:
@@ -111,30 +151,76 @@ def _notes(snapshot: Snapshot, first: Snapshot | None = None) -> tuple[str, ...]
         notes.append(f"The stacks of {header.lost_stacks} of {header.taken} samples did not fit into the record and count as "
                      "(unknown stack).")  # fmt: skip
     if header.slowed:
-        notes.append(f"{header.slowed} of {header.taken} samples were taken at a lower rate to save time; their figures have "
-                     "larger errors.")  # fmt: skip
+        notes.append(f"{header.slowed} of {header.taken} samples were taken at a lower rate to save time; stacks that had them "
+                     "have larger errors.")  # fmt: skip
     if header.pid_of_parent:
         notes.append(f"The figures include what process {header.pid_of_parent} had allocated before it forked this one.")
     return tuple(notes)
 
 
+def _unreliable(rows: Sequence[Row], main: int) -> list[str]:
+    """How many rows are unreliable, as a sentence."""
+    few = [row for row in rows if not reliable(row.values[main], row.errors[main])]
+    if not few:
+        return []
+    whole = sum(abs(row.values[main]) for row in rows)
+    share = 100 * sum(abs(row.values[main]) for row in few) / whole if whole else 0.0
+    return [f"{len(few)} of {len(rows)} stacks, with {share:.1f}% of the total, are unreliable: they have too few samples, and "
+            "their errors are nearly as large as their values, or larger."]  # fmt: skip
+
+
+def _unsampled(made: Estimates) -> list[str]:
+    """What has no samples, as a sentence."""
+    if not made.calibrated:
+        return ["The process had not counted its objects yet: the figures come from samples alone."]
+    largest = sorted(made.unsampled.items(), key=lambda item: -abs(item[1].bytes))
+    if sum(abs(figure.bytes) for _, figure in largest) <= _NEGLIGIBLE * abs(made.sum.bytes):
+        return []
+    parts = [f"{figure.objects:.0f} objects of {table.size(size)}" if size else f"{figure.objects:.0f} large blocks"
+             for size, figure in largest[:3]]
+    if len(largest) > len(parts):
+        parts.append(f"{sum(figure.objects for _, figure in largest[3:]):.0f} of other sizes")
+    return [f"{UNSAMPLED} stands for what was counted and has no sample ({', '.join(parts)}); its bytes are those taken up."]
+
+
 def _profile(snapshot: Snapshot, view: str, title: str, columns: tuple[Column, ...], rows: Iterable[Row], main: int,
-             first: Snapshot | None = None, notes: tuple[str, ...] = ()) -> Profile:
+             sums: tuple[tuple[float, float | None], ...], first: Snapshot | None = None,
+             notes: Sequence[str] = (), unseen: float = 0.0) -> Profile:
     """A profile that covers the time from the first snapshot, or since sampling began. Leaves out rows of zeros."""
     rows = [row for row in rows if any(row.values)]
-    rows.sort(key=lambda row: (-row.values[main], row.labels, row.pcs))
+    rows.sort(key=lambda row: (-row.values[main], row.labels, row.pcs, row.name))
     begin = first.moment_ms if first else 0
+    every = (*_notes(snapshot), *notes, *_unreliable(rows, main))
     return Profile(view, title, columns, rows, main, snapshot.header.rate,
                    snapshot.header.start_ns + snapshot.moment_ms * 1_000_000, max(0, snapshot.moment_ms - begin) * 1_000_000,
-                   snapshot, (*_notes(snapshot), *notes))
+                   snapshot, sums, every, unseen)
 
 
-def _count_error(samples: Iterable[Sample]) -> float:
-    return _root(sum(s.weight * (s.weight - 1) for s in samples))
+def _pair(figure: Figure) -> tuple[tuple[float, float | None], ...]:
+    return (figure.objects, figure.objects_error), (figure.bytes, figure.bytes_error)
 
 
-def _bytes_error(samples: Iterable[Sample]) -> float:
-    return _root(sum(s.weight * (s.weight - 1) * s.size * s.size for s in samples))
+def _row(labels: tuple[str, ...], pcs: tuple[int, ...], figure: Figure, name: str = "") -> Row:
+    (objects, objects_error), (size, size_error) = _pair(figure)
+    return Row(labels, pcs, (objects, size), (objects_error, size_error), name)
+
+
+def _pcs(at: int, *snapshots: Snapshot | None) -> tuple[int, ...]:
+    return next(one.stacks[at].pcs for one in snapshots if one and at in one.stacks)
+
+
+def _others(made: Estimates, labels: tuple[str, ...] = ()) -> list[Row]:
+    """Rows of what has no samples."""
+    rest = sum(made.unsampled.values(), Figure())
+    return [_row(labels, (), figure, name) for figure, name in ((rest, UNSAMPLED), (made.before, BEFORE))]
+
+
+def _stacks(made: Estimates, snapshot: Snapshot, first: Snapshot | None = None) -> list[Row]:
+    """A row for each stack, which may be in several strata, and rows of what has no samples."""
+    figures: defaultdict[tuple[int, ...], Figure] = defaultdict(Figure)
+    for at, figure in made.stacks.items():
+        figures[_pcs(at, snapshot, first)] += figure
+    return [_row((), pcs, figure) for pcs, figure in figures.items()] + _others(made)
 
 
 def _by_stack(samples: Iterable[Sample]) -> dict[int, list[Sample]]:
@@ -144,89 +230,37 @@ def _by_stack(samples: Iterable[Sample]) -> dict[int, list[Sample]]:
     return groups
 
 
-def _key(sample: Sample) -> tuple[int, int, int, int, int]:
-    """What tells a sample from another at the same address later."""
-    return sample.address, sample.time_ms, sample.size, sample.stack, sample.thread
-
-
-def _same_process(first: Snapshot, second: Snapshot) -> None:
-    if (first.pid, first.header.start_ns) != (second.pid, second.header.start_ns):
-        raise SheafError(f"{first.path} and {second.path}: profiles of different processes; name two of one process")
-
-
-_NOTHING = Stack((), 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0, 0)
-
-
 def live(snapshot: Snapshot, first: Snapshot | None = None) -> Profile:
     """Objects and bytes that are live, by stack."""
-    samples = _by_stack(snapshot.samples)
-    rows = []
-    for at, stack in snapshot.stacks.items():
-        errors = _count_error(samples.get(at, ())), _root(stack.live_variance)
-        rows.append(Row((), stack.pcs, (stack.live_count, stack.live_bytes), errors))
-    return _profile(snapshot, "live", "live bytes", _LIVE, rows, 1)
+    made = estimates(snapshot, LIVE)
+    return _profile(snapshot, "live", "live bytes", _LIVE, _stacks(made, snapshot), 1, _pair(made.sum),
+                    notes=_unsampled(made), unseen=made.unseen)
 
 
 def allocated(snapshot: Snapshot, first: Snapshot | None = None) -> Profile:
     """Allocations and their bytes since sampling began, or since the first snapshot."""
-    rows = []
-    for at, stack in snapshot.stacks.items():
-        base = first.stacks.get(at, _NOTHING) if first else _NOTHING
-        values = stack.alloc_count - base.alloc_count, stack.alloc_bytes - base.alloc_bytes
-        rows.append(Row((), stack.pcs, values, (None, _root(stack.alloc_variance - base.alloc_variance))))
+    made = estimates(changes.since(snapshot, first) if first else snapshot, ALLOCATED)
     seconds = (snapshot.moment_ms - first.moment_ms) / 1000 if first else 0
     title = f"bytes allocated in {seconds:.1f} s" if first else "bytes allocated since sampling began"
-    return _profile(snapshot, "allocated", title, _ALLOC, rows, 1, first)
+    return _profile(snapshot, "allocated", title, _ALLOC, _stacks(made, snapshot), 1, _pair(made.sum), first,
+                    _unsampled(made), made.unseen)
 
 
 def peak(snapshot: Snapshot, first: Snapshot | None = None) -> Profile:
-    """
-    Objects and bytes that were live when all live bytes were at their peak. Their variances are not in the area. They are
-    estimated by the variance for each byte of all allocations of the stack, because most have about the same size.
-    """
-    rows = []
-    for stack in snapshot.stacks.values():
-        variance = stack.peak_bytes * stack.alloc_variance / stack.alloc_bytes if stack.alloc_bytes else 0.0
-        rows.append(Row((), stack.pcs, (stack.peak_count, stack.peak_bytes), (None, _root(variance))))
+    """Objects and bytes that were live when all live bytes were at their peak."""
+    made = estimates(snapshot, PEAK)
     return _profile(snapshot, "peak", f"live bytes at their peak, {snapshot.header.peak_ms / 1000:.1f} s after sampling began",
-                    _PEAK, rows, 1)  # fmt: skip
-
-
-def _need_two(first: Snapshot | None, view: str) -> Snapshot:
-    if first is None:
-        raise SheafError(f"--view {view}: needs a process that runs; name its PID, with --seconds N")
-    return first
+                    _PEAK, _stacks(made, snapshot), 1, _pair(made.sum), notes=_unsampled(made), unseen=made.unseen)  # fmt: skip
 
 
 def growth(snapshot: Snapshot, first: Snapshot | None = None) -> Profile:
-    """
-    The change of live objects and bytes between two snapshots. Samples that are live in both cancel out exactly, so that
-    the error comes only from those that are live in one of them.
-    """
-    first = _need_two(first, "growth")
-    _same_process(first, snapshot)
-    old, new = {_key(s) for s in first.samples}, {_key(s) for s in snapshot.samples}
-    changed = [s for s in snapshot.samples if _key(s) not in old] + [s for s in first.samples if _key(s) not in new]
-    groups, rows = _by_stack(changed), []
-    for at in snapshot.stacks.keys() | first.stacks.keys():
-        before, after = first.stacks.get(at, _NOTHING), snapshot.stacks.get(at, _NOTHING)
-        if at not in groups:  # sums of numbers with fractions differ by rounding
-            continue
-        values = after.live_count - before.live_count, after.live_bytes - before.live_bytes
-        errors = _count_error(groups[at]), _bytes_error(groups[at])
-        rows.append(Row((), after.pcs or before.pcs, values, errors))
+    """The change of live objects and bytes between two snapshots."""
+    if first is None:
+        raise SheafError("--view growth: needs a process that runs; name its PID, with --seconds N")
+    made = changes.growth(snapshot, first)
     title = f"growth of live bytes in {(snapshot.moment_ms - first.moment_ms) / 1000:.1f} s"
-    return _profile(snapshot, "growth", title, _GROWTH, rows, 1, first)
-
-
-def _sampled_rows(groups: dict[tuple[tuple[str, ...], int], list[Sample]], snapshot: Snapshot) -> list[Row]:
-    """Rows with objects and bytes of live samples, which are grouped by labels and stack."""
-    rows = []
-    for (labels, at), samples in groups.items():
-        values = sum(s.weight for s in samples), sum(s.weight * s.size for s in samples)
-        errors = _count_error(samples), _bytes_error(samples)
-        rows.append(Row(labels, snapshot.stacks[at].pcs, values, errors))
-    return rows
+    rows = _stacks(made, snapshot, first)
+    return _profile(snapshot, "growth", title, _GROWTH, rows, 1, _pair(made.sum), first, _unsampled(made), made.unseen)
 
 
 def age_band(age_ms: int) -> str:
@@ -236,10 +270,18 @@ def age_band(age_ms: int) -> str:
 
 def age(snapshot: Snapshot, first: Snapshot | None = None) -> Profile:
     """Live objects and bytes by age and stack. A leak has bytes of every age."""
-    groups: defaultdict[tuple[tuple[str, ...], int], list[Sample]] = defaultdict(list)
+    made = estimates(snapshot, LIVE)
+    factors = scales(snapshot, made)
+    groups: defaultdict[tuple[str, int], list[Sample]] = defaultdict(list)
     for sample in snapshot.samples:
-        groups[(age_band(snapshot.age_ms(sample)),), sample.stack].append(sample)
-    return _profile(snapshot, "age", "live bytes by age", _LIVE, _sampled_rows(groups, snapshot), 1)
+        groups[age_band(snapshot.age_ms(sample)), sample.stack].append(sample)
+    figures: defaultdict[tuple[str, tuple[int, ...]], Figure] = defaultdict(Figure)
+    for (band, at), samples in groups.items():
+        if at in factors:
+            figures[band, snapshot.stacks[at].pcs] += sampled(samples, factors[at])
+    rows = [_row((band,), pcs, figure) for (band, pcs), figure in figures.items()] + _others(made, (NO_AGE,))
+    return _profile(snapshot, "age", "live bytes by age", _LIVE, rows, 1, _pair(made.sum),
+                    notes=_unsampled(made), unseen=made.unseen)
 
 
 def _milliseconds(n: int) -> str:
@@ -268,16 +310,20 @@ def lifetimes(snapshot: Snapshot, first: Snapshot | None = None) -> Profile:
         for column, count in enumerate(numbers):
             base = first.lifetimes[row][column] if first else 0.0
             rows.append(Row((size_name(row), time_name(column)), (), (count - base,), (None,)))
-    return _profile(snapshot, "lifetimes", "frees by size and lifetime", _FREES, rows, 0, first)
+    frees = sum(row.values[0] for row in rows)
+    return _profile(snapshot, "lifetimes", "frees by size and lifetime", _FREES, rows, 0, ((frees, None),), first)
 
 
 def wasted(snapshot: Snapshot, first: Snapshot | None = None) -> Profile:
     """Bytes between what live allocations requested and what they take up, by stack."""
-    groups, rows = _by_stack(snapshot.samples), []
-    for at, stack in snapshot.stacks.items():
-        variance = sum(s.weight * (s.weight - 1) * max(0, s.room - s.size) ** 2 for s in groups.get(at, ()))
-        rows.append(Row((), stack.pcs, (stack.live_wasted,), (_root(variance),)))
-    return _profile(snapshot, "wasted", "bytes of live allocations beyond what was requested", _WASTED, rows, 0)
+    made = estimates(snapshot, LIVE)
+    figures: defaultdict[tuple[int, ...], Figure] = defaultdict(Figure)
+    for at, figure in made.stacks.items():
+        figures[snapshot.stacks[at].pcs] += figure
+    rows = [Row((), pcs, (one.wasted,), (one.wasted_error,)) for pcs, one in figures.items()]
+    sums = ((made.sum.wasted, made.sum.wasted_error),)
+    return _profile(snapshot, "wasted", "bytes of live allocations beyond what was requested", _WASTED, rows, 0, sums,
+                    unseen=made.unseen)
 
 
 def heap(snapshot: Snapshot, first: Snapshot | None = None) -> Profile:
@@ -288,15 +334,18 @@ def heap(snapshot: Snapshot, first: Snapshot | None = None) -> Profile:
     parts = [growth(snapshot, first) if first else live(snapshot), allocated(snapshot, first)]
     parts += [] if first else [peak(snapshot)]
     columns = (*_LIVE, *_ALLOC, *(() if first else _PEAK))
-    values: defaultdict[tuple[int, ...], list[float]] = defaultdict(lambda: [0.0] * len(columns))
-    errors: defaultdict[tuple[int, ...], list[float | None]] = defaultdict(lambda: [0.0] * len(columns))
+    values: defaultdict[tuple[tuple[int, ...], str], list[float]] = defaultdict(lambda: [0.0] * len(columns))
+    errors: defaultdict[tuple[tuple[int, ...], str], list[float | None]] = defaultdict(lambda: [0.0] * len(columns))
     for part, profile in enumerate(parts):
         for row in profile.rows:
-            for i, (value, error) in enumerate(zip(row.values, row.errors, strict=True), 2 * part):
-                values[row.pcs][i] += value
-                errors[row.pcs][i] = combined((errors[row.pcs][i], error))
-    rows = [Row((), pcs, tuple(values[pcs]), tuple(errors[pcs])) for pcs in values]
-    return _profile(snapshot, "heap", parts[0].title, columns, rows, 1, first)
+            values[row.pcs, row.name][2 * part : 2 * part + 2] = row.values
+            errors[row.pcs, row.name][2 * part : 2 * part + 2] = row.errors
+    rows = [Row((), pcs, tuple(values[pcs, name]), tuple(errors[pcs, name]), name) for pcs, name in values]
+    sums = tuple(pair for profile in parts for pair in profile.sums)
+    notes = dict.fromkeys(note for profile in parts for note in profile.notes if "unreliable" not in note)
+    missing = _notes(snapshot)
+    return _profile(snapshot, "heap", parts[0].title, columns, rows, 1, sums, first,
+                    [note for note in notes if note not in missing], parts[0].unseen)
 
 
 View = Callable[[Snapshot, Snapshot | None], Profile]

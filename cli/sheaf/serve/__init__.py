@@ -178,8 +178,9 @@ def _existing(directories: tuple[str, ...]) -> list[Path]:
               help="Give the N largest processes metrics and a history of their own.")
 @click.option("--max-programs", type=click.IntRange(1, 1000), default=50, show_default=True, metavar="N",
               help="Give the first N programs metrics of their own, and add up all others.")
-@click.option("--max-caches", type=click.IntRange(1, 1000), default=100, show_default=True, metavar="N",
-              help="Give the first N caches of each program metrics of their own, and add up all others.")
+@click.option("--max-caches", type=click.IntRange(0, 1000), default=0, show_default=True, metavar="N",
+              help="Give the first N caches of each program metrics of their own, some 25 series each, and add up all others; 0 "
+                   "for none.")
 @click.option("--control", is_flag=True, help="Allow clients with the token to trim processes and to sample their allocations.")
 @click.option("--token-file", type=FILE, metavar="FILE", help="Read the token from FILE, one word of at least 16 characters.")
 @click.option("--private", is_flag=True, help="Require the token for reading as well, except for /healthz.")
@@ -194,7 +195,7 @@ def serve(directories: tuple[str, ...], bind: str, port: int, unix: str | None, 
 
     \b
     /              a page with memory over time, caches, and flame graphs
-    /metrics       metrics in the OpenMetrics format, for Prometheus
+    /metrics       metrics for Prometheus
     /debug/pprof/  heap profiles for pprof, Pyroscope and Parca
     /api/          the same as JSON; the schema is /api/openapi.json
     /healthz       whether the server works

@@ -15,14 +15,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from sheaf.contents import Named
 from sheaf.memory import Memory
-from sheaf.serve.families import CACHE_COUNTERS, CACHE_USES, PROCESS_COUNTERS
+from sheaf.serve.families import CACHE_COUNTERS, CACHE_USES, PROCESS_COUNTERS, PROCESS_VALUES
 from sheaf.watch import Process
 
 OTHER = "(other)"
 ENDS = ("ended", "replaced", "gone")  # the names of State for processes that have ended
 # Counters that a forked child continues from its parent's values, unlike those of slots, which it counts from 0.
-_CONTINUED = frozenset({"alloc_slab", "free_slab", "lock_wait", "alloc_fail"})
+_CONTINUED = frozenset({"alloc_slab", "free_slab", "lock_wait", "alloc_fail", *PROCESS_VALUES})
 _MASK = (1 << 64) - 1  # the sums over the slots of a damaged record may have more bits
 
 
@@ -59,7 +60,7 @@ class Now:
         """Add the memory of one process."""
         self.processes += 1
         for name in Memory.__dataclass_fields__:
-            if name not in ("resident", "peak_resident"):
+            if name not in ("resident", "peak_resident", "anonymous"):
                 self.memory[name] = self.memory.get(name, 0) + getattr(memory, name)
         self.memory["resident"] = self.memory.get("resident", 0) + resident
 
@@ -96,35 +97,42 @@ class Counted(Protocol):
         """The place among the entries of the record."""
 
     @property
-    def gauges(self) -> Mapping[str, int]:
+    def gauges(self) -> Named:
         """The gauges by name."""
 
     @property
-    def counters(self) -> Mapping[str, int]:
+    def counters(self) -> Named:
         """The sum of each counter over all slots, by name."""
 
 
 @dataclass(frozen=True)
 class Reading:
-    """The counters of a process at one moment."""
+    """The counters of a process at one moment: its values, and the sums of gauges and counters over all caches."""
 
     program: str
-    values: Mapping[str, int]
-    caches: Sequence[Counted]
+    values: Named
+    gauges: Named
+    counters: Named
+    caches: Sequence[Counted]  # empty if caches are not counted apart
 
     @property
     def forked(self) -> bool:
         """Whether the process was forked off a process on Sheaf: its caches held objects then."""
-        return any(cache.gauges.get("inherited", 0) for cache in self.caches)
+        return self.gauges.get("inherited", 0) > 0
 
     def process(self) -> array[int]:
         """The counters of the process, in the order of families.py."""
-        return array("Q", [self.values.get(name, 0) for name in PROCESS_COUNTERS])
+        return array("Q", self.values.picked(PROCESS_VALUES) + _of_caches(self.gauges, self.counters))
+
+
+def _of_caches(gauges: Named, counters: Named) -> list[int]:
+    """CACHE_COUNTERS, each of which is either a gauge or a counter of a record."""
+    pairs = zip(gauges.picked(CACHE_COUNTERS), counters.picked(CACHE_COUNTERS), strict=True)
+    return [(gauge or counter) & _MASK for gauge, counter in pairs]
 
 
 def _of_cache(cache: Counted) -> array[int]:
-    gauges, counters = cache.gauges, cache.counters
-    return array("Q", [(gauges[name] if name in gauges else counters.get(name, 0)) & _MASK for name in CACHE_COUNTERS])
+    return array("Q", _of_caches(cache.gauges, cache.counters))
 
 
 def _grow(sums: array[int], last: array[int], now: array[int]) -> None:
@@ -171,7 +179,8 @@ class Accounts:
         account.started += 1
         tally = Tally(self.name(reading.program), _zeros(len(PROCESS_COUNTERS)), {})
         if reading.forked:
-            tally.process = reading.process()
+            sums = zip(PROCESS_COUNTERS, reading.process(), strict=True)
+            tally.process = array("Q", [value if name in _CONTINUED else 0 for name, value in sums])
             for cache in reading.caches:
                 values = zip(CACHE_COUNTERS, _of_cache(cache), strict=True)
                 tally.caches[cache.number, cache.name] = array("Q", [v if name in _CONTINUED else 0 for name, v in values])
@@ -207,7 +216,7 @@ class Accounts:
         now.add(memory, process.resident)
         for name in ("huge_bytes", "rcu_bytes", "region_bytes", "large_blocks"):
             now.values[name] = now.values.get(name, 0) + process.numbers.values.get(name, 0)
-        for cache in process.numbers.caches or ():
+        for cache in (process.numbers.caches or ()) if self.max_caches else ():
             sums = cache.sums
             if sums["memory_bytes"]:
                 name = self._cache_name(account, cache.name)

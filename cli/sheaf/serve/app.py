@@ -24,19 +24,19 @@ from sheaf.serve import actions, api, pprof
 from sheaf.serve.guard import Guard
 from sheaf.serve.metrics import Metrics
 from sheaf.serve.state import Server, server_of
+from sheaf.serve.symbolz import Given
 
 _TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
-_PLOTLY = "plotly.js"  # from the installed package plotly
+_FLAME = "flame.js"  # of sheaf.profile
 
 
 async def metrics(request: Request) -> Response:
-    """OpenMetrics; the older text format for clients that accept only that."""
+    """Prometheus' text format; OpenMetrics for clients that ask for it."""
     server = server_of(request)
     await server.fresh()
-    accept = request.headers.get("accept", "")
-    old = "text/plain" in accept and "openmetrics" not in accept
-    generate = exposition.generate_latest if old else openmetrics.generate_latest
-    kind = exposition.CONTENT_TYPE_LATEST if old else openmetrics.CONTENT_TYPE_LATEST
+    asked = "application/openmetrics-text" in request.headers.get("accept", "")
+    generate = openmetrics.generate_latest if asked else exposition.generate_latest
+    kind = openmetrics.CONTENT_TYPE_LATEST if asked else exposition.CONTENT_TYPE_LATEST
     text = await asyncio.to_thread(generate, request.app.state.registry)
     if "gzip" in request.headers.get("accept-encoding", ""):
         packed = await asyncio.to_thread(gzip.compress, text, 4)
@@ -55,16 +55,14 @@ async def healthz(request: Request) -> Response:
 @functools.cache
 def _file(name: str) -> tuple[bytes, str]:
     """A compressed file of the page and its tag. Raises FileNotFoundError."""
-    if name == _PLOTLY:
-        from plotly.offline import get_plotlyjs
-
-        raw = get_plotlyjs().encode()
+    if name == _FLAME:
+        raw = resources.files("sheaf.profile").joinpath(name).read_bytes()
     else:
         raw = resources.files("sheaf.serve").joinpath("page", name).read_bytes()
     return gzip.compress(raw, 6, mtime=0), f'"{hashlib.sha256(raw).hexdigest()[:24]}"'
 
 
-_NAMES = frozenset({"index.html", "style.css", "icon.svg", "app.js", "view.js", "plots.js", "table.js", _PLOTLY})
+_NAMES = frozenset({"index.html", "style.css", "icon.svg", "app.js", "view.js", "plots.js", "table.js", _FLAME})
 
 
 async def page(request: Request) -> Response:
@@ -115,5 +113,6 @@ def make(server: Server) -> ASGIApp:
                     exception_handlers={HTTPException: _failed, SheafError: _failed, Exception: _failed})  # fmt: skip
     app.router.redirect_slashes = False
     app.state.server = server
+    app.state.given = Given()
     app.state.registry = Metrics(server.machine, server.version, server.policy.control).registry()
     return Guard(app, server.policy)

@@ -7,7 +7,7 @@ written out in metrics.py, because each of them is computed in its own way.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True)
@@ -66,8 +66,12 @@ OF_PROCESSES = (
     _plain("sheaf_failed_memory_calls", "vm_fail", "System calls on memory that failed and were survived."),
 )
 
+# The same with the label program, each summed over all caches.
+OF_PROGRAMS = tuple(replace(family, name=family.name.replace("sheaf_cache_", "sheaf_")) for family in OF_CACHES)
+
 CACHE_COUNTERS = tuple(dict.fromkeys(name for family in OF_CACHES for names in family.parts.values() for name in names))
-PROCESS_COUNTERS = tuple(dict.fromkeys(name for family in OF_PROCESSES for names in family.parts.values() for name in names))
+PROCESS_VALUES = tuple(dict.fromkeys(name for family in OF_PROCESSES for names in family.parts.values() for name in names))
+PROCESS_COUNTERS = PROCESS_VALUES + CACHE_COUNTERS
 
 # Values that the parts of live and warm memory add up to, by the value of the label.
 LIVE = {"objects": "live_objects", "large": "live_large"}

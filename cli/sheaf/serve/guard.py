@@ -30,6 +30,7 @@ SESSION_SECONDS = 12 * 3600
 _MOST_SESSIONS = 64
 _SAFE = ("GET", "HEAD", "OPTIONS")
 # Reachable without the token under --private: what the login needs.
+_QUESTIONS = ("/api/login", "/api/logout", "/debug/pprof/symbol")  # are sent by POST and change no process
 _OPEN = ("/", "/healthz", "/api/session", "/api/login")
 # Plotly writes style attributes and rules, so styles cannot be limited to files. Scripts are.
 _POLICY = ("default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; "
@@ -168,7 +169,7 @@ class Guard:
 
     def _unauthorised(self, connection: HTTPConnection, method: str, path: str, same_origin: bool) -> JSONResponse | None:
         policy = self.policy
-        changes = method not in _SAFE and path not in ("/api/login", "/api/logout")
+        changes = method not in _SAFE and path not in _QUESTIONS
         if changes and not policy.control:
             return refusal(403, "this server changes nothing; start it with --control and --token-file")
         if not changes and (not policy.private or path in _OPEN or path.startswith("/page/")):

@@ -34,7 +34,7 @@ class Limits:
 
     processes: int = 20  # shown apart in /metrics
     programs: int = 50
-    caches: int = 100  # of a program
+    caches: int = 0  # of a program
 
 
 @dataclass
@@ -137,7 +137,7 @@ class Machine:
         """Read all records that may have changed."""
         with self.lock:
             began = time.monotonic()
-            found = self._watch.refresh(caches=True, of_ended=False)
+            found = self._watch.refresh(caches=True, of_ended=self._counts)
             self.accounts.begin_scan()
             running: dict[Key, Process] = {}
             for one in found:
@@ -165,7 +165,7 @@ class Machine:
             return None
         key = _key(one.head)
         process = self._processes.get(key)
-        reading = Reading(one.program, one.numbers.values, one.numbers.caches or ())
+        reading = self._reading(one, one.numbers)
         if process is None:
             if 0 <= time.time_ns() - one.start_time_ns < _YOUNG_NS:
                 return None
@@ -185,20 +185,28 @@ class Machine:
         if key in self._counted:
             return
         process = self._processes.get(key)
-        if process is None and one.start_time_ns < self.started_ns:
+        if process is None and not self._counts(one.head):
             return
         try:
-            last = self._watch.read(one)
-            reading = Reading(one.program, last.process, last.parts if _key(last) == key else ())
+            enough = one.numbers.counters and not self.limits.caches
+            reading = self._reading(one, one.numbers if enough else self._watch.last(one))
         except SheafError:  # removed already; what was read while the process ran stays
             reading = None
         if process is None and reading:
             self.accounts.close(self.accounts.open(reading), one.state.name)
         elif process:
-            if reading and reading.caches:
+            if reading:
                 self.accounts.update(process.tally, reading)
             self.accounts.close(process.tally, one.state.name)
         self._remember(key)
+
+    def _counts(self, head: Head) -> bool:
+        """Whether a process that was never seen running counts: if it began after the server did."""
+        return head.start_time_ns >= self.started_ns
+
+    def _reading(self, one: watch.Process, numbers: watch.Numbers) -> Reading:
+        caches = (numbers.caches or ()) if self.limits.caches else ()
+        return Reading(one.program, numbers.values, numbers.gauges, numbers.counters, caches)
 
     def _vanish(self, process: Process) -> bool:
         """

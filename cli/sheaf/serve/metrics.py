@@ -13,7 +13,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoM
 from prometheus_client.registry import Collector, CollectorRegistry
 
 from sheaf.serve.accounts import Account
-from sheaf.serve.families import CACHE_COUNTERS, LIVE, OF_CACHES, OF_PROCESSES, PROCESS_COUNTERS, WARM, Family
+from sheaf.serve.families import CACHE_COUNTERS, LIVE, OF_CACHES, OF_PROCESSES, OF_PROGRAMS, PROCESS_COUNTERS, WARM, Family
 from sheaf.serve.machine import Machine, Snapshot
 
 _PLACE_OF_CACHE_COUNTER = {name: i for i, name in enumerate(CACHE_COUNTERS)}
@@ -62,7 +62,8 @@ class Metrics(Collector):
         with self._machine.lock:
             accounts = dict(self._machine.accounts.programs)
             yield from _programs(accounts)
-            yield from _caches(accounts)
+            if self._machine.limits.caches:
+                yield from _caches(accounts)
             yield from _processes(self._machine.snapshot)
             yield from self._server(self._machine.snapshot)
 
@@ -118,7 +119,7 @@ def _programs(accounts: Mapping[str, Account]) -> Iterator[Metric]:
         for name, account in accounts.items():
             gauge.add_metric([name], account.now.values.get(value, 0))
         yield gauge
-    for family in OF_PROCESSES:
+    for family in (*OF_PROCESSES, *OF_PROGRAMS):
         rows = [([name], account.process) for name, account in accounts.items()]
         yield _counters(family, ["program"], rows, _PLACE_OF_PROCESS_COUNTER)
 

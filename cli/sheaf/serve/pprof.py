@@ -6,13 +6,14 @@ import asyncio
 import html
 
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, Response
+from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from sheaf.errors import SheafError
 from sheaf.serve import query
 from sheaf.serve.machine import Process
 from sheaf.serve.state import server_of
+from sheaf.serve.symbolz import MOST_BYTES, Given, answer
 
 _pause = asyncio.sleep
 
@@ -47,6 +48,7 @@ async def _profile(request: Request, allocated: bool) -> Response:
         await _pause(seconds)
         snapshot = await asyncio.to_thread(profiles.take, process)
         data = await asyncio.to_thread(profiles.encoded, snapshot, first, allocated)
+        _given(request).remember(snapshot)
     except SheafError as error:
         raise query.fail(409, error.message) from error
     name = "allocs" if allocated else "heap"
@@ -65,6 +67,27 @@ async def allocs(request: Request) -> Response:
     return await _profile(request, True)
 
 
+def _given(request: Request) -> Given:
+    given = request.app.state.given
+    assert isinstance(given, Given)
+    return given
+
+
+async def symbol(request: Request) -> Response:
+    """
+    Names of addresses. A GET without addresses is the question whether there are any; pprof sends addresses as the body of a
+    POST, which changes nothing.
+    """
+    raw = bytearray(request.url.query.encode())
+    async for chunk in request.stream():
+        raw += chunk
+        if len(raw) > MOST_BYTES:
+            raise query.fail(413, f"the question is larger than {MOST_BYTES} bytes")
+    if not raw:
+        return PlainTextResponse("num_symbols: 1\n")
+    return PlainTextResponse(await asyncio.to_thread(answer, _given(request), raw.decode("ascii", "replace")))
+
+
 async def index(request: Request) -> Response:
     """A list of the profiles of all processes."""
     snapshot = await server_of(request).fresh()
@@ -74,4 +97,5 @@ async def index(request: Request) -> Response:
     return HTMLResponse(f"<!doctype html><html lang=en><title>Profiles</title><h1>Profiles</h1><table>{rows}</table>")
 
 
-ROUTES = [Route("/debug/pprof/", index), Route("/debug/pprof/heap", heap), Route("/debug/pprof/allocs", allocs)]
+ROUTES = [Route("/debug/pprof/", index), Route("/debug/pprof/heap", heap), Route("/debug/pprof/allocs", allocs),
+          Route("/debug/pprof/symbol", symbol, methods=["GET", "POST"])]

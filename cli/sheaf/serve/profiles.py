@@ -5,20 +5,20 @@ All functions read records and look up symbols, which takes time. They are calle
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 from sheaf.errors import SheafError, printable
 from sheaf.profile import pprof, symbols, views
+from sheaf.profile import tree as calls
 from sheaf.profile.area import NoProfile, Snapshot, read_area
-from sheaf.profile.symbols import Frame, shortened
+from sheaf.profile.symbols import shortened
+from sheaf.profile.tree import Node
 from sheaf.profile.views import Profile
 from sheaf.serve.machine import Process
 
 KINDS = ("live", "allocated", "peak")
 _SMALLEST = 1 / 2000  # share of the total; smaller functions are added up in their callers
-_DEEPEST = 100  # frames; deeper ones count in their callers
 
 
 def take(process: Process) -> Snapshot:
@@ -47,46 +47,25 @@ def encoded(snapshot: Snapshot, first: Snapshot | None, allocated: bool) -> byte
         return pprof.dump(profile, symbolizer)
 
 
-@dataclass
-class _Node:
-    """A function in one context. `value` includes what it calls."""
-
-    frame: Frame | None
-    value: float = 0.0
-    below: dict[tuple[str, str], _Node] = field(default_factory=dict)
-
-    def add(self, frames: Sequence[Frame], value: float) -> None:
-        """Add a stack, the outermost frame first."""
-        node = self
-        node.value += value
-        for frame in frames[:_DEEPEST]:
-            node = node.below.setdefault((frame.function, frame.module), _Node(frame))
-            node.value += value
-
-    def to_json(self, least: float) -> dict[str, Any]:
-        """The function and those below it with at least this value, the largest first."""
-        shown = sorted((node for node in self.below.values() if node.value >= least), key=lambda node: -node.value)
-        frame = self.frame
-        name = shortened(frame.function) if frame else "all"
-        about = {"function": frame.function, "place": frame.place, "module": frame.module} if frame else {}
-        return {"name": name, "value": round(self.value), **about, "children": [node.to_json(least) for node in shown]}
+def _to_json(node: Node, least: float) -> dict[str, Any]:
+    """A function and those below it with at least this value, the largest first."""
+    frame = node.frame
+    name = shortened(frame.function) if frame else "all"
+    about = {"function": frame.function, "place": frame.place, "module": frame.module} if frame else {}
+    return {"name": name, "value": round(node.value), "error": round(node.error), "unreliable": node.unreliable, **about,
+            "children": [_to_json(one, least) for one in node.largest(least)]}
 
 
 def tree(snapshot: Snapshot, kind: str) -> dict[str, Any]:
     """One of KINDS as a tree of functions, callers above those that they call. Values are estimates, in bytes."""
     profile: Profile = views.VIEWS[kind](snapshot, None)
-    root = _Node(None)
     with symbols.symbolizer(snapshot) as symbolizer:
-        symbolizer.prepare(profile.pcs)
-        for row in profile.rows:
-            value = row.values[profile.main]
-            if value > 0:
-                root.add(symbolizer.stack(row), value)
+        root = calls.tree(profile, symbolizer)
         notes = [*profile.notes, *symbolizer.notes]
     _, error = profile.total()
     return {
         "kind": kind, "title": profile.title, "program": snapshot.program, "sampling": snapshot.header.on,
         "rate_bytes": snapshot.header.rate, "samples": snapshot.header.taken, "time_ns": profile.time_ns,
         "error_bytes": None if error is None else round(error), "notes": [printable(note) for note in notes],
-        "tree": root.to_json(_SMALLEST * root.value),
+        "tree": _to_json(root, _SMALLEST * root.value),
     }  # fmt: skip

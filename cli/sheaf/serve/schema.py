@@ -62,9 +62,10 @@ _SCHEMAS: dict[str, Schema] = {
     "Records": _object(total=_WHOLE, records=_array(_ref("Record"))),
     "Flame": {
         "type": "object",
-        "properties": {"name": _TEXT, "value": _WHOLE, "function": _TEXT, "place": _TEXT, "module": _TEXT,
+        "properties": {"name": _TEXT, "value": _WHOLE, "error": _WHOLE, "unreliable": _FLAG, "function": _TEXT,
+                       "place": _TEXT, "module": _TEXT,
                        "children": _array(_ref("Flame"))},
-        "required": ["name", "value", "children"],
+        "required": ["name", "value", "error", "unreliable", "children"],
     },
     "Profile": _object(kind=_TEXT, title=_TEXT, program=_TEXT, sampling=_FLAG, rate_bytes=_WHOLE, samples=_WHOLE, time_ns=_WHOLE,
                        error_bytes=_maybe(_WHOLE), notes=_array(_TEXT), tree=_ref("Flame")),
@@ -122,6 +123,14 @@ def _raw(text: str, content: str, *parameters: Schema, errors: tuple[int, ...] =
     return {"get": {"summary": text, "parameters": list(parameters), "responses": answers}}
 
 
+def _symbol() -> Schema:
+    """Questions for the names of addresses, which pprof sends by POST."""
+    answer = {"get": _raw("Whether addresses have names", "text/plain")["get"]}
+    body: Schema = {"content": {"text/plain": {"schema": {"type": "string", "examples": ["0x1234+0x5678"]}}}}
+    post = _raw("Names of addresses in profiles that were given, for pprof", "text/plain", errors=(413,))["get"]
+    return {**answer, "post": {**post, "requestBody": body}}
+
+
 def document(version: str) -> Schema:
     """The schema."""
     rate: Schema = {"anyOf": [{"const": 0}, {"type": "integer", "minimum": query.LEAST_RATE, "maximum": query.MOST_RATE}]}
@@ -152,12 +161,13 @@ def document(version: str) -> Schema:
             "/api/login": _post("Exchange the token for the cookie of a session", "LoggedIn", body=_object(token=_TEXT),
                                 token=False),
             "/api/logout": _post("End the session", "LoggedIn", token=False),
-            "/metrics": _raw("Metrics", "application/openmetrics-text"),
+            "/metrics": _raw("Metrics", "text/plain"),
             "/healthz": _raw("Whether the server scans", "text/plain", errors=(503,)),
             "/debug/pprof/heap": _raw("Live memory, for pprof", "application/octet-stream", _ONE_PID, one_name, _SECONDS,
                                       errors=(400, 404, 409)),
             "/debug/pprof/allocs": _raw("Allocations, for pprof", "application/octet-stream", _ONE_PID, one_name, _SECONDS,
                                         errors=(400, 404, 409)),
+            "/debug/pprof/symbol": _symbol(),
         },
         "components": {
             "schemas": _SCHEMAS,

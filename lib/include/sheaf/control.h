@@ -7,6 +7,10 @@
  * writes `answer` last, equal to the request. Until then the results belong to an earlier request. Only the record's
  * owner and root can write to the file.
  *
+ * A helper thread of the process may sleep on the word `bell`, which is a futex in a shared mapping (FUTEX_WAIT, not
+ * FUTEX_WAIT_PRIVATE). While `waits` is not 0, a client stores any other value there after the request, and wakes the
+ * thread by FUTEX_WAKE on its own mapping of the file. The request is then answered even if the program sleeps.
+ *
  * The request holds everything in one word, so that it cannot be read half written:
  *
  *   bits 0 to 7     operation, enum sheaf_operation; 0: none
@@ -25,7 +29,7 @@
 
 enum sheaf_operation {
     SHEAF_NOTHING = 0,
-    SHEAF_FOLD = 1,    /* bring the record up to date */
+    SHEAF_FOLD = 1,    /* bring the record up to date, and the counts of a profile */
     SHEAF_TRIM = 2,    /* return free memory to the system. results[0]: bytes returned */
     SHEAF_SET = 3,     /* set the option `subject`, enum sheaf_settable, to `value` */
     SHEAF_PROFILE = 4, /* sample every `value` bytes on average (sheaf/profile.h); 0 stops sampling */
@@ -62,6 +66,12 @@ struct sheaf_control {
     uint64_t status;              /* enum sheaf_status */
     uint64_t results[8];
     uint64_t looks; /* how often the process has looked: tells a process that sleeps from one that is slow */
+    uint32_t bell;  /* changed by clients and by the process before they wake the helper thread */
+    uint32_t waits; /* 1 while there is a helper thread that clients can wake */
+
+    /* When a client first found that the process had ended without closing its record, in nanoseconds since 1970; 0:
+     * never. Written by clients, and never read by the process. */
+    uint64_t found_ended_ns;
 };
 
 /*

@@ -43,10 +43,11 @@
  * count in memory only. The file is sparse: slots and caches that were never used are holes and read as zero. The
  * entry of a cache is not in use if its name is empty. All values are written with single 8-byte stores, and only by
  * the process itself. end_time_ns is 0 while the process runs; it stays 0 if the process was killed, called _exit, or
- * executed another program. `pid`, `process_start`, `pid_namespace` and `boot_id` together identify the process,
- * which keeps them when it executes another program. A reader can therefore tell an exec from an end: the process
- * still runs but does not map the file, or there is a later record of the same process. The last three are 0 or empty
- * where /proc could not be read.
+ * executed another program. It was then alive at alive_time_ns, and not alive_interval_ns later, unless that is 0 or
+ * the process was stopped. `pid`, `process_start`, `pid_namespace` and `boot_id` together identify the process, which
+ * keeps them when it executes another program. A reader can therefore tell an exec from an end: the process still
+ * runs but does not map the file, or there is a later record of the same process. The last three are 0 or empty where
+ * /proc could not be read.
  *
  * Accuracy: events of slow paths are counted at once. Fast allocations and frees follow exactly from the word that
  * the fast path commits; slow paths of the same cache and slot add them to the file, at the latest after

@@ -1,6 +1,7 @@
 // The page: asks the server for the state of all processes and shows it.
 
-import { drawFlame, drawMemory } from "./plots.js";
+import { drawFlame } from "./flame.js";
+import { drawMemory } from "./plots.js";
 import { Table } from "./table.js";
 import { age, ask, at, count, element, percent, Refused, show, size } from "./view.js";
 
@@ -171,7 +172,7 @@ async function flame() {
   const error = profile.error_bytes === null ? "" : ` ± ${size(profile.error_bytes)}`;
   at("flame-text").textContent =
     [`${profile.title}: ${size(profile.tree.value)}${error}, ${count(profile.samples)} samples.`, ...profile.notes].join(" ");
-  drawFlame(at("flame"), profile);
+  drawFlame(at("flame"), profile.tree, size);
 }
 
 async function choose(pid, focus) {
@@ -265,7 +266,7 @@ at("close").addEventListener("click", () => {
   listProcesses();
 });
 at("trim").addEventListener("click", () => act(at("trim"), "Trimming", `api/processes/${state.pid}/trim`, {},
-  (answer) => `The process returned ${size(answer.returned_bytes)} to the system.`));
+  (answer) => `The process returned at most ${size(answer.returned_bytes)} to the system.`));
 at("sample").addEventListener("click", async () => {
   const rate = state.profile?.sampling ? 0 : RATE;
   await act(at("sample"), "Asking the process", `api/processes/${state.pid}/profile`, { rate_bytes: rate },
@@ -289,7 +290,7 @@ at("logout").addEventListener("click", () => guarded(async () => {
 }));
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
   if (state.history) drawMemory(at("memory"), state.history);
-  if (state.profile) drawFlame(at("flame"), state.profile);
+  if (state.profile) drawFlame(at("flame"), state.profile.tree, size);
 });
 
 await guarded(session);

@@ -1,89 +1,80 @@
-// The plot of memory over time, and flame graphs, drawn by Plotly.
+// The plot of memory over time: two stacked areas, a line, axes, and the values under the pointer.
 
-import { scale, size } from "./view.js";
+import { scale } from "./view.js";
 
-const OPTIONS = { displayModeBar: false, responsive: true, displaylogo: false };
-const ROW = 24; // pixels of a function in a flame graph
-const PALETTE = ["#4c78a8", "#c9691a", "#b8474a", "#3f8f8a", "#4b8f43", "#8f7410", "#94628c", "#b5566e", "#85674f", "#6b6b78"];
+const SVG = "http://www.w3.org/2000/svg";
+const MARGIN = { left: 64, right: 12, top: 26, bottom: 26 };
 
-function colour(name) {
-  return getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
+function part(name, attributes, ...children) {
+  const made = document.createElementNS(SVG, name);
+  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+  made.append(...children);
+  return made;
 }
 
-function base() {
-  return {
-    paper_bgcolor: "rgba(0,0,0,0)",
-    plot_bgcolor: "rgba(0,0,0,0)",
-    font: { family: "system-ui, sans-serif", size: 12, color: colour("quiet") },
-    hoverlabel: { align: "left", namelength: -1, bgcolor: colour("card"), bordercolor: colour("line"),
-      font: { color: colour("text") } },
-  };
+/** Round numbers from 0 up to at least the largest one. */
+export function ticks(largest, most = 5) {
+  const raw = largest / most;
+  const power = 10 ** Math.floor(Math.log10(raw || 1));
+  const step = [1, 2, 5, 10].map((factor) => factor * power).find((one) => one >= raw) ?? power;
+  return Array.from({ length: Math.ceil(largest / step - 1e-9) + 1 }, (_, i) => i * step);
+}
+
+function clock(seconds) {
+  return new Date(seconds * 1000).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" });
 }
 
 /** Draw memory over time; `history` is what api/history returns. */
 export function drawMemory(node, history) {
-  const dates = history.times.map((seconds) => new Date(seconds * 1000));
-  const largest = Math.max(1, ...history.resident_bytes, ...history.live_bytes.map((live, i) => live + history.warm_bytes[i]));
-  const { divisor, unit } = scale(largest);
-  const series = (name, values, more) => ({
-    x: dates, y: values.map((value) => value / divisor), name, type: "scatter", mode: "lines",
-    hovertemplate: `%{y:.1f} ${unit}`, ...more,
-  });
-  const area = (name) => ({ stackgroup: "held", line: { width: 1, color: colour(name) }, fillcolor: colour(name) });
-  Plotly.react(node, [
-    series("live", history.live_bytes, area("live")),
-    series("warm", history.warm_bytes, area("warm")),
-    series("resident", history.resident_bytes, { line: { color: colour("resident"), width: 2, dash: "dot" } }),
-  ], {
-    ...base(),
-    margin: { l: 64, r: 12, t: 8, b: 32 },
-    hovermode: "x unified",
-    showlegend: true,
-    legend: { orientation: "h", x: 0, y: 1.14, font: { color: colour("text") } },
-    xaxis: { gridcolor: colour("line"), linecolor: colour("line"), fixedrange: true, nticks: node.clientWidth < 500 ? 4 : 9 },
-    yaxis: { gridcolor: colour("line"), zerolinecolor: colour("line"), rangemode: "tozero", fixedrange: true,
-      ticksuffix: ` ${unit}` },
-  }, OPTIONS);
-}
+  const { times, live_bytes: live, warm_bytes: warm, resident_bytes: resident } = history;
+  const held = live.map((value, i) => value + warm[i]);
+  const { divisor, unit } = scale(Math.max(1, ...resident, ...held));
+  const marks = ticks(Math.max(1, ...resident, ...held) / divisor);
+  const width = Math.max(200, node.clientWidth), height = Math.max(120, node.clientHeight);
+  const inner = { width: width - MARGIN.left - MARGIN.right, height: height - MARGIN.top - MARGIN.bottom };
+  const first = times[0] ?? 0, span = Math.max(1, (times.at(-1) ?? 1) - first);
+  const x = (seconds) => MARGIN.left + (inner.width * (seconds - first)) / span;
+  const y = (bytes) => MARGIN.top + inner.height * (1 - bytes / divisor / marks.at(-1));
+  const points = (values) => values.map((value, i) => `${x(times[i]).toFixed(1)},${y(value).toFixed(1)}`);
+  const area = (lower, upper) => `M${[...points(upper), ...points(lower).reverse()].join("L")}Z`;
+  const quiet = { fill: "var(--quiet)", "font-size": 12 };
 
-// Plotly takes tags and entities in texts as markup.
-function plain(text) {
-  return text.replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
-}
-
-function shade(node) {
-  const name = (node.module || node.place || "").split("/").pop();
-  if (!name) return "#75757f";
-  let sum = 0;
-  for (const letter of name) sum += letter.codePointAt(0);
-  return PALETTE[sum % PALETTE.length];
-}
-
-/** Draw a flame graph; `profile` is what api/processes/PID/profile returns. */
-export function drawFlame(node, profile) {
-  let deepest = 0;
-  const columns = { ids: [], labels: [], parents: [], values: [], text: [], colors: [] };
-  const total = profile.tree.value || 1;
-  const waiting = [[profile.tree, "", "0", 1]];
-  while (waiting.length > 0) {
-    const [one, parent, id, depth] = waiting.pop();
-    deepest = Math.max(deepest, depth);
-    columns.ids.push(id);
-    columns.labels.push(plain(one.name));
-    columns.parents.push(parent);
-    columns.values.push(one.value);
-    columns.colors.push(shade(one));
-    const lines = [`${size(one.value)} (${((100 * one.value) / total).toFixed(1)}%)`, one.function ?? one.name];
-    if (one.place) lines.push(one.place);
-    if (one.module) lines.push(one.module);
-    columns.text.push(lines.map((line) => plain(line.length > 160 ? `${line.slice(0, 159)}…` : line)).join("<br>"));
-    one.children.forEach((child, i) => waiting.push([child, id, `${id}.${i}`, depth + 1]));
+  const drawn = part("svg", { width, height, viewBox: `0 0 ${width} ${height}` });
+  for (const mark of marks) {
+    const at = y(mark * divisor);
+    drawn.append(part("line", { x1: MARGIN.left, x2: width - MARGIN.right, y1: at, y2: at, stroke: "var(--line)" }),
+      part("text", { x: MARGIN.left - 6, y: at + 4, "text-anchor": "end", ...quiet }, `${+mark.toPrecision(3)} ${unit}`));
   }
-  Plotly.react(node, [{
-    type: "icicle", branchvalues: "total", sort: false, tiling: { orientation: "v", pad: 1 },
-    ids: columns.ids, labels: columns.labels, parents: columns.parents, values: columns.values,
-    hovertext: columns.text, hoverinfo: "text", textposition: "middle left",
-    textfont: { color: "#ffffff" }, marker: { colors: columns.colors, line: { width: 0 } },
-    pathbar: { thickness: ROW, textfont: { color: "#ffffff" } }, root: { color: "#75757f" }, leaf: { opacity: 1 },
-  }], { ...base(), height: ROW * Math.max(6, deepest) + 36, margin: { l: 4, r: 4, t: 28, b: 8 }, uniformtext: { minsize: 9, mode: "hide" } }, OPTIONS);
+  const labels = inner.width < 440 ? 3 : 7;
+  for (let i = 0; times.length > 1 && i < labels; i++) {
+    const seconds = first + (span * (i + 0.5)) / labels;
+    drawn.append(part("text", { x: x(seconds), y: height - 8, "text-anchor": "middle", ...quiet }, clock(seconds)));
+  }
+  if (times.length > 0) {
+    const zeros = live.map(() => 0);
+    drawn.append(part("path", { class: "series", d: area(zeros, live), fill: "var(--live)" }),
+      part("path", { class: "series", d: area(live, held), fill: "var(--warm)" }),
+      part("path", { class: "series", d: `M${points(resident).join("L")}`, fill: "none", stroke: "var(--resident)",
+        "stroke-width": 2, "stroke-dasharray": "2 3" }));
+  }
+  ["live", "warm", "resident"].forEach((name, i) => {
+    drawn.append(part("rect", { x: MARGIN.left + 90 * i, y: 4, width: 12, height: 12, fill: `var(--${name})` }),
+      part("text", { x: MARGIN.left + 90 * i + 17, y: 14, fill: "var(--text)", "font-size": 12 }, name));
+  });
+  const line = part("line", { y1: MARGIN.top, y2: height - MARGIN.bottom, stroke: "var(--quiet)", visibility: "hidden" });
+  drawn.append(line);
+  const title = part("title", {});
+  drawn.append(title);
+  drawn.addEventListener("pointermove", (event) => {
+    if (times.length === 0) return;
+    const seconds = first + (span * (event.clientX - drawn.getBoundingClientRect().left - MARGIN.left)) / inner.width;
+    const i = times.reduce((best, time, at) => (Math.abs(time - seconds) < Math.abs(times[best] - seconds) ? at : best), 0);
+    const said = (bytes) => `${(bytes / divisor).toFixed(1)} ${unit}`;
+    title.textContent = `${clock(times[i])}: live ${said(live[i])}, warm ${said(warm[i])}, resident ${said(resident[i])}`;
+    line.setAttribute("x1", x(times[i]));
+    line.setAttribute("x2", x(times[i]));
+    line.setAttribute("visibility", "visible");
+  });
+  drawn.addEventListener("pointerleave", () => line.setAttribute("visibility", "hidden"));
+  node.replaceChildren(drawn);
 }

@@ -1,0 +1,181 @@
+/* Limits of fast allocations (cache/ends.h): none comes after the last that is allowed, the counts stay right, and
+ * the exchanges of the ends stay out of the slow path while a limit is far away. Includes internal headers. */
+#include "../cases.h"
+#include "cache/ends.h"
+#include "cache/kmem_cache.h"
+#include "config/config.h"
+#include "process/census.h"
+#include "sheaf/malloc.h"
+
+enum { QUEUE = 2000, OPERATIONS = 1 << 20 };
+
+void sheaf_configure(struct sheaf_config *config)
+{
+    config->profile = 0;
+}
+
+/* ---- a feature that limits ---- */
+
+static uint32_t left;                  /* allocations until one must take the slow path */
+static uint64_t seen, calls, too_many; /* allocations; calls of the slow path; those that came too late */
+
+static void counted(const struct kmem_cache *cache, unsigned slot, uint32_t n)
+{
+    (void)cache, (void)slot;
+    seen += n;
+    too_many += n > left;
+    left = n < left ? left - n : 0;
+}
+
+static uint32_t limit(const struct kmem_cache *cache, unsigned slot)
+{
+    (void)cache, (void)slot;
+    return left;
+}
+
+static uint32_t most;
+static uint32_t random_number(void)
+{
+    static uint32_t state = 1;
+    state = state * 1664525 + 1013904223;
+    return state >> 8;
+}
+
+/* Where the limit was reached, the ends are detached, so that all is counted, and the next limit is drawn. */
+static void *sample(struct kmem_cache *cache, size_t n, size_t align)
+{
+    (void)n, (void)align;
+    unsigned slot = slot_current();
+    uint64_t top = read_once(slot_words(slot, SLOT_ID(cache->number))->top);
+    struct ends ends;
+    calls++;
+    if (ends_account(cache, top).pops >= left && ends_detach(cache, slot, top, &ends)) {
+        left = 1 + random_number() % most; /* the request itself comes first */
+        ends_attach(cache, slot, ends);
+    }
+    return NULL;
+}
+
+static const struct cache_ops ops = {.counted = counted, .limit = limit, .sample = sample};
+
+static struct kmem_cache *class_of_size(size_t size)
+{
+    sheaf_free(sheaf_malloc(size));
+    unsigned number = CACHE_FIRST;
+    while (!cache_in_use(cache_at(number)) || cache_at(number)->object_size < size)
+        number++;
+    return cache_at(number);
+}
+
+/* The sheaves that the slot has already get the limit, too. */
+static void attach_with(struct kmem_cache *cache, uint32_t first)
+{
+    unsigned slot = slot_current();
+    struct ends ends;
+    left = UINT32_MAX;
+    cache_attach(cache, &ops);
+    must(ends_detach(cache, slot, read_once(slot_words(slot, SLOT_ID(cache->number))->top), &ends));
+    left = first;
+    ends_attach(cache, slot, ends);
+}
+
+/* Allocates and frees at random, a queue that grows and shrinks. Returns the number of allocations. */
+static uint64_t churn(size_t size, unsigned operations)
+{
+    static void *queue[QUEUE];
+    uint64_t allocations = 0;
+    unsigned n = 0;
+    for (unsigned i = 0; i < operations; i++) {
+        bool grow = random_number() % 2000 < (i >> 12 & 1 ? 1100u : 900u);
+        if (n && (n == QUEUE || !grow)) {
+            sheaf_free(queue[--n]);
+            continue;
+        }
+        must((queue[n++] = sheaf_malloc(size)));
+        allocations++;
+    }
+    while (n)
+        sheaf_free(queue[--n]);
+    return allocations;
+}
+
+static uint64_t counted_allocations(const struct kmem_cache *cache)
+{
+    uint64_t pops = 0;
+    for (unsigned slot = 0; slot < slot_top; slot++)
+        pops += ends_account(cache, read_once(slot_words(slot, SLOT_ID(cache->number))->top)).pops;
+    return pops + counter_sum(cache->number, COUNT_alloc_fastpath) + counter_sum(cache->number, COUNT_alloc_slowpath);
+}
+
+static void run(size_t size, uint32_t up_to)
+{
+    struct kmem_cache *cache = class_of_size(size);
+    most = up_to;
+    attach_with(cache, 0);
+    uint64_t before = counted_allocations(cache);
+    seen = too_many = 0;
+    uint64_t allocations = churn(size, OPERATIONS);
+    must(counted_allocations(cache) - before == allocations);
+    must(too_many == 0);
+    must(seen <= allocations && seen + most >= allocations);
+    struct cache_census census;
+    cache_census(cache, &census);
+    must(census.in_use == 0);
+    cache_check(cache);
+}
+
+/* ---- cases ---- */
+
+static void near_limits(void)
+{
+    run(64, 3);
+    run(80, 40);
+}
+
+static void middle_limits(void)
+{
+    run(96, 500);
+    run(1000, 5000);
+}
+
+static void far_limits(void)
+{
+    run(112, 1000000);
+}
+
+static void lifo_limits(void)
+{
+    run(1500, 3);
+    run(2000, 700);
+    run(5000, 1000000);
+}
+
+/* The queue exchanges the ends about once for each sheaf; an account is full after some thousand operations. */
+static void far_limits_leave_exchanges_fast(void)
+{
+    static void *queue[100];
+    struct kmem_cache *cache = class_of_size(128);
+    most = UINT32_MAX;
+    attach_with(cache, 1 << 30);
+    for (unsigned i = 0; i < 100; i++)
+        must((queue[i] = sheaf_malloc(128)));
+    calls = 0;
+    for (unsigned i = 0; i < OPERATIONS; i++) {
+        sheaf_free(queue[i % 100]);
+        must((queue[i % 100] = sheaf_malloc(128)));
+    }
+    must(calls < OPERATIONS / 2000);
+}
+
+static const struct test_case cases[] = {
+    {"near-limits", near_limits},
+    {"middle-limits", middle_limits},
+    {"far-limits", far_limits},
+    {"lifo-limits", lifo_limits},
+    {"far-limits-leave-exchanges-fast", far_limits_leave_exchanges_fast},
+};
+
+int main(int argc, char **argv)
+{
+    return run_cases(argc, argv, cases, sizeof(cases) / sizeof(cases[0]));
+}
