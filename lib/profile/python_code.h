@@ -1,0 +1,42 @@
+/* Names and lines of code objects. */
+#ifndef SHEAF_PROFILE_PYTHON_CODE_H
+#define SHEAF_PROFILE_PYTHON_CODE_H
+
+#include "profile/python_frames.h"
+
+#define CODE_BYTES   208 /* at most, of a code object that are of interest */
+#define STRING_BYTES 320 /* of a string or a table of lines that are read, at most */
+#define CODE_STRINGS 3
+
+/* A string or bytes object, or how it begins. */
+struct python_string {
+    uintptr_t object;
+    unsigned wanted, got; /* bytes */
+    _Alignas(8) unsigned char bytes[STRING_BYTES];
+};
+
+/*
+ * What an instruction of a code object was found to be. Code objects are freed and others take their place, so
+ * `identity` is a hash of all that the answer follows from, and that is compared at each use.
+ */
+struct python_known {
+    uintptr_t code, at;
+    uint64_t identity;
+    uintptr_t address;
+};
+#define PYTHON_KNOWN 512
+
+struct python_code_objects {
+    unsigned codes, strings;
+    uintptr_t code[PYTHON_FRAMES];
+    _Alignas(8) unsigned char bytes[PYTHON_FRAMES][CODE_BYTES];
+    uint8_t string_of[PYTHON_FRAMES][CODE_STRINGS]; /* function, file, lines: indices into: */
+    struct python_string string[PYTHON_FRAMES * CODE_STRINGS];
+    struct python_known known[PYTHON_KNOWN];
+};
+
+/* Store the addresses that stand for the frames in stacks. Returns false if they cannot be had now. */
+bool python_addresses(const struct python *python, const struct python_frames *frames,
+                      struct python_code_objects *objects, uintptr_t *addresses);
+
+#endif
