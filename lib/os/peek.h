@@ -9,12 +9,15 @@
 
 #include <sys/uio.h>
 
-/* Copy n ranges to as many places of the same sizes. Returns whether all could be read. */
-bool peek_all(const struct iovec *to, const struct iovec *from, unsigned n);
+/* The number of this process, for the functions below. The child of a fork has another one. */
+long peek_self(void);
 
-static inline bool peek(void *to, uintptr_t from, size_t size)
+/* Copy n ranges to as many places of the same sizes. Returns whether all could be read. */
+bool peek_all(long self, const struct iovec *to, const struct iovec *from, unsigned n);
+
+static inline bool peek(long self, void *to, uintptr_t from, size_t size)
 {
-    return peek_all(&(struct iovec){to, size}, &(struct iovec){(void *)from, size}, 1);
+    return peek_all(self, &(struct iovec){to, size}, &(struct iovec){(void *)from, size}, 1);
 }
 
 #endif

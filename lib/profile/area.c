@@ -473,8 +473,10 @@ unsigned area_stack(const void *address, uintptr_t *pcs, unsigned most)
     if (!area.tables->samples[place])
         return 0;
     const struct sheaf_profile_stack *stack = stack_at(sample_at(area.tables->samples[place] - 1)->stack);
-    unsigned depth = stack->depth < most ? stack->depth : most;
-    memcpy(pcs, stack->pcs, depth * sizeof(*pcs));
+    unsigned depth = 0;
+    for (unsigned i = 0; i < stack->depth && depth < most; i++)
+        if (stack->pcs[i] < SHEAF_PROFILE_NAMED)
+            pcs[depth++] = stack->pcs[i];
     return depth;
 }
 

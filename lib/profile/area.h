@@ -67,8 +67,8 @@ bool area_add(const struct sample *sample);
 /* Remove the sample of this address. Returns whether there was one, as far as the lock was in reach. */
 bool area_remove(const void *address);
 
-/* The stack of the live sample at this address. Returns its depth; 0 if there is no such sample. Takes no lock, so
- * other threads must not run. */
+/* The stack of the live sample at this address, code only. Returns its depth; 0 if there is no such sample. Takes no
+ * lock, so other threads must not run. */
 unsigned area_stack(const void *address, uintptr_t *pcs, unsigned most);
 
 #endif

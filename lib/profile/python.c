@@ -1,6 +1,7 @@
 #include "profile/python.h"
 #include "os/clock.h"
 #include "os/object.h"
+#include "os/peek.h"
 #include "os/vm.h"
 #include "profile/modules.h"
 #include "profile/python_code.h"
@@ -154,15 +155,6 @@ void python_look(const struct sheaf_profile_module *module)
     __atomic_store_n(&python_loop, loop, __ATOMIC_RELEASE);
 }
 
-/* Whether the interpreter is still where it was found: a program may unload it. */
-static bool still_there(uintptr_t loop)
-{
-    struct sheaf_profile_module now;
-    return module_find(loop, &now) && now.start == found.module.start && now.end == found.module.end &&
-           now.build_id_bytes == found.module.build_id_bytes &&
-           !memcmp(now.build_id, found.module.build_id, sizeof(now.build_id));
-}
-
 /* ---- stacks ---- */
 
 static bool in_loop(uint64_t pc, uintptr_t loop)
@@ -203,16 +195,19 @@ static unsigned merge(const struct reader *reader, const struct sheaf_profile_st
 static uint32_t merged(struct reader *reader, uint32_t native, uintptr_t loop)
 {
     uintptr_t pcs[SAMPLE_DEPTH];
+    reader->frames.self = peek_self();
     if (!python_read_frames(&found.python, &reader->frames) ||
         !python_addresses(&found.python, &reader->frames, &reader->objects, reader->addresses))
         return native;
     return area_intern(pcs, merge(reader, area_stack_entry(native), loop, pcs));
 }
 
+/* A program may unload the interpreter, so it must be where it was found. */
 void python_put(unsigned slot, struct walked_stack *stack)
 {
     uintptr_t loop = __atomic_load_n(&python_loop, __ATOMIC_ACQUIRE);
-    if (stack->stack == AREA_NO_STACK || !loops_of(area_stack_entry(stack->stack), loop) || !still_there(loop))
+    if (stack->stack == AREA_NO_STACK || !loops_of(area_stack_entry(stack->stack), loop) ||
+        !module_still(loop, &found.module))
         return;
     struct reader *reader = &readers[slot % READERS];
     if (atomic_exchange_explicit(&reader->busy, true, memory_order_acquire))

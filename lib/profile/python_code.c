@@ -62,7 +62,7 @@ static bool read_codes(const struct python *python, const struct python_frames *
         to[i] = (struct iovec){objects->bytes[i], layout->instructions};
         from[i] = (struct iovec){(void *)objects->code[i], layout->instructions};
     }
-    if (!peek_all(to, from, objects->codes))
+    if (!peek_all(objects->self, to, from, objects->codes))
         return false;
     for (unsigned i = 0; i < objects->codes; i++) {
         if (word_in(objects->bytes[i], sizeof(uintptr_t)) != python->code_type)
@@ -89,7 +89,7 @@ static bool read_wanted(struct python_code_objects *objects)
             from[n++] = (struct iovec){(void *)(string->object + string->got), bytes};
             string->got = string->wanted;
         }
-        if (n && !peek_all(to, from, n))
+        if (n && !peek_all(objects->self, to, from, n))
             return false;
     }
     return true;
@@ -165,6 +165,7 @@ static uint16_t put_text(const struct python_layout *layout, const struct python
 
 /* The table of lines, read in parts. */
 struct lines {
+    long self;
     uintptr_t from;
     size_t at, size, begin, end; /* the part: from begin to end */
     bool failed;
@@ -181,7 +182,7 @@ static unsigned next_byte(struct lines *lines)
         size_t left = lines->size - lines->at;
         lines->begin = lines->at;
         lines->end = lines->at + (left < sizeof(lines->part) ? left : sizeof(lines->part));
-        lines->failed = !peek(lines->part, lines->from + lines->begin, lines->end - lines->begin);
+        lines->failed = !peek(lines->self, lines->part, lines->from + lines->begin, lines->end - lines->begin);
         if (lines->failed)
             return 0;
     }
@@ -216,9 +217,9 @@ static int32_t next_change(struct lines *lines, unsigned kind)
 }
 
 /* The line of the instruction at that offset, as CPython's Objects/locations.md describes the table. */
-static uint32_t line_of(const struct python_string *table, uint32_t first, size_t offset)
+static uint32_t line_of(long self, const struct python_string *table, uint32_t first, size_t offset)
 {
-    struct lines lines = {.from = table->object + BYTES_AT, .size = word_in(table->bytes, LENGTH_AT)};
+    struct lines lines = {.self = self, .from = table->object + BYTES_AT, .size = word_in(table->bytes, LENGTH_AT)};
     int64_t line = first;
     for (size_t end = 0; end <= offset;) {
         unsigned byte = next_byte(&lines);
@@ -266,7 +267,8 @@ static uintptr_t new_address(const struct python_layout *layout, const struct py
     const unsigned char *bytes = objects->bytes[code];
     uintptr_t offset = at - (objects->code[code] + layout->instructions); /* before the first one: a large number */
     uint32_t first = number_in(bytes, layout->first_line);
-    uint32_t line = offset < OBJECT_MOST ? line_of(&objects->string[strings[2]], first, offset) : first;
+    uint32_t line =
+        offset < OBJECT_MOST ? line_of(objects->self, &objects->string[strings[2]], first, offset) : first;
     struct name name = {.function = function, .file = file};
     name.function_bytes = put_text(layout, &objects->string[strings[0]], function);
     name.file_bytes = put_text(layout, &objects->string[strings[1]], file);
@@ -277,6 +279,7 @@ bool python_addresses(const struct python *python, const struct python_frames *f
                       struct python_code_objects *objects, uintptr_t *addresses)
 {
     const struct python_layout *layout = python->layout;
+    objects->self = frames->self;
     if (!read_codes(python, frames, objects) || !read_strings(layout, objects))
         return false;
     for (unsigned i = 0; i < frames->n; i++) {

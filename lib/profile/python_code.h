@@ -27,6 +27,7 @@ struct python_known {
 #define PYTHON_KNOWN 512
 
 struct python_code_objects {
+    long self;
     unsigned codes, strings;
     uintptr_t code[PYTHON_FRAMES];
     _Alignas(8) unsigned char bytes[PYTHON_FRAMES][CODE_BYTES];

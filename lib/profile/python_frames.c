@@ -4,8 +4,9 @@
 #include <pthread.h>
 #include <string.h>
 
-#define FRAME_BYTES 72 /* of a frame that are of interest, in all versions */
-#define OWNER_LOOP  3  /* FRAME_OWNED_BY_CSTACK: the frame of the loop itself, without a function (3.12) */
+#define STATE_BYTES 168 /* of a thread's state that are of interest */
+#define FRAME_BYTES 72  /* of a frame that are of interest, in all versions */
+#define OWNER_LOOP  3   /* FRAME_OWNED_BY_CSTACK: the frame of the loop itself, without a function (3.12) */
 #define STEPS_MOST  (2 * PYTHON_FRAMES + PYTHON_RUNS)
 
 static uintptr_t word_in(const unsigned char *bytes, unsigned at)
@@ -15,27 +16,20 @@ static uintptr_t word_in(const unsigned char *bytes, unsigned at)
     return word;
 }
 
-/* The state of the calling thread; 0 if it is not one of the interpreter's. */
-static uintptr_t thread_state(const struct python *python)
-{
-    uintptr_t self = (uintptr_t)pthread_self(), id;
-    for (unsigned i = 0; i < 2; i++) {
-        uintptr_t state = (uintptr_t)(i ? python->this_thread : python->current_thread)();
-        if (state && peek(&id, state + python->layout->thread, sizeof(id)) && id == self)
-            return state;
-    }
-    return 0;
-}
-
-static uintptr_t current_frame(const struct python *python)
+/* The current frame of the calling thread; 0 if it is not one of the interpreter's. */
+static uintptr_t current_frame(const struct python *python, long self)
 {
     const struct python_layout *layout = python->layout;
-    uintptr_t state = thread_state(python), frame;
-    if (!state || !peek(&frame, state + layout->current, sizeof(frame)))
-        return 0;
-    if (layout->indirect && !peek(&frame, frame + layout->indirect - 1u, sizeof(frame)))
-        return 0;
-    return frame;
+    uintptr_t thread = (uintptr_t)pthread_self(), frame;
+    unsigned char state[STATE_BYTES];
+    for (unsigned i = 0; i < 2; i++) {
+        uintptr_t at = (uintptr_t)(i ? python->this_thread : python->current_thread)();
+        if (!at || !peek(self, state, at, sizeof(state)) || word_in(state, layout->thread) != thread)
+            continue;
+        frame = word_in(state, layout->current);
+        return !layout->indirect || peek(self, &frame, frame + layout->indirect - 1u, sizeof(frame)) ? frame : 0;
+    }
+    return 0;
 }
 
 /* The bytes of a frame, from a window or read into one; NULL if they cannot be read. A caller's frame mostly lies
@@ -54,7 +48,7 @@ static const unsigned char *frame_bytes(struct python_frames *frames, uintptr_t 
     struct python_window *window = &frames->windows[frames->oldest];
     window->from = frame & ~(uintptr_t)4095;
     window->to = frame + FRAME_BYTES;
-    if (!peek(window->bytes, window->from, window->to - window->from)) {
+    if (!peek(frames->self, window->bytes, window->from, window->to - window->from)) {
         window->to = window->from = 0;
         return NULL;
     }
@@ -71,7 +65,7 @@ static void end_run(struct python_frames *frames, unsigned *begin)
 bool python_read_frames(const struct python *python, struct python_frames *frames)
 {
     const struct python_layout *layout = python->layout;
-    uintptr_t frame = current_frame(python);
+    uintptr_t frame = current_frame(python, frames->self);
     unsigned begin = 0;
     frames->n = frames->runs = frames->oldest = 0;
     frames->windows[0].to = frames->windows[1].to = 0;

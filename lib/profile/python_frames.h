@@ -40,13 +40,15 @@ struct python_frame {
 
 /* Frames, the innermost first, in runs: the frames of one call of the evaluation loop. */
 struct python_frames {
+    long self; /* of peek_self() */
     unsigned n, runs, oldest;
     struct python_frame frames[PYTHON_FRAMES];
     uint8_t run[PYTHON_RUNS]; /* the number of frames in each */
     struct python_window windows[2];
 };
 
-/* Find the frames of the calling thread. Returns false if there are none, or if they cannot be read now. */
+/* Find the frames of the calling thread, in a structure whose `self` is set. Returns false if there are none, or if
+ * they cannot be read now. */
 bool python_read_frames(const struct python *python, struct python_frames *frames);
 
 #endif
