@@ -192,6 +192,7 @@ static unsigned merge(const struct reader *reader, const struct sheaf_profile_st
     return n;
 }
 
+/* The stack with Python's functions; the stack as it is if they cannot be read or have no room. */
 static uint32_t merged(struct reader *reader, uint32_t native, uintptr_t loop)
 {
     uintptr_t pcs[SAMPLE_DEPTH];
@@ -199,7 +200,8 @@ static uint32_t merged(struct reader *reader, uint32_t native, uintptr_t loop)
     if (!python_read_frames(&found.python, &reader->frames) ||
         !python_addresses(&found.python, &reader->frames, &reader->objects, reader->addresses))
         return native;
-    return area_intern(pcs, merge(reader, area_stack_entry(native), loop, pcs));
+    uint32_t stack = area_intern(pcs, merge(reader, area_stack_entry(native), loop, pcs));
+    return stack != AREA_NO_STACK && area_stack_entry(stack)->depth ? stack : native;
 }
 
 /* A program may unload the interpreter, so it must be where it was found. */
