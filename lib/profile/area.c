@@ -355,7 +355,7 @@ static bool add(const struct sample *new)
 
 #define COUNT_MS    64 /* between two counts while little changes */
 #define COUNT_SHARE 64 /* of the live bytes: a smaller change is little */
-#define COUNT_TICK  8  /* counts in a tick of the clock, which has some milliseconds */
+#define COUNT_TICK  3  /* counts in a tick of the clock, which has some milliseconds */
 
 static void count_strata(void)
 {

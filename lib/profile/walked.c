@@ -44,8 +44,8 @@ struct walked_slot {
 #define PATH_FRAMES 12
 enum { PATH_CLAIMED = 1, PATH_READY };
 struct path {
-    _Atomic uint8_t state; /* 0: free */
-    uint8_t frames;        /* the last one is the program's: only its place is known */
+    uint8_t state;  /* 0: free */
+    uint8_t frames; /* the last one is the program's: only its place is known */
     uint16_t at[PATH_FRAMES];
     uintptr_t pcs[PATH_FRAMES];
 };
@@ -91,14 +91,15 @@ static void learn_path(const struct stack_places *places)
         return;
     for (unsigned i = 0; i < PATHS; i++) {
         uint8_t none = 0;
-        if (!atomic_compare_exchange_strong(&paths[i].state, &none, PATH_CLAIMED))
+        if (!__atomic_compare_exchange_n(&paths[i].state, &none, PATH_CLAIMED, false, __ATOMIC_ACQ_REL,
+                                         __ATOMIC_RELAXED))
             continue;
         for (unsigned k = 0; k <= places->own; k++) {
             paths[i].at[k] = places->at[k];
             paths[i].pcs[k] = places->pcs[k];
         }
         paths[i].frames = (uint8_t)(places->own + 1);
-        atomic_store_explicit(&paths[i].state, PATH_READY, memory_order_release);
+        __atomic_store_n(&paths[i].state, PATH_READY, __ATOMIC_RELEASE);
         return;
     }
 }
