@@ -6,7 +6,7 @@
 #include "profile/mirror.h"
 #include "profile/modules.h"
 #include "profile/names.h"
-#include "profile/python.h"
+#include "python/interpreter.h"
 #include "profile/strata.h"
 #include "space/locks.h"
 #include "space/own.h"
@@ -427,7 +427,7 @@ uint32_t area_intern(const uintptr_t *pcs, unsigned depth)
     return stack;
 }
 
-uintptr_t area_name(const struct name *name, uint32_t line)
+uintptr_t area_name(const struct python_name *name, uint32_t line)
 {
     if (!enter())
         return 0;

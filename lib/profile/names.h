@@ -5,14 +5,8 @@
 #ifndef SHEAF_PROFILE_NAMES_H
 #define SHEAF_PROFILE_NAMES_H
 
-#include "os/compiler.h"
+#include "python/code.h"
 #include "sheaf/profile.h"
-
-/* A function and its file in UTF-8. */
-struct name {
-    const char *function, *file;
-    uint16_t function_bytes, file_bytes;
-};
 
 #define NAMES_BYTES (1u << 20)
 
@@ -21,7 +15,7 @@ void names_start(uint32_t at);
 
 /* The address that stands for a line of the function in the stacks of the area. If the table is full, it stands for a
  * function without a name. */
-uint64_t names_address(const struct name *name, uint32_t line);
+uint64_t names_address(const struct python_name *name, uint32_t line);
 
 /* Copy the table to the mirror. */
 void names_publish(void);

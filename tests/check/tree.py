@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-LAYERS = ["os", "rseq", "config", "space", "region", "slab", "slot", "cache", "feature", "profile", "node", "deferred", "process",
+LAYERS = ["os", "rseq", "config", "space", "region", "slab", "slot", "cache", "feature", "python", "profile", "node", "deferred", "process",
           "kmem", "malloc", "leak", "api"]  # fmt: skip
 LONGEST = 620
 SCREEN = 60

@@ -1,4 +1,4 @@
-#include "profile/python_frames.h"
+#include "python/frames.h"
 #include "os/peek.h"
 
 #include <pthread.h>

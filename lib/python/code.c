@@ -1,7 +1,5 @@
-#include "profile/python_code.h"
+#include "python/code.h"
 #include "os/peek.h"
-#include "profile/area.h"
-#include "profile/names.h"
 
 #include <string.h>
 
@@ -260,7 +258,7 @@ static uint64_t identity_of(const struct python_layout *layout, const struct pyt
 }
 
 static uintptr_t new_address(const struct python_layout *layout, const struct python_code_objects *objects,
-                             unsigned code, uintptr_t at)
+                             unsigned code, uintptr_t at, python_address *address_of)
 {
     char function[NAME_BYTES], file[NAME_BYTES];
     const uint8_t *strings = objects->string_of[code];
@@ -269,14 +267,14 @@ static uintptr_t new_address(const struct python_layout *layout, const struct py
     uint32_t first = number_in(bytes, layout->first_line);
     uint32_t line =
         offset < OBJECT_MOST ? line_of(objects->self, &objects->string[strings[2]], first, offset) : first;
-    struct name name = {.function = function, .file = file};
+    struct python_name name = {.function = function, .file = file};
     name.function_bytes = put_text(layout, &objects->string[strings[0]], function);
     name.file_bytes = put_text(layout, &objects->string[strings[1]], file);
-    return area_name(&name, line);
+    return address_of(&name, line);
 }
 
 bool python_addresses(const struct python *python, const struct python_frames *frames,
-                      struct python_code_objects *objects, uintptr_t *addresses)
+                      struct python_code_objects *objects, python_address *address_of, uintptr_t *addresses)
 {
     const struct python_layout *layout = python->layout;
     objects->self = frames->self;
@@ -289,7 +287,7 @@ bool python_addresses(const struct python *python, const struct python_frames *f
         uint64_t hash = (frame->code ^ frame->at << 20) * 0x9e3779b97f4a7c15ull;
         struct python_known *known = &objects->known[hash >> 32 & (PYTHON_KNOWN - 1)];
         if (known->code != frame->code || known->at != frame->at || known->identity != identity || !known->address) {
-            uintptr_t address = new_address(layout, objects, code, frame->at);
+            uintptr_t address = new_address(layout, objects, code, frame->at, address_of);
             if (!address)
                 return false;
             *known = (struct python_known){frame->code, frame->at, identity, address};

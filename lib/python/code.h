@@ -1,8 +1,8 @@
 /* Names and lines of code objects. */
-#ifndef SHEAF_PROFILE_PYTHON_CODE_H
-#define SHEAF_PROFILE_PYTHON_CODE_H
+#ifndef SHEAF_PYTHON_CODE_H
+#define SHEAF_PYTHON_CODE_H
 
-#include "profile/python_frames.h"
+#include "python/frames.h"
 
 #define CODE_BYTES   208 /* at most, of a code object that are of interest */
 #define STRING_BYTES 320 /* of a string or a table of lines that are read, at most */
@@ -36,8 +36,17 @@ struct python_code_objects {
     struct python_known known[PYTHON_KNOWN];
 };
 
+/* A function and its file in UTF-8, truncated if they are long. */
+struct python_name {
+    const char *function, *file;
+    uint16_t function_bytes, file_bytes;
+};
+
+/* Returns the address that stands for a line of the function; 0 if it cannot be had now. */
+typedef uintptr_t python_address(const struct python_name *name, uint32_t line);
+
 /* Store the addresses that stand for the frames in stacks. Returns false if they cannot be had now. */
 bool python_addresses(const struct python *python, const struct python_frames *frames,
-                      struct python_code_objects *objects, uintptr_t *addresses);
+                      struct python_code_objects *objects, python_address *address_of, uintptr_t *addresses);
 
 #endif
