@@ -24,6 +24,8 @@ _CALLS = re.compile(
     r"_?PyEval_|_?PyFunction_|_?PyObject_(?:Call|FastCall|MakeTpCall|Vectorcall)|_?PyVectorcall_|_?PyCFunction_|\w*vectorcall|"
     r"cfunction_|object_vacall|do_call_core|call_function|slot_tp_|type_call|gen_send_ex|gen_iternext|method_call|"
     r"pymain_|Py_(?:RunMain|BytesMain)|run_mod|run_eval_code_obj|pyrun_|_?PyRun_|builtin_(?:exec|eval)|thread_run|pythread_wrapper")
+_LOOP = "_PyEval_EvalFrameDefault"
+_FRAMES = range(11, 14)  # minor versions of CPython whose frames the process reads itself
 _TRAMPOLINE = 12  # minor version of the first CPython with -X perf
 
 
@@ -126,14 +128,21 @@ class Symbolizer:
             return []
         for module in self._files:
             found = _CPYTHON.search(module.path)
-            if found and int(found[1]) >= _TRAMPOLINE:
-                return ["Python functions are not shown: run the program with PYTHONPERFSUPPORT=1 (or python -X perf)."]
-            if found:
-                return [f"Python functions are not shown: CPython 3.{found[1]} cannot name them; use 3.{_TRAMPOLINE} or later, "
-                        "with PYTHONPERFSUPPORT=1."]  # fmt: skip
+            if found and (missing := self._python(int(found[1]))):
+                return [f"Python functions are not shown: {missing}."]
             if Path(module.path).name == "node":
                 return ["JavaScript functions are not shown: run the program with node --perf-basic-prof."]
         return []
+
+    def _python(self, minor: int) -> str:
+        """What to do about functions of a Python program that are not shown; empty if none are missing."""
+        if minor < _FRAMES[0]:
+            return f"CPython 3.{minor} cannot name them; use 3.{_FRAMES[0]} or later"
+        if minor in _FRAMES and not any(frame.function == _LOOP for frames in self._frames.values() for frame in frames):
+            return ""
+        if minor < _TRAMPOLINE:
+            return "the process could not read its own frames; allow it process_vm_readv()"
+        return "run the program with PYTHONPERFSUPPORT=1 (or python -X perf)"
 
     def module(self, pc: int) -> Module | None:
         """The module that contains a return address."""
@@ -212,9 +221,11 @@ class Symbolizer:
         return [frame for pc in reversed(self.shown(row.pcs)) for frame in reversed(self.frames(pc))]
 
     def _only_calls(self, pc: int) -> bool:
-        """Whether this is a function of CPython that only calls, or one without a name, which says as little."""
+        """Whether this is a function of CPython that only calls, one without a name, or a trampoline."""
         if named(pc):
             return False
+        if all(not frame.module and frame.file and not frame.line for frame in self.frames(pc)):
+            return True  # the function of the program again, from a map of JIT code
         return all(_CALLS.match(frame.function) if frame.known else _CPYTHON.search(frame.module) for frame in self.frames(pc))
 
     def shown(self, pcs: Sequence[int]) -> list[int]:
