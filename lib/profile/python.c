@@ -10,7 +10,7 @@
 
 struct reader {
     _Atomic bool busy;
-    uintptr_t addresses[PYTHON_FRAMES];
+    uintptr_t addresses[PYTHON_FRAMES], pcs[SAMPLE_DEPTH];
     struct python_frames frames;
     struct python_code_objects objects;
 } cache_aligned;
@@ -34,8 +34,7 @@ static unsigned loops_of(const struct sheaf_profile_stack *stack, uintptr_t loop
 
 /* Puts each run in the place of a frame of the loop. A part of the loop's code may lie elsewhere, and not be known
  * for it, so the outermost frame of the loop gets all runs that are left if the stack is whole. */
-static unsigned merge(const struct reader *reader, const struct sheaf_profile_stack *stack, uintptr_t loop,
-                      uintptr_t *pcs)
+static unsigned merge(struct reader *reader, const struct sheaf_profile_stack *stack, uintptr_t loop)
 {
     const struct python_frames *frames = &reader->frames;
     unsigned loops = loops_of(stack, loop), run = 0, frame = 0, n = 0;
@@ -46,10 +45,10 @@ static unsigned merge(const struct reader *reader, const struct sheaf_profile_st
             for (bool more = run < frames->runs; more; more = last && run < frames->runs)
                 for (unsigned k = frames->run[run++]; k; k--, frame++)
                     if (n < SAMPLE_DEPTH)
-                        pcs[n++] = reader->addresses[frame];
+                        reader->pcs[n++] = reader->addresses[frame];
         }
         if (n == begin)
-            pcs[n++] = stack->pcs[i];
+            reader->pcs[n++] = stack->pcs[i];
     }
     return n;
 }
@@ -57,12 +56,11 @@ static unsigned merge(const struct reader *reader, const struct sheaf_profile_st
 /* The stack with Python's functions; the stack as it is if they cannot be read or have no room. */
 static uint32_t merged(struct reader *reader, uint32_t native, uintptr_t loop)
 {
-    uintptr_t pcs[SAMPLE_DEPTH];
     reader->frames.self = peek_self();
     if (!python_read_frames(&python_found, &reader->frames) ||
         !python_addresses(&python_found, &reader->frames, &reader->objects, area_name, reader->addresses))
         return native;
-    uint32_t stack = area_intern(pcs, merge(reader, area_stack_entry(native), loop, pcs));
+    uint32_t stack = area_intern(reader->pcs, merge(reader, area_stack_entry(native), loop));
     return stack != AREA_NO_STACK && area_stack_entry(stack)->depth ? stack : native;
 }
 

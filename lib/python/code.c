@@ -52,7 +52,7 @@ static bool read_codes(const struct python *python, const struct python_frames *
                        struct python_code_objects *objects)
 {
     const struct python_layout *layout = python->layout;
-    struct iovec to[PYTHON_FRAMES], from[PYTHON_FRAMES];
+    struct iovec *to = objects->to, *from = objects->from;
     objects->codes = objects->strings = 0;
     for (unsigned i = 0; i < frames->n; i++)
         code_index(objects, frames->frames[i].code);
@@ -75,7 +75,7 @@ static bool read_codes(const struct python *python, const struct python_frames *
 /* Reads the strings from `got` to `wanted`, in batches. */
 static bool read_wanted(struct python_code_objects *objects)
 {
-    struct iovec to[PYTHON_FRAMES], from[PYTHON_FRAMES];
+    struct iovec *to = objects->to, *from = objects->from;
     for (unsigned i = 0; i < objects->strings;) {
         unsigned n = 0;
         for (; n < PYTHON_FRAMES && i < objects->strings; i++) {

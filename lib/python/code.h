@@ -4,6 +4,8 @@
 
 #include "python/frames.h"
 
+#include <sys/uio.h>
+
 #define CODE_BYTES   208 /* at most, of a code object that are of interest */
 #define STRING_BYTES 320 /* of a string or a table of lines that are read, at most */
 #define CODE_STRINGS 3
@@ -29,6 +31,7 @@ struct python_known {
 struct python_code_objects {
     long self;
     unsigned codes, strings;
+    struct iovec to[PYTHON_FRAMES], from[PYTHON_FRAMES]; /* of a copy; the stack may be small */
     uintptr_t code[PYTHON_FRAMES];
     _Alignas(8) unsigned char bytes[PYTHON_FRAMES][CODE_BYTES];
     uint8_t string_of[PYTHON_FRAMES][CODE_STRINGS]; /* function, file, lines: indices into: */
