@@ -32,6 +32,7 @@ ROLES = {
     "slot": "per-CPU words, sheaves, barns, counters",
     "cache": "descriptor, refill and flush, takeover, sparse caches",
     "feature": "debugging, hardening, fault injection, sampling",
+    "python": "frames of an interpreter",
     "profile": "sampled allocations with their call stacks",
     "node": "memory nodes",
     "deferred": "sheaves that wait for a grace period",

@@ -5,6 +5,8 @@
 #include "os/vm.h"
 #include "profile/mirror.h"
 #include "profile/modules.h"
+#include "profile/names.h"
+#include "python/interpreter.h"
 #include "profile/strata.h"
 #include "space/locks.h"
 #include "space/own.h"
@@ -22,6 +24,7 @@ enum {
     SAMPLES_MAX = 131072, /* at the default rate, those of 64 GiB of live memory */
     STACKS_AT = SAMPLES_AT + SAMPLES_MAX * 48,
     STRATA_AT = 184 << 10,
+    NAMES_AT = SHEAF_PROFILE_BYTES - NAMES_BYTES,
 };
 _Static_assert(sizeof(struct sheaf_profile_sample) == 48 && sizeof(struct sheaf_profile) <= LIFETIMES_AT &&
                    LIFETIMES_AT + SHEAF_PROFILE_SIZES * SHEAF_PROFILE_TIMES * 8 <= MODULES_AT &&
@@ -94,13 +97,15 @@ static bool module_known(uintptr_t pc)
 static void add_module(uintptr_t pc)
 {
     struct sheaf_profile_module found = {0};
-    if (module_known(pc) || area.truth->modules_used == MODULES_MAX || !module_find(pc, &found))
+    if (pc >= SHEAF_PROFILE_NAMED - 1 || module_known(pc) || area.truth->modules_used == MODULES_MAX ||
+        !module_find(pc, &found))
         return;
     struct sheaf_profile_module *module = (struct sheaf_profile_module *)(void *)mirror_at(MODULES_AT);
     module += area.truth->modules_used;
     *module = found;
     mirror_publish_at(module, sizeof(*module));
     area.truth->modules_used++;
+    python_look(&found);
 }
 
 /* ---- stacks ---- */
@@ -422,6 +427,16 @@ uint32_t area_intern(const uintptr_t *pcs, unsigned depth)
     return stack;
 }
 
+uintptr_t area_name(const struct python_name *name, uint32_t line)
+{
+    if (!enter())
+        return 0;
+    uintptr_t address = names_address(name, line);
+    end();
+    lock_release(lock_of(LOCK_PROFILE));
+    return address;
+}
+
 const struct sheaf_profile_stack *area_stack_entry(uint32_t offset)
 {
     return stack_at(offset);
@@ -458,8 +473,10 @@ unsigned area_stack(const void *address, uintptr_t *pcs, unsigned most)
     if (!area.tables->samples[place])
         return 0;
     const struct sheaf_profile_stack *stack = stack_at(sample_at(area.tables->samples[place] - 1)->stack);
-    unsigned depth = stack->depth < most ? stack->depth : most;
-    memcpy(pcs, stack->pcs, depth * sizeof(*pcs));
+    unsigned depth = 0;
+    for (unsigned i = 0; i < stack->depth && depth < most; i++)
+        if (stack->pcs[i] < SHEAF_PROFILE_NAMED)
+            pcs[depth++] = stack->pcs[i];
     return depth;
 }
 
@@ -474,7 +491,7 @@ static void write_header(void)
         .version = SHEAF_PROFILE_VERSION,
         .start_ns = (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec,
         .stacks_at = STACKS_AT,
-        .stacks_bytes = SHEAF_PROFILE_BYTES - STACKS_AT,
+        .stacks_bytes = NAMES_AT - STACKS_AT,
         .samples_at = SAMPLES_AT,
         .samples_max = SAMPLES_MAX,
         .modules_at = MODULES_AT,
@@ -494,6 +511,7 @@ static bool set_up(void)
         return false;
     area.truth = mirror_truth;
     write_header();
+    names_start(NAMES_AT);
     for (unsigned i = 0; i < STRATA; i++)
         append_stack(0, NULL, 0, i);
     return true;
@@ -539,6 +557,7 @@ static void publish_all(void)
     mirror_publish(MODULES_AT, h->modules_used * sizeof(struct sheaf_profile_module));
     mirror_publish(SAMPLES_AT, h->samples_used * sizeof(struct sheaf_profile_sample));
     mirror_publish(STACKS_AT, h->stacks_used);
+    names_publish();
     mirror_publish(0, sizeof(*h));
 }
 

@@ -54,6 +54,10 @@ void area_fork_child(void);
 #define AREA_NO_STACK UINT32_MAX
 uint32_t area_intern(const uintptr_t *pcs, unsigned depth);
 
+/* The address that stands for a line of an interpreted function (names.h); 0 if the lock is out of reach. */
+struct python_name;
+uintptr_t area_name(const struct python_name *name, uint32_t line);
+
 /* The entry at such an offset. Its addresses never change; its sums do, under the lock. */
 const struct sheaf_profile_stack *area_stack_entry(uint32_t offset);
 
@@ -63,8 +67,8 @@ bool area_add(const struct sample *sample);
 /* Remove the sample of this address. Returns whether there was one, as far as the lock was in reach. */
 bool area_remove(const void *address);
 
-/* The stack of the live sample at this address. Returns its depth; 0 if there is no such sample. Takes no lock, so
- * other threads must not run. */
+/* The stack of the live sample at this address, code only. Returns its depth; 0 if there is no such sample. Takes no
+ * lock, so other threads must not run. */
 unsigned area_stack(const void *address, uintptr_t *pcs, unsigned most);
 
 #endif

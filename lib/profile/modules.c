@@ -58,25 +58,48 @@ static void read_build_id(struct sheaf_profile_module *module)
 #ifdef DLFO_STRUCT_HAS_EH_DBASE
 #pragma weak _dl_find_object
 
+/* Describes all but the path. */
+static bool find(uintptr_t pc, struct sheaf_profile_module *module, struct dl_find_object *found)
+{
+    if (!&_dl_find_object || _dl_find_object((void *)pc, found) != 0)
+        return false;
+    module->start = (uintptr_t)found->dlfo_map_start;
+    module->end = (uintptr_t)found->dlfo_map_end;
+    module->bias = found->dlfo_link_map->l_addr;
+    module->build_id_bytes = 0;
+    read_build_id(module);
+    return true;
+}
+
+bool module_still(uintptr_t pc, const struct sheaf_profile_module *module)
+{
+    struct dl_find_object found;
+    struct sheaf_profile_module now;
+    return find(pc, &now, &found) && now.start == module->start && now.end == module->end &&
+           now.build_id_bytes == module->build_id_bytes &&
+           !memcmp(now.build_id, module->build_id, now.build_id_bytes);
+}
+
 bool module_find(uintptr_t pc, struct sheaf_profile_module *module)
 {
     struct dl_find_object found;
-    if (!&_dl_find_object || _dl_find_object((void *)pc, &found) != 0)
+    *module = (struct sheaf_profile_module){.path = ""};
+    if (!find(pc, module, &found))
         return false;
-    *module = (struct sheaf_profile_module){
-        .start = (uintptr_t)found.dlfo_map_start,
-        .end = (uintptr_t)found.dlfo_map_end,
-        .bias = found.dlfo_link_map->l_addr,
-    };
     const char *name = found.dlfo_link_map->l_name;
     if (name && *name)
         copy_path(module->path, sizeof(module->path), name);
     else
         program_path(module->path, sizeof(module->path));
-    read_build_id(module);
     return true;
 }
 #else
+bool module_still(uintptr_t pc, const struct sheaf_profile_module *module)
+{
+    (void)pc, (void)module;
+    return false;
+}
+
 bool module_find(uintptr_t pc, struct sheaf_profile_module *module)
 {
     (void)pc, (void)module;

@@ -9,4 +9,7 @@
  * known: code without a module, or a libc without _dl_find_object() (before 2.35). */
 bool module_find(uintptr_t pc, struct sheaf_profile_module *module);
 
+/* Whether the module that contains the code address is still that one. */
+bool module_still(uintptr_t pc, const struct sheaf_profile_module *module);
+
 #endif

@@ -7,9 +7,8 @@
 
 #include <string.h>
 
-#define WALKED_TRUST 256   /* uses between two walks */
-#define SAMPLES_MOST 32    /* of a stack on a slot in a window of pace.h */
-#define WALK_MOST_NS 50000 /* a preemption within a walk is not its cost */
+#define WALKED_TRUST 256 /* uses between two walks */
+#define SAMPLES_MOST 32  /* of a stack on a slot in a window of pace.h */
 
 /* ---- tables ---- */
 

@@ -18,6 +18,8 @@
 #include "profile/area.h"
 #include "profile/pace.h"
 
+#define WALK_MOST_NS 50000 /* a preemption within a walk is not its cost */
+
 struct walked_stack {
     uint32_t stack;   /* see area_intern() */
     unsigned thinned; /* one of 2^thinned samples of this stack is taken */

@@ -12,9 +12,9 @@ from pathlib import Path
 from conftest import write_record
 
 RATE = 512 << 10
-HEADER, STACKS_AT, SAMPLES_AT, MODULES_AT, LIFETIMES_AT = 184, 8192, 65536, 196608, 262144
+HEADER, STACKS_AT, SAMPLES_AT, MODULES_AT, LIFETIMES_AT = 200, 8192, 65536, 196608, 262144
 SIZE = LIFETIMES_AT + 16 * 24 * 8
-STRATA_AT = 512
+STRATA_AT, NAMES_AT = 512, 4096
 CLASSES = (*range(16, 129, 16), *(step << power for power in range(5, 13) for step in (5, 6, 7, 8)))  # up to 32 KiB
 STRATA = len(CLASSES) + 2
 STACK, STRATUM = struct.Struct("<I2HQ10d3Q"), struct.Struct("<9Q")
@@ -62,6 +62,7 @@ class Area:
     epoch: int = 7  # of the stacks; that of the area is 7
     lifetimes: dict[tuple[int, int], float] = field(default_factory=dict)
     header: dict[str, int] = field(default_factory=dict)  # replaces computed values
+    names: Sequence[tuple[str, str]] = ()  # functions and files; the addresses of address() stand for them
     counted: Mapping[int, Sequence[int]] = field(default_factory=dict)  # of strata: all numbers after the size
 
     def stacks(self) -> tuple[bytes, dict[tuple[tuple[int, ...], int], int]]:
@@ -77,6 +78,21 @@ class Area:
             raw += struct.pack(f"<{len(pcs)}Q", *pcs)
         return raw, at
 
+    def table_of_names(self) -> bytes:
+        """The table of names, whose first one has no text."""
+        table = b""
+        for function, file in [("", ""), *self.names] if self.names else []:
+            text = function.encode() + file.encode()
+            raw = struct.pack("<2H", len(function.encode()), len(file.encode())) + text
+            raw += bytes(-len(raw) % 8)
+            table += struct.pack("<2I", 8 + len(raw), 7) + raw
+        return table
+
+    def address(self, which: int, line: int) -> int:
+        """The address that stands for a line of a function."""
+        part = Area([], names=self.names[:which]).table_of_names() if which else struct.pack("<2I2H4x", 16, 7, 0, 0)
+        return 1 << 63 | len(part) // 8 << 24 | line
+
     def strata(self) -> bytes:
         """The table of strata."""
         sizes = (*CLASSES, 0, 0)
@@ -84,7 +100,7 @@ class Area:
 
     def pack(self) -> bytes:
         """The area as a process would have written it."""
-        stacks, at = self.stacks()
+        (stacks, at), names = self.stacks(), self.table_of_names()
         alive = [one for one in self.samples if one.live]
         samples = b"".join(struct.pack("<3Qd4I", 0x1000 + 16 * i, one.size, room(one.size), weight(one.size, self.rate),
                                        one.time_ms, at[one.pcs, stratum(one.size, self.rate)], 1, 0)
@@ -100,12 +116,14 @@ class Area:
             "stacks_at": STACKS_AT, "stacks_bytes": SAMPLES_AT - STACKS_AT, "stacks_used": len(stacks), "stacks_count": len(at),
             "samples_at": SAMPLES_AT, "samples_max": (MODULES_AT - SAMPLES_AT) // 48, "samples_used": len(alive),
             "modules_at": MODULES_AT, "modules_max": 64, "modules_used": len(self.modules), "lifetimes_at": LIFETIMES_AT,
-            "strata_at": STRATA_AT, "strata": STRATA, "unused": 0,
+            "strata_at": STRATA_AT, "strata": STRATA, "names_at": NAMES_AT,
+            "names_bytes": STACKS_AT - NAMES_AT, "names_used": len(names), "names_lost": 0, "unused": 0,
         }  # fmt: skip
         values.update(self.header)
         data = bytearray(SIZE)
-        data[:HEADER] = struct.pack("<8s2I14Q14I", b"SHEAFPRO", *values.values())
-        for offset, raw in ((STRATA_AT, self.strata()), (STACKS_AT, stacks), (SAMPLES_AT, samples), (MODULES_AT, modules)):
+        data[:HEADER] = struct.pack("<8s2I14Q18I", b"SHEAFPRO", *values.values())
+        for offset, raw in ((STRATA_AT, self.strata()), (STACKS_AT, stacks), (SAMPLES_AT, samples), (MODULES_AT, modules),
+                            (NAMES_AT, names)):
             data[offset : offset + len(raw)] = raw
         for (row, column), count in self.lifetimes.items():
             struct.pack_into("<d", data, LIFETIMES_AT + 8 * (row * 24 + column), count)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from areas import (
     MODULES_AT,
+    NAMES_AT,
     SAMPLES_AT,
     SIZE,
     STACKS_AT,
@@ -24,10 +25,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sheaf.errors import SheafError
 from sheaf.profile import views
-from sheaf.profile.area import NoProfile, read_area
+from sheaf.profile.area import Name, NoProfile, named, read_area
 
 SAMPLES = [One((1, 2, 3), 1000), One((1, 2, 3), 2000, live=False), One((4,), 1 << 20, time_ms=500)]
 MODULE = (1, 10, 0, b"\1" * 20, "/bin/x")
+NAMES = [("Box.fill", "/srv/app.py"), ("évaluée", "b.py")]
 FIRST = 120  # bytes of the stack without a depth
 
 
@@ -101,6 +103,14 @@ def test_a_short_file_reads_as_zeros(tmp_path: Path) -> None:
     assert len(snapshot.stacks) == 4
 
 
+def test_names(tmp_path: Path) -> None:
+    area = Area(SAMPLES, names=NAMES)
+    snapshot = read_area(write(tmp_path / "p.1.sheaf", area.pack()))
+    found = [named(area.address(i, 40 + i)) for i in range(len(NAMES))]
+    assert [(snapshot.names[one[0]], one[1]) for one in found if one] == [(Name(*one), 40 + i) for i, one in enumerate(NAMES)]
+    assert named(0x7FFF_FFFF_FFFF) is None
+
+
 @pytest.mark.parametrize("at, code, value, what", [
     (STACKS_AT, "I", 4, "table of stacks"),  # a size too small
     (STACKS_AT, "I", 1 << 30, "table of stacks"),
@@ -120,9 +130,14 @@ def test_a_short_file_reads_as_zeros(tmp_path: Path) -> None:
     (172, "I", SIZE, "table of strata"),
     (176, "I", 1, "table of strata"),  # fewer than those of large blocks
     (176, "I", 1 << 31, "table of strata"),
+    (180, "I", SIZE, "table of names"),
+    (188, "I", 1 << 31, "table of names"),
+    (NAMES_AT, "I", 4, "table of names"),  # a size too small
+    (NAMES_AT + 16, "I", 1 << 30, "table of names"),
+    (NAMES_AT + 24, "H", 1 << 15, "table of names"),  # longer than its size
 ])
 def test_damage_is_told_on_one_line(tmp_path: Path, at: int, code: str, value: float, what: str) -> None:
-    data = bytearray(Area(SAMPLES, [MODULE]).pack())
+    data = bytearray(Area(SAMPLES, [MODULE], names=NAMES).pack())
     struct.pack_into(f"<{code}", data, at, value)
     with pytest.raises(SheafError, match=f"the profile is damaged .{what}.; copy the record again"):
         read_area(write(tmp_path / "p.1.sheaf", bytes(data)))
@@ -139,7 +154,7 @@ def test_a_killed_writer_leaves_one_torn_entry(tmp_path: Path) -> None:
     assert all(sample.stack in snapshot.stacks for sample in snapshot.samples)
 
 
-@pytest.mark.parametrize("size", [1, 183, 1 << 40, 1 << 63])
+@pytest.mark.parametrize("size", [1, 199, 1 << 40, 1 << 63])
 def test_an_impossible_size(tmp_path: Path, size: int) -> None:
     with pytest.raises(SheafError, match=r"damaged .size."):
         read_area(write(tmp_path / "p.1.sheaf", Area(SAMPLES).pack(), size))
@@ -147,8 +162,8 @@ def test_an_impossible_size(tmp_path: Path, size: int) -> None:
 
 NUMBERS = (900, 921_600, 950, 972_800, 3, 3072, 2000, 2_048_000)
 COUNTED = dict.fromkeys((stratum(1000), stratum(2000), STRATA - 2), NUMBERS)
-WHOLE = Area(SAMPLES * 20, [MODULE], counted=COUNTED).pack()
-PLACES = st.one_of(st.integers(0, 184), st.integers(STRATA_AT, STRATA_AT + STRATA * 72),
+WHOLE = Area(SAMPLES * 20, [MODULE], counted=COUNTED, names=NAMES).pack()
+PLACES = st.one_of(st.integers(0, 200), st.integers(NAMES_AT, NAMES_AT + 80), st.integers(STRATA_AT, STRATA_AT + STRATA * 72),
                    st.integers(STACKS_AT, STACKS_AT + 600), st.integers(SAMPLES_AT, SAMPLES_AT + 300),
                    st.integers(MODULES_AT, MODULES_AT + 360), st.integers(0, SIZE - 8))
 

@@ -248,7 +248,7 @@ def test_jit_maps() -> None:
 
 
 @pytest.mark.parametrize("name, advice", [
-    ("python3.12", "run the program with PYTHONPERFSUPPORT=1"), ("libpython3.11.so.1.0", "CPython 3.11 cannot name them"),
+    ("python3.14", "run the program with PYTHONPERFSUPPORT=1"), ("libpython3.10.so.1.0", "CPython 3.10 cannot name them"),
     ("node", "node --perf-basic-prof"),
 ])
 def test_interpreters(library: Path, tmp_path: Path, name: str, advice: str) -> None:

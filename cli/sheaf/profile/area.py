@@ -11,7 +11,7 @@ import math
 import os
 import struct
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,16 +22,19 @@ from sheaf.errors import SheafError
 MAGIC = b"SHEAFPRO"
 VERSION = 2
 SIZES, TIMES = 16, 24  # rows and columns of the table of lifetimes
-_HEADER = struct.Struct("<8s2I14Q14I")
+_HEADER = struct.Struct("<8s2I14Q18I")
 _HEADER_NAMES = (
     "magic", "version", "on", "sequence", "rate", "start_ns", "now_ms", "taken", "freed", "lost_stacks", "lost_samples",
     "slowed", "strata_ms", "peak_bytes", "peak_ms", "peak_epoch", "pid_of_parent", "stacks_at", "stacks_bytes",
     "stacks_used", "stacks_count", "samples_at", "samples_max", "samples_used", "modules_at", "modules_max", "modules_used",
-    "lifetimes_at", "strata_at", "strata", "unused",
+    "lifetimes_at", "strata_at", "strata", "names_at", "names_bytes", "names_used", "names_lost", "unused",
 )  # fmt: skip
 _STACK = struct.Struct("<I2HQ10d3Q")
 _SAMPLE = struct.Struct("<3Qd4I")
 _MODULE = struct.Struct("<3Q32sI300s")
+_NAME = struct.Struct("<2I2H")
+NAMED = 1 << 63  # of addresses that stand for functions of interpreted programs
+_LINE_BITS = 24
 _STRATUM = struct.Struct("<9Q")
 _STRATA = 4096  # at most; more count as damage
 _LIFETIMES = struct.Struct(f"<{SIZES * TIMES}d")
@@ -121,6 +124,14 @@ class Module:
 
 
 @dataclass(frozen=True)
+class Name:
+    """A function of an interpreted program, and its file."""
+
+    function: str
+    file: str
+
+
+@dataclass(frozen=True)
 class Header:
     """The numbers at the start of the area; sheaf/profile.h says what they are. Times are in milliseconds since start_ns."""
 
@@ -137,6 +148,7 @@ class Header:
     peak_bytes: int
     peak_ms: int
     pid_of_parent: int
+    names_lost: int = 0
 
 
 @dataclass(frozen=True)
@@ -164,6 +176,7 @@ class Snapshot:
     moment_ms: int
     complete: bool
     here: int | None = None  # the number of the process as this command sees it; None if it has ended
+    names: Mapping[int, Name] = field(default_factory=dict)  # by their offset; see named()
 
     @property
     def who(self) -> str:
@@ -174,6 +187,11 @@ class Snapshot:
         """Milliseconds from the allocation of a sample to the snapshot. Times wrap around after 49 days, and so do ages."""
         age = self.moment_ms - sample.time_ms & 0xFFFFFFFF
         return age if age < 0xFFFFFFFF - 3_600_000 else 0  # slightly negative where clocks are read by different threads
+
+
+def named(pc: int) -> tuple[int, int] | None:
+    """The key in Snapshot.names and the line that an address stands for; None for an address of code. Line 0 is unknown."""
+    return ((pc & ~NAMED) >> _LINE_BITS << 3, pc & (1 << _LINE_BITS) - 1) if pc & NAMED else None
 
 
 def _finite(*values: float) -> bool:
@@ -211,6 +229,9 @@ class _Area:
         self.stacks = self._part(value["stacks_at"], 1, value["stacks_used"], "table of stacks")
         self.samples = self._part(value["samples_at"], _SAMPLE.size, value["samples_used"], "table of samples")
         self.modules = self._part(value["modules_at"], _MODULE.size, value["modules_used"], "table of modules")
+        if value["names_used"] > value["names_bytes"]:
+            raise _Damaged("table of names")
+        self.names = self._part(value["names_at"], 1, value["names_used"], "table of names") if value["names_used"] else b""
         if not 2 <= value["strata"] <= _STRATA:
             raise _Damaged("table of strata")
         self.strata = self._part(value["strata_at"], _STRATUM.size, value["strata"], "table of strata")
@@ -265,6 +286,20 @@ class _Area:
                 yield Module(start, end, bias, build_id[:length], name)
             elif self.complete:
                 raise _Damaged("table of modules")
+
+    def name_entries(self) -> Iterator[tuple[int, Name]]:
+        """All names by offset. A torn entry ends the table, if the process may have left one."""
+        at, raw = 0, self.names
+        while at + _NAME.size <= len(raw):
+            size, _, *lengths = _NAME.unpack_from(raw, at)
+            begin = at + _NAME.size
+            middle, end = begin + lengths[0], begin + sum(lengths)
+            if size % 8 or end > at + size or at + size > len(raw) or not size:
+                break
+            yield at, Name(*(part.decode("utf-8", "replace") for part in (raw[begin:middle], raw[middle:end])))
+            at += size
+        if at < len(raw) and self.complete:
+            raise _Damaged("table of names")
 
     def lifetime_rows(self) -> list[list[float]]:
         numbers = _LIFETIMES.unpack(self.lifetimes)
@@ -326,9 +361,10 @@ def read_area(path: Path) -> Snapshot:
             samples = list(area.sample_entries(stacks))
             modules = sorted(area.module_entries(), key=lambda module: module.start)
             lifetimes = area.lifetime_rows()
+            names = dict(area.name_entries())
         except _Damaged as error:
             advice = "copy the record again, or run the program again"
             raise SheafError(f"{path}: the profile is damaged ({error}); {advice}") from error
     head = record.read_head(path)
     return Snapshot(path, head.program, head.pid, head.pid_namespace, head.start_time_ns, head.alive, header, strata,
-                    stacks, samples, modules, lifetimes, _moment(head.alive, header), area.complete, head.here)
+                    stacks, samples, modules, lifetimes, _moment(head.alive, header), area.complete, head.here, names)

@@ -16,7 +16,7 @@ def frames(row: Row, symbolizer: Symbolizer) -> list[dict[str, Any]]:
     return [
         {"address": pc, "function": frame.function, "file": frame.file or None, "line": frame.line or None,
          "module": frame.module or None, "inlined": frame.inlined}
-        for pc in row.pcs for frame in symbolizer.frames(pc)
+        for pc in symbolizer.shown(row.pcs) for frame in symbolizer.frames(pc)
     ]  # fmt: skip
 
 

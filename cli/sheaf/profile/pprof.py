@@ -112,7 +112,8 @@ class _Writer:
         """A sample for each row; labels become frames and, for filters, labels. So do figures that are unreliable."""
         for row in self.profile.rows:
             frames = self.symbolizer.stack(row) if not row.pcs else []
-            places = [self._location(pc) for pc in row.pcs] + [self._named(label) for label in reversed(row.labels)]
+            places = [self._location(pc) for pc in self.symbolizer.shown(row.pcs)]
+            places += [self._named(label) for label in reversed(row.labels)]
             places = places or [self._named(frame.function) for frame in frames]
             sample = self.message.sample.add(location_id=places, value=[round(value) for value in row.values])
             for label in row.labels:

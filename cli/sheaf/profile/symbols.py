@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import bisect
+import itertools
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,11 +14,18 @@ from sheaf import elf
 from sheaf.errors import printable
 from sheaf.places import Place, Places
 from sheaf.profile import jit
-from sheaf.profile.area import Module, Snapshot
+from sheaf.profile.area import Module, Name, Snapshot, named
 from sheaf.profile.views import Row
 
 UNKNOWN = "(unknown stack)"
 _CPYTHON = re.compile(r"(?:lib)?python3\.(\d+)\b[^/]*$")
+# Functions of CPython by which it calls others, those of the program and those of modules in C, and by which it starts.
+_CALLS = re.compile(
+    r"_?PyEval_|_?PyFunction_|_?PyObject_(?:Call|FastCall|MakeTpCall|Vectorcall)|_?PyVectorcall_|_?PyCFunction_|\w*vectorcall|"
+    r"cfunction_|object_vacall|do_call_core|call_function|slot_tp_|type_call|gen_send_ex|gen_iternext|method_call|"
+    r"pymain_|Py_(?:RunMain|BytesMain)|run_mod|run_eval_code_obj|pyrun_|_?PyRun_|builtin_(?:exec|eval)|thread_run|pythread_wrapper")
+_LOOP = "_PyEval_EvalFrameDefault"
+_FRAMES = range(11, 14)  # minor versions of CPython whose frames the process reads itself
 _TRAMPOLINE = 12  # minor version of the first CPython with -X perf
 
 
@@ -65,12 +73,14 @@ class Symbolizer:
     """
     Finds functions, files and lines of return addresses in the modules of a process, and remembers them. `pid` is 0 if the
     process is not known, and `here` is its number as this command sees it. `began_ns` is when the process started, so that
-    the map of JIT code of an earlier process of that number is not used. Close it after use, or use it as a context manager.
+    the map of JIT code of an earlier process of that number is not used. `names` are the functions of an interpreted program.
+    Close it after use, or use it as a context manager.
     """
 
     def __init__(self, modules: Sequence[Module], pid: int = 0, alive: bool = False, began_ns: int = 0,
-                 here: int | None = None) -> None:  # fmt: skip
+                 here: int | None = None, names: Mapping[int, Name] | None = None) -> None:
         self.pid, self._alive, self._began_ns, self._here = pid, alive, began_ns, here
+        self._names = names or {}
         self._places = Places()
         self._files: dict[Module, Path | None] = {}
         self._frames: dict[int, tuple[Frame, ...]] = {}
@@ -115,18 +125,25 @@ class Symbolizer:
 
     def _interpreters(self) -> list[str]:
         """How to see the functions of a Python program that ran without a map of its JIT code."""
-        if self._jit:
+        if self._jit or self._names:
             return []
         for module in self._files:
             found = _CPYTHON.search(module.path)
-            if found and int(found[1]) >= _TRAMPOLINE:
-                return ["Python functions are not shown: run the program with PYTHONPERFSUPPORT=1 (or python -X perf)."]
-            if found:
-                return [f"Python functions are not shown: CPython 3.{found[1]} cannot name them; use 3.{_TRAMPOLINE} or later, "
-                        "with PYTHONPERFSUPPORT=1."]  # fmt: skip
+            if found and (missing := self._python(int(found[1]))):
+                return [f"Python functions are not shown: {missing}."]
             if Path(module.path).name == "node":
                 return ["JavaScript functions are not shown: run the program with node --perf-basic-prof."]
         return []
+
+    def _python(self, minor: int) -> str:
+        """What to do about functions of a Python program that are not shown; empty if none are missing."""
+        if minor < _FRAMES[0]:
+            return f"CPython 3.{minor} cannot name them; use 3.{_FRAMES[0]} or later"
+        if minor in _FRAMES and not any(frame.function == _LOOP for frames in self._frames.values() for frame in frames):
+            return ""
+        if minor < _TRAMPOLINE:
+            return "the process could not read its own frames; allow it process_vm_readv()"
+        return "run the program with PYTHONPERFSUPPORT=1 (or python -X perf)"
 
     def module(self, pc: int) -> Module | None:
         """The module that contains a return address."""
@@ -150,6 +167,9 @@ class Symbolizer:
         """Look up all these return addresses at once, which is much faster than one by one."""
         wanted: defaultdict[Module | None, list[int]] = defaultdict(list)
         for pc in {pc for pc in pcs if pc not in self._frames}:
+            if name := named(pc):
+                self._frames[pc] = (self._interpreted(*name),)
+                continue
             wanted[self.module(pc)].append(pc)
         for module, addresses in wanted.items():
             file = self._file(module) if module else None
@@ -160,6 +180,13 @@ class Symbolizer:
             answers = self._places.look_up(str(file), [pc - 1 - module.bias for pc in addresses])
             for pc, places in zip(addresses, answers, strict=True):
                 self._frames[pc] = self._named(pc, module, places)
+
+    def _interpreted(self, at: int, line: int) -> Frame:
+        """The function of an interpreted program that has its name there."""
+        name = self._names.get(at)
+        if name is None or not name.function:
+            return Frame("(function without a name)", "", 0, "", False)
+        return Frame(printable(name.function), printable(name.file), line, "", False)
 
     def _unknown(self, pc: int, module: Module | None) -> Frame:
         found = self._jit.find(pc - 1)
@@ -192,12 +219,32 @@ class Symbolizer:
         """The frames of a row without its labels, the outermost first."""
         if not row.pcs and len(row.labels) < 2:  # with two labels, the row has no stack at all
             return [_plain(row.name or UNKNOWN)]
-        return [frame for pc in reversed(row.pcs) for frame in reversed(self.frames(pc))]
+        return [frame for pc in reversed(self.shown(row.pcs)) for frame in reversed(self.frames(pc))]
+
+    def _only_calls(self, pc: int) -> bool:
+        """Whether this is a function of CPython that only calls, one without a name, or a trampoline."""
+        if named(pc):
+            return False
+        if all(not frame.module and frame.file and not frame.line for frame in self.frames(pc)):
+            return True  # the function of the program again, from a map of JIT code
+        return all(_CALLS.match(frame.function) if frame.known else _CPYTHON.search(frame.module) for frame in self.frames(pc))
+
+    def shown(self, pcs: Sequence[int]) -> list[int]:
+        """The return addresses without those of an interpreter that only calls the functions that stand beside them."""
+        if not any(map(named, pcs)):
+            return list(pcs)
+        self.prepare(pcs)
+        groups = [(calls, list(group)) for calls, group in itertools.groupby(pcs, self._only_calls)]
+        kept: list[int] = []
+        for i, (calls, group) in enumerate(groups):
+            beside = [*groups[i - 1][1][-1:] * (i > 0), *(groups[i + 1][1][:1] if i + 1 < len(groups) else [])]
+            kept += [] if calls and any(map(named, beside)) else group
+        return kept
 
 
 def symbolizer(snapshot: Snapshot) -> Symbolizer:
     """A symbolizer for the process of a snapshot."""
-    return Symbolizer(snapshot.modules, snapshot.pid, snapshot.alive, snapshot.began_ns, snapshot.here)
+    return Symbolizer(snapshot.modules, snapshot.pid, snapshot.alive, snapshot.began_ns, snapshot.here, snapshot.names)
 
 
 _OPERATORS = ("<<=", "<<", ">>=", ">>", "<=>", "<=", "<", ">=", ">", "->*", "->", "()")

@@ -121,7 +121,7 @@ def names(row: Row, symbolizer: Symbolizer, more: tuple[str, ...] = ()) -> list[
 def calls(row: Row, symbolizer: Symbolizer, more: tuple[str, ...] = ()) -> list[Call]:
     """The functions of a row, as names() has them, with the lines or addresses from which they call."""
     found = []
-    for pc in row.pcs:
+    for pc in symbolizer.shown(row.pcs):
         frames, module = symbolizer.frames(pc), symbolizer.module(pc)
         address = f"+{pc - module.bias if module else pc:#x}"
         found += [Call(shortened(one.function), f":{one.line}" if one.line else address if one.known else "") for one in frames]

@@ -60,6 +60,8 @@ struct sheaf_profile {
     uint32_t modules_at, modules_max, modules_used;
     uint32_t lifetimes_at;      /* double [SHEAF_PROFILE_SIZES][SHEAF_PROFILE_TIMES]: frees by size and lifetime */
     uint32_t strata_at, strata; /* offset; entries, the number of classes and two more */
+    uint32_t names_at, names_bytes, names_used; /* offset; bytes of the table; bytes of it in use */
+    uint32_t names_lost;                        /* times that the table had no room for a name */
     uint32_t unused;
 };
 
@@ -101,6 +103,22 @@ struct sheaf_profile_stack {
     uint64_t peak_epoch;
     uint64_t samples, live_samples; /* raw numbers */
     uint64_t pcs[];                 /* return addresses, the innermost first: the caller of malloc */
+};
+
+/*
+ * Functions of interpreted programs stand in stacks in place of the interpreter's function that runs them. Their
+ * addresses have SHEAF_PROFILE_NAMED set, which no address of code has. The lowest bits are the line that runs (0:
+ * not known), and the others the offset of the function's name from names_at, in units of 8 bytes.
+ */
+#define SHEAF_PROFILE_NAMED     (1ull << 63)
+#define SHEAF_PROFILE_LINE_BITS 24
+
+/* A function. Entries follow each other without gaps; the first one stands for all that had no room. */
+struct sheaf_profile_name {
+    uint32_t bytes; /* of this entry, a multiple of 8 */
+    uint32_t hash;
+    uint16_t function_bytes, file_bytes;
+    char text[]; /* the qualified name and then the file in UTF-8, without a zero, truncated if they are long */
 };
 
 /* A sampled allocation that is live. */

@@ -1,0 +1,35 @@
+/* The interpreter's frames of the calling thread. */
+#ifndef SHEAF_PYTHON_FRAMES_H
+#define SHEAF_PYTHON_FRAMES_H
+
+#include "python/interpreter.h"
+
+#define PYTHON_FRAMES 64
+#define PYTHON_RUNS   64
+#define PYTHON_WINDOW (4096 + 128)
+
+/* Frames lie close to each other, so memory around them is read at once. */
+struct python_window {
+    uintptr_t from, to;
+    unsigned char bytes[PYTHON_WINDOW];
+};
+
+/* A frame: its code object, and the instruction that runs. */
+struct python_frame {
+    uintptr_t code, at;
+};
+
+/* Frames, the innermost first, in runs: the frames of one call of the evaluation loop. */
+struct python_frames {
+    long self; /* of peek_self() */
+    unsigned n, runs, oldest;
+    struct python_frame frames[PYTHON_FRAMES];
+    uint8_t run[PYTHON_RUNS]; /* the number of frames in each */
+    struct python_window windows[2];
+};
+
+/* Find the frames of the calling thread, in a structure whose `self` is set. Returns false if there are none, or if
+ * they cannot be read now. */
+bool python_read_frames(const struct python *python, struct python_frames *frames);
+
+#endif
