@@ -355,6 +355,7 @@ static bool add(const struct sample *new)
 
 #define COUNT_MS    64 /* between two counts while little changes */
 #define COUNT_SHARE 64 /* of the live bytes: a smaller change is little */
+#define COUNT_OLD   16 /* of the live bytes: after a larger change the counts are of no use to readers */
 #define COUNT_TICK  3  /* counts in a tick of the clock, which has some milliseconds */
 
 static void count_strata(void)
@@ -374,6 +375,8 @@ static void count_if_due(void)
     bool much = change > area.counted / COUNT_SHARE;
     if (elapsed >= COUNT_MS || (much && (elapsed || area.counts < COUNT_TICK)))
         count_strata();
+    change = area.live > area.counted ? area.live - area.counted : area.counted - area.live;
+    area.truth->strata_old = change > area.counted / COUNT_OLD;
 }
 
 /* ---- the lock ---- */

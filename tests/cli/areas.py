@@ -117,7 +117,7 @@ class Area:
             "samples_at": SAMPLES_AT, "samples_max": (MODULES_AT - SAMPLES_AT) // 48, "samples_used": len(alive),
             "modules_at": MODULES_AT, "modules_max": 64, "modules_used": len(self.modules), "lifetimes_at": LIFETIMES_AT,
             "strata_at": STRATA_AT, "strata": STRATA, "names_at": NAMES_AT,
-            "names_bytes": STACKS_AT - NAMES_AT, "names_used": len(names), "names_lost": 0, "unused": 0,
+            "names_bytes": STACKS_AT - NAMES_AT, "names_used": len(names), "names_lost": 0, "strata_old": 0,
         }  # fmt: skip
         values.update(self.header)
         data = bytearray(SIZE)

@@ -77,6 +77,20 @@ def test_a_peak_is_that_of_unchanged_stacks(tmp_path: Path) -> None:
     assert max(stack.peak_bytes for stack in new.stacks.values()) == 0
 
 
+def test_counts_older_than_samples_are_not_used(tmp_path: Path) -> None:
+    path = tmp_path / "a.1.sheaf"
+    small = stratum(1000)
+    counted = {small: (70, 71_680, 80, 81_920, 0, 0, 90, 92_160)}
+    fresh = read_area(Area(SAMPLES, [MODULE], counted=counted).write(path))
+    assert (fresh.strata[small].live_count, fresh.strata[small].alloc_count) == (70, 90)
+    old = read_area(Area(SAMPLES, [MODULE], counted=counted, header={"strata_old": 1}).write(path))
+    for number, one in enumerate(old.strata):
+        mine = [stack for stack in old.stacks.values() if stack.stratum == number]
+        assert one.live_count == round(sum(stack.live_count for stack in mine))
+        assert one.live_bytes == round(sum(stack.live_bytes + stack.live_wasted for stack in mine))
+    assert sum(one.live_count for one in old.strata) and old.strata[small].alloc_count == 90
+
+
 def test_without_room(tmp_path: Path) -> None:
     with pytest.raises(NoProfile, match="no room for a profile") as caught:
         read_area(write_record(tmp_path / "p.1.sheaf", {}))

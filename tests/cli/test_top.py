@@ -228,11 +228,11 @@ async def refreshed(app: Top, driver: Pilot[None]) -> None:
 
 
 def many(directory: Path, count: int) -> Moment:
-    """So many running processes with the numbers 1000 and above; the later ones have more resident memory."""
+    """So many running processes with numbers that no process has; the later ones have more resident memory."""
     write_record(directory / "a.1.sheaf", {"malloc-64": COUNTS})
     (one,) = Watch([directory]).refresh(caches=True)
     return Moment(0.0, [
-        replace(one, state=State("running", pid=1000 + i), resident=(i + 1) << 20,
+        replace(one, state=State("running", pid=9001000 + i), resident=(i + 1) << 20,
                 head=replace(one.head, program=f"program-{i}", path=directory / f"{i}.sheaf"))
         for i in range(count)])  # fmt: skip
 
@@ -246,26 +246,26 @@ def test_five_hundred_processes(tmp_path: Path) -> None:
         assert "500 running" in lines[0]
         assert lines[1].startswith("live ")
         assert lines[2].startswith("resident ")
-        assert lines[4].split()[:4] == ["1499", "R", "program-499", "500M"]
-        assert [line.split()[0] for line in lines[4:23]] == [str(pid) for pid in range(1499, 1480, -1)]
+        assert lines[4].split()[:4] == ["9001499", "R", "program-499", "500M"]
+        assert [line.split()[0] for line in lines[4:23]] == [str(pid) for pid in range(9001499, 9001480, -1)]
         await driver.press("down", "down")
         assert app.board.page.at == 2
         await driver.press("pagedown")
         assert app.board.page.at == 20
-        assert text(app).splitlines()[22].split()[0] == "1479"
+        assert text(app).splitlines()[22].split()[0] == "9001479"
         await driver.press("end")
-        assert text(app).splitlines()[22].split()[0] == "1000"
+        assert text(app).splitlines()[22].split()[0] == "9001000"
         await driver.press("p")  # another order begins at its start
-        assert text(app).splitlines()[4].split()[0] == "1000"
+        assert text(app).splitlines()[4].split()[0] == "9001000"
         assert app.board.page.at == 0
         await driver.press("p")
-        assert app.board.page.rows[0]["pid"] == 1499
+        assert app.board.page.rows[0]["pid"] == 9001499
         await driver.press("/", "m", "-", "4", "2", "backspace")
         assert "Filter: m-4_" in text(app)
         assert len(app.board.page.rows) == 111
         await driver.press("enter", "i")
         assert text(app).splitlines()[-1].startswith("[m-4] q Quit")
-        assert app.board.page.rows[0]["pid"] == 1004
+        assert app.board.page.rows[0]["pid"] == 9001004
         await driver.press("/", "z", "z", "enter")
         assert "Nothing matches the filter zz." in text(app)
         await driver.press("escape")
@@ -283,13 +283,13 @@ def test_a_selected_process_stays_selected(tmp_path: Path) -> None:
 
         turn()
         await refreshed(app, driver)
-        assert (app.board.page.at, app.board.page.rows[0]["pid"]) == (0, 1000)  # nothing was selected by the user
+        assert (app.board.page.at, app.board.page.rows[0]["pid"]) == (0, 9001000)  # nothing was selected by the user
         await driver.press("down", "down")
         turn()
         await refreshed(app, driver)
-        assert app.board.page.rows[app.board.page.at]["pid"] == 1002
-        assert re.search(r"^ *1002 R", text(app), re.M)
-        source.moment = Moment(2.0, [one for one in source.moment.processes if one.pid != 1002])
+        assert app.board.page.rows[app.board.page.at]["pid"] == 9001002
+        assert re.search(r"^ *9001002 R", text(app), re.M)
+        source.moment = Moment(2.0, [one for one in source.moment.processes if one.pid != 9001002])
         await refreshed(app, driver)
         assert app.board.page.at == 27
 
@@ -422,7 +422,7 @@ def test_the_resident_size_stays_on_a_narrow_screen(tmp_path: Path) -> None:
     async def test(app: Top, driver: Pilot[None]) -> None:
         lines = text(app).splitlines()
         assert lines[3].split() == ["PID", "PROGRAM", "RES"]
-        assert lines[4].split() == ["1002", "program-2", "3.0M"]
+        assert lines[4].split() == ["9001002", "program-2", "3.0M"]
         await driver.press("enter")
 
     pilot(Fixed(many(tmp_path, 3)), test, (30, 20))

@@ -98,6 +98,24 @@ static void the_peak_is_counted(void)
     must(area->peak_epoch == epoch && stratum->peak_count >= 50000 && stratum->live_count < 1000);
 }
 
+/*
+ * Many changes within one tick of the clock: either the strata are counted after them, or the area says that they
+ * were not.
+ */
+static void old_counts_are_told(void)
+{
+    const struct sheaf_profile *area = profile_area();
+    for (unsigned round = 0; round < 200; round++) {
+        for (unsigned i = 0; i < 100; i++)
+            use(blocks[i] = malloc(LARGE / 10));
+        const struct sheaf_profile_stratum *always = profile_stratum(area, area->strata - 1);
+        must(area->strata_old || (always->live_count >= 90 && always->live_count <= 100));
+        for (unsigned i = 0; i < 100; i++)
+            free(blocks[i]);
+        must(area->strata_old || always->live_count == 0);
+    }
+}
+
 /* ---- churn ---- */
 
 static atomic_bool stop;
@@ -168,9 +186,8 @@ int main(int argc, char **argv)
 {
     profile_environment(argv, "512K", NULL);
     static const struct test_case cases[] = {
-        {"classes-are-counted", classes_are_counted},
-        {"large-blocks-are-counted", large_blocks_are_counted},
-        {"the-peak-is-counted", the_peak_is_counted},
+        {"classes-are-counted", classes_are_counted},         {"large-blocks-are-counted", large_blocks_are_counted},
+        {"the-peak-is-counted", the_peak_is_counted},         {"old-counts-are-told", old_counts_are_told},
         {"weights-follow-the-pace", weights_follow_the_pace},
     };
     return run_cases(argc, argv, cases, sizeof(cases) / sizeof(*cases));

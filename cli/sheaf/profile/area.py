@@ -11,8 +11,8 @@ import math
 import os
 import struct
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ _HEADER_NAMES = (
     "magic", "version", "on", "sequence", "rate", "start_ns", "now_ms", "taken", "freed", "lost_stacks", "lost_samples",
     "slowed", "strata_ms", "peak_bytes", "peak_ms", "peak_epoch", "pid_of_parent", "stacks_at", "stacks_bytes",
     "stacks_used", "stacks_count", "samples_at", "samples_max", "samples_used", "modules_at", "modules_max", "modules_used",
-    "lifetimes_at", "strata_at", "strata", "names_at", "names_bytes", "names_used", "names_lost", "unused",
+    "lifetimes_at", "strata_at", "strata", "names_at", "names_bytes", "names_used", "names_lost", "strata_old",
 )  # fmt: skip
 _STACK = struct.Struct("<I2HQ10d3Q")
 _SAMPLE = struct.Struct("<3Qd4I")
@@ -346,6 +346,16 @@ def _moment(alive: bool, header: Header) -> int:
     return max(header.now_ms, now)
 
 
+def _by_samples(strata: list[Stratum], stacks: Iterable[Stack]) -> list[Stratum]:
+    """The strata where their counts are older than the samples: what is live follows from the samples alone."""
+    counts, sizes = [0.0] * len(strata), [0.0] * len(strata)
+    for stack in stacks:
+        counts[stack.stratum] += stack.live_count
+        sizes[stack.stratum] += stack.live_bytes + stack.live_wasted
+    return [replace(one, live_count=round(count), live_bytes=round(size))
+            for one, count, size in zip(strata, counts, sizes, strict=True)]
+
+
 def read_area(path: Path) -> Snapshot:
     """
     The profile in a record. Raises NoProfile if nothing was ever sampled, and SheafError if the file is no record or its
@@ -358,6 +368,8 @@ def read_area(path: Path) -> Snapshot:
             header = area.header()
             strata = list(area.stratum_entries())
             stacks = dict(area.stack_entries())
+            if area.values["strata_old"]:
+                strata = _by_samples(strata, stacks.values())
             samples = list(area.sample_entries(stacks))
             modules = sorted(area.module_entries(), key=lambda module: module.start)
             lifetimes = area.lifetime_rows()

@@ -62,7 +62,7 @@ struct sheaf_profile {
     uint32_t strata_at, strata; /* offset; entries, the number of classes and two more */
     uint32_t names_at, names_bytes, names_used; /* offset; bytes of the table; bytes of it in use */
     uint32_t names_lost;                        /* times that the table had no room for a name */
-    uint32_t unused;
+    uint32_t strata_old; /* 1 if samples say that much has changed since the strata were counted */
 };
 
 /*
