@@ -20,7 +20,8 @@
 #include <sys/syscall.h>
 #include <ucontext.h>
 
-enum { HELD = 64, CHILDREN = 60, ROUNDS = 5000, THREADS = 3, STACK = 256 << 10 };
+enum { HELD = 64, ROUNDS = 5000, THREADS = 3, STACK = 256 << 10 };
+static unsigned children = 60; /* fewer where the program runs once more in a slow mode (IDENTITY_CHILDREN) */
 static _Atomic bool stop;
 extern char **environ;
 
@@ -108,7 +109,7 @@ static void clone_many(int flags, bool parent_works)
 {
     start_threads();
     char *stack = new_stack();
-    for (uintptr_t i = 0; i < CHILDREN; i++) {
+    for (uintptr_t i = 0; i < children; i++) {
         void *tls = flags & CLONE_SETTLS ? new_tls() : NULL;
         ended = 0;
         pid_t pid = clone(child_works, stack, flags, (void *)(100 + i), NULL, tls, NULL);
@@ -220,7 +221,7 @@ static void clone_clears_own_word(void)
 {
     start_threads();
     char *stack = new_stack();
-    for (int i = 0; i < CHILDREN; i++) {
+    for (unsigned i = 0; i < children; i++) {
         static _Atomic uint32_t number;
         number = 1;
         pid_t pid = clone(child_works, stack, THREAD_FLAGS | CLONE_CHILD_CLEARTID, (void *)60, NULL, NULL, &number);
@@ -259,7 +260,7 @@ static void children_of_children(int flags)
 {
     start_threads();
     char *stack = new_stack();
-    for (uintptr_t i = 0; i < CHILDREN; i++)
+    for (uintptr_t i = 0; i < children; i++)
         must_succeed(clone(child_has_children, stack, flags | CLONE_VM | SIGCHLD, (void *)i));
     must(!wrong);
     end_threads();
@@ -281,7 +282,7 @@ static void forks_beside(void)
     start_threads();
     pid_t waiting = clone(child_waits, new_stack(), CLONE_VM | SIGCHLD, NULL);
     must(waiting > 0);
-    for (int i = 0; i < CHILDREN; i++) {
+    for (unsigned i = 0; i < children; i++) {
         pid_t pid = fork();
         if (pid == 0) {
             stop = false;
@@ -306,7 +307,7 @@ static void bare_clone_without_rseq(void)
         _exit(CASE_SKIPPED);
     start_threads();
     void **stack = (void **)new_stack();
-    for (uintptr_t i = 0; i < CHILDREN; i++) {
+    for (uintptr_t i = 0; i < children; i++) {
         stack[-1] = (void *)(100 + i);
         *(int (**)(void *)) & stack[-2] = child_works;
         long pid;
@@ -354,7 +355,7 @@ static void vfork_among_signals(void)
     struct sigaction action = {.sa_handler = handler_works};
     sigaction(SIGUSR1, &action, NULL);
     start_threads();
-    for (int i = 0; i < 5 * CHILDREN; i++) {
+    for (unsigned i = 0; i < 5 * children; i++) {
         pid_t parent = (pid_t)syscall(SYS_gettid);
         pid_t pid = vfork();
         if (pid == 0) {
@@ -367,7 +368,7 @@ static void vfork_among_signals(void)
     }
     sigset_t mask;
     must(!sigprocmask(SIG_BLOCK, NULL, &mask) && !sigismember(&mask, SIGUSR1) && !sigismember(&mask, SIGTERM));
-    must(!wrong && handled >= 5 * CHILDREN);
+    must(!wrong && handled >= 5 * children);
     end_threads();
 }
 
@@ -421,17 +422,17 @@ static void handlers_on_alternate_stacks(void)
     struct sigaction action = {.sa_handler = handler_works, .sa_flags = SA_ONSTACK};
     must(!sigaltstack(&stack, NULL) && !sigaction(SIGUSR1, &action, NULL));
     start_threads();
-    for (int i = 0; i < CHILDREN; i++) {
+    for (unsigned i = 0; i < children; i++) {
         must(hold_blocks(93, HELD) && !raise(SIGUSR1));
     }
-    must(!wrong && handled == CHILDREN);
+    must(!wrong && handled == children);
     end_threads();
 }
 
 static void spawn_with_attributes(void)
 {
     start_threads();
-    for (int i = 0; i < CHILDREN; i++) {
+    for (unsigned i = 0; i < children; i++) {
         posix_spawn_file_actions_t actions;
         posix_spawnattr_t attributes;
         char *const argv[] = {"true", NULL};
@@ -472,5 +473,7 @@ static const struct test_case cases[] = {
 
 int main(int argc, char **argv)
 {
+    const char *given = getenv("IDENTITY_CHILDREN");
+    children = given ? (unsigned)atoi(given) : children;
     return run_cases(argc, argv, cases, sizeof(cases) / sizeof(cases[0]));
 }
