@@ -46,7 +46,9 @@ struct ends_account ends_account(const struct kmem_cache *cache, uint64_t top)
     if (push_end) {
         const struct sheaf *push = sheaf_containing(push_end);
         unsigned objects = push->count & OBJECTS, code = push->count >> OBJECT_BITS;
-        unsigned in_pop = code == STILL ? sheaf_containing(pop_end)->count : 0;
+        /* The word has a pop end where an account is still. A reader without the slot may see the account of a later
+         * word, and then gets a wrong number, but must not look for a sheaf where none is. */
+        unsigned in_pop = code == STILL && pop_end ? sheaf_containing(pop_end)->count : 0;
         a.pushes = a.push_depth + (code == STILL ? in_pop - objects : push->link - start_of(objects, code));
         a.pops = a.pushes + objects - a.pop_depth - a.push_depth;
     } else if (pop_end) {

@@ -166,7 +166,32 @@ static void far_limits_leave_exchanges_fast(void)
     must(counter_sum(cache->number, COUNT_alloc_slowpath) - before < OPERATIONS / 2000);
 }
 
+/* A census reads the word and then the account, which may be that of a later word: here one that allows no exchange,
+ * with a word that has no pop end. */
+static void an_account_of_a_later_word(void)
+{
+    struct kmem_cache *cache = class_of_size(64);
+    unsigned slot = slot_current();
+    uint64_t *top = &slot_words(slot, SLOT_ID(cache->number))->top;
+    most = 100;
+    attach_with(cache, most);
+    void *object = sheaf_malloc(64);
+    must(object);
+    sheaf_free(object);
+    must(top_pop_end(*top) && top_push_end(*top));
+    for (unsigned n = 0; n < 3; n++) /* with every form of the account */
+        for (unsigned count = 0; count <= UINT16_MAX; count += 1024) {
+            struct sheaf *push = sheaf_containing(top_push_end(*top));
+            uint16_t kept = push->count;
+            push->count = (uint16_t)(count + n);
+            ends_account(cache, top_of(0, top_push_end(*top)));
+            push->count = kept;
+        }
+    cache_check(cache);
+}
+
 static const struct test_case cases[] = {
+    {"an-account-of-a-later-word", an_account_of_a_later_word},
     {"near-limits", near_limits},
     {"middle-limits", middle_limits},
     {"far-limits", far_limits},
