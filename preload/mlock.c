@@ -7,16 +7,7 @@
 #include "os/syscall.h"
 #include "process/locked.h"
 
-#include <errno.h>
 #include <sys/mman.h>
-
-static int result(long ret)
-{
-    if (ret >= 0)
-        return (int)ret;
-    errno = (int)-ret;
-    return -1;
-}
 
 /* New mappings are locked already while the call is under way, so the state is set before. */
 sheaf_export int mlockall(int flags)
@@ -26,7 +17,7 @@ sheaf_export int mlockall(int flags)
     long ret = sys_call3(SYS_mlockall, flags, 0, 0);
     if (ret < 0)
         locked_set(before);
-    return result(ret);
+    return sys_result(ret);
 }
 
 sheaf_export int munlockall(void)
@@ -34,5 +25,5 @@ sheaf_export int munlockall(void)
     long ret = sys_call3(SYS_munlockall, 0, 0, 0);
     if (ret >= 0)
         locked_set(false);
-    return result(ret);
+    return sys_result(ret);
 }

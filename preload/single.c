@@ -11,33 +11,24 @@
 #include "preload/names.h"
 #include "process/helper.h"
 
-#include <errno.h>
 #include <linux/capability.h>
 #include <sched.h>
 #include <stdarg.h>
 #include <sys/prctl.h>
 
-static int result(long ret)
-{
-    if (ret >= 0)
-        return (int)ret;
-    errno = (int)-ret;
-    return -1;
-}
-
 static int call_unshare(int flags)
 {
-    return result(sys_call3(SYS_unshare, flags, 0, 0));
+    return sys_result(sys_call3(SYS_unshare, flags, 0, 0));
 }
 
 static int call_setns(int file, int type)
 {
-    return result(sys_call3(SYS_setns, file, type, 0));
+    return sys_result(sys_call3(SYS_setns, file, type, 0));
 }
 
 static int call_capset(cap_user_header_t header, cap_user_data_t data)
 {
-    return result(sys_call3(SYS_capset, (long)header, (long)data, 0));
+    return sys_result(sys_call3(SYS_capset, (long)header, (long)data, 0));
 }
 
 /* What unshare() refuses to processes with several threads. */
@@ -82,7 +73,7 @@ static bool changes_rights(int option)
 
 static int call_prctl(int option, unsigned long a, unsigned long b, unsigned long c, unsigned long d)
 {
-    return result(sys_call(SYS_prctl, option, (long)a, (long)b, (long)c, (long)d, 0));
+    return sys_result(sys_call(SYS_prctl, option, (long)a, (long)b, (long)c, (long)d, 0));
 }
 
 /* As in libc, arguments that the caller did not pass are read but not used. No helper starts behind a filter of the

@@ -5,6 +5,7 @@
 #ifndef SHEAF_OS_SYSCALL_H
 #define SHEAF_OS_SYSCALL_H
 
+#include <errno.h>
 #include <sys/syscall.h>
 
 #if defined(__x86_64__)
@@ -40,6 +41,15 @@ static inline long sys_call(long nr, long a, long b, long c, long d, long e, lon
 static inline long sys_call3(long nr, long a, long b, long c)
 {
     return sys_call(nr, a, b, c, 0, 0, 0);
+}
+
+/* What libc's function returns for the kernel's result, with errno set. */
+static inline int sys_result(long ret)
+{
+    if (ret >= 0)
+        return (int)ret;
+    errno = (int)-ret;
+    return -1;
 }
 
 #endif
