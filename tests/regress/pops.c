@@ -1,11 +1,10 @@
 /* Limits of fast allocations (cache/ends.h): none comes after the last that is allowed, the counts stay right, and
  * the exchanges of the ends stay out of the slow path while a limit is far away. Includes internal headers. */
 #include "../cases.h"
+#include "class.h"
 #include "cache/ends.h"
-#include "cache/kmem_cache.h"
 #include "config/config.h"
 #include "process/census.h"
-#include "sheaf/malloc.h"
 
 enum { QUEUE = 2000, OPERATIONS = 1 << 20 };
 
@@ -56,15 +55,6 @@ static void *sample(struct kmem_cache *cache, size_t n, size_t align)
 }
 
 static const struct cache_ops ops = {.counted = counted, .limit = limit, .sample = sample};
-
-static struct kmem_cache *class_of_size(size_t size)
-{
-    sheaf_free(sheaf_malloc(size));
-    unsigned number = CACHE_FIRST;
-    while (!cache_in_use(cache_at(number)) || cache_at(number)->object_size < size)
-        number++;
-    return cache_at(number);
-}
 
 /* The sheaves that the slot has already get the limit, too. */
 static void attach_with(struct kmem_cache *cache, uint32_t first)

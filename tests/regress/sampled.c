@@ -1,11 +1,10 @@
 /* Samples where a takeover holds the ends of a slot: the slow path serves every request then, and draws as it does
  * elsewhere. Includes internal headers. */
 #include "../cases.h"
+#include "class.h"
 #include "cache/ends.h"
-#include "cache/kmem_cache.h"
 #include "config/config.h"
 #include "profile/strata.h"
-#include "sheaf/malloc.h"
 
 enum { SIZE = 64, RATE = 4096, REQUESTS = 20000 };
 
@@ -13,15 +12,6 @@ void sheaf_configure(struct sheaf_config *config)
 {
     config->profile = RATE;
     config->profile_cost = 0;
-}
-
-static struct kmem_cache *class_of_size(size_t size)
-{
-    sheaf_free(sheaf_malloc(size));
-    unsigned number = CACHE_FIRST;
-    while (!cache_in_use(cache_at(number)) || cache_at(number)->object_size < size)
-        number++;
-    return cache_at(number);
 }
 
 static void held_ends(void)
