@@ -80,9 +80,9 @@ static unsigned code_for(const struct ends *ends, uint32_t most)
     return code && limit_of(code) >= ends->pop->count ? code : STILL;
 }
 
-uint64_t ends_top(const struct kmem_cache *cache, unsigned slot, struct ends ends)
+/* ends_top() with that limit. */
+static uint64_t limited_top(const struct kmem_cache *cache, struct ends ends, uint32_t most)
 {
-    uint32_t most = limit_now(cache, slot);
     if (cache->lifo)
         return ends.pop ? lifo_top(ends.pop, most) : 0;
     uint64_t top = top_of(end_of(ends.pop), end_of(ends.push));
@@ -92,6 +92,11 @@ uint64_t ends_top(const struct kmem_cache *cache, unsigned slot, struct ends end
         ends.push->count = (uint16_t)(objects | code << OBJECT_BITS);
     }
     return top;
+}
+
+uint64_t ends_top(const struct kmem_cache *cache, unsigned slot, struct ends ends)
+{
+    return limited_top(cache, ends, limit_now(cache, slot));
 }
 
 struct ends ends_fold(struct kmem_cache *cache, unsigned slot, uint64_t top)
@@ -136,10 +141,9 @@ bool ends_detach(struct kmem_cache *cache, unsigned slot, uint64_t top, struct e
  * The sheaf at the pop end gives away the objects that are beyond its limit. If there is neither room at the push end
  * nor a sheaf for them, they stay.
  */
-static void shorten(struct kmem_cache *cache, unsigned slot, struct ends *ends)
+static void shorten(struct kmem_cache *cache, unsigned slot, struct ends *ends, uint32_t most)
 {
     struct sheaf *pop = ends->pop, *push = ends->push, *to = push;
-    uint32_t most = limit_now(cache, slot);
     if (!pop || pop->count <= most)
         return;
     unsigned n = pop->count - most;
@@ -159,9 +163,10 @@ static void shorten(struct kmem_cache *cache, unsigned slot, struct ends *ends)
 
 void ends_attach(struct kmem_cache *cache, unsigned slot, struct ends ends)
 {
-    if (unlikely(cache->ops != NULL) && !cache->lifo)
-        shorten(cache, slot, &ends);
-    uint64_t top = ends_top(cache, slot, ends);
+    uint32_t most = limit_now(cache, slot);
+    if (unlikely(most != UINT32_MAX) && !cache->lifo)
+        shorten(cache, slot, &ends, most);
+    uint64_t top = limited_top(cache, ends, most);
     if (likely(slot_install(slot, SLOT_ID(cache->number), 0, top)))
         return;
     count(slot, cache->number, COUNT_install_fail, 1);

@@ -142,7 +142,7 @@ static bool locked_exchange(unsigned slot, uint64_t *top, uint64_t old, const st
 {
     if (!slot_try_lock(slot))
         return false;
-    uint32_t link; /* that of `to` must stay if this fails (cache/stops.h) */
+    uint32_t link; /* that of `to` must stay if this fails (cache/ends.c) */
     bool same = *top == old && !__builtin_add_overflow(from->link, n, &link);
     if (same) {
         to->link = link;
