@@ -1,8 +1,9 @@
 /*
- * Chance: which allocations are sampled. Requests of at least the mean distance are always sampled. Below that, every
- * byte of an allocation starts a sample with the same small probability, so an allocation of `size` bytes is sampled
- * with probability 1 - exp(-size / mean), independently of all others (Poisson sampling, as in tcmalloc). `slower` is
- * the exponent of two by which a pace (pace.h) makes the mean larger.
+ * Chance: which allocations are sampled. Requests of at least the rate are always sampled, but for objects of a class
+ * while its pace is slower (pace.h). Below that, every byte of an allocation starts a sample with the same small
+ * probability, so an allocation of `size` bytes is sampled with probability 1 - exp(-size / mean), independently of
+ * all others (Poisson sampling, as in tcmalloc). `slower` is the exponent of two by which a pace makes the mean
+ * larger.
  *
  * Everything here is safe in signal handlers and without locks.
  */

@@ -11,8 +11,6 @@
 
 #include <string.h>
 
-#define DRAWN_MOST 256 /* requests of a class on a slot in a window of pace.h */
-
 /* ---- twins ---- */
 
 static void name_twin(char *name, uint32_t size)
@@ -96,8 +94,7 @@ void profile_objects_forget(void)
 
 static uint32_t draw(const struct kmem_cache *cache, unsigned slot, struct drawn *next)
 {
-    unsigned slower = next->pace.exponent + pace_of_slot(slot).exponent;
-    next->slower = (uint8_t)(slower < PACE_SLOWEST ? slower : PACE_SLOWEST);
+    next->slower = (uint8_t)pace_slower(&next->pace, pace_of_slot(slot));
     uint32_t due = 1 + chance_distance(slot, cache->slab.size, next->slower);
     atomic_store_explicit(&next->due, due, memory_order_relaxed);
     return due;
@@ -143,15 +140,13 @@ static bool request_is_due(struct kmem_cache *cache, unsigned slot, struct drawn
     uint64_t top = read_once(slot_words(slot, SLOT_ID(cache->number))->top);
     uint32_t due = atomic_load_explicit(&next->due, memory_order_relaxed);
     struct ends ends = {.pop = NULL};
-    unsigned most = DRAWN_MOST >> pace_of_slot(slot).pressure;
+    unsigned most = PACE_DRAWN >> pace_of_slot(slot).pressure;
     if (!due || (unlikely(next->pace.exponent) && pace_relax(&next->pace, clock_ms(), most)))
         due = draw(cache, slot, next); /* again: the distribution is memoryless */
     if (due - 1 > ends_account(cache, top).pops || (!top_held(top) && !ends_detach(cache, slot, top, &ends)))
         return false;
     *slower = next->slower;
-    uint32_t now = clock_ms();
-    pace_relax(&next->pace, now, most);
-    pace_note(&next->pace, now, most);
+    pace_note(&next->pace, clock_ms(), most);
     draw(cache, slot, next);
     if (!top_held(top))
         ends_attach(cache, slot, ends);
@@ -170,8 +165,7 @@ static void *sample_request(struct kmem_cache *cache, size_t n, size_t align)
 
 static const struct cache_ops class_ops = {.sample = sample_request, .counted = counted, .limit = limit};
 
-/* `limit` comes to work before `sample`, and `counted` before both: a missing one would make a request due at once.
- */
+/* The entries may appear in any order. Until a thread sees all of them, its samples come late. */
 void profile_attach_objects(struct kmem_cache *cache)
 {
     if (!cache->detour && drawn)

@@ -17,7 +17,8 @@
 #include "os/compiler.h"
 
 #define PACE_WINDOW_MS 16
-#define PACE_SLOWEST   20 /* exponents of two */
+#define PACE_SLOWEST   20  /* exponents of two */
+#define PACE_DRAWN     256 /* requests of a class, or for large blocks, that may be drawn on a slot in a window */
 
 struct pace {
     uint32_t since_ms;
@@ -46,6 +47,7 @@ static inline bool pace_relax(struct pace *pace, uint32_t now, unsigned most)
 /* Note an event at `now` (clock_ms()), of which `most` may come in a window; at least 1. */
 static inline void pace_note(struct pace *pace, uint32_t now, unsigned most)
 {
+    pace_relax(pace, now, most);
     if (likely(++pace->events <= most) || !sheaf_config.profile_cost)
         return;
     if (pace->exponent < PACE_SLOWEST)
@@ -64,6 +66,13 @@ struct pace_slot {
 };
 #define PACE_PRESSURE 5
 struct pace_slot pace_of_slot(unsigned slot);
+
+/* The exponent for what has that pace, on the slot. */
+static inline unsigned pace_slower(const struct pace *pace, struct pace_slot all)
+{
+    unsigned sum = pace->exponent + all.exponent;
+    return sum < PACE_SLOWEST ? sum : PACE_SLOWEST;
+}
 
 /* Account for a sample that took so many nanoseconds on the slot. */
 void pace_spent(unsigned slot, uint32_t now, uint64_t ns);

@@ -46,19 +46,14 @@ static size_t room_of(const void *p, size_t n)
     return room > n ? room : n;
 }
 
-#define DRAWN_MOST 256 /* blocks below the rate, on a slot, in a window of pace.h */
-
 /* Draws for the next block below the rate. Returns the exponent with which this one was drawn. */
 static unsigned draw_next(unsigned slot)
 {
     struct pace *pace = profile_pace_of_large(slot);
     struct pace_slot all = pace_of_slot(slot);
-    uint32_t now = clock_ms();
     unsigned drawn = chance_slower(slot);
-    pace_relax(pace, now, DRAWN_MOST >> all.pressure);
-    pace_note(pace, now, DRAWN_MOST >> all.pressure);
-    unsigned sum = pace->exponent + all.exponent;
-    chance_draw(slot, sum < PACE_SLOWEST ? sum : PACE_SLOWEST);
+    pace_note(pace, clock_ms(), PACE_DRAWN >> all.pressure);
+    chance_draw(slot, pace_slower(pace, all));
     return drawn;
 }
 
@@ -66,8 +61,9 @@ static unsigned draw_next(unsigned slot)
 static void relax(unsigned slot)
 {
     struct pace *pace = profile_pace_of_large(slot);
-    if (pace_relax(pace, clock_ms(), DRAWN_MOST))
-        chance_draw(slot, pace->exponent);
+    struct pace_slot all = pace_of_slot(slot);
+    if (pace_relax(pace, clock_ms(), PACE_DRAWN >> all.pressure))
+        chance_draw(slot, pace_slower(pace, all));
 }
 
 void profile_large(void *p, size_t n)

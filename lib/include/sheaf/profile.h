@@ -4,7 +4,7 @@
  *
  * Every allocation is sampled with a probability p that depends on its size, so that one sample is taken for each
  * `rate` bytes on average, and each sample stands for 1/p allocations, its *weight* (Horvitz and Thompson, 1952).
- * Requests of at least `rate` bytes are always sampled, with weight 1. For smaller ones p is 1 - exp(-size / mean).
+ * Large blocks of at least `rate` bytes are always sampled, with weight 1. For others p is 1 - exp(-size / mean).
  * `mean` is `rate` or, while the samples of a size class or of a stack cost too much time, a multiple of it that
  * applies to this class on one slot, or to this stack, alone.
  *
