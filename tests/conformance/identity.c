@@ -21,7 +21,7 @@
 #include <ucontext.h>
 
 enum { HELD = 64, ROUNDS = 5000, THREADS = 3, STACK = 256 << 10 };
-static unsigned children = 60; /* fewer where the program runs once more in a slow mode (IDENTITY_CHILDREN) */
+static unsigned children = 60; /* of each kind; IDENTITY_CHILDREN sets fewer in slow modes and builds */
 static _Atomic bool stop;
 extern char **environ;
 
