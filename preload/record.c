@@ -92,11 +92,15 @@ static struct sheaf_record_cache *entry_of(const struct kmem_cache *cache)
     return entry;
 }
 
-static void publish_cache(const struct kmem_cache *cache)
+/* Returns whether the memory of the process may have changed too: slabs came or went, or objects wait for a grace
+ * period. */
+static bool publish_cache(const struct kmem_cache *cache)
 {
     if (record_number(cache->number) >= record_file.caches)
-        return;
-    uint64_t *gauges = entry_of(cache)->gauges;
+        return true;
+    uint64_t *gauges = entry_of(cache)->gauges, in_rcu = rcu_objects(cache);
+    bool moved = gauges[GAUGE_alloc_slab] != cache->slab.alloc_slab ||
+                 gauges[GAUGE_free_slab] != cache->slab.free_slab || gauges[GAUGE_rcu_objects] != in_rcu;
     struct cache_census barns;
     cache_census_barns(cache, &barns);
     write_once(gauges[GAUGE_slabs], cache->slab.slabs);
@@ -113,8 +117,9 @@ static void publish_cache(const struct kmem_cache *cache)
     write_once(gauges[GAUGE_lock_wait], cache->slab.lock->waits);
     write_once(gauges[GAUGE_alloc_fail], cache->alloc_fail);
     write_once(gauges[GAUGE_reserve_objects], atomic_load_explicit(&cache->reserved, memory_order_relaxed));
-    write_once(gauges[GAUGE_rcu_objects], rcu_objects(cache));
+    write_once(gauges[GAUGE_rcu_objects], in_rcu);
     write_once(gauges[GAUGE_reserve_size], reserve_size(cache));
+    return moved;
 }
 
 bool record_is_ours(void)
@@ -128,9 +133,8 @@ static void publish(const struct kmem_cache *cache)
 {
     if (!record_is_ours())
         return;
-    if (cache)
-        publish_cache(cache);
-    publish_process();
+    if (!cache || publish_cache(cache))
+        publish_process();
 }
 
 static void publish_all(void)

@@ -75,6 +75,7 @@ static void *alloc_exchanged(struct kmem_cache *cache, unsigned slot, uint64_t t
     void *object = ends.pop->objects[--ends.pop->count];
     count_allocated(cache, slot);
     ends_attach(cache, slot, ends);
+    cache_went_slow(cache);
     return object;
 }
 
@@ -184,7 +185,6 @@ void *cache_alloc_slow(struct kmem_cache *cache)
             break;
         if (!cache->lifo && end_holds(top_push_end(top))) {
             void *object = ends_swap(slot, id) ? slot_pop(id, false) : alloc_exchanged(cache, slot, top);
-            cache_went_slow(cache);
             if (object)
                 return object;
             continue;

@@ -14,8 +14,10 @@ void cache_decay(unsigned slot)
     uint64_t *calls = &slot_head(slot)->slow_calls;
     uint64_t n = read_once(*calls) + 1;
     write_once(*calls, n);
-    if (unlikely(n % LOOK_EVERY == 0))
+    if (unlikely(n % LOOK_EVERY == 0)) {
         hooks.look(slot);
+        cache_went_slow(NULL);
+    }
 }
 
 /* ---- on demand ---- */

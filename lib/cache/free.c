@@ -107,6 +107,7 @@ static bool free_exchanged(struct kmem_cache *cache, unsigned slot, uint64_t top
         count(slot, cache->number, COUNT_free_slowpath, 1);
     }
     ends_attach(cache, slot, ends);
+    cache_went_slow(cache);
     return room;
 }
 
@@ -147,7 +148,6 @@ void cache_free_slow(struct kmem_cache *cache, void *object)
             ends_due(end_holds(top_pop_end(top)), end_depth(end), sheaf_containing(end)->capacity)) {
             bool done = ends_swap(slot, SLOT_ID(cache->number)) ? slot_push(cache->slab.id, object)
                                                                 : free_exchanged(cache, slot, top, object);
-            cache_went_slow(cache);
             if (done)
                 return;
             continue;

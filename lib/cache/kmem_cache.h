@@ -161,8 +161,9 @@ static inline bool cache_enter(struct kmem_cache **cache, unsigned slot)
     return likely(enter == NULL) || enter(cache, slot);
 }
 
-/* Publish the gauges of the cache in the record, if there is one; called after each slow path. With NULL, publish
- * those of large blocks; called after one was allocated or freed without the stash. */
+/* Publish the gauges of the cache in the record, if there is one; called after each slow path that may change one,
+ * which ends_swap() does not. With NULL, publish those of the process; called at every 32nd slow path, and after a
+ * large block was allocated or freed without the stash. */
 static inline void cache_went_slow(const struct kmem_cache *cache)
 {
     if (unlikely(hooks.publish != NULL))

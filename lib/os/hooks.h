@@ -46,8 +46,8 @@ struct hooks {
 
     /* ---- set by preload/record.c when a record is opened; cleared in a child of fork that cannot have one ---- */
 
-    /* Copy the gauges of the cache to the record; with NULL, those of large blocks. Called by slow paths, decay and
-     * trims, with at most the takeover lock held. */
+    /* Copy the gauges of the cache to the record, and those of the process if slabs came or went; with NULL, only the
+     * latter. Called by slow paths, decay and trims, with at most the takeover lock held. */
     void (*publish)(const struct kmem_cache *cache);
 
     /* ---- set by preload/control.c when a record is opened; cleared as `publish` is ---- */

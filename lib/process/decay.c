@@ -127,6 +127,7 @@ void decay_after_burst(void)
     lock_release(lock_of(LOCK_TAKEOVER));
     if (!comes_again)
         region_purge_fallen();
+    cache_went_slow(NULL);
 }
 
 static bool aged(void)

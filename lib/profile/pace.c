@@ -5,10 +5,11 @@
 
 /* Two threads may update an entry at once: a change of the level is then late. */
 struct slot_pace {
-    _Atomic uint32_t since_ms, spent_us;
+    _Atomic uint32_t since_ms, spent_ns;
     _Atomic uint32_t level; /* the pressure and, beyond PACE_PRESSURE, the exponent */
 } cache_aligned;
 static struct slot_pace *slots;
+#define MOST_NS 1000000000u /* of one sample: `spent_ns` does not wrap around within a window */
 
 bool pace_start(void)
 {
@@ -18,7 +19,7 @@ bool pace_start(void)
 static void begin_window(unsigned slot, uint32_t now, unsigned level)
 {
     atomic_store_explicit(&slots[slot].level, level, memory_order_relaxed);
-    atomic_store_explicit(&slots[slot].spent_us, 0, memory_order_relaxed);
+    atomic_store_explicit(&slots[slot].spent_ns, 0, memory_order_relaxed);
     atomic_store_explicit(&slots[slot].since_ms, now, memory_order_relaxed);
 }
 
@@ -28,9 +29,10 @@ static void reconsider(unsigned slot, uint32_t now)
 {
     uint32_t elapsed = now - atomic_load_explicit(&slots[slot].since_ms, memory_order_relaxed);
     unsigned level = atomic_load_explicit(&slots[slot].level, memory_order_relaxed);
-    uint64_t spent = atomic_load_explicit(&slots[slot].spent_us, memory_order_relaxed);
-    uint64_t allowed = (uint64_t)sheaf_config.profile_cost * (elapsed > PACE_WINDOW_MS ? elapsed : PACE_WINDOW_MS);
-    if (spent > allowed && level < PACE_PRESSURE + PACE_SLOWEST) /* microseconds: per mille of milliseconds */
+    uint64_t spent = atomic_load_explicit(&slots[slot].spent_ns, memory_order_relaxed);
+    uint64_t window = elapsed > PACE_WINDOW_MS ? elapsed : PACE_WINDOW_MS;
+    uint64_t allowed = 1000 * sheaf_config.profile_cost * window; /* nanoseconds: per mille of milliseconds */
+    if (spent > allowed && level < PACE_PRESSURE + PACE_SLOWEST)
         begin_window(slot, now, level + 1);
     else if (elapsed >= PACE_WINDOW_MS)
         begin_window(slot, now, level && 3 * spent < allowed ? level - 1 : level);
@@ -51,6 +53,6 @@ void pace_spent(unsigned slot, uint32_t now, uint64_t ns)
 {
     if (!sheaf_config.profile_cost)
         return;
-    atomic_fetch_add_explicit(&slots[slot].spent_us, (uint32_t)((ns + 500) / 1000), memory_order_relaxed);
+    atomic_fetch_add_explicit(&slots[slot].spent_ns, (uint32_t)(ns < MOST_NS ? ns : MOST_NS), memory_order_relaxed);
     reconsider(slot, now);
 }

@@ -6,8 +6,8 @@
 
 /* What a sample costs where its stack is known, and what one that is left out does: estimates of what a slot spends,
  * its free included (docs/design-notes.md, "Samples"). */
-#define SAMPLE_NS 500
-#define LEFT_NS   100
+#define SAMPLE_NS 800
+#define LEFT_NS   300
 
 bool take_begin(struct take *take, unsigned slot, unsigned stratum, double weight, bool slowed)
 {
