@@ -40,6 +40,7 @@ static __attribute__((noinline)) bool start(void)
         return false;
     if (sheaf_config.debug != NULL)
         large_debug_start();
+    classes_start();
     if (slot_mode == SHEAF_MODE_RSEQ_MM_CID || slot_mode == SHEAF_MODE_RSEQ_CPU_ID)
         fast_enable();
     __atomic_store_n(&started, true, __ATOMIC_RELEASE);
@@ -212,9 +213,9 @@ static always_inline void *try_rest(size_t n)
         return rseq_pop_near(rseq_roots.cpu_base, class_table(rseq_roots.cpu_base)->small[n]);
     if (likely(n - SMALL_MOST - 1 < CLASS_MOST - SMALL_MOST)) {
         if (likely(fast_head(rseq_roots.cid_base)->limit))
-            return rseq_pop_lifo_cid(rseq_roots.cid_base, class_table(rseq_roots.cid_base)->large[(n + 127) >> 7]);
+            return rseq_pop_lifo_cid(rseq_roots.cid_base, class_table(rseq_roots.cid_base)->large[class_large(n)]);
         if (likely(fast_head(rseq_roots.cpu_base)->limit))
-            return rseq_pop_lifo_near(rseq_roots.cpu_base, class_table(rseq_roots.cpu_base)->large[(n + 127) >> 7]);
+            return rseq_pop_lifo_near(rseq_roots.cpu_base, class_table(rseq_roots.cpu_base)->large[class_large(n)]);
     }
     return NULL;
 }
