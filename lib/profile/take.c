@@ -9,12 +9,20 @@
 #define SAMPLE_NS 800
 #define LEFT_NS   300
 
+/* Blocks that are always sampled have no part in the budget. They cannot be left out, and others would be in their
+ * stead. */
+static void spend(unsigned slot, unsigned stratum, uint32_t now, uint64_t ns)
+{
+    if (stratum != STRATUM_ALWAYS)
+        pace_spent(slot, now, ns);
+}
+
 bool take_begin(struct take *take, unsigned slot, unsigned stratum, double weight, bool slowed)
 {
     uint32_t now = clock_ms();
     struct walked_stack found = walked_find(slot, stratum == STRATUM_ALWAYS, now);
     if (!found.taken) {
-        pace_spent(slot, now, LEFT_NS);
+        spend(slot, stratum, now, LEFT_NS);
         return false;
     }
     if (python_known())
@@ -38,6 +46,6 @@ bool take_end(const struct take *take, void *p, size_t n, size_t room)
                             .stack = take->stack,
                             .stratum = take->stratum,
                             .slowed = take->slowed};
-    pace_spent(take->slot, take->now, SAMPLE_NS + take->walk_ns);
+    spend(take->slot, take->stratum, take->now, SAMPLE_NS + take->walk_ns);
     return area_add(&sample);
 }
