@@ -91,8 +91,8 @@ static uint32_t age(void)
     return sheaf_config.rcu_age_ms;
 }
 
-const struct sheaf_rcu_core sheaf_rcu_core_1 = {
-    .size = sizeof(struct sheaf_rcu_core),
+const struct sheaf_rcu_allocator sheaf_rcu_allocator_1 = {
+    .size = sizeof(struct sheaf_rcu_allocator),
     .attach = attach,
     .owns = owns,
     .owns_cache = owns_cache,
