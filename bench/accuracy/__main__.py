@@ -50,23 +50,32 @@ def usable(names: list[str], profilers: list[Profiler], build: Path) -> tuple[li
     return [name for name in names if name not in missing], [one for one in profilers if one.name not in missing]
 
 
+def once(name: str, profiler: Profiler, turn: int) -> list[Measured] | None:
+    """The figures of one run; None if it failed, which standard error says."""
+    with TemporaryDirectory(prefix="accuracy-") as directory:
+        try:
+            return list(SUBJECTS[name](profiler, Path(directory)))
+        except Failed as error:
+            print(f"accuracy.py: run {turn + 1} of {name} with {profiler.name}: {error}", file=sys.stderr)
+            return None
+
+
 def measure(names: list[str], profilers: list[Profiler], runs: int) -> tuple[dict[tuple[str, str], list[Measured]], int]:
-    """All figures by row and profiler, and the number of runs that failed."""
+    """All figures by row and profiler, and the number of runs that failed. Ctrl-C ends the measurement earlier."""
     found: dict[tuple[str, str], list[Measured]] = {}
     failures = 0
-    for turn in range(runs):
-        order = profilers[turn % len(profilers) :] + profilers[: turn % len(profilers)]
-        for name in names:
-            for profiler in order:
-                with TemporaryDirectory(prefix="accuracy-") as directory:
-                    try:
-                        for one in SUBJECTS[name](profiler, Path(directory)):
-                            found.setdefault((one.row, profiler.name), []).append(one)
-                    except Failed as error:
-                        failures += 1
-                        print(f"accuracy.py: run {turn + 1} of {name} with {profiler.name}: {error}", file=sys.stderr)
-        if sys.stderr.isatty():
-            print(f"\r{turn + 1} of {runs} runs", end="\n" if turn + 1 == runs else "", file=sys.stderr, flush=True)
+    try:
+        for turn in range(runs):
+            order = profilers[turn % len(profilers) :] + profilers[: turn % len(profilers)]
+            for name, profiler in ((name, profiler) for name in names for profiler in order):
+                made = once(name, profiler, turn)
+                failures += made is None
+                for one in made or []:
+                    found.setdefault((one.row, profiler.name), []).append(one)
+            if sys.stderr.isatty():
+                print(f"\r{turn + 1} of {runs} runs", end="\n" if turn + 1 == runs else "", file=sys.stderr, flush=True)
+    except KeyboardInterrupt:
+        print("accuracy.py: stopped; the table has the runs so far", file=sys.stderr)
     return found, failures
 
 
@@ -88,7 +97,7 @@ def main() -> int:
     found, failures = measure(names, profilers, options.runs)
     rows = dict.fromkeys(row for row, _ in found)
     summaries = [summary(one.name, found[row, one.name]) for row in rows for one in profilers if (row, one.name) in found]
-    print(f"{options.runs} runs; {processor()}; MB of 10^6 bytes")
+    print(f"{processor()}; MB of 10^6 bytes")
     print(table(summaries))
     if options.json:
         export(options.json, found, summaries)
