@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from areas import SIZE, Area, One, sums
+from areas import SIZE, START_NS, Area, One, sums
 from conftest import ROOT, Run, write_record
 from sheaf import layout, places
 from sheaf.profile import at_exit, pprof
@@ -263,6 +263,8 @@ def test_leaks_of_a_record(sheaf: Run, tmp_path: Path) -> None:
     assert done.returncode == 0
     assert "older than 30s, ordered by their bytes; growth is not known from" in done.stdout
     assert "0x5" not in done.stdout
+    made = json.loads(sheaf("leaks", str(path), "--format", "json").stdout)
+    assert (made["time_ns"], made["duration_ms"]) == (START_NS + 60_000_000_000, None)
     wrong = sheaf("leaks", str(path), "--older", "soon")
     assert wrong.stderr.startswith("sheaf: --older soon: not an age")
     assert wrong.returncode == 2

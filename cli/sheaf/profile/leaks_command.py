@@ -122,7 +122,7 @@ def _json(observed: Observed, suspects: list[Suspect], limit: int, symbolizer: S
     } for one in suspects]  # fmt: skip
     return json.dumps({
         "schema_version": document.SCHEMA_VERSION, "program": snapshot.program, "pid": snapshot.pid, "host_pid": snapshot.here,
-        "older_ms": limit,
+        "time_ns": snapshot.header.start_ns + snapshot.moment_ms * 1_000_000, "older_ms": limit,
         "duration_ms": snapshot.moment_ms - first.moment_ms if first else None, "rate_bytes": snapshot.header.rate,
         "definition": _definition(observed, limit), "rows": rows, "notes": [*observed.notes, *symbolizer.notes],
     }, indent=1)  # fmt: skip
