@@ -34,7 +34,7 @@ static bool follows_call(long self, uintptr_t pc)
     for (unsigned bytes = 2; bytes <= sizeof(code); bytes++) {
         const unsigned char *call = code + sizeof(code) - bytes;
         unsigned mode = call[1] >> 6, base = call[1] & 7;
-        unsigned size = 2 + (mode != 3 && base == 4);                         /* with the index byte */
+        unsigned size = 2 + (mode != 3 && base == 4);                          /* with the index byte */
         size += mode == 1 ? 1 : mode == 2 || (mode == 0 && base == 5) ? 4 : 0; /* with the displacement */
         if (call[0] == 0xff && (call[1] >> 3 & 7) == 2 && size == bytes)
             return true;
