@@ -1,7 +1,7 @@
 #include "profile/take.h"
 #include "os/clock.h"
 #include "profile/pace.h"
-#include "profile/python.h"
+#include "profile/script.h"
 #include "profile/walked.h"
 
 /* What a sample costs where its stack is known, and what one that is left out does: estimates of what a slot spends,
@@ -17,8 +17,8 @@ bool take_begin(struct take *take, unsigned slot, unsigned stratum, double weigh
         pace_spent(slot, now, LEFT_NS);
         return false;
     }
-    if (python_known())
-        python_put(slot, &found);
+    if (script_running())
+        script_put(slot, &found);
     *take = (struct take){.stack = found.stack,
                           .walk_ns = found.walk_ns,
                           .now = now,
