@@ -30,6 +30,8 @@ _CALLS = re.compile(
     r"ruby_(?:run_node|exec_node|cleanup)|rb_fiber_start|cont_|fiber_|thread_(?:do_start|start_func)")
 _LOOP = "_PyEval_EvalFrameDefault"
 _RUBY_LOOP = "rb_vm_exec"
+_NODE = re.compile(r"(?:^|/)(?:node(?:js)?|libnode\.so[^/]*)$")
+_V8_INTERPRETS = "Builtins_InterpreterEntryTrampoline"  # in place of each JavaScript function that is not compiled
 _FRAMES = range(11, 14)  # minor versions of CPython whose frames the process reads itself
 _TRAMPOLINE = 12  # minor version of the first CPython with -X perf
 
@@ -126,11 +128,11 @@ class Symbolizer:
             notes.append("No symbols: install llvm (for llvm-symbolizer) or binutils (for addr2line).")
         for name in sorted(self._places.failed):
             notes.append(f"No symbols of {printable(name)}: {self._places.tool} failed to read it.")
-        return notes + self._interpreters()
+        return notes + [self._jit.note] * bool(self._jit.note) + self._interpreters()
 
     def _interpreters(self) -> list[str]:
         """How to see the functions of an interpreted program where they are missing."""
-        if self._jit or self._names:
+        if self._names or (self._jit and not self._looked_up(_V8_INTERPRETS)):
             return []
         for module in self._files:
             found = _CPYTHON.search(module.path)
@@ -138,8 +140,9 @@ class Symbolizer:
                 return [f"Python functions are not shown: {missing}."]
             if _RUBY.search(module.path) and self._looked_up(_RUBY_LOOP):
                 return ["Ruby functions are not shown: that needs Ruby 3.1 to 3.4, and process_vm_readv() must be allowed."]
-            if Path(module.path).name == "node":
-                return ["JavaScript functions are not shown: run the program with node --perf-basic-prof."]
+            if _NODE.search(module.path):
+                which = "JavaScript functions that V8 interprets" if self._jit else "JavaScript functions"
+                return [f"{which} are not shown: run node with --perf-basic-prof --interpreted-frames-native-stack."]
         return []
 
     def _looked_up(self, function: str) -> bool:
