@@ -7,9 +7,14 @@
 #include "area.h"
 
 #include <alloca.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stddef.h>
 #include <stdint.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <ucontext.h>
 
 enum { LEVELS = 5, SITES = 4, PATHS = 1 << (2 * LEVELS), ROUNDS = 3000, SIZE = 64 };
@@ -224,6 +229,23 @@ static void coroutines(void)
     compare();
 }
 
+/* ---- reading ---- */
+
+/* A program without an interpreter or a JIT compiler does not pay for them: it would be killed if it read itself. */
+static void unread(void)
+{
+    struct sock_filter code[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_process_vm_readv, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog filter = {.len = sizeof(code) / sizeof(*code), .filter = code};
+    must(!prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) && !prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter));
+    run_paths(5);
+    coroutines();
+}
+
 /* ---- signal handlers that allocate, wherever they interrupt ---- */
 
 static void handler(int signal)
@@ -266,7 +288,8 @@ int main(int argc, char **argv)
 {
     profile_environment(argv, "1", "0");
     static const struct test_case cases[] = {
-        {"paths", paths},       {"threads", threads}, {"coroutines", coroutines}, {"signals", signals},
+        {"paths", paths},       {"threads", threads}, {"coroutines", coroutines},
+        {"unread", unread},     {"signals", signals},
 #ifdef __x86_64__
         {"compiled", compiled},
 #endif
