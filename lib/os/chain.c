@@ -54,12 +54,4 @@ bool chain_caller(struct chain *chain, struct chain_frame *frame)
     return true;
 }
 
-#else
-
-bool chain_caller(struct chain *chain, struct chain_frame *frame)
-{
-    (void)chain, (void)frame;
-    return false;
-}
-
 #endif

@@ -1,7 +1,8 @@
 /*
  * Frames by their frame pointers: a function begins its frame with the caller's frame pointer, below the return
  * address, and a register has the address of that word. JIT compilers keep to this, and describe their code by no
- * unwind table. Whatever is read may be something else, so it is read by peek() (peek.h) and checked. Any context.
+ * unwind table. Whatever is read may be something else, so it is read by peek() (peek.h) and checked. On x86-64
+ * alone. Any context.
  */
 #ifndef SHEAF_OS_CHAIN_H
 #define SHEAF_OS_CHAIN_H

@@ -90,20 +90,15 @@ static void walk_on(struct frames *frames)
     }
 }
 
-#else
-
-static void walk_on(struct frames *frames)
-{
-    (void)frames;
-}
-
 #endif
 
 static void walk_all(struct frames frames)
 {
     _Unwind_Backtrace(each, &frames);
+#if CHAIN_KNOWN
     if (unlikely(!frames.ended && frames.last.pc))
         walk_on(&frames);
+#endif
 }
 
 /* ---- addresses ---- */

@@ -9,7 +9,7 @@
 #ifndef SHEAF_RUBY_INTERPRETER_H
 #define SHEAF_RUBY_INTERPRETER_H
 
-#include "os/tls.h"
+#include "script/tls.h"
 #include "sheaf/profile.h"
 
 /* Offsets and sizes that are not the same in all versions. */

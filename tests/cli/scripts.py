@@ -19,7 +19,7 @@ def profile(sheaf: Run, library: str, command: Sequence[str], folder: Path, rate
     records.mkdir()
     env = {"LD_PRELOAD": library, "SHEAF_RECORD": str(records), "SHEAF_PROFILE": rate, "SHEAF_PROFILE_COST": "0",
            "PATH": "/usr/bin:/bin", **env}  # fmt: skip
-    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     record = min(records.iterdir(), key=lambda one: int(one.name.split(".")[-2]))
     shown = sheaf("profile", str(record), "--format", "json")

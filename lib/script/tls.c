@@ -1,5 +1,5 @@
 #define _GNU_SOURCE
-#include "os/tls.h"
+#include "script/tls.h"
 #include "os/object.h"
 
 #include <string.h>

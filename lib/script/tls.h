@@ -2,8 +2,8 @@
  * Thread-local variables of other objects, found without the dynamic linker, whose functions may allocate. Where the
  * object lies tells glibc's table of a thread, or the offset that the linker has put in. x86-64. Any context.
  */
-#ifndef SHEAF_OS_TLS_H
-#define SHEAF_OS_TLS_H
+#ifndef SHEAF_SCRIPT_TLS_H
+#define SHEAF_SCRIPT_TLS_H
 
 #include "os/compiler.h"
 
@@ -13,7 +13,7 @@ struct tls_variable {
     uintptr_t offset;
 };
 
-/* Find a variable that an object defines and uses; the object is given as in object.h. Returns false if there is
+/* Find a variable that an object defines and uses; the object is given as in os/object.h. Returns false if there is
  * none, or if its place cannot be told. */
 bool tls_find(uintptr_t address, const void *dynamic, const char *name, struct tls_variable *found);
 
