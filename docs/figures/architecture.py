@@ -35,6 +35,7 @@ ROLES = {
     "script": "what interpreters have in common",
     "python": "frames of a Python interpreter",
     "ruby": "frames of a Ruby interpreter",
+    "v8": "functions of JavaScript",
     "profile": "sampled allocations with their call stacks",
     "node": "memory nodes",
     "deferred": "sheaves that wait for a grace period",

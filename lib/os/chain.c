@@ -1,27 +1,10 @@
 #include "os/chain.h"
 #include "os/peek.h"
 
-#include <string.h>
-
 #define FRAME_MOST (1u << 20) /* bytes of a frame */
 #define PAGE       4096u
 
 #if CHAIN_KNOWN
-
-/* Reads the two words of a frame, and what lies above them on their page. */
-static bool read_frame(struct chain *chain, uintptr_t fp, uintptr_t words[2])
-{
-    if (fp < chain->from || fp >= chain->to || chain->to - fp < 2 * sizeof(*words)) {
-        size_t page = PAGE - fp % PAGE, size = page < sizeof(chain->bytes) ? page : sizeof(chain->bytes);
-        size = size < 2 * sizeof(*words) ? 2 * sizeof(*words) : size;
-        chain->from = chain->to = fp;
-        if (!peek(chain->self, chain->bytes, fp, size))
-            return false;
-        chain->to += size;
-    }
-    memcpy(words, chain->bytes + (fp - chain->from), 2 * sizeof(*words));
-    return true;
-}
 
 /* Whether a call instruction ends there: to a relative address, or through a register or memory. */
 static bool follows_call(long self, uintptr_t pc)
@@ -42,15 +25,24 @@ static bool follows_call(long self, uintptr_t pc)
     return false;
 }
 
-bool chain_caller(struct chain *chain, struct chain_frame *frame)
+static bool read_frame(long self, uintptr_t fp, uintptr_t sp, uintptr_t words[2])
 {
-    uintptr_t words[2];
-    if (!chain->self)
-        chain->self = peek_self();
-    if (frame->fp % sizeof(uintptr_t) || frame->fp < frame->sp || frame->fp - frame->sp > FRAME_MOST ||
-        !read_frame(chain, frame->fp, words) || !follows_call(chain->self, words[1]))
+    return fp % sizeof(*words) == 0 && fp >= sp && fp - sp <= FRAME_MOST && peek(self, words, fp, 2 * sizeof(*words));
+}
+
+/* A frame may be made to return elsewhere than behind its call, so that its function goes on in other code. Then the
+ * frame behind it tells. */
+bool chain_caller(long self, struct chain_frame *frame)
+{
+    uintptr_t words[2], behind[2];
+    unsigned char code;
+    if (!read_frame(self, frame->fp, frame->sp, words))
         return false;
-    *frame = (struct chain_frame){.pc = words[1], .sp = frame->fp + sizeof(words), .fp = words[0]};
+    uintptr_t sp = frame->fp + sizeof(words);
+    if (!follows_call(self, words[1]) && (!peek(self, &code, words[1], sizeof(code)) ||
+                                          !read_frame(self, words[0], sp, behind) || !follows_call(self, behind[1])))
+        return false;
+    *frame = (struct chain_frame){.pc = words[1], .sp = sp, .fp = words[0]};
     return true;
 }
 

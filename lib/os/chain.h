@@ -21,15 +21,8 @@ struct chain_frame {
     uintptr_t pc, sp, fp;
 };
 
-/* Frames lie close to each other, so memory around them is read at once. */
-struct chain {
-    long self; /* of peek_self(); 0 before the first use */
-    uintptr_t from, to;
-    _Alignas(8) unsigned char bytes[1024];
-};
-
 /* Go on to the caller of a frame. Returns false if this does not look like one that keeps the frame pointer, with a
- * caller to which a call returns. */
-bool chain_caller(struct chain *chain, struct chain_frame *frame);
+ * caller to which a call returns. `self` is of peek_self(). */
+bool chain_caller(long self, struct chain_frame *frame);
 
 #endif

@@ -1,5 +1,6 @@
 #include "os/stack.h"
 #include "os/chain.h"
+#include "os/peek.h"
 
 #include <stddef.h>
 #include <sys/auxv.h>
@@ -40,10 +41,16 @@ static _Unwind_Reason_Code each(struct _Unwind_Context *context, void *argument)
     return frames->ended ? _URC_END_OF_STACK : _URC_NO_REASON;
 }
 
-#if CHAIN_KNOWN
-
 /* Of libgcc: the entry of a table that describes an address, or NULL. */
 extern const void *_Unwind_Find_FDE(void *pc, void *bases[3]);
+
+bool stack_described(uintptr_t pc)
+{
+    void *bases[3];
+    return _Unwind_Find_FDE((void *)(pc - 1), bases);
+}
+
+#if CHAIN_KNOWN
 
 /*
  * _Unwind_Backtrace() as if `from` were the caller of this function, whose table says: rbx is the address of `from`,
@@ -74,14 +81,13 @@ __attribute__((naked, noinline)) static void resume(IN_REGISTER _Unwind_Trace_Fn
 /* Goes on from a frame that no table describes. */
 static void walk_on(struct frames *frames)
 {
-    struct chain chain = {.self = 0};
-    void *bases[3];
-    while (!frames->ended && !_Unwind_Find_FDE((void *)(frames->last.pc - 1), bases)) {
+    long self = peek_self();
+    while (!frames->ended && !stack_described(frames->last.pc)) {
         struct chain_frame from = frames->last;
-        if (!chain_caller(&chain, &from))
+        if (!chain_caller(self, &from))
             return;
         frames->last = from;
-        if (_Unwind_Find_FDE((void *)(from.pc - 1), bases)) {
+        if (stack_described(from.pc)) {
             frames->resumed = true;
             resume(each, frames, &from);
         } else {

@@ -44,6 +44,9 @@ struct stack_places {
 };
 bool stack_walk_places(uintptr_t frame, unsigned most, struct stack_places *places);
 
+/* Whether an unwind table describes the code of a return address, where frame pointers are followed. */
+bool stack_described(uintptr_t pc);
+
 /* A hash for tables of stacks. */
 static inline uint64_t stack_hash(const uintptr_t *pcs, unsigned depth)
 {

@@ -12,13 +12,15 @@
 bool take_begin(struct take *take, unsigned slot, unsigned stratum, double weight, bool slowed)
 {
     uint32_t now = clock_ms();
-    struct walked_stack found = walked_find(slot, stratum == STRATUM_ALWAYS, now);
+    struct walked_frames frames = {.n = 0};
+    bool always = stratum == STRATUM_ALWAYS;
+    struct walked_stack found = walked_find(slot, always, now, script_compiled() ? &frames : NULL);
     if (!found.taken) {
         pace_spent(slot, now, LEFT_NS);
         return false;
     }
     if (script_running())
-        script_put(slot, &found);
+        script_put(slot, &found, &frames);
     *take = (struct take){.stack = found.stack,
                           .walk_ns = found.walk_ns,
                           .now = now,

@@ -1,22 +1,27 @@
+#define _GNU_SOURCE
 #include "script/module.h"
 #include "os/object.h"
 
-#include <elf.h>
-#include <string.h>
+#include <dlfcn.h>
 
+#ifdef DLFO_STRUCT_HAS_EH_DBASE
+#pragma weak _dl_find_object
+
+/* The loader knows it. The headers may lie in another part: a program with gaps is found by its parts. */
 const void *script_dynamic(const struct sheaf_profile_module *module)
 {
-    const ElfW(Ehdr) *header = (const void *)module->start;
-    size_t bytes = module->end - module->start;
-    if (bytes < sizeof(*header) || memcmp(header->e_ident, ELFMAG, SELFMAG) != 0 ||
-        header->e_phoff + header->e_phnum * sizeof(ElfW(Phdr)) > bytes)
+    struct dl_find_object found;
+    if (!&_dl_find_object || _dl_find_object((void *)module->start, &found) != 0)
         return NULL;
-    const ElfW(Phdr) *parts = (const void *)(module->start + header->e_phoff);
-    for (unsigned i = 0; i < header->e_phnum; i++)
-        if (parts[i].p_type == PT_DYNAMIC)
-            return (const void *)(module->bias + parts[i].p_vaddr);
+    return found.dlfo_link_map->l_ld;
+}
+#else
+const void *script_dynamic(const struct sheaf_profile_module *module)
+{
+    (void)module;
     return NULL;
 }
+#endif
 
 uintptr_t script_symbol(const struct sheaf_profile_module *module, const void *dynamic, const char *name,
                         size_t *size)

@@ -5,7 +5,7 @@
 #include "os/compiler.h"
 #include "sheaf/profile.h"
 
-/* The dynamic section of a module whose first segment has its headers; NULL if there is none. */
+/* The dynamic section of a module; NULL if there is none. */
 const void *script_dynamic(const struct sheaf_profile_module *module);
 
 /* The address of a function or variable, and its size unless that is NULL; 0 if the module does not export it. */

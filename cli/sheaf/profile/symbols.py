@@ -20,14 +20,17 @@ from sheaf.profile.views import Row
 UNKNOWN = "(unknown stack)"
 _CPYTHON = re.compile(r"(?:lib)?python3\.(\d+)\b[^/]*$")
 _RUBY = re.compile(r"(?:^|/)(?:lib)?ruby[^/]*$")
-# Functions of CPython and Ruby by which they call others, those of the program and those in C, and by which they start.
+# Functions of CPython, Ruby and V8 by which they call others, those of the program and those in C, and by which they start.
 _CALLS = re.compile(
     r"_?PyEval_|_?PyFunction_|_?PyObject_(?:Call|FastCall|MakeTpCall|Vectorcall)|_?PyVectorcall_|_?PyCFunction_|\w*vectorcall|"
     r"cfunction_|object_vacall|do_call_core|call_function|slot_tp_|type_call|gen_send_ex|gen_iternext|method_call|"
     r"pymain_|Py_(?:RunMain|BytesMain)|run_mod|run_eval_code_obj|pyrun_|_?PyRun_|builtin_(?:exec|eval)|thread_run|pythread_wrapper|"
     r"vm_|rb_vm_|rb_yield|rb_funcall|rb_check_funcall|rb_call|rb_block_call|rb_iterate|rb_iseq_eval|rb_ec_exec|rb_ensure|rb_protect|"
     r"rb_rescue|rb_catch|rb_class_new_instance|rb_obj_call_init|rb_method_call|rb_proc_call|invoke_|call_cfunc|"
-    r"ruby_(?:run_node|exec_node|cleanup)|rb_fiber_start|cont_|fiber_|thread_(?:do_start|start_func)")
+    r"ruby_(?:run_node|exec_node|cleanup)|rb_fiber_start|cont_|fiber_|thread_(?:do_start|start_func)|"
+    r"Builtins_(?:InterpreterEntryTrampoline|InterpreterPushArgs|JSEntry|CEntry|Call|JS\w*Construct|\w*Handler$|Construct)|"
+    r"construct_stub_|v8::internal::(?:\(anonymous namespace\)::(?:Invoke|HandleApiCallHelper)|Execution::|Builtin_HandleApiCall|"
+    r"FunctionCallbackArguments::Call)|v8::Function::Call")
 _LOOP = "_PyEval_EvalFrameDefault"
 _RUBY_LOOP = "rb_vm_exec"
 _NODE = re.compile(r"(?:^|/)(?:node(?:js)?|libnode\.so[^/]*)$")
@@ -242,7 +245,7 @@ class Symbolizer:
         if all(not frame.module and frame.file and not frame.line for frame in self.frames(pc)):
             return True  # the function of the program again, from a map of JIT code
         return all(_CALLS.match(frame.function) if frame.known else
-                   _CPYTHON.search(frame.module) or _RUBY.search(frame.module) for frame in self.frames(pc))
+                   not frame.module or _CPYTHON.search(frame.module) or _RUBY.search(frame.module) for frame in self.frames(pc))
 
     def shown(self, pcs: Sequence[int]) -> list[int]:
         """The return addresses without those of an interpreter that only calls the functions that stand beside them."""
