@@ -25,10 +25,10 @@ static bool has_file(const struct v8_call *call)
 static bool read_functions(const struct v8_layout *layout, struct v8_reader *reader)
 {
     struct v8_objects *objects = &reader->objects;
-    unsigned index[V8_CALLS];
+    uint8_t index[V8_CALLS] = {0};
     objects->n = 0;
     for (unsigned i = 0; i < reader->n; i++)
-        index[i] = v8_want(objects, reader->calls[i].function);
+        index[i] = (uint8_t)v8_want(objects, reader->calls[i].function);
     if (!v8_read(layout, objects))
         return false;
     for (unsigned i = 0; i < reader->n; i++) {
@@ -42,11 +42,11 @@ static bool read_functions(const struct v8_layout *layout, struct v8_reader *rea
 static bool read_shared(const struct v8_layout *layout, struct v8_reader *reader)
 {
     struct v8_objects *objects = &reader->objects;
-    unsigned index[V8_CALLS];
+    uint8_t index[V8_CALLS] = {0};
     objects->n = 0;
     for (unsigned i = 0; i < reader->n; i++)
         if (v8_is_object(reader->calls[i].shared))
-            index[i] = v8_want(objects, reader->calls[i].shared);
+            index[i] = (uint8_t)v8_want(objects, reader->calls[i].shared);
     if (!v8_read(layout, objects))
         return false;
     for (unsigned i = 0; i < reader->n; i++) {
@@ -63,14 +63,14 @@ static bool read_shared(const struct v8_layout *layout, struct v8_reader *reader
 static bool read_scripts(const struct v8_layout *layout, struct v8_reader *reader)
 {
     struct v8_objects *objects = &reader->objects;
-    unsigned script[V8_CALLS], scope[V8_CALLS];
+    uint8_t script[V8_CALLS] = {0}, scope[V8_CALLS] = {0};
     objects->n = 0;
     for (unsigned i = 0; i < reader->n; i++) {
         const struct v8_call *call = &reader->calls[i];
         if (v8_is_object(call->script))
-            script[i] = v8_want(objects, call->script);
+            script[i] = (uint8_t)v8_want(objects, call->script);
         if (v8_is_object(call->script) && v8_is_object(call->scope))
-            scope[i] = v8_want(objects, call->scope);
+            scope[i] = (uint8_t)v8_want(objects, call->scope);
     }
     if (!v8_read(layout, objects))
         return false;
