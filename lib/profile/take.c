@@ -1,7 +1,7 @@
 #include "profile/take.h"
 #include "os/clock.h"
 #include "profile/pace.h"
-#include "profile/python.h"
+#include "profile/script.h"
 #include "profile/walked.h"
 
 /* What a sample costs where its stack is known, and what one that is left out does: estimates of what a slot spends,
@@ -20,13 +20,15 @@ static void spend(unsigned slot, unsigned stratum, uint32_t now, uint64_t ns)
 bool take_begin(struct take *take, unsigned slot, unsigned stratum, double weight, bool slowed)
 {
     uint32_t now = clock_ms();
-    struct walked_stack found = walked_find(slot, stratum == STRATUM_ALWAYS, now);
+    struct walked_frames frames = {.n = 0};
+    bool always = stratum == STRATUM_ALWAYS;
+    struct walked_stack found = walked_find(slot, always, now, script_compiled() ? &frames : NULL);
     if (!found.taken) {
         spend(slot, stratum, now, LEFT_NS);
         return false;
     }
-    if (python_known())
-        python_put(slot, &found);
+    if (script_running())
+        script_put(slot, &found, &frames);
     *take = (struct take){.stack = found.stack,
                           .walk_ns = found.walk_ns,
                           .now = now,

@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-LAYERS = ["os", "rseq", "config", "space", "region", "slab", "slot", "cache", "feature", "python", "profile", "node", "deferred",
-          "process", "kmem", "malloc", "leak", "api"]  # fmt: skip
+LAYERS = ["os", "rseq", "config", "space", "region", "slab", "slot", "cache", "feature", "script", "python", "ruby", "v8",
+          "profile", "node", "deferred", "process", "kmem", "malloc", "leak", "api"]  # fmt: skip
 LONGEST = 620
 SCREEN = 60
 FOLDER = 2500
