@@ -95,6 +95,8 @@ static void leaks(uint64_t request, struct answer *answer)
     long copy = 0;
     if ((uint32_t)sys_call3(SYS_gettid, 0, 0, 0) != atomic_load(&waiter))
         why = SHEAF_NOT_HELPER;
+    else if (!REQUEST_SUBJECT(request) && snapshot_would_blur())
+        why = SHEAF_IS_BUSY;
     else if (cgroup_may_open()) {
         copy = snapshot_make(REQUEST_VALUE(request));
         why = copy == -EBUSY ? SHEAF_HAS_COPY : copy == -ENOMEM ? SHEAF_NO_MEMORY : SHEAF_NO_COPY;

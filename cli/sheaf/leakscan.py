@@ -21,13 +21,14 @@ from sheaf.notice import Notice
 from sheaf.ptrace import Copy, Registers
 
 _TRIES = 20  # to find the helper thread not waiting for a thread that is stopped
-_COPY_SECONDS = 0.1  # for a copy of a small process
+_CLEAN_TRIES = 15  # of these, to find no thread in the middle of an allocation or a free
+_COPY_SECONDS = 0.02  # for a copy of a small process, longer with each try
 _COPY_RATE = 4 << 30  # bytes that are copied in a second at least: their page tables, to be exact
 _PAUSE = 0.02  # seconds between two tries, in which the program runs
 _LEAST = 64 << 20  # bytes that must be left for the copy
 _MOST_TEXT, _MOST_BLOCKS = 256 << 20, 1 << 26
 _LEAKS = struct.Struct("=10Q")  # struct sheaf_leaks
-_NO_MEMORY, _NO_COPY, _IN_SANDBOX, _NOT_HELPER, _HAS_COPY = 2, 3, 4, 5, 6  # enum sheaf_refusal
+_NO_MEMORY, _NO_COPY, _IN_SANDBOX, _NOT_HELPER, _HAS_COPY, _BUSY = 2, 3, 4, 5, 6, 7  # enum sheaf_refusal
 _DONE, _NO_PROC, _TABLES = 1, 2, 3  # enum sheaf_leaks_status
 _ADDRESS = re.compile(r"sheaf:     0x([0-9a-f]{1,16})")
 _MAPPING = re.compile(r"([0-9a-f]+)-([0-9a-f]+) .{4} ([0-9a-f]+) \S+ \d+ +(/.*)")
@@ -175,7 +176,7 @@ class _Scanner:
         if answer.status == control.UNKNOWN:
             return SheafError(f"{who}: runs on Sheaf {self._process.head.version}, which cannot be searched; "
                               "start it again with the Sheaf of this command")
-        if answer.status != control.REFUSED or why in (_NOT_HELPER, _HAS_COPY):
+        if answer.status != control.REFUSED or why in (_NOT_HELPER, _HAS_COPY, _BUSY):
             return None
         if why == _IN_SANDBOX:
             return SheafError(f"{who}: has installed a seccomp filter, which may end it for making a copy; use --growth")
@@ -186,14 +187,14 @@ class _Scanner:
 
     def _copy(self, blocks: bytes) -> _Made:
         """Make a copy."""
-        for _ in range(_TRIES):
+        for number_of_try in range(_TRIES):
             self._room()
             error: SheafError | None = None
             with ptrace.stopped(self._pid, self._helper(), self._process.who) as threads:
                 registers = threads.registers()
                 content = _table(registers) + blocks
-                word = self._process.begin(control.LEAKS, value=len(content) // 8)
-                number, answer = self._wait(threads, word)
+                word = self._process.begin(control.LEAKS, number_of_try >= _CLEAN_TRIES, len(content) // 8)
+                number, answer = self._wait(threads, word, _COPY_SECONDS * (number_of_try + 1))
                 if number is None:
                     self._process.withdraw()
                     number = threads.copy()
@@ -208,9 +209,9 @@ class _Scanner:
         raise SheafError(f"{self._process.who}: its helper thread was not free to copy it in {_TRIES} tries; try again, "
                          "or use --growth")
 
-    def _wait(self, threads: ptrace.Threads, word: int) -> tuple[int | None, Answer | None]:
+    def _wait(self, threads: ptrace.Threads, word: int, seconds: float) -> tuple[int | None, Answer | None]:
         """The number of the copy, or the answer that says why there is none."""
-        deadline = time.monotonic() + _COPY_SECONDS + self._resident / _COPY_RATE
+        deadline = time.monotonic() + seconds + self._resident / _COPY_RATE
         while time.monotonic() < deadline:
             number = threads.copy()
             if number is not None:

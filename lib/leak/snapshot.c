@@ -1,5 +1,6 @@
 #define _GNU_SOURCE
 #include "leak/snapshot.h"
+#include "cache/kmem_cache.h"
 #include "leak/groups.h"
 #include "leak/memory.h"
 #include "leak/scan.h"
@@ -7,6 +8,7 @@
 #include "leak/tell.h"
 #include "os/syscall.h"
 #include "os/vm.h"
+#include "space/locks.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -176,6 +178,14 @@ static _Noreturn void run_copy(uintptr_t low, uint32_t origin, uint32_t process)
 }
 
 /* ---- in the process ---- */
+
+bool snapshot_would_blur(void)
+{
+    for (unsigned i = 0; i < read_once(cache_top); i++)
+        if (atomic_load_explicit(&lock_of(i)->word, memory_order_relaxed))
+            return true;
+    return false;
+}
 
 long snapshot_make(uint64_t words)
 {

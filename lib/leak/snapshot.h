@@ -22,6 +22,12 @@ extern hidden struct sheaf_leaks snapshot_leaks;
  */
 long snapshot_make(uint64_t words);
 
+/*
+ * Whether another thread holds a lock of the allocator. A block may then be in none of the forms that the scan knows:
+ * while it is allocated or freed, it may be but the number of a unit or a bit in a register.
+ */
+bool snapshot_would_blur(void);
+
 /* Whether there is a copy. A copy that has ended is reaped. Any context. */
 bool snapshot_exists(void);
 

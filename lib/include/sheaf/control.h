@@ -35,7 +35,8 @@ enum sheaf_operation {
     SHEAF_PROFILE = 4, /* sample every `value` bytes on average (sheaf/profile.h); 0 stops sampling */
     SHEAF_MAP = 5,     /* write what lies in the units from `value` on into the window. results[0]: the first unit
                           described, [1]: units described, [2]: units of the region in all */
-    SHEAF_LEAKS = 6,   /* make a copy of the process, with a table of `value` words (struct sheaf_leaks, below).
+    SHEAF_LEAKS = 6,   /* make a copy of the process, with a table of `value` words (struct sheaf_leaks, below); if
+                          `subject` is 0, only while no other thread holds a lock of the allocator.
                           results[0]: the address of that structure, [1]: its size */
 };
 
@@ -64,6 +65,7 @@ enum sheaf_refusal {
     SHEAF_IN_SANDBOX = 4, /* the program has installed a seccomp filter, which may end it for making a copy */
     SHEAF_NOT_HELPER = 5, /* a thread of the program took the request, so the threads are not stopped */
     SHEAF_HAS_COPY = 6,   /* an earlier copy still exists */
+    SHEAF_IS_BUSY = 7,    /* a stopped thread holds a lock of the allocator */
 };
 
 struct sheaf_control {
