@@ -233,7 +233,7 @@ def _quiet(process: Process) -> bool:
     return not process.groups and not process.notes
 
 
-def text(lines: list[str], patterns: list[str], most: int | None = SHOWN, advice: Advice = Advice()) -> Result:  # noqa: B008
+def text(lines: list[str], patterns: list[str], most: int | None = SHOWN, advice: Advice = Advice()) -> Result:
     """
     What to print of the reports in a log, given the patterns of suppressions, with at most so many groups. Where several
     processes have reported, those that lost nothing share one line.

@@ -143,12 +143,12 @@ class _Scanner:
         self.found = Found(process.head.program, process.head.pid, pid)
 
     def search(self) -> None:
-        blocks = self._round(None)
-        self.found.lines = self._report(blocks)
-
-    def _report(self, blocks: bytes) -> list[str]:
-        text = self._round(blocks).decode(errors="replace")
-        return [printable(line) for line in _with_modules(text.splitlines(), self._seen)]
+        """Fill in what was found, from one copy if nothing seems to be lost there, else from two."""
+        raw, is_report = self._round(None)
+        if not is_report:
+            raw, _ = self._round(raw)
+        lines = raw.decode(errors="replace").splitlines()
+        self.found.lines = [printable(line) for line in _with_modules(lines, self._seen)]
 
     def _helper(self) -> int:
         """The helper thread, which must exist and answer."""
@@ -232,8 +232,11 @@ class _Scanner:
             time.sleep(0.001)
         return answer
 
-    def _round(self, blocks: bytes | None) -> bytes:
-        """Make a copy and search it. Returns the list of blocks that seem to be lost, or given that list, the report."""
+    def _round(self, blocks: bytes | None) -> tuple[bytes, bool]:
+        """
+        Make a copy and search it. Returns the list of blocks that seem to be lost, or the report and True: given that list, or
+        if it is empty.
+        """
         made, began = self._copy(blocks or b""), time.monotonic()
         with made.copy as copy:
             answer = self._answer(made)
@@ -246,16 +249,15 @@ class _Scanner:
             copy.write(at, _LEAKS.pack(address, 1, *made.counts, blocks is not None, 0, 0, 0))
             copy.go_on()
             self._until_end(made)
-            *_, status, result, length = _LEAKS.unpack(copy.read(at, _LEAKS.size).ljust(_LEAKS.size, b"\0"))
+            *_, second, status, result, length = _LEAKS.unpack(copy.read(at, _LEAKS.size).ljust(_LEAKS.size, b"\0"))
             if status != _DONE:
                 raise self._failed(status)
-            if length > (_MOST_TEXT if blocks is not None else 8 * _MOST_BLOCKS):
+            if length > (_MOST_TEXT if second else 8 * _MOST_BLOCKS):
                 raise SheafError(f"{self._process.who}: too much is lost for a report ({table.size(length)}); use --growth")
             raw = copy.read(result, length)
-            if blocks is not None:
-                self._seen = _modules(copy.number, _inside(self._pid))
+            self._seen = _modules(copy.number, _inside(self._pid))
         self.found.seconds += time.monotonic() - began
-        return raw
+        return raw, bool(second)
 
     def _until_end(self, made: _Made) -> None:
         pause, looked = 0.0005, time.monotonic()

@@ -152,8 +152,12 @@ static enum scan_failure search(struct sheaf_leaks *leaks, uintptr_t low, uint32
     if (!describe_world(leaks, low, &world))
         return SCAN_NO_MEMORY;
     enum scan_failure failure = scan_reach(&scan, &world, origin);
-    if (!failure)
-        failure = leaks->second ? make_report(leaks, &scan, process) : make_list(leaks, &scan);
+    if (!failure && !leaks->second) {
+        failure = make_list(leaks, &scan);
+        leaks->second = !leaks->bytes; /* then there is nothing to confirm */
+    }
+    if (!failure && leaks->second)
+        failure = make_report(leaks, &scan, process);
     scan_end(&scan);
     return failure;
 }

@@ -130,7 +130,7 @@ struct sheaf_leaks {
     uint64_t begun;
     uint64_t threads, words, listed; /* parts of the table: pairs, words, and addresses of blocks */
     uint64_t running;                /* threads that were not stopped */
-    uint64_t second;                 /* 0: list the blocks; 1: report */
+    uint64_t second;                 /* 0: list the blocks; 1: report. Set by the copy if the list is empty */
 
     /* Set by the copy: */
     uint64_t status;        /* enum sheaf_leaks_status */
