@@ -17,7 +17,7 @@ static __attribute__((noinline)) enum scan_failure search(struct groups *groups,
         mark_lost(&scan.mark);
         failure = groups_make(groups, &scan.mark) ? SCAN_DONE : SCAN_NO_MEMORY;
     }
-    scan_end(&scan);
+    maps_close(&scan.maps);
     *running = world->running;
     world_resume(world);
     return failure;

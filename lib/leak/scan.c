@@ -18,8 +18,3 @@ enum scan_failure scan_reach(struct scan *scan, const struct world *world, uint3
                 heap_take_out_kept(&scan->heap, mark_range, mark) && roots_mark(mark, world, forked);
     return done ? SCAN_DONE : SCAN_NO_MEMORY;
 }
-
-void scan_end(struct scan *scan)
-{
-    maps_close(&scan->maps);
-}

@@ -18,10 +18,9 @@ enum scan_failure { SCAN_DONE, SCAN_NO_PROC, SCAN_NO_MEMORY };
 
 /*
  * Read the heap and mark what is reachable. `origin`: a thread of the process that this one is a copy of; 0: this
- * process is no copy. scan_end() must follow; the tables stay until leak_unmap_all().
+ * process is no copy. maps_close() must follow; the tables stay until leak_unmap_all().
  */
 enum scan_failure scan_reach(struct scan *scan, const struct world *world, uint32_t origin);
-void scan_end(struct scan *scan);
 
 /* Note that this process began as a forked child. */
 void scan_fork_child(void);

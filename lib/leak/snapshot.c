@@ -158,7 +158,7 @@ static enum scan_failure search(struct sheaf_leaks *leaks, uintptr_t low, uint32
     }
     if (!failure && leaks->second)
         failure = make_report(leaks, &scan, process);
-    scan_end(&scan);
+    maps_close(&scan.maps);
     return failure;
 }
 

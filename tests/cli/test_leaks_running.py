@@ -143,7 +143,8 @@ def test_json_and_files(sheaf: Run, begin: Begin, tmp_path: Path) -> None:
     assert len(document["pauses_ms"]) >= 2
     assert document["search_ms"] > 0
     (process,) = document["processes"]
-    assert [(group["lost_bytes"], group["through_bytes"]) for group in process["groups"]] == [(1 << 20, 0), (1024, 1024), (112, 0)]
+    groups = [(group["lost_bytes"], group["through_bytes"]) for group in process["groups"]]
+    assert groups == [(1 << 20, 0), (1024, 1024), (112, 0)]
     for name in ("a.json", "a.txt"):
         done = sheaf("leaks", "--output", str(tmp_path / name), "--leak-status", "9", str(server.pid))
         assert (done.returncode, done.stderr) == (9, "")
@@ -165,7 +166,7 @@ def test_stacks_and_suppressions(sheaf: Run, begin: Begin, tmp_path: Path) -> No
     """With stacks the requested sizes are known, and the functions and lines are found."""
     server = begin("lose", SHEAF_DEBUG="U")
     lines = sheaf("leaks", str(server.pid)).stdout.splitlines()
-    assert "sheaf: leak: 100 bytes in 1 block of malloc-128, lost:" in lines or any("100 bytes in 1 block" in line for line in lines)
+    assert any(line.startswith("sheaf: leak: 100 bytes in 1 block of ") for line in lines)
     assert any(re.match(r"sheaf:     lose \(.*server\+0x[0-9a-f]+\) .*lossy_server\.c:\d+$", line) for line in lines), lines
     (tmp_path / "known").write_text("leak:^lose$\n")
     lines = sheaf("leaks", "--suppress", str(tmp_path / "known"), "--leak-status", "9", str(server.pid)).stdout.splitlines()
@@ -239,7 +240,8 @@ def test_without_permission(begin: Begin, tmp_path: Path) -> None:
         except SheafError as error:
             return error.message
 
-    assert re.fullmatch(r"it: (the system|kernel\.yama\.ptrace_scope=\d) forbids to stop .*; run sheaf as root.*--growth", as_nobody(stop))
+    why = r"it: (the system|kernel\.yama\.ptrace_scope=\d) forbids to stop .*; run sheaf as root.*--growth"
+    assert re.fullmatch(why, as_nobody(stop))
     server.is_unharmed()
 
 
