@@ -25,6 +25,7 @@ _CLEAN_TRIES = 15  # of these, to find no thread in the middle of an allocation 
 _COPY_SECONDS = 0.02  # for a copy of a small process, longer with each try
 _COPY_RATE = 4 << 30  # bytes that are copied in a second at least: their page tables, to be exact
 _PAUSE = 0.02  # seconds between two tries, in which the program runs
+_LOOK_SECONDS = 0.05  # between two looks at what memory is left
 _LEAST = 64 << 20  # bytes that must be left for the copy
 _MOST_TEXT, _MOST_BLOCKS = 256 << 20, 1 << 26
 _LEAKS = struct.Struct("=10Q")  # struct sheaf_leaks
@@ -264,7 +265,7 @@ class _Scanner:
         while not made.copy.at_end():
             made.threads.resume_late()
             self._notice.look(lambda: f"{self._process.who}: a copy of it is being searched, while it runs; Ctrl-C ends that")
-            if time.monotonic() - looked > 0.05:
+            if time.monotonic() - looked > _LOOK_SECONDS:
                 looked = time.monotonic()
                 self._must_have_room()
             time.sleep(pause)

@@ -27,7 +27,8 @@ _TRACE_FORK, _TRACE_CLONE, _TRACE_EXIT, _EXIT_KILL = 1 << 1, 1 << 3, 1 << 6, 1 <
 _EVENT_FORK, _EVENT_CLONE, _EVENT_EXIT, _EVENT_STOP = 1, 3, 6, 128
 _WALL = 0x40000000
 _GENERAL, _FLOATING, _ARM_TLS = 1, 2, 0x401  # sets of registers
-_STOP_SECONDS = 1.0  # for threads that sleep uninterruptibly
+_STOP_SECONDS = 2.0  # for threads to stop: they need a CPU for that
+_SLOW_SECONDS = 0.1  # for threads that sleep uninterruptibly
 _TICK = 0.0001
 _MOST = 2048  # bytes of a set of registers
 
@@ -99,9 +100,10 @@ def _state(pid: int, tid: int) -> str:
         return "X"
 
 
-def _status(pid: int, field: str) -> str:
+def _status(of: int | str, field: str) -> str:
+    """A field of /proc/PID/status or /proc/PID/task/TID/status; empty if it is not known."""
     try:
-        found = re.search(rf"^{field}:\t(.*)$", Path(f"/proc/{pid}/status").read_text(errors="replace"), re.MULTILINE)
+        found = re.search(rf"^{field}:\t(.*)$", Path(f"/proc/{of}/status").read_text(errors="replace"), re.MULTILINE)
     except OSError:
         found = None
     return found[1] if found else ""
@@ -152,12 +154,12 @@ class Threads:
         if self._spared not in self._seized:
             raise SheafError(f"{self._who}: ended while it was asked; name a running process")
         fresh = self._seize_new()
-        self._began, deadline = time.monotonic(), time.monotonic() + _STOP_SECONDS
+        self._began = time.monotonic()
         while fresh:
             for tid in fresh:
                 with contextlib.suppress(ProcessLookupError):
                     _call(_INTERRUPT, tid)
-            self._wait(set(fresh), deadline)
+            self._wait(set(fresh), self._began)
             fresh = self._seize_new()
 
     def _seize(self, tid: int, options: int = 0) -> None:
@@ -167,7 +169,9 @@ class Threads:
         except ProcessLookupError:
             pass
         except PermissionError as error:
-            if _state(self._pid, tid) not in "ZX":  # a main thread that has ended
+            if _status(f"{self._pid}/task/{tid}", "TracerPid") == str(os.getpid()):
+                self._seized.add(tid)  # it has not stopped since an earlier time
+            elif _state(self._pid, tid) not in "ZX":  # a main thread that has ended
                 raise _refusal(self._pid, self._who) from error
 
     def _seize_new(self) -> list[int]:
@@ -176,14 +180,13 @@ class Threads:
             self._seize(tid)
         return [tid for tid in fresh if tid in self._seized]
 
-    def _wait(self, missing: set[int], deadline: float) -> None:
-        """Wait until these threads are stopped."""
-        while missing:
-            missing = {tid for tid in missing if not self._look(tid)}
-            if missing and time.monotonic() > deadline:
+    def _wait(self, missing: set[int], since: float) -> None:
+        """Wait until these threads are stopped, or will not soon."""
+        while missing := {tid for tid in missing if not self._look(tid)}:
+            passed = time.monotonic() - since
+            if passed > _STOP_SECONDS or (passed > _SLOW_SECONDS and all(_state(self._pid, tid) == "D" for tid in missing)):
                 return
-            if missing:
-                time.sleep(_TICK)
+            time.sleep(_TICK)
 
     def _look(self, tid: int) -> bool:
         """Whether the thread is stopped, or gone."""
@@ -227,7 +230,7 @@ class Threads:
         if self._spared in self._seized:
             with contextlib.suppress(ProcessLookupError):
                 _call(_INTERRUPT, self._spared)
-            self._wait({self._spared}, self._ended + _STOP_SECONDS)
+            self._wait({self._spared}, self._ended)
         self.resume_late()
         for copy in self._copies:  # too late
             kill(copy)

@@ -12,10 +12,13 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/close_range.h>
 #include <sched.h>
 #include <sys/wait.h>
 
+#ifndef SYS_close_range /* libc older than Linux 5.9 */
+#define SYS_close_range 436
+#endif
+#define UNSHARE    2u          /* CLOSE_RANGE_UNSHARE */
 #define WORDS_MOST (1ul << 27) /* 1 GiB */
 
 struct sheaf_leaks snapshot_leaks;
@@ -170,7 +173,7 @@ static _Noreturn void run_copy(uintptr_t low, uint32_t origin, uint32_t process)
         [SCAN_NO_PROC] = SHEAF_LEAKS_NO_PROC,
         [SCAN_NO_MEMORY] = SHEAF_LEAKS_NO_MEMORY,
     };
-    bool separate = !sys_call3(SYS_close_range, 0, UINT32_MAX, CLOSE_RANGE_UNSHARE) ||
+    bool separate = !sys_call3(SYS_close_range, 0, UINT32_MAX, UNSHARE) ||
                     !sys_call3(SYS_unshare, CLONE_FILES, 0, 0); /* before Linux 5.9 */
     struct sheaf_leaks *leaks = &snapshot_leaks;
     if (separate && read_once(leaks->begun)) {

@@ -148,6 +148,19 @@ static void *spawn(void *unused)
     return unused;
 }
 
+/* A thread that cannot be stopped. */
+static void *wait_for_child(void *unused)
+{
+    void *block = make(888);
+    pid_t child = vfork();
+    if (!child) {
+        pause();
+        _exit(0);
+    }
+    free(block);
+    return unused;
+}
+
 static void answer(void)
 {
     int status;
@@ -191,6 +204,8 @@ int main(int argc, char **argv)
             start(churn, 1, 5);
         if (!strcmp(argv[i], "calls"))
             start(call, 0, 7);
+        if (!strcmp(argv[i], "vfork"))
+            start(wait_for_child, 0, 1);
         if (!strcmp(argv[i], "spawn"))
             start(spawn, 0, 2);
         if (!strcmp(argv[i], "fill") && i + 1 < argc)
