@@ -165,7 +165,9 @@ static void take_request(uint64_t request)
     uint64_t none = 0;
     if (!hooks.may_wait(lock_of(LOCK_SETUP)) || !atomic_compare_exchange_strong(&worker, &none, lock_self()))
         return;
-    if (request != atomic_load(&handled)) { /* no other thread has done it meanwhile */
+    /* no other thread has done it meanwhile, and it was not withdrawn */
+    if (request != atomic_load(&handled) &&
+        request == __atomic_load_n(&record_control()->request, __ATOMIC_ACQUIRE)) {
         if (REQUEST_OPERATION(request) != SHEAF_NOTHING)
             answer_request(request);
         atomic_store(&handled, request);

@@ -122,13 +122,13 @@ def _numbers(values: list[int]) -> bytes:
 @dataclass(frozen=True)
 class _Made:
     """
-    A copy, the threads of its original, and the request that made it; the table for it, the sizes of its parts and the number
+    A copy, the threads of its original, and the answer of the helper that made it; the table for it, the sizes of its parts and the number
     of threads that ran.
     """
 
     copy: Copy
     threads: ptrace.Threads
-    word: int
+    answer: Answer
     content: bytes
     counts: list[int]
 
@@ -203,7 +203,11 @@ class _Scanner:
                 counts = [len(registers), sum(len(one.words) for one in registers), len(blocks) // 8, threads.running]
             self.found.pauses.append(threads.pause)
             if number is not None:
-                return _Made(Copy(number, self._process.who), threads, word, content, counts)
+                answer = self._answer(threads, word, number)
+                if answer.status == control.DONE:
+                    return _Made(Copy(number, self._process.who), threads, answer, content, counts)
+                ptrace.kill(number)  # it was made for an earlier request, which had been withdrawn
+                error = self._refused(answer)
             if error:
                 raise error
             time.sleep(_PAUSE)
@@ -222,12 +226,13 @@ class _Scanner:
             time.sleep(0.0001)
         return None, None
 
-    def _answer(self, made: _Made) -> Answer:
+    def _answer(self, threads: ptrace.Threads, word: int, copy: int) -> Answer:
         """The answer of the helper, which goes on once the copy exists."""
         deadline = time.monotonic() + self._process.timeout
-        while not (answer := self._process.answered(made.word)):
-            made.threads.resume_late()
+        while not (answer := self._process.answered(word)):
+            threads.resume_late()
             if time.monotonic() > deadline:
+                ptrace.kill(copy)
                 raise SheafError(f"{self._process.who}: its helper thread did not go on within {self._process.timeout:g} s; "
                                  "give a longer --timeout")
             time.sleep(0.001)
@@ -240,9 +245,8 @@ class _Scanner:
         """
         made, began = self._copy(blocks or b""), time.monotonic()
         with made.copy as copy:
-            answer = self._answer(made)
-            at, size = answer.results[:2]
-            if answer.status != control.DONE or size != _LEAKS.size:
+            at, size = made.answer.results[:2]
+            if size != _LEAKS.size:
                 raise SheafError(f"{self._process.who}: runs on Sheaf {self._process.head.version}, whose copies have another "
                                  "format; start it again with the Sheaf of this command")
             address, = struct.unpack("=Q", copy.read(at, 8).ljust(8, b"\0"))
