@@ -122,8 +122,8 @@ def _numbers(values: list[int]) -> bytes:
 @dataclass(frozen=True)
 class _Made:
     """
-    A copy, the threads of its original, and the answer of the helper that made it; the table for it, the sizes of its parts and the number
-    of threads that ran.
+    A copy, the threads of its original, and the answer of the helper that made it; the table for it, the sizes of its parts
+    and the number of threads that ran.
     """
 
     copy: Copy
