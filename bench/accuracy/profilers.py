@@ -100,7 +100,7 @@ class SheafHeap(Heap):
 
 
 class Sheaf(Profiler):
-    """Sheaf as a user runs it: `sheaf run --profile`, and `sheaf profile` and `sheaf leaks` on the running process."""
+    """Sheaf as a user runs it: `sheaf run --profile`, and `sheaf profile` and `sheaf leaks --growth` on the running process."""
 
     name = "sheaf"
 
@@ -138,12 +138,12 @@ class Sheaf(Profiler):
         return SheafHeap(json.loads((running.directory / "peak.json").read_text()))
 
     def growth(self, running: Running) -> tuple[SheafHeap, dict[str, Any]]:
-        """The growth while the program goes on, by `sheaf profile --view growth` and by `sheaf leaks` at the same time."""
+        """The growth while the program goes on, by `sheaf profile --view growth` and by `sheaf leaks --growth` at the same time."""
         file = running.directory / "growth.json"
         common = [str(running.truth.pid), "--seconds", str(WINDOW_S)]
         sheaf = [sys.executable, "-m", "sheaf"]
         commands = [[*sheaf, "profile", *common, "--view", "growth", "--output", str(file)],
-                    [*sheaf, "leaks", *common, "--format", "json"]]
+                    [*sheaf, "leaks", "--growth", *common, "--format", "json"]]
         asked = [subprocess.Popen(command, env=environment(self._values()), stdout=subprocess.PIPE, text=True)
                  for command in commands]
         time.sleep(BEFORE_S)
@@ -151,7 +151,7 @@ class Sheaf(Profiler):
         running.ready()
         answers = [one.communicate(timeout=TIMEOUT_S)[0] for one in asked]
         if any(one.returncode for one in asked):
-            raise Failed("sheaf profile --view growth or sheaf leaks failed; run them by hand to see why")
+            raise Failed("sheaf profile --view growth or sheaf leaks --growth failed; run them by hand to see why")
         return SheafHeap(json.loads(file.read_text())), dict(json.loads(answers[1]))
 
 

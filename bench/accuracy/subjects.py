@@ -71,14 +71,14 @@ def leak(profiler: Profiler, directory: Path) -> Iterator[Measured]:
             grown = _grown(truth, site, known["time_ns"], known["duration_ns"])
             yield Measured("leak: growth", grown, heap.site(site), truth.held[site])
             grown = _grown(truth, site, leaks["time_ns"], leaks["duration_ms"] * 1_000_000)
-            yield Measured("leak: sheaf leaks", grown, _suspected(leaks["rows"], site), truth.held[site])
+            yield Measured("leak: sheaf leaks --growth", grown, _suspected(leaks["rows"], site), truth.held[site])
         elif isinstance(profiler, Peer):
             figure = profiler.growth(program, running).site(site)
             yield Measured("leak: growth", truth.held[site] - first, figure, truth.held[site])
 
 
 def _suspected(rows: list[dict[str, Any]], site: str) -> Figure:
-    """The growth of a site in the list of `sheaf leaks`."""
+    """The growth of a site in the list of `sheaf leaks --growth`."""
     return next((Figure(row["growth_bytes"], row["growth_bytes_error"]) for row in rows
                  if any(frame["function"] == site for frame in row["frames"])), Figure(0.0, 0.0))
 

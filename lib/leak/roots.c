@@ -239,6 +239,7 @@ bool roots_mark(struct mark *mark, const struct world *world, bool forked)
     for (uint32_t i = 0; i < threads; i++)
         if (atomic_load(&world->threads[i].stopped))
             mark_thread(mark, &world->threads[i]);
+    mark_range((uintptr_t)world->words, (uintptr_t)(world->words + world->word_count), mark);
     mark_reached(mark);
     return true;
 }
