@@ -159,7 +159,7 @@ static const struct cache_ops class_ops = {.sample = sample_request, .counted = 
 /* The entries may appear in any order. Until a thread sees all of them, its samples come late. */
 void profile_attach_objects(struct kmem_cache *cache)
 {
-    if (!cache->detour && drawn)
+    if (!cache->instruments && drawn)
         cache_attach(cache, &class_ops);
 }
 

@@ -5,7 +5,7 @@
  * may be allocated until then (ops->limit), so that fast paths do not change and take no part. A sampled object
  * comes from the *twin* of its class: a cache with objects of at least the same size and alignment, but without
  * sheaves, so that its free takes the slow path, which removes the sample. A sampled large block is marked in its
- * unit. Allocations of caches with a detour, of large blocks under debugging, and of kmem_cache_alloc() are not
+ * unit. Allocations of instrumented caches, of large blocks under debugging, and of kmem_cache_alloc() are not
  * sampled.
  */
 #ifndef SHEAF_PROFILE_PROFILE_H
