@@ -138,7 +138,7 @@ class Sheaf(Profiler):
         return SheafHeap(json.loads((running.directory / "peak.json").read_text()))
 
     def growth(self, running: Running) -> tuple[SheafHeap, dict[str, Any]]:
-        """The growth while the program goes on, by `sheaf profile --view growth` and by `sheaf leaks --growth` at the same time."""
+        """The growth meanwhile, by `sheaf profile --view growth` and `sheaf leaks --growth` at the same time."""
         file = running.directory / "growth.json"
         common = [str(running.truth.pid), "--seconds", str(WINDOW_S)]
         sheaf = [sys.executable, "-m", "sheaf"]
