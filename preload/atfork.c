@@ -30,7 +30,8 @@
 #define _GNU_SOURCE
 #include "cache/kmem_cache.h"
 #include "config/config.h"
-#include "leak/leak.h"
+#include "leak/scan.h"
+#include "leak/snapshot.h"
 #include "os/libc.h"
 #include "os/stack.h"
 #include "preload/libc.h"
@@ -59,8 +60,8 @@ void start_fork_child(void)
 #endif
     if (sheaf_config.record)
         record_fork_child();
-    if (sheaf_config.leaks)
-        leak_fork_child();
+    scan_fork_child();
+    snapshot_fork_child();
 }
 
 /*

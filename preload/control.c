@@ -6,7 +6,10 @@
 #include "preload/profile.h"
 #include "preload/record.h"
 #include "preload/record_file.h"
+#include "leak/snapshot.h"
+#include "os/cgroup.h"
 #include "os/hooks.h"
+#include "os/syscall.h"
 #include "os/vm.h"
 #include "process/decay.h"
 #include "process/helper.h"
@@ -38,6 +41,7 @@ struct answer {
  * `handled` is the last request that was done or refused; written by the worker alone.
  */
 static _Atomic uint64_t worker, handled, looks;
+static _Atomic uint32_t waiter;     /* the helper thread */
 static _Atomic uint32_t generation; /* how often this process became another one by fork */
 
 /* ---- operations ---- */
@@ -84,6 +88,25 @@ static void map(uint64_t request, struct answer *answer)
     *answer = (struct answer){.status = SHEAF_DONE, .results = {from, n, units}};
 }
 
+/* The helper alone, because its stack and registers refer to no block of the program. */
+static void leaks(uint64_t request, struct answer *answer)
+{
+    enum sheaf_refusal why = SHEAF_IN_SANDBOX;
+    long copy = 0;
+    if ((uint32_t)sys_call3(SYS_gettid, 0, 0, 0) != atomic_load(&waiter))
+        why = SHEAF_NOT_HELPER;
+    else if (!REQUEST_SUBJECT(request) && snapshot_would_blur())
+        why = SHEAF_IS_BUSY;
+    else if (cgroup_may_open()) {
+        copy = snapshot_make(REQUEST_VALUE(request));
+        why = copy == -EBUSY ? SHEAF_HAS_COPY : copy == -ENOMEM ? SHEAF_NO_MEMORY : SHEAF_NO_COPY;
+    }
+    if (copy > 0)
+        *answer = (struct answer){.results = {(uintptr_t)&snapshot_leaks, sizeof(snapshot_leaks)}};
+    else
+        *answer = (struct answer){.status = SHEAF_REFUSED, .results = {why, (uint64_t)-copy}};
+}
+
 static void perform(uint64_t request, struct answer *answer)
 {
     switch (REQUEST_OPERATION(request)) {
@@ -103,6 +126,9 @@ static void perform(uint64_t request, struct answer *answer)
         break;
     case SHEAF_MAP:
         map(request, answer);
+        break;
+    case SHEAF_LEAKS:
+        leaks(request, answer);
         break;
     default:
         answer->status = SHEAF_UNKNOWN;
@@ -139,7 +165,9 @@ static void take_request(uint64_t request)
     uint64_t none = 0;
     if (!hooks.may_wait(lock_of(LOCK_SETUP)) || !atomic_compare_exchange_strong(&worker, &none, lock_self()))
         return;
-    if (request != atomic_load(&handled)) { /* no other thread has done it meanwhile */
+    /* no other thread has done it meanwhile, and it was not withdrawn */
+    if (request != atomic_load(&handled) &&
+        request == __atomic_load_n(&record_control()->request, __ATOMIC_ACQUIRE)) {
         if (REQUEST_OPERATION(request) != SHEAF_NOTHING)
             answer_request(request);
         atomic_store(&handled, request);
@@ -162,7 +190,7 @@ static bool look(void)
     uint64_t request = __atomic_load_n(&control->request, __ATOMIC_ACQUIRE);
     if (unlikely(request != atomic_load_explicit(&handled, memory_order_relaxed)))
         take_request(request);
-    return request == atomic_load_explicit(&handled, memory_order_relaxed);
+    return !snapshot_exists() && request == atomic_load_explicit(&handled, memory_order_relaxed);
 }
 
 static uint32_t *bell(void)
@@ -177,7 +205,9 @@ static void tell_waits(bool waits)
     say_alive();
     write_once(((uint64_t *)(void *)record_at(RECORD_VALUES_AT))[VALUE_alive_interval_ns],
                waits ? HELPER_SLEEP_MS * 1000000ull : 0);
-    write_once(record_control()->waits, waits);
+    uint32_t number = waits ? (uint32_t)sys_call3(SYS_gettid, 0, 0, 0) : 0;
+    atomic_store(&waiter, number);
+    write_once(record_control()->waits, number);
 }
 
 void control_start(void)
@@ -202,6 +232,7 @@ void control_fork_child(void)
     atomic_fetch_add(&generation, 1);
     atomic_store(&handled, 0);
     atomic_store(&looks, 0);
+    atomic_store(&waiter, 0);
     if (atomic_load(&worker) != lock_self())
         atomic_store(&worker, 0);
 }

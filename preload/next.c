@@ -45,7 +45,7 @@ static bool is_libc(const struct link_map *map)
 /* The preloaded object may have libsheaf-malloc behind it, which is no other malloc. */
 static bool is_sheaf(const struct link_map *map)
 {
-    return libc_object_defines(map->l_addr, map->l_ld, "sheaf_rcu_core_1");
+    return libc_object_defines(map->l_addr, map->l_ld, "sheaf_rcu_allocator_1");
 }
 
 bool next_defined_before(const char *name)

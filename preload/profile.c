@@ -32,7 +32,7 @@ static bool all_debugged(void)
 {
     bool any = false;
     for (unsigned i = CACHE_FIRST; i < CACHE_GAP; i++) {
-        if (cache_in_use(cache_at(i)) && !cache_at(i)->detour)
+        if (cache_in_use(cache_at(i)) && !cache_at(i)->instruments)
             return false;
         any |= cache_in_use(cache_at(i));
     }

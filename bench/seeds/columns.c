@@ -65,7 +65,7 @@ static void valued(const char *word, const char *value)
     } else if (!strcmp(word, "--pairs")) {
         setup.pairs = (unsigned)number_argument(word, value, 256);
     } else if (!strcmp(word, "--size")) {
-        setup.size = (unsigned)number_argument(word, value, 32768);
+        setup.size = (unsigned)number_argument(word, value, OBJECT_MOST);
     } else if (!strcmp(word, "--rounds")) {
         setup.rounds = (unsigned)number_argument(word, value, 1000);
     } else if (!strcmp(word, "--ops")) {

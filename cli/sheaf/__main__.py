@@ -37,7 +37,7 @@ _COMMANDS = {
     "dump": _Entry("sheaf.dump", "Show the slabs of a running process and a map of its memory."),
     "doctor": _Entry("sheaf.doctor", "Say whether a program will run on Sheaf, in which mode, and why."),
     "profile": _Entry("sheaf.profile.command", "Show where the memory of a process was allocated."),
-    "leaks": _Entry("sheaf.profile.leaks_command", "Show the call stacks whose memory grows and stays."),
+    "leaks": _Entry("sheaf.profile.leaks_command", "Show what a running process has lost, or which stacks grow."),
     "serve": _Entry("sheaf.serve", "Serve metrics, profiles and a live page over HTTP."),
     "unit": _Entry("sheaf.unit", "Run a systemd service on Sheaf."),
     "report": _Entry("sheaf.report", "Add source files and lines to debugging reports."),

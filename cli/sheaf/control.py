@@ -26,7 +26,7 @@ from sheaf.notice import Notice
 from sheaf.record import Head
 from sheaf.state import States
 
-FOLD, TRIM, SET, PROFILE, MAP = range(1, 6)  # enum sheaf_operation
+FOLD, TRIM, SET, PROFILE, MAP, LEAKS = range(1, 7)  # enum sheaf_operation
 DONE, UNKNOWN, RANGE, NO_ROOM, REFUSED, NO_EFFECT = range(6)  # enum sheaf_status
 TIMEOUT = 5.0  # seconds
 WINDOW_BYTES = 64 << 10
@@ -97,27 +97,45 @@ class Control:
     @property
     def has_helper(self) -> bool:
         """Whether the process has a thread that answers while the program sleeps."""
-        return self._read(self._offset + _WAITS, 4) != bytes(4)
+        return self.helper != 0
+
+    @property
+    def helper(self) -> int:
+        """The number of that thread in the PID namespace of the process; 0 if there is none."""
+        return int.from_bytes(self._read(self._offset + _WAITS, 4), "little")
+
+    def begin(self, operation: int, subject: int = 0, value: int = 0) -> int:
+        """Send a request without waiting for the answer. Returns its word, for answered()."""
+        sequence = (self._word(_ANSWER) >> _SEQUENCE_SHIFT) + 1 & 0xFF
+        word = operation | subject << _SUBJECT_SHIFT | sequence << _SEQUENCE_SHIFT | value << _VALUE_SHIFT
+        self._send(word)
+        if self.has_helper:
+            bell.ring(self._file, self._offset + _BELL)
+        return word
+
+    def answered(self, word: int) -> Answer | None:
+        """The answer to a request, if there is one."""
+        return Answer(self._word(_STATUS), self._words(_RESULTS, 8)) if self._word(_ANSWER) == word else None
+
+    def withdraw(self) -> None:
+        """Take a request back, unless the process is already doing it."""
+        self._send(0)
 
     def ask(self, operation: int, subject: int = 0, value: int = 0) -> Answer:
         """
         Send a request and wait for the answer. Raises SheafError if there is none in time; the request is then withdrawn,
         unless the process is already doing it.
         """
-        sequence = (self._word(_ANSWER) >> _SEQUENCE_SHIFT) + 1 & 0xFF
-        word = operation | subject << _SUBJECT_SHIFT | sequence << _SEQUENCE_SHIFT | value << _VALUE_SHIFT
         looks = self._word(_LOOKS)
         checked, pause = time.monotonic(), 0.0002
         deadline, self._deadline = self._deadline or checked + self.timeout, None
         notice = Notice()
-        self._send(word)
-        if self.has_helper:
-            bell.ring(self._file, self._offset + _BELL)
-        while self._word(_ANSWER) != word:
+        word = self.begin(operation, subject, value)
+        while not (answer := self.answered(word)):
             now = time.monotonic()
             if now > deadline:
-                self._send(0)
-                if self._word(_ANSWER) == word:
+                self.withdraw()
+                if answer := self.answered(word):
                     break
                 raise self._silent(self._word(_LOOKS) != looks)
             notice.look(lambda: self._waiting(self._word(_LOOKS) != looks))
@@ -126,7 +144,7 @@ class Control:
                 self._must_run()
             time.sleep(pause)
             pause = min(2 * pause, 0.01)
-        return Answer(self._word(_STATUS), self._words(_RESULTS, 8))
+        return answer
 
     def _must_run(self) -> None:
         if States().of(self.head).ended or (self.pid and record.is_zombie(self.pid)):

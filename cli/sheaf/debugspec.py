@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterator
+import struct
 
+from sheaf import elf, preload
 from sheaf.errors import SheafError
 
 _PART = "([FZPUTAfzputa]*|-)(,[^,;]+)*"
 _SPEC = re.compile(f"{_PART}(;{_PART})*")
 _CLASS = re.compile("malloc-([0-9]+)")
 LARGE = "malloc-large"
-_LARGEST = 32768  # bytes of the largest size class
+_NOTE = b"Sheaf\0", 1  # owner and type of the note in the preloaded object (preload/classes.c)
 _NEAR = 0.8  # similarity from which a name is taken for a mistyped one
 LETTERS = {
     "FZPU": "all checks, with call stacks", "FZP": "all checks, without call stacks", "F": "neighbours of freed objects",
@@ -21,14 +22,13 @@ LETTERS = {
 }  # fmt: skip
 
 
-def class_sizes() -> Iterator[int]:
-    """The size classes of malloc in bytes: eight for each power of two, and below 128 the multiples of 16, and 8."""
-    yield 8
-    yield from range(16, 129, 16)
-    size = 128
-    while size < _LARGEST:
-        yield from (size + i * size // 8 for i in range(1, 9))
-        size *= 2
+def class_sizes() -> list[int]:
+    """The size classes of malloc in bytes, ascending, as the preloaded object says; none if it cannot be read."""
+    try:
+        note = elf.note(preload.library(), *_NOTE)
+    except (SheafError, OSError, elf.Damaged):
+        return []  # `sheaf run` reports it when it needs the object
+    return [size for size, in struct.iter_unpack("<H", note[: len(note) & ~1])]
 
 
 def cache_names() -> list[str]:
@@ -43,8 +43,8 @@ def _nearest(name: str) -> str | None:
         return None
     number = _CLASS.fullmatch(name)
     if number:
-        size = int(number[1])
-        return next((f"malloc-{one}" for one in class_sizes() if one >= size), LARGE)
+        size, sizes = int(number[1]), class_sizes()
+        return next((f"malloc-{one}" for one in sizes if one >= size), LARGE) if sizes else None
     return next(iter(difflib.get_close_matches(name, names, 1, _NEAR)), None)
 
 

@@ -301,9 +301,13 @@ def details(path: Path) -> Details:
         return Details(defined, versions, notes)
 
 
-def build_id(path: Path) -> bytes:
-    """The build id of a 64-bit ELF file; empty if it has none. Raises Damaged if it is no ELF file, and OSError."""
+def note(path: Path, owner: bytes, kind: int) -> bytes:
+    """The text of a note of a 64-bit ELF file; empty if it has none. Raises Damaged if it is no ELF file, and OSError."""
     with opened(path) as file:
         order, segments = _begin(file)
-        found = (text for owner, kind, text in _notes(file, segments, order) if kind == _NT_GNU_BUILD_ID and owner == b"GNU\0")
-        return next(found, b"")
+        return next((text for *one, text in _notes(file, segments, order) if one == [owner, kind]), b"")
+
+
+def build_id(path: Path) -> bytes:
+    """The build id of a 64-bit ELF file; empty if it has none. Raises Damaged if it is no ELF file, and OSError."""
+    return note(path, b"GNU\0", _NT_GNU_BUILD_ID)

@@ -50,13 +50,16 @@ def _process(process: Process, places: Found, globs: list[str], lost: Amount) ->
             "notes": [printable(note.removeprefix("sheaf: leaks: ")) for note in process.notes]}
 
 
-def text(lines: list[str], patterns: list[str]) -> tuple[str, Amount]:
-    """All reports in a log as JSON, and what was lost and is not suppressed, given the patterns of suppressions."""
+def text(lines: list[str], patterns: list[str], more: dict[str, Any] | None = None) -> tuple[str, Amount]:
+    """
+    All reports in a log as JSON, with `more` members, and what was lost and is not suppressed, given the patterns of
+    suppressions.
+    """
     reports = leakreport.parse(lines)
     with Places() as known:
         places = report.places_of(lines, known)
     globs, lost = leakreport.globs(patterns), Amount()
     processes = [_process(process, places, globs, lost) for process in reports.processes]
     document = {"schema_version": SCHEMA_VERSION, "lost_bytes": lost.bytes, "lost_blocks": lost.blocks, "processes": processes,
-                "others": [printable(line) for line in reports.others]}
+                "others": [printable(line) for line in reports.others], **(more or {})}
     return json.dumps(document, indent=1) + "\n", lost

@@ -167,6 +167,14 @@ def _of_cpython(group: Group, places: Found) -> bool:
 # ---- the text ----
 
 
+@dataclass(frozen=True)
+class Advice:
+    """What to do for all groups, and for stacks."""
+
+    more: str = "name a file with --option debug_log=FILE for all of them"
+    stacks: str = "add --stacks"
+
+
 @dataclass
 class Result:
     """What to print, and what was lost and not suppressed."""
@@ -178,8 +186,8 @@ class Result:
 class _Printer:
     """Collects the lines. At most `most` groups are printed over all processes; None: all."""
 
-    def __init__(self, places: Found, patterns: list[str], most: int | None) -> None:
-        self.places, self.most = places, most
+    def __init__(self, places: Found, patterns: list[str], most: int | None, advice: Advice) -> None:
+        self.places, self.most, self.advice = places, most, advice
         self.globs = globs(patterns)
         self.result = Result([], Amount())
         self.shown = 0
@@ -212,11 +220,12 @@ class _Printer:
         lines = self.result.lines
         if self.rest.groups:
             lines.append(f"sheaf: leak: and {self.rest} in {self.rest.groups} smaller groups; "
-                         "name a file with --option debug_log=FILE for all of them")
+                         f"{self.advice.more}")
         if self.globs:
             lines.append(f"sheaf: suppressed: {self.suppressed}")
         if self.globs and self.stackless.groups:
-            lines.append(f"sheaf: no stack is known of {self.stackless}, so no suppression can match; add --stacks")
+            lines.append(f"sheaf: no stack is known of {self.stackless}, so no suppression can match; "
+                         f"{self.advice.stacks}")
         return self.result
 
 
@@ -224,7 +233,7 @@ def _quiet(process: Process) -> bool:
     return not process.groups and not process.notes
 
 
-def text(lines: list[str], patterns: list[str], most: int | None = SHOWN) -> Result:
+def text(lines: list[str], patterns: list[str], most: int | None = SHOWN, advice: Advice = Advice()) -> Result:
     """
     What to print of the reports in a log, given the patterns of suppressions, with at most so many groups. Where several
     processes have reported, those that lost nothing share one line.
@@ -232,7 +241,7 @@ def text(lines: list[str], patterns: list[str], most: int | None = SHOWN) -> Res
     reports = parse(lines)
     with Places() as known:
         places = report.places_of(lines, known)
-    printer = _Printer(places, patterns, most)
+    printer = _Printer(places, patterns, most, advice)
     printer.result.lines += [report.with_place(line, places) for line in reports.others]
     quiet = [process for process in reports.processes if _quiet(process)]
     few = len(quiet) < 2

@@ -128,10 +128,14 @@ EXTRA: dict[str, list[tuple[str, str | list[tuple[str, str]]]]] = {
          "continues to sample."),
     ],
     "leaks": [
-        ("VERDICTS", leaks_command.EXPLAINED),
-        ("EXIT STATUS", "0: success, whether or not there are suspects. 1: there is no profile, a file cannot be read, or the "
-         "process refuses to sample. 2: wrong command line."),
-        ("NOTES", "Samples that are live in both snapshots cancel out, so the error of the growth comes only from what was "
+        ("VERDICTS OF --growth", leaks_command.EXPLAINED),
+        ("EXIT STATUS", "0: success, whether or not anything is lost or suspect. That of --leak-status: something is lost "
+         "that is not suppressed. 1: the process cannot be asked, stopped or copied, there is no profile, or a file cannot be "
+         "read. 2: wrong command line."),
+        ("NOTES", "The process must keep a record and have its helper thread. Who may attach a debugger may ask. Interrupted "
+         "system calls are restarted by the kernel, except for those that signal(7) lists under interruption by stop signals, "
+         "such as epoll_wait(2). docs/leaks.md says what the report may miss, and what the search costs.\n\n"
+         "With --growth, samples that are live in both snapshots cancel out, so the error of the growth comes only from what was "
          "allocated or freed in between. A slow leak needs a longer time or a smaller --rate; see docs/profile.md."),
     ],
     "report": [

@@ -9,7 +9,7 @@
  * read, or patterns of debugging or hardening. */
 static bool may_have_holes(const struct kmem_cache *cache)
 {
-    return !cache->slab.ctor && !cache->slab.typesafe && !cache->detour && cache_is_sparse(cache);
+    return !cache->slab.ctor && !cache->slab.typesafe && !cache->instruments && cache_is_sparse(cache);
 }
 
 void holes_age_sparse(struct kmem_cache *cache)

@@ -82,7 +82,7 @@ static void capacity_setup(struct kmem_cache *cache, const struct cache_shape *s
     bool is_fixed = capacity_by_option(cache->name, &fixed) || wanted;
     unsigned capacity = is_fixed ? fixed : capacity_by_size(shape->size);
     most = shape->capacity_most < most ? shape->capacity_most : most;
-    cache->capacity = (uint16_t)(cache->detour || sheaf_config.tiny ? 0 : capacity < most ? capacity : most);
+    cache->capacity = (uint16_t)(cache->instruments || sheaf_config.tiny ? 0 : capacity < most ? capacity : most);
     cache->capacity_fixed = is_fixed;
 }
 

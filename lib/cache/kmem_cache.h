@@ -31,7 +31,7 @@ struct kmem_cache {
     uint16_t capacity;              /* the most that a sheaf may hold; 0: no sheaves */
     uint16_t number;                /* see cache_at() */
     uint16_t home;                  /* number of the first sibling (node/node.h); its own if it has none */
-    uint16_t detour;                /* not 0: a feature handles each object. Bits of feature/detour.h. Implies
+    uint16_t instruments;           /* not 0: a feature handles each object. Bits of feature/instrument.h. Implies
                                        capacity 0, so that the words stay 0 and each operation is a slow path */
     uint8_t nodes;                  /* siblings; 0: the cache serves all memory nodes */
     bool capacity_fixed;            /* sheaves have their full capacity from the start */
@@ -170,8 +170,8 @@ static inline void cache_went_slow(const struct kmem_cache *cache)
         hooks.publish(cache);
 }
 
-/* The properties of a cache to be set up. hooks.attach_features sets cache->flags, home and detour, and may change
- * the members of the second group. */
+/* The properties of a cache to be set up. hooks.attach_features sets cache->flags, home and instruments, and may
+ * change the members of the second group. */
 struct cache_shape {
     const char *name;
     uint32_t object_size; /* bytes that a user asks for */

@@ -19,7 +19,7 @@ struct kmem_cache;
 struct sheaf;
 
 struct cache_ops {
-    /* ---- objects, one by one: entries of a detour (struct kmem_cache, `detour`) ---- */
+    /* ---- objects, one by one: entries of instrumented caches (struct kmem_cache, `instruments`) ---- */
 
     /* Allocate for a request of `size` bytes, at most the object size, aligned to the larger of `align` (a power of
      * two) and the cache's alignment. Returns NULL if there is no memory. */

@@ -1,5 +1,5 @@
 #include "deferred/rcu.h"
-#include "feature/detour.h"
+#include "feature/instrument.h"
 #include "cache/misuse.h"
 #include "node/node.h"
 #include "os/clock.h"
@@ -310,8 +310,8 @@ enum sheaf_rcu_put rcu_put_large(void *p, size_t size)
 
 /* ---- after a grace period ---- */
 
-/* Replace the objects by raw ones. Objects that the detour keeps back leave the sheaf. */
-static void through_detour(struct kmem_cache *cache, struct sheaf *sheaf)
+/* Replace the objects by raw ones. Objects that an instrument keeps back leave the sheaf. */
+static void take_back_raw(struct kmem_cache *cache, struct sheaf *sheaf)
 {
     unsigned n = 0;
     for (unsigned i = 0; i < sheaf->count; i++) {
@@ -347,8 +347,8 @@ static bool recycled(struct kmem_cache *cache, unsigned slot, unsigned domain, s
  * that count. */
 static void give_back(struct kmem_cache *cache, unsigned slot, unsigned domain, struct sheaf *sheaf)
 {
-    if (unlikely(cache->detour))
-        through_detour(cache, sheaf);
+    if (unlikely(cache->instruments))
+        take_back_raw(cache, sheaf);
     unsigned n = sheaf->count;
     if (recycled(cache, slot, domain, sheaf))
         count(slot, cache->number, COUNT_rcu_recycle, 1);

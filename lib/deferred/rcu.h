@@ -12,7 +12,7 @@
  * came from, the barn of that slot's domain, or else the slabs. Waiting allocates nothing: what must be known is
  * in the sheaf's bottom word, which is 0 again afterwards.
  *
- * libsheaf-rcu (lib/rcu) waits for the grace periods, through deferred/rcu_core.h. Without it nothing here is
+ * libsheaf-rcu (lib/rcu) waits for the grace periods, through deferred/rcu_allocator.h. Without it nothing here is
  * called.
  *
  * There is no lock, and no system call but those of the kick and of a lack of memory. All functions but
@@ -23,7 +23,7 @@
 #define SHEAF_DEFERRED_RCU_H
 
 #include "cache/kmem_cache.h"
-#include "deferred/rcu_core.h"
+#include "deferred/rcu_allocator.h"
 
 #define RCU_LARGE 0 /* the number that stands for large blocks */
 

@@ -1,10 +1,10 @@
 #include "feature/attach.h"
 #include "feature/debug.h"
 #include "feature/debug_spec.h"
-#include "feature/detour.h"
+#include "feature/instrument.h"
 #include "feature/fail.h"
 #include "feature/harden.h"
-#include "feature/sample.h"
+#include "feature/guarded_pool.h"
 
 /* ---- requests of malloc ---- */
 
@@ -15,26 +15,27 @@ static bool serve_failing(struct kmem_cache *cache, size_t n, size_t align, void
     return fail_now(cache->name, n);
 }
 
-static bool serve_sampled(struct kmem_cache *cache, size_t n, size_t align, void **p)
+static bool serve_from_pool(struct kmem_cache *cache, size_t n, size_t align, void **p)
 {
     (void)cache;
-    return (*p = sample_alloc(n, align)) != NULL;
+    return (*p = pool_alloc(n, align)) != NULL;
 }
 
 static bool serve_both(struct kmem_cache *cache, size_t n, size_t align, void **p)
 {
-    return serve_failing(cache, n, align, p) || serve_sampled(cache, n, align, p);
+    return serve_failing(cache, n, align, p) || serve_from_pool(cache, n, align, p);
 }
 
 static const struct cache_ops failing_ops = {.serve = serve_failing};
-static const struct cache_ops sampled_ops = {.serve = serve_sampled, .popped = sample_passed};
-static const struct cache_ops both_ops = {.serve = serve_both, .popped = sample_passed};
+static const struct cache_ops pool_ops = {.serve = serve_from_pool, .popped = pool_passed};
+static const struct cache_ops both_ops = {.serve = serve_both, .popped = pool_passed};
 
 static void attach_to_class(struct kmem_cache *cache, struct cache_shape *shape)
 {
-    bool fails = cache->detour & DETOUR_FAIL, sampled = sheaf_config.harden.sample && !(cache->detour & DETOUR_DEBUG);
+    bool fails = cache->instruments & INSTRUMENT_FAIL,
+         sampled = sheaf_config.harden.sample && !(cache->instruments & INSTRUMENT_DEBUG);
     if (fails || sampled)
-        cache_attach(cache, fails && sampled ? &both_ops : fails ? &failing_ops : &sampled_ops);
+        cache_attach(cache, fails && sampled ? &both_ops : fails ? &failing_ops : &pool_ops);
     /* a sheaf holds at most N objects, so that pops are counted often enough */
     if (sampled && !cache->lifo && shape->capacity_most > sheaf_config.harden.sample)
         shape->capacity_most = sheaf_config.harden.sample;
@@ -48,13 +49,13 @@ void feature_attach(struct kmem_cache *cache, struct cache_shape *shape)
     if (unlikely(sheaf_config.debug != NULL))
         shape->flags |= debug_spec_flags(sheaf_config.debug, shape->name);
     cache->flags = shape->flags;
-    bool detours = shape->flags & DEBUG_FLAGS || sheaf_config.fail || harden_objects();
-    cache->detour = unlikely(detours) ? detour_for(shape->name, shape->flags) : 0;
-    if (unlikely(cache->detour))
-        cache_attach(cache, &detour_ops);
-    if (unlikely(cache->detour & DETOUR_DEBUG))
+    bool instrumented = shape->flags & DEBUG_FLAGS || sheaf_config.fail || harden_objects();
+    cache->instruments = unlikely(instrumented) ? instruments_for(shape->name, shape->flags) : 0;
+    if (unlikely(cache->instruments))
+        cache_attach(cache, &instrumented_ops);
+    if (unlikely(cache->instruments & INSTRUMENT_DEBUG))
         shape->size = debug_layout(cache, shape->object_size, shape->align);
-    if (unlikely((sheaf_config.harden.sample || cache->detour) && cache_is_class(cache)))
+    if (unlikely((sheaf_config.harden.sample || cache->instruments) && cache_is_class(cache)))
         attach_to_class(cache, shape);
     if (unlikely(sheaf_config.harden.check))
         shape->capacity_most = 0;

@@ -6,7 +6,7 @@
 #include "feature/debug.h"
 #include "feature/debug_report.h"
 #include "feature/depot.h"
-#include "feature/detour.h"
+#include "feature/instrument.h"
 #include "os/hooks.h"
 
 #include <errno.h>
@@ -33,7 +33,7 @@ static void each_object(struct kmem_cache *cache, visitor *visit, void *with)
 
 static bool is_debugged(const struct kmem_cache *cache)
 {
-    return cache_in_use(cache) && cache->detour & DETOUR_DEBUG;
+    return cache_in_use(cache) && cache->instruments & INSTRUMENT_DEBUG;
 }
 
 /* ---- validation ---- */

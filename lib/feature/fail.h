@@ -2,7 +2,7 @@
  * Fault injection: allocations that fail on purpose, to test a program's error paths. SHEAF_FAIL follows the
  * kernel's failslab, whose lib/fault-inject.c defines probability, interval, times and space.
  *
- * A cache that may fail has DETOUR_FAIL and therefore no sheaves: all its allocations take the slow path, where
+ * A cache that may fail has INSTRUMENT_FAIL and therefore no sheaves: all its allocations take the slow path, where
  * they are counted. One request of the program counts once, however many attempts the allocator makes for it. Safe
  * in signal handlers: there are only numbers, atomic operations and one write(). A forked child continues with its
  * parent's numbers.

@@ -1,5 +1,5 @@
 #include "feature/harden.h"
-#include "feature/detour.h"
+#include "feature/instrument.h"
 #include "cache/kmem_cache.h"
 #include "cache/misuse.h"
 #include "feature/quarantine.h"
@@ -70,7 +70,7 @@ const char *harden_configure(struct sheaf_config *config, const char *list)
  * debugging fills free objects with its own pattern. */
 bool harden_keeps(const struct kmem_cache *cache)
 {
-    return cache->slab.ctor || cache->slab.typesafe || cache->detour & DETOUR_DEBUG;
+    return cache->slab.ctor || cache->slab.typesafe || cache->instruments & INSTRUMENT_DEBUG;
 }
 
 void harden_alloc(const struct kmem_cache *cache, void *object)

@@ -4,11 +4,11 @@
  *
  *     random                  slab/shuffle.h: the order of fresh objects
  *     check                   feature/attach.c: no sheaves, so that each free reaches the slab's bits at once
- *     zero-free, zero-alloc   here, in the caches' detour
- *     quarantine              feature/quarantine.h, in the same detour; large blocks: malloc/large.c
+ *     zero-free, zero-alloc   here, as an instrument of the caches
+ *     quarantine              feature/quarantine.h, in the same instrument; large blocks: malloc/large.c
  *     guard                   region/guard.h: closed memory between groups of slabs;
  *                             malloc/guarded.h: closed memory around large blocks
- *     sample                  feature/sample.h: some allocations on pages of their own
+ *     sample                  feature/guarded_pool.h: some allocations on pages of their own
  */
 #ifndef SHEAF_FEATURE_HARDEN_H
 #define SHEAF_FEATURE_HARDEN_H
@@ -17,7 +17,7 @@
 
 struct kmem_cache;
 
-/* Whether caches need a detour, which calls the two functions below for each object. */
+/* Whether caches need the instrument, which calls the two functions below for each object. */
 static inline bool harden_objects(void)
 {
     const struct harden_config *on = &sheaf_config.harden;

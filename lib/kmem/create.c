@@ -39,7 +39,7 @@ static unsigned find_number(void)
 
 static bool is_valid(const char *name, unsigned size, const struct kmem_cache_args *args)
 {
-    if (!name || !size || size > 32768)
+    if (!name || !size || size > OBJECT_MOST)
         return false;
     if (args && args->align && (!is_power_of_two(args->align) || args->align > 4096))
         return false;

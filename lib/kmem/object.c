@@ -2,7 +2,7 @@
 #include "kmem/bulk.h"
 #include "cache/free.h"
 #include "cache/misuse.h"
-#include "feature/detour.h"
+#include "feature/instrument.h"
 #include "kmem/object.h"
 #include "kmem/reserve.h"
 #include "node/node.h"
@@ -149,7 +149,7 @@ static void *alloc_on(struct kmem_cache *cache)
 sheaf_export apart void *kmem_cache_alloc_node(struct kmem_cache *cache, gfp_t flags, int node)
 {
     int index = cache->nodes ? numa_index_of(node) : -1;
-    bool fails = unlikely(cache->detour & DETOUR_FAIL);
+    bool fails = unlikely(cache->instruments & INSTRUMENT_FAIL);
     if (likely(index < 0 || fails || (!numa.strict && node_of_slot(slot_counting()) == index)))
         return kmem_cache_alloc(cache, flags);
     struct kmem_cache *there = node_sibling(cache, (unsigned)index);

@@ -1,4 +1,4 @@
-#include "feature/detour.h"
+#include "feature/instrument.h"
 #include "feature/fail.h"
 #include "cache/decay.h"
 #include "cache/misuse.h"
@@ -224,7 +224,8 @@ static struct sheaf *prefill(struct kmem_cache *cache, unsigned slot, unsigned s
 /* Fault injection: all objects that would be fetched count as one allocation. */
 static bool fails(const struct kmem_cache *cache, unsigned objects)
 {
-    return unlikely(cache->detour & DETOUR_FAIL) && fail_now(cache->name, (size_t)objects * cache->object_size);
+    return unlikely(cache->instruments & INSTRUMENT_FAIL) &&
+           fail_now(cache->name, (size_t)objects * cache->object_size);
 }
 
 sheaf_export struct slab_sheaf *kmem_cache_prefill_sheaf(struct kmem_cache *cache, gfp_t flags, unsigned size)

@@ -1,7 +1,7 @@
 #include "leak/groups.h"
 #include "cache/kmem_cache.h"
 #include "feature/depot.h"
-#include "feature/sample.h"
+#include "feature/guarded_pool.h"
 #include "leak/memory.h"
 #include "leak/sort.h"
 #include "profile/area.h"
@@ -42,7 +42,7 @@ static void describe(const struct heap *heap, uint32_t number, struct block bloc
     uint32_t reference = heap_stack(heap, number, block);
     const struct depot_stack *stack = depot_stack(reference);
     const struct kmem_cache *cache = heap_cache(heap, block);
-    *group = (struct group){.cache = cache ? cache->name : sample_has((void *)block.start) ? samples : large};
+    *group = (struct group){.cache = cache ? cache->name : pool_has((void *)block.start) ? samples : large};
     if (stack) {
         group->key = BY_DEPOT | reference;
         group->depth = stack->depth < STACK_MOST ? stack->depth : STACK_MOST;

@@ -1,8 +1,8 @@
 #include "leak/heap.h"
 #include "cache/kmem_cache.h"
 #include "feature/debug.h"
-#include "feature/detour.h"
-#include "feature/sample.h"
+#include "feature/instrument.h"
+#include "feature/guarded_pool.h"
 #include "leak/memory.h"
 #include "leak/sort.h"
 #include "malloc/guarded.h"
@@ -31,7 +31,7 @@ static bool is_large(uint32_t unit)
 
 static bool is_debugged(const struct kmem_cache *cache)
 {
-    return cache->detour & DETOUR_DEBUG;
+    return cache->instruments & INSTRUMENT_DEBUG;
 }
 
 static const struct debug_object *live_record(const struct debug_object *record)
@@ -137,7 +137,7 @@ static bool by_address(const void *a, const void *b)
 
 static bool read_extras(struct heap *heap)
 {
-    struct extras extras = {heap, SAMPLE_SLOTS};
+    struct extras extras = {heap, POOL_SLOTS};
     if (outside_bytes())
         extras.most += OUTSIDE_MAX;
     heap->extras = leak_map(extras.most * sizeof(*heap->extras));
@@ -145,7 +145,7 @@ static bool read_extras(struct heap *heap)
         return false;
     if (outside_bytes())
         outside_each(add_outside, &extras);
-    sample_each(add_extra, &extras);
+    pool_each(add_extra, &extras);
     leak_sort(heap->extras, heap->extra_count, sizeof(*heap->extras), by_address);
     return true;
 }

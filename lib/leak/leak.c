@@ -1,37 +1,23 @@
 #include "leak/leak.h"
 #include "cache/kmem_cache.h"
 #include "leak/memory.h"
-#include "leak/roots.h"
+#include "leak/scan.h"
 #include "leak/tell.h"
 #include "os/message.h"
 
-static bool forked;
-
-void leak_fork_child(void)
-{
-    forked = true;
-}
-
-enum failure { FAIL_NONE, FAIL_PROC, FAIL_MEMORY };
-
 /* `low`: see world_stop(). */
-static __attribute__((noinline)) enum failure scan(struct groups *groups, uint32_t *running, uintptr_t low)
+static __attribute__((noinline)) enum scan_failure search(struct groups *groups, uint32_t *running, uintptr_t low)
 {
-    struct heap heap;
-    struct maps maps;
-    struct mark mark;
-    enum failure failure = FAIL_MEMORY;
+    struct scan scan;
     struct world *world = world_stop(low);
     if (!world)
-        return FAIL_PROC;
-    if (!maps_read(&maps))
-        failure = FAIL_PROC;
-    else if (heap_read(&heap) && mark_begin(&mark, &heap, &maps) && heap_take_out_kept(&heap, mark_range, &mark) &&
-             roots_mark(&mark, world, forked)) {
-        mark_lost(&mark);
-        failure = groups_make(groups, &mark) ? FAIL_NONE : FAIL_MEMORY;
+        return SCAN_NO_PROC;
+    enum scan_failure failure = scan_reach(&scan, world, 0);
+    if (!failure) {
+        mark_lost(&scan.mark);
+        failure = groups_make(groups, &scan.mark) ? SCAN_DONE : SCAN_NO_MEMORY;
     }
-    maps_close(&maps);
+    maps_close(&scan.maps);
     *running = world->running;
     world_resume(world);
     return failure;
@@ -40,12 +26,12 @@ static __attribute__((noinline)) enum failure scan(struct groups *groups, uint32
 static __attribute__((noinline)) void report(uintptr_t low)
 {
     static const char *const why[] = {
-        [FAIL_PROC] = "sheaf: leaks: /proc/self cannot be read, so nothing is reported; mount /proc",
-        [FAIL_MEMORY] = "sheaf: leaks: no memory for the scan, so nothing is reported; raise `ulimit -v`",
+        [SCAN_NO_PROC] = "sheaf: leaks: /proc/self cannot be read, so nothing is reported; mount /proc",
+        [SCAN_NO_MEMORY] = "sheaf: leaks: no memory for the scan, so nothing is reported; raise `ulimit -v`",
     };
     struct groups groups;
     uint32_t running = 0;
-    enum failure failure = scan(&groups, &running, low);
+    enum scan_failure failure = search(&groups, &running, low);
     if (failure) {
         struct message m = {.length = 0};
         message_text(&m, why[failure]);
@@ -64,11 +50,7 @@ __attribute__((noinline)) void leak_report(void)
 {
     uintptr_t low;
     __builtin_unwind_init();
-#if defined(__x86_64__)
-    __asm__ volatile("mov %%rsp, %0" : "=r"(low));
-#else
-    __asm__ volatile("mov %0, sp" : "=r"(low));
-#endif
+    SCAN_STACK_POINTER(low);
     if (cache_layer_ready)
         report(low);
     __asm__ volatile("" ::: "memory"); /* no tail call: the frame stays */

@@ -1,6 +1,6 @@
 /*
- * The leak report: which blocks are live and no longer referenced, found by a conservative scan of the process's
- * memory, as LeakSanitizer does.
+ * The leak report at exit: which blocks are live and no longer referenced, found by a conservative scan of the
+ * process's memory, as LeakSanitizer does.
  */
 #ifndef SHEAF_LEAK_LEAK_H
 #define SHEAF_LEAK_LEAK_H
@@ -10,8 +10,5 @@
  * allocator; takes none while the threads are stopped. The allocator works throughout, but for stopped threads.
  */
 void leak_report(void);
-
-/* Called in the child of a fork, so that blocks that only threads of the parent refer to do not count as lost. */
-void leak_fork_child(void);
 
 #endif

@@ -115,9 +115,25 @@ static size_t read_list(struct map *into, size_t most, char *buffer)
     return n;
 }
 
-bool maps_read(struct maps *maps)
+static int open_pagemap(const char *of)
 {
-    *maps = (struct maps){.pagemap = -1};
+    char path[64] = "/proc/";
+    strcat(strcat(path, of), "/pagemap");
+    return (int)sys_call(SYS_openat, AT_FDCWD, (long)path, O_RDONLY | O_CLOEXEC, 0, 0, 0);
+}
+
+static int open_pagemap_of(uint32_t thread)
+{
+    char digits[12];
+    size_t at = sizeof(digits) - 1;
+    for (digits[at] = 0; thread; thread /= 10)
+        digits[--at] = (char)('0' + thread % 10);
+    return open_pagemap(digits + at);
+}
+
+bool maps_read(struct maps *maps, uint32_t origin)
+{
+    *maps = (struct maps){.pagemap = -1, .common = -1};
     maps->copy = leak_map(BUFFER);
     maps->entries = leak_map(ENTRIES * sizeof(*maps->entries));
     size_t most = maps->copy ? read_list(NULL, 0, maps->copy) : 0;
@@ -129,16 +145,18 @@ bool maps_read(struct maps *maps)
         return false;
     maps->count = read_list(maps->all, most, maps->copy);
     maps->count = maps->count < most ? maps->count : most;
-    maps->pagemap =
-        (int)sys_call(SYS_openat, AT_FDCWD, (long)"/proc/thread-self/pagemap", O_RDONLY | O_CLOEXEC, 0, 0, 0);
+    maps->pagemap = open_pagemap("thread-self");
+    maps->common = origin ? open_pagemap_of(origin) : maps->pagemap;
     return maps->count;
 }
 
 void maps_close(struct maps *maps)
 {
+    if (maps->common >= 0 && maps->common != maps->pagemap)
+        sys_call3(SYS_close, maps->common, 0, 0);
     if (maps->pagemap >= 0)
         sys_call3(SYS_close, maps->pagemap, 0, 0);
-    maps->pagemap = -1;
+    maps->pagemap = maps->common = -1;
 }
 
 size_t maps_find(const struct maps *maps, uintptr_t address)
@@ -179,13 +197,14 @@ static bool has_data(uint64_t entry, bool common)
 void maps_each_present(struct maps *maps, bool common, uintptr_t from, uintptr_t to, maps_visitor *visit, void *with)
 {
     size_t page = vm_page_size();
+    int file = common ? maps->common : maps->pagemap;
     uintptr_t start = 0, at = from & ~(page - 1); /* start: of the present pages before `at`; 0: none */
     while (at < to) {
         size_t want = (to - at + page - 1) / page;
         want = want < ENTRIES ? want : ENTRIES;
-        long got = maps->pagemap < 0 ? 0
-                                     : sys_call(SYS_pread64, maps->pagemap, (long)maps->entries, (long)(want * 8),
-                                                (long)(at / page * 8), 0, 0);
+        long got = file < 0 ? 0
+                            : sys_call(SYS_pread64, file, (long)maps->entries, (long)(want * 8),
+                                       (long)(at / page * 8), 0, 0);
         size_t known = got > 0 ? (size_t)got / 8 : 0;
         for (size_t i = 0; i < (known ? known : want); i++, at += page) {
             bool data = !known || has_data(maps->entries[i], common);

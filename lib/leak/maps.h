@@ -30,12 +30,16 @@ struct maps {
     struct map *all; /* by address */
     size_t count;
     int pagemap;       /* file; negative if it cannot be read */
+    int common;        /* the same for shared mappings */
     uint64_t *entries; /* of /proc/thread-self/pagemap, a buffer */
     char *copy;        /* a buffer for memory that may fault */
 };
 
-/* Returns false if the list cannot be read or there is no memory. */
-bool maps_read(struct maps *maps);
+/*
+ * Returns false if the list cannot be read or there is no memory. `origin`: a thread of the process that this one is
+ * a copy of; 0: none. A copy has no page of a shared mapping until it reads it, so the original tells what is there.
+ */
+bool maps_read(struct maps *maps, uint32_t origin);
 void maps_close(struct maps *maps);
 
 /* The mapping that contains the address, or else the first one above it; count if there is none. */

@@ -1,5 +1,5 @@
 #include "leak/roots.h"
-#include "feature/sample.h"
+#include "feature/guarded_pool.h"
 #include "leak/memory.h"
 #include "leak/sort.h"
 #include "os/vm.h"
@@ -70,7 +70,7 @@ static void leave_out_ours(struct ranges *ranges, const struct heap *heap)
     for (unsigned i = 0; i < n; i++)
         leave_out(own[i].start, own[i].end, ranges);
     leave_out(data.start, data.end, ranges);
-    leave_out(sample_start, sample_start + sample_bytes, ranges);
+    leave_out(pool_start, pool_start + pool_bytes, ranges);
     leave_out_space(ranges);
     leave_out_region(ranges);
     for (uint32_t i = 0; i < heap->extra_count; i++)
@@ -239,6 +239,7 @@ bool roots_mark(struct mark *mark, const struct world *world, bool forked)
     for (uint32_t i = 0; i < threads; i++)
         if (atomic_load(&world->threads[i].stopped))
             mark_thread(mark, &world->threads[i]);
+    mark_range((uintptr_t)world->words, (uintptr_t)(world->words + world->word_count), mark);
     mark_reached(mark);
     return true;
 }

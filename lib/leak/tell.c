@@ -15,6 +15,7 @@
 struct page {
     char *text;
     size_t length, most;
+    bool kept; /* it is the whole report, and is not written */
 };
 
 static void page_write(struct page *page)
@@ -31,8 +32,11 @@ static void page_line(struct page *page, struct message *m)
         debug_write(m);
         return;
     }
-    if (page->length + m->length + 1 > page->most)
+    if (page->length + m->length + 1 > page->most) {
+        if (page->kept)
+            return;
         page_write(page);
+    }
     memcpy(page->text + page->length, m->text, m->length);
     page->length += m->length;
     page->text[page->length++] = '\n';
@@ -100,6 +104,12 @@ static void frame_line(struct frame *frames, struct message *m, uintptr_t pc)
     frame->line[m->length] = 0;
 }
 
+static void frame_address(struct message *m, uintptr_t pc)
+{
+    message_text(m, "sheaf:     ");
+    message_pointer(m, (void *)pc);
+}
+
 /* ---- groups ---- */
 
 static void message_exact(struct message *m, uint64_t bytes, uint64_t blocks)
@@ -126,7 +136,10 @@ static void tell_group(struct page *page, struct frame *frames, const struct gro
     page_line(page, &m);
     for (uint32_t i = 0; i < group->depth; i++) {
         m.length = 0;
-        frame_line(frames, &m, group->pcs[i]);
+        if (page->kept)
+            frame_address(&m, group->pcs[i]);
+        else
+            frame_line(frames, &m, group->pcs[i]);
         page_line(page, &m);
     }
 }
@@ -156,7 +169,7 @@ static void tell_running(struct page *page, uint32_t running)
     page_line(page, &m);
 }
 
-static void tell_sum(struct page *page, const struct groups *groups)
+static void tell_sum(struct page *page, const struct groups *groups, uint32_t process)
 {
     struct message m = {.length = 0};
     message_text(&m, "sheaf: ");
@@ -174,11 +187,19 @@ static void tell_sum(struct page *page, const struct groups *groups)
     message_text(&m, "; still referenced: ");
     message_blocks(&m, groups->reached.bytes, groups->reached.blocks);
     message_text(&m, " (process ");
-    message_number(&m, (uint64_t)sys_call3(SYS_getpid, 0, 0, 0));
+    message_number(&m, process);
     message_text(&m, ", ");
     message_text(&m, program_invocation_short_name);
     message_text(&m, ")");
     page_line(page, &m);
+}
+
+static void tell_all(struct page *page, struct frame *frames, const struct groups *groups, uint32_t most)
+{
+    for (uint32_t i = 0; i < most; i++)
+        tell_group(page, frames, &groups->all[i]);
+    if (most < groups->count)
+        tell_rest(page, groups, most);
 }
 
 void tell_report(const struct groups *groups, uint32_t running)
@@ -187,13 +208,27 @@ void tell_report(const struct groups *groups, uint32_t running)
     struct frame *frames = leak_map(FRAMES * sizeof(*frames));
     debug_report_start();
     page_begin(&page);
-    uint32_t most = debug_writes_to_file() || groups->count < GROUPS_TOLD ? groups->count : GROUPS_TOLD;
-    for (uint32_t i = 0; i < most; i++)
-        tell_group(&page, frames, &groups->all[i]);
-    if (most < groups->count)
-        tell_rest(&page, groups, most);
+    tell_all(&page, frames, groups,
+             debug_writes_to_file() || groups->count < GROUPS_TOLD ? groups->count : GROUPS_TOLD);
     if (running)
         tell_running(&page, running);
-    tell_sum(&page, groups);
+    tell_sum(&page, groups, (uint32_t)sys_call3(SYS_getpid, 0, 0, 0));
     page_write(&page);
+}
+
+size_t tell_compose(const struct groups *groups, uint32_t running, uint32_t process, const char **text)
+{
+    enum { LINE = sizeof(((struct message *)0)->text) + 1, FRAME_LINE = 32, OTHERS = 4 };
+    size_t size = (groups->count + OTHERS) * (size_t)LINE;
+    for (uint32_t i = 0; i < groups->count; i++)
+        size += groups->all[i].depth * (size_t)FRAME_LINE;
+    struct page page = {.text = leak_map(size), .most = size, .kept = true};
+    if (!page.text)
+        return 0;
+    tell_all(&page, NULL, groups, groups->count);
+    if (running)
+        tell_running(&page, running);
+    tell_sum(&page, groups, process);
+    *text = page.text;
+    return page.length;
 }

@@ -12,4 +12,10 @@
  */
 void tell_report(const struct groups *groups, uint32_t running);
 
+/*
+ * Compose the report of all groups, with addresses instead of symbols, for the process with that number. Takes no
+ * lock. Returns its size, 0 if there is no memory; *text stays until leak_unmap_all().
+ */
+size_t tell_compose(const struct groups *groups, uint32_t running, uint32_t process, const char **text);
+
 #endif

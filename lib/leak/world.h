@@ -30,7 +30,11 @@ struct world {
     struct world_thread *threads; /* the calling thread is the first */
     _Atomic uint32_t count;
     uint32_t running; /* threads that were not stopped */
-    size_t bytes;     /* of the mapping of `threads` */
+    size_t bytes;     /* of the mapping of `threads`; 0: it is not this file's */
+
+    /* Contents of registers, where they are not on the stacks of the threads. */
+    const uintptr_t *words;
+    uint64_t word_count;
 };
 
 /*

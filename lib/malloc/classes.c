@@ -1,15 +1,21 @@
 #include "malloc/classes.h"
 
 /* Two threads may run this at once: both write the same values. */
-void fast_enable(void)
+void classes_start(void)
 {
     struct class_table *table = (struct class_table *)(space.base + CLASS_TABLE_AT);
-    size_t n = 0;
-    for (unsigned number = CLASS_FIRST; n <= SMALL_MOST; number++)
-        for (size_t most = class_size(number); n <= most && n <= SMALL_MOST; n++)
-            table->small[n] = (uint16_t)SLOT_ID(number);
-    for (size_t i = 1; i < array_size(table->large); i++)
-        table->large[i] = (uint16_t)SLOT_ID(class_number(i * 128));
+    size_t small = 0, large = 0;
+    for (unsigned number = CLASS_FIRST; number < CLASS_FIRST + CLASSES; number++) {
+        uint32_t most = class_size(number);
+        for (; small <= most && small <= SMALL_MOST; small++)
+            table->small[small] = (uint16_t)SLOT_ID(number);
+        for (; large * LARGE_STEP <= most; large++)
+            table->large[large] = (uint16_t)SLOT_ID(number);
+    }
+}
+
+void fast_enable(void)
+{
     struct slot_head *head = slot_head(0);
     head->limit = SMALL_MOST + 1;
     space_tell_lowest(&head->lowest);

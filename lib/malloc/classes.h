@@ -1,7 +1,6 @@
 /*
- * Size classes: 8 bytes, then steps of 16 up to 128, then eight for each doubling up to 32 KiB. Above 128 bytes at
- * most a ninth of an object is wasted. Requests of up to 8 bytes get 8-byte alignment (no object that fits needs
- * more), all others at least 16.
+ * Size classes: which there are says the table slot/spacing.def. Requests of up to 8 bytes get 8-byte alignment (no
+ * object that fits needs more), all others at least 16.
  */
 #ifndef SHEAF_MALLOC_CLASSES_H
 #define SHEAF_MALLOC_CLASSES_H
@@ -9,9 +8,12 @@
 #include "cache/kmem_cache.h"
 
 #define CLASSES     CACHE_CLASSES
-#define CLASS_MOST  32768         /* larger requests are large blocks */
 #define SMALL_MOST  TWO_ENDS_MOST /* larger requests go to classes with LIFO words */
 #define CLASS_FIRST CACHE_FIRST
+_Static_assert(CLASS_MOST <= OBJECT_MOST, "a slab can hold objects of each class");
+
+/* Fills the table of classes (struct class_table). Two threads may run this at once. */
+void classes_start(void);
 
 /*
  * Sets the base addresses of the fast paths, from which they find everything else (struct slot_head and the table
@@ -28,7 +30,7 @@ void fast_enable(void);
  */
 struct class_table {
     uint16_t small[SMALL_MOST + 1];
-    uint16_t large[CLASS_MOST / 128 + 1]; /* by (size + 127) / 128 */
+    uint16_t large[CLASS_TABLE_LARGE]; /* by class_large() */
 };
 _Static_assert(CLASS_TABLE_AT + sizeof(struct class_table) == CLASS_TABLE_END, "as slot/page.h says");
 
@@ -41,25 +43,17 @@ static inline const struct class_table *class_table(uintptr_t base)
     return (const struct class_table *)(base + CLASS_TABLE_AT);
 }
 
+/* Where the table has a request of n bytes, which is more than SMALL_MOST. */
+static inline size_t class_large(size_t n)
+{
+    return (n + LARGE_STEP - 1) / LARGE_STEP;
+}
+
 /* The number of the cache for a request of n bytes, from 0 to CLASS_MOST. */
 static inline unsigned class_number(size_t n)
 {
-    unsigned request = (unsigned)n;
-    if (request <= 8)
-        return CLASS_FIRST;
-    if (request <= 128)
-        return CLASS_FIRST + (request + 15) / 16;
-    unsigned log = 31 - (unsigned)__builtin_clz(request - 1);
-    return CLASS_FIRST + 9 + (log - 7) * 8 + ((request - 1) >> (log - 3) & 7);
-}
-
-static inline uint32_t class_size(unsigned number)
-{
-    unsigned index = number - CLASS_FIRST;
-    if (index <= 8)
-        return index ? index * 16 : 8;
-    unsigned log = 7 + (index - 9) / 8;
-    return (1u << log) + ((((index - 9) & 7) + 1) << (log - 3));
+    const struct class_table *table = class_table(space.base);
+    return slot_id_number(n <= SMALL_MOST ? table->small[n] : table->large[class_large(n)]);
 }
 
 /*

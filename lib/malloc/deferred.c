@@ -2,7 +2,7 @@
 #include "malloc/deferred.h"
 #include "deferred/rcu.h"
 #include "cache/misuse.h"
-#include "feature/sample.h"
+#include "feature/guarded_pool.h"
 #include "malloc/fast.h"
 #include "malloc/large.h"
 #include "space/outside.h"
@@ -12,8 +12,8 @@
 
 static size_t size_large(void *p)
 {
-    if (unlikely(sample_has(p)))
-        return sample_size(p);
+    if (unlikely(pool_has(p)))
+        return pool_size(p);
     return in_region(p) ? large_size(p) : outside_size(p);
 }
 
@@ -36,7 +36,7 @@ static bool owns(const void *p)
 {
     if (!__atomic_load_n(&cache_layer_ready, __ATOMIC_ACQUIRE))
         return false;
-    return unit_of(p) < space.unit_count || sample_has(p) || outside_size(p);
+    return unit_of(p) < space.unit_count || pool_has(p) || outside_size(p);
 }
 
 static bool owns_cache(const struct kmem_cache *cache)
@@ -91,8 +91,8 @@ static uint32_t age(void)
     return sheaf_config.rcu_age_ms;
 }
 
-const struct sheaf_rcu_core sheaf_rcu_core_1 = {
-    .size = sizeof(struct sheaf_rcu_core),
+const struct sheaf_rcu_allocator sheaf_rcu_allocator_1 = {
+    .size = sizeof(struct sheaf_rcu_allocator),
     .attach = attach,
     .owns = owns,
     .owns_cache = owns_cache,

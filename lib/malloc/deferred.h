@@ -1,10 +1,10 @@
-/* The table through which libsheaf-rcu reaches the allocator; see deferred/rcu_core.h. */
+/* The table through which libsheaf-rcu reaches the allocator; see deferred/rcu_allocator.h. */
 #ifndef SHEAF_MALLOC_DEFERRED_H
 #define SHEAF_MALLOC_DEFERRED_H
 
-#include "deferred/rcu_core.h"
+#include "deferred/rcu_allocator.h"
 #include "os/compiler.h"
 
-sheaf_export extern const struct sheaf_rcu_core sheaf_rcu_core_1;
+sheaf_export extern const struct sheaf_rcu_allocator sheaf_rcu_allocator_1;
 
 #endif

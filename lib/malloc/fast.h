@@ -31,8 +31,8 @@ static always_inline void *malloc_fast(size_t n)
 /*
  * The size to request so that the object is aligned: the next multiple of `align`, a power of two. Returns
  * SIZE_MAX when no class guarantees the alignment. The size of a class up to CLASS_MOST that holds a multiple of
- * `align` is itself a multiple, because classes are spaced by powers of two, and objects lie at multiples of their
- * size from a multiple of 64 KiB.
+ * `align` is itself a multiple (slot/spacing.def), and objects lie at multiples of their size from a multiple of
+ * 64 KiB.
  */
 static always_inline size_t size_for_aligned(size_t align, size_t n)
 {

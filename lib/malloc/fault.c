@@ -1,6 +1,6 @@
 #define _GNU_SOURCE
 #include "malloc/fault.h"
-#include "feature/sample.h"
+#include "feature/guarded_pool.h"
 #include "os/message.h"
 #include "region/region.h"
 
@@ -54,8 +54,8 @@ static void handle(int signal, siginfo_t *info, void *context)
 {
     (void)context;
     const void *address = info->si_addr;
-    if (info->si_code > 0 && sample_has(address))
-        sample_tell(address);
+    if (info->si_code > 0 && pool_has(address))
+        pool_report(address);
     else if (info->si_code > 0 && unit_of(address) < space.unit_count)
         tell_region(address);
     sigaction(signal, &before, NULL);

@@ -59,10 +59,13 @@ static void *plain_run(size_t n, size_t align, bool zero)
     unit = region_alloc(ARENA_LARGE, units, align_units, &zeroed);
     if (unit == UNIT_NONE)
         return NULL;
+    void *p = unit_address(unit);
+    keep_visible(p);
     if (zero && !zeroed)
         zero_dirty(unit, n);
     cache_went_slow(NULL);
-    return unit_address(unit);
+    keep_visible(p);
+    return p;
 }
 
 static void *guarded_run(size_t n, size_t align, bool zero)

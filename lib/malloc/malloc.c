@@ -2,7 +2,7 @@
 #include "malloc/fast.h"
 #include "cache/alloc.h"
 #include "cache/free.h"
-#include "feature/detour.h"
+#include "feature/instrument.h"
 #include "cache/ends.h"
 #include "feature/fail.h"
 #include "process/census.h"
@@ -11,7 +11,7 @@
 #include "process/start.h"
 #include "profile/profile.h"
 #include "cache/misuse.h"
-#include "feature/sample.h"
+#include "feature/guarded_pool.h"
 #include "malloc/classes.h"
 #include "malloc/large.h"
 #include "malloc/large_debug.h"
@@ -40,6 +40,7 @@ static __attribute__((noinline)) bool start(void)
         return false;
     if (sheaf_config.debug != NULL)
         large_debug_start();
+    classes_start();
     if (slot_mode == SHEAF_MODE_RSEQ_MM_CID || slot_mode == SHEAF_MODE_RSEQ_CPU_ID)
         fast_enable();
     __atomic_store_n(&started, true, __ATOMIC_RELEASE);
@@ -212,9 +213,9 @@ static always_inline void *try_rest(size_t n)
         return rseq_pop_near(rseq_roots.cpu_base, class_table(rseq_roots.cpu_base)->small[n]);
     if (likely(n - SMALL_MOST - 1 < CLASS_MOST - SMALL_MOST)) {
         if (likely(fast_head(rseq_roots.cid_base)->limit))
-            return rseq_pop_lifo_cid(rseq_roots.cid_base, class_table(rseq_roots.cid_base)->large[(n + 127) >> 7]);
+            return rseq_pop_lifo_cid(rseq_roots.cid_base, class_table(rseq_roots.cid_base)->large[class_large(n)]);
         if (likely(fast_head(rseq_roots.cpu_base)->limit))
-            return rseq_pop_lifo_near(rseq_roots.cpu_base, class_table(rseq_roots.cpu_base)->large[(n + 127) >> 7]);
+            return rseq_pop_lifo_near(rseq_roots.cpu_base, class_table(rseq_roots.cpu_base)->large[class_large(n)]);
     }
     return NULL;
 }
@@ -265,7 +266,7 @@ void *malloc_zeroed(size_t n)
 
 static bool class_is_debugged(size_t n)
 {
-    return class_cache(class_number(n))->detour & DETOUR_DEBUG;
+    return class_cache(class_number(n))->instruments & INSTRUMENT_DEBUG;
 }
 
 /*
@@ -318,13 +319,13 @@ void *malloc_aligned(size_t align, size_t n)
 /* Whether an address below space.unit_count without an object is of the region: see in_region(). */
 static bool of_region(const void *p)
 {
-    return likely(read_once(unit_at(unit_of(p))->kind) != UNIT_INSIDE) || (!outside_size(p) && !sample_has(p));
+    return likely(read_once(unit_at(unit_of(p))->kind) != UNIT_INSIDE) || (!outside_size(p) && !pool_has(p));
 }
 
 static noinline_cold void free_foreign(void *p)
 {
-    if (sample_has(p)) {
-        sample_free(p);
+    if (pool_has(p)) {
+        pool_free(p);
         return;
     }
     if (unlikely(atomic_load_explicit(&profile_outside, memory_order_relaxed)))
@@ -394,7 +395,7 @@ size_t malloc_size(const void *p, const char *call)
             large_report(call, p);
     }
     if (unlikely(!size) && cache_layer_ready)
-        size = sample_has(p) ? sample_size(p) : outside_size(p);
+        size = pool_has(p) ? pool_size(p) : outside_size(p);
     if (!size && sheaf_owner_of_foreign())
         return SIZE_OF_ANOTHER;
     if (!size) {
@@ -443,7 +444,7 @@ void *malloc_resize(void *p, size_t n)
          * Within its class, and down to half its size, the block stays. Debugged objects always move, so that
          * stale pointers are caught.
          */
-        bool moves = unlikely(cache_at(slot_id_number(*unit_id(unit)))->detour & DETOUR_DEBUG);
+        bool moves = unlikely(cache_at(slot_id_number(*unit_id(unit)))->instruments & INSTRUMENT_DEBUG);
         if (!moves && n <= old && n > old / 2)
             return p;
         return !moves && n <= old && class_number(n) == cache_at(slot_id_number(*unit_id(unit)))->home
@@ -514,5 +515,5 @@ apart void malloc_totals(struct malloc_totals *totals)
     totals->warm_bytes = large.warm_bytes;
     totals->stash_bytes = large.stash_bytes;
     totals->purged_bytes = read_once(region_stats.purged_units) << UNIT_SHIFT;
-    totals->outside_bytes = outside_bytes() + sample_live();
+    totals->outside_bytes = outside_bytes() + pool_live_bytes();
 }

@@ -57,4 +57,10 @@ _Noreturn void sheaf_assert_failed(const char *what, const char *file, int line)
 #define sheaf_assert(x) ((void)sizeof(x))
 #endif
 
+/*
+ * Before and after a call: the value is in a register or on the stack meanwhile, and the compiler does not compute it
+ * again from another one. The leak scan then finds an address that the program is about to get (leak/roots.h).
+ */
+#define keep_visible(value) __asm__ volatile("" : "+r"(value))
+
 #endif

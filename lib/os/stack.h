@@ -2,7 +2,8 @@
  * The call stack as return addresses, innermost first, without the frames of this object.
  *
  * The stack is walked by libgcc's unwinder, linked in statically. It reads the unwind tables that every program
- * has, whereas a walk along frame pointers ends at the first library built without them. It takes no lock and
+ * has, whereas a walk along frame pointers ends at the first library built without them. Code that a JIT compiler
+ * made has no tables, so there the walk follows frame pointers (chain.h), on x86-64 alone. It takes no lock and
  * allocates nothing (libc's _dl_find_object finds the tables), so it may run within malloc and in signal handlers.
  * preload/libc.c says what differs with glibc before 2.35, which has no such function.
  */
@@ -42,6 +43,9 @@ struct stack_places {
     uintptr_t pcs[STACK_PLACES];
 };
 bool stack_walk_places(uintptr_t frame, unsigned most, struct stack_places *places);
+
+/* Whether an unwind table describes the code of a return address, where frame pointers are followed. */
+bool stack_described(uintptr_t pc);
 
 /* A hash for tables of stacks. */
 static inline uint64_t stack_hash(const uintptr_t *pcs, unsigned depth)

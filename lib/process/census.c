@@ -83,10 +83,10 @@ void census_add(struct cache_census *sum, const struct cache_census *one)
     sum->in_rcu += one->in_rcu;
 }
 
-/* With a detour the counts may differ, because it may keep objects back after their grace period. */
+/* In an instrumented cache the counts may differ, because it may keep objects back after their grace period. */
 static bool rcu_agrees(const struct kmem_cache *cache, const struct cache_census *census)
 {
-    return cache->detour || cache->inherited_rcu + counted(cache).in_rcu == census->in_rcu;
+    return cache->instruments || cache->inherited_rcu + counted(cache).in_rcu == census->in_rcu;
 }
 
 void cache_check(struct kmem_cache *cache)

@@ -115,8 +115,8 @@ void decay_after_burst(void)
         struct kmem_cache *cache = cache_at(i);
         if (!cache_in_use(cache))
             continue;
-        /* a cache with a detour has no sheaves, and a drain would release its quarantine too early */
-        if (!comes_again && !cache->detour && few_are_out(cache))
+        /* an instrumented cache has no sheaves, and a drain would release its quarantine too early */
+        if (!comes_again && !cache->instruments && few_are_out(cache))
             cache_drain_locked(cache);
         else
             slab_shrink(&cache->slab);

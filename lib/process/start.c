@@ -1,7 +1,7 @@
 #include "process/start.h"
 #include "feature/attach.h"
 #include "feature/quarantine.h"
-#include "feature/sample.h"
+#include "feature/guarded_pool.h"
 #include "node/node.h"
 #include "os/cgroup.h"
 #include "os/cpu.h"
@@ -82,7 +82,7 @@ static bool init_locked(void)
     huge_init(sheaf_config.huge && !sheaf_config.harden.guard);
     guard_on = sheaf_config.harden.guard;
     if (sheaf_config.harden.sample)
-        sample_init(sheaf_config.harden.sample, slot_mode == SHEAF_MODE_LOCK || slot_mode == SHEAF_MODE_RSEQ_OWN);
+        pool_init(sheaf_config.harden.sample, slot_mode == SHEAF_MODE_LOCK || slot_mode == SHEAF_MODE_RSEQ_OWN);
     if (sheaf_config.harden.quarantine)
         quarantine_init(sheaf_config.harden.quarantine);
     if (sheaf_config.profile)

@@ -6,7 +6,7 @@
 #include "profile/mirror.h"
 #include "profile/modules.h"
 #include "profile/names.h"
-#include "python/interpreter.h"
+#include "profile/script.h"
 #include "profile/strata.h"
 #include "space/locks.h"
 #include "space/own.h"
@@ -105,7 +105,7 @@ static void add_module(uintptr_t pc)
     *module = found;
     mirror_publish_at(module, sizeof(*module));
     area.truth->modules_used++;
-    python_look(&found);
+    script_look(&found);
 }
 
 /* ---- stacks ---- */
@@ -430,7 +430,7 @@ uint32_t area_intern(const uintptr_t *pcs, unsigned depth)
     return stack;
 }
 
-uintptr_t area_name(const struct python_name *name, uint32_t line)
+uintptr_t area_name(const struct script_name *name, uint32_t line)
 {
     if (!enter())
         return 0;

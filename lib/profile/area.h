@@ -55,8 +55,8 @@ void area_fork_child(void);
 uint32_t area_intern(const uintptr_t *pcs, unsigned depth);
 
 /* The address that stands for a line of an interpreted function (names.h); 0 if the lock is out of reach. */
-struct python_name;
-uintptr_t area_name(const struct python_name *name, uint32_t line);
+struct script_name;
+uintptr_t area_name(const struct script_name *name, uint32_t line);
 
 /* The entry at such an offset. Its addresses never change; its sums do, under the lock. */
 const struct sheaf_profile_stack *area_stack_entry(uint32_t offset);

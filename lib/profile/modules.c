@@ -7,12 +7,16 @@
 #include <fcntl.h>
 #include <link.h>
 #include <string.h>
+#include <sys/auxv.h>
 
-/* The name of the program, which the loader knows as "". */
-static void program_path(char *path, size_t size)
+/* Whether the dynamic linker was executed, and loaded the program itself (`ld.so PROGRAM`). */
+static bool linker_was_executed(void)
 {
-    long n = sys_call(SYS_readlinkat, AT_FDCWD, (long)"/proc/self/exe", (long)path, (long)size - 1, 0, 0);
-    path[n > 0 ? n : 0] = 0;
+    const ElfW(Phdr) *parts = (const void *)getauxval(AT_PHDR);
+    for (unsigned long i = 0; parts && !getauxval(AT_BASE) && i < getauxval(AT_PHNUM); i++)
+        if (parts[i].p_type == PT_INTERP) /* not a static program, which has no base either */
+            return true;
+    return false;
 }
 
 /* Keeps the end of a path that is too long. */
@@ -21,6 +25,28 @@ static void copy_path(char *to, size_t size, const char *path)
     size_t length = strlen(path);
     memcpy(to, length < size ? path : path + length - size + 1, length < size ? length : size - 1);
     to[length < size ? length : size - 1] = 0;
+}
+
+/* Returns the length of what the link leads to, 0 if that is not known. */
+static size_t read_link(const char *link, char *path, size_t size)
+{
+    long n = sys_call(SYS_readlinkat, AT_FDCWD, (long)link, (long)path, (long)size - 1, 0, 0);
+    path[n > 0 ? n : 0] = 0;
+    return n > 0 ? (size_t)n : 0;
+}
+
+/* The name of the program, which the loader knows as "". */
+static void program_path(char *path, size_t size)
+{
+    const char *name = (const char *)getauxval(AT_EXECFN);
+    if (!name || !linker_was_executed()) {
+        read_link("/proc/self/exe", path, size);
+        return;
+    }
+    size_t n = *name == '/' ? 0 : read_link("/proc/self/cwd", path, size); /* unless the program has left it */
+    if (n && n + 1 < size)
+        path[n++] = '/';
+    copy_path(path + n, size - n, name);
 }
 
 static void read_notes(struct sheaf_profile_module *module, const char *at, const char *end)

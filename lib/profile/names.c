@@ -14,7 +14,7 @@ static struct sheaf_profile_name *entry_at(uint32_t offset)
     return (struct sheaf_profile_name *)(void *)mirror_at(mirror_truth->names_at + (uint64_t)offset);
 }
 
-static uint32_t hash_of(const struct python_name *name)
+static uint32_t hash_of(const struct script_name *name)
 {
     uint64_t hash = 14695981039346656037ull; /* FNV-1a */
     for (unsigned i = 0; i < name->function_bytes; i++)
@@ -25,7 +25,7 @@ static uint32_t hash_of(const struct python_name *name)
     return (uint32_t)(hash ^ hash >> 32);
 }
 
-static bool is_entry(const struct sheaf_profile_name *entry, const struct python_name *name, uint32_t hash)
+static bool is_entry(const struct sheaf_profile_name *entry, const struct script_name *name, uint32_t hash)
 {
     return entry->hash == hash && entry->function_bytes == name->function_bytes &&
            entry->file_bytes == name->file_bytes && !memcmp(entry->text, name->function, name->function_bytes) &&
@@ -33,7 +33,7 @@ static bool is_entry(const struct sheaf_profile_name *entry, const struct python
 }
 
 /* Appends an entry. Returns false if there is no room. */
-static bool append(const struct python_name *name, uint32_t hash)
+static bool append(const struct script_name *name, uint32_t hash)
 {
     struct sheaf_profile *h = mirror_truth;
     size_t text = (size_t)name->function_bytes + name->file_bytes;
@@ -65,12 +65,12 @@ static bool ready(void)
 {
     if (likely(table))
         return true;
-    if (!mirror_truth->names_used && !append(&(struct python_name){"", "", 0, 0}, 0))
+    if (!mirror_truth->names_used && !append(&(struct script_name){"", "", 0, 0}, 0))
         return false;
     return vm_map_once((void **)&table, NAMES_MOST * sizeof(*table));
 }
 
-uint64_t names_address(const struct python_name *name, uint32_t line)
+uint64_t names_address(const struct script_name *name, uint32_t line)
 {
     uint32_t hash = hash_of(name), place = hash % NAMES_MOST, offset = 0;
     if (ready()) {

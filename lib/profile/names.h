@@ -5,7 +5,7 @@
 #ifndef SHEAF_PROFILE_NAMES_H
 #define SHEAF_PROFILE_NAMES_H
 
-#include "python/code.h"
+#include "script/name.h"
 #include "sheaf/profile.h"
 
 #define NAMES_BYTES (1u << 20)
@@ -15,7 +15,7 @@ void names_start(uint32_t at);
 
 /* The address that stands for a line of the function in the stacks of the area. If the table is full, it stands for a
  * function without a name. */
-uint64_t names_address(const struct python_name *name, uint32_t line);
+uint64_t names_address(const struct script_name *name, uint32_t line);
 
 /* Copy the table to the mirror. */
 void names_publish(void);

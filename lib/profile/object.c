@@ -22,22 +22,13 @@ static void name_twin(char *name, uint32_t size)
     strcat(name, at);
 }
 
-/* The size of the larger class of a pair. Up to 128 bytes classes have twins of their own. */
-static uint32_t twin_size(const struct kmem_cache *cache)
-{
-    if (cache->home < TWIN_PAIRS || (cache->home - TWIN_PAIRS) % 2)
-        return cache->object_size;
-    uint32_t step = 16u << (31 - __builtin_clz(cache->object_size - 1) - 7); /* eight classes for each doubling */
-    return cache->object_size + step;
-}
-
 /* Two threads may set up the same twin at once: both write the same values, and the size last. */
 static struct kmem_cache *twin_of(const struct kmem_cache *cache)
 {
     unsigned number = twin_number(cache->home);
     if (unlikely(!cache_in_use(cache_at(number)))) {
         char name[32];
-        uint32_t size = twin_size(cache);
+        uint32_t size = twin_size(cache->home);
         name_twin(name, size);
         cache_setup(number,
                     (struct cache_shape){.name = name, .object_size = size, .size = size, .align = cache->align});
@@ -168,7 +159,7 @@ static const struct cache_ops class_ops = {.sample = sample_request, .counted = 
 /* The entries may appear in any order. Until a thread sees all of them, its samples come late. */
 void profile_attach_objects(struct kmem_cache *cache)
 {
-    if (!cache->detour && drawn)
+    if (!cache->instruments && drawn)
         cache_attach(cache, &class_ops);
 }
 

@@ -4,7 +4,7 @@
 #include "profile/chance.h"
 #include "profile/object.h"
 #include "profile/pace.h"
-#include "profile/python.h"
+#include "profile/script.h"
 #include "profile/take.h"
 #include "profile/walked.h"
 #include "space/outside.h"
@@ -33,7 +33,7 @@ void profile_fork_child(void)
 {
     area_fork_child();
     walked_fork_child();
-    python_fork_child();
+    script_fork_child();
     chance_forget();
     profile_objects_forget();
 }

@@ -1,7 +1,7 @@
 #include "profile/take.h"
 #include "os/clock.h"
 #include "profile/pace.h"
-#include "profile/python.h"
+#include "profile/script.h"
 #include "profile/walked.h"
 
 /* What a sample costs where its stack is known, and what one that is left out does: estimates of what a slot spends,
@@ -9,16 +9,26 @@
 #define SAMPLE_NS 800
 #define LEFT_NS   300
 
+/* Blocks that are always sampled have no part in the budget. They cannot be left out, and others would be in their
+ * stead. */
+static void spend(unsigned slot, unsigned stratum, uint32_t now, uint64_t ns)
+{
+    if (stratum != STRATUM_ALWAYS)
+        pace_spent(slot, now, ns);
+}
+
 bool take_begin(struct take *take, unsigned slot, unsigned stratum, double weight, bool slowed)
 {
     uint32_t now = clock_ms();
-    struct walked_stack found = walked_find(slot, stratum == STRATUM_ALWAYS, now);
+    struct walked_frames frames = {.n = 0};
+    bool always = stratum == STRATUM_ALWAYS;
+    struct walked_stack found = walked_find(slot, always, now, script_compiled() ? &frames : NULL);
     if (!found.taken) {
-        pace_spent(slot, now, LEFT_NS);
+        spend(slot, stratum, now, LEFT_NS);
         return false;
     }
-    if (python_known())
-        python_put(slot, &found);
+    if (script_running())
+        script_put(slot, &found, &frames);
     *take = (struct take){.stack = found.stack,
                           .walk_ns = found.walk_ns,
                           .now = now,
@@ -38,6 +48,6 @@ bool take_end(const struct take *take, void *p, size_t n, size_t room)
                             .stack = take->stack,
                             .stratum = take->stratum,
                             .slowed = take->slowed};
-    pace_spent(take->slot, take->now, SAMPLE_NS + take->walk_ns);
+    spend(take->slot, take->stratum, take->now, SAMPLE_NS + take->walk_ns);
     return area_add(&sample);
 }

@@ -161,7 +161,17 @@ static void remember(struct walked_slot *slot, const struct stack_places *places
         learn_path(places);
 }
 
-static uint32_t walk_stack(struct walked_slot *slot, uintptr_t frame, uintptr_t thread)
+/* Where the word below a return address leads to the word below the next one, it is a frame pointer. */
+static void point(const uint16_t *at, unsigned depth, uintptr_t frame, struct walked_frames *frames)
+{
+    for (frames->n = 0; frames->n + 1 < depth; frames->n++) {
+        uintptr_t pointer = below(frame, at[frames->n + 1]);
+        bool linked = word_at(frame, (at[frames->n] & ~LINKED) - 1) == pointer;
+        frames->pointers[frames->n] = linked ? pointer : 0;
+    }
+}
+
+static uint32_t walk_stack(struct walked_slot *slot, uintptr_t frame, uintptr_t thread, struct walked_frames *frames)
 {
     struct stack_places places;
     if (!stack_walk_places(frame, SAMPLE_DEPTH, &places)) {
@@ -172,14 +182,17 @@ static uint32_t walk_stack(struct walked_slot *slot, uintptr_t frame, uintptr_t 
     uint32_t stack = area_intern(places.pcs + places.own, depth);
     if (slot && stack != AREA_NO_STACK && area_stack_entry(stack)->depth == depth)
         remember(slot, &places, frame, thread, stack);
+    if (frames)
+        point(places.at + places.own, depth, frame, frames);
     return stack;
 }
 
 /* Walks, and lets the slot remember the stack. */
-static void walk(struct walked_slot *slot, uintptr_t frame, uintptr_t thread, struct walked_stack *found)
+static void walk(struct walked_slot *slot, uintptr_t frame, uintptr_t thread, struct walked_stack *found,
+                 struct walked_frames *frames)
 {
     uint64_t start = clock_ns();
-    found->stack = walk_stack(slot, frame, thread);
+    found->stack = walk_stack(slot, frame, thread, frames);
     uint64_t took = clock_ns() - start;
     found->walk_ns = (uint32_t)(took < WALK_MOST_NS ? took : WALK_MOST_NS);
 }
@@ -200,7 +213,8 @@ static struct walked_stack take(struct walked *one, unsigned slot, bool always, 
 }
 
 /* The frame's address is the key, so all walks start from one function. */
-__attribute__((noinline)) struct walked_stack walked_find(unsigned slot, bool always, uint32_t now)
+__attribute__((noinline)) struct walked_stack walked_find(unsigned slot, bool always, uint32_t now,
+                                                          struct walked_frames *frames)
 {
     uintptr_t frame = (uintptr_t)__builtin_frame_address(0), thread = (uintptr_t)__builtin_thread_pointer();
     struct walked_slot *table = __atomic_load_n(&slots, __ATOMIC_ACQUIRE);
@@ -209,12 +223,15 @@ __attribute__((noinline)) struct walked_stack walked_find(unsigned slot, bool al
     if (mine && atomic_exchange_explicit(&mine->busy, true, memory_order_acquire))
         mine = NULL;
     struct walked *one = mine ? find(mine, frame, thread) : NULL;
-    if (one)
+    if (one) {
         found = take(one, slot, always, now);
+        if (frames)
+            point(one->at, one->depth, frame, frames);
+    }
     if (!one) {
-        walk(mine, frame, thread, &found);
+        walk(mine, frame, thread, &found, frames);
     } else if (found.taken && ++one->uses % WALKED_TRUST == 0) {
-        walk(NULL, frame, thread, &found);
+        walk(NULL, frame, thread, &found, frames);
         if (found.stack != one->stack)
             one->frame = 0;
     }

@@ -27,8 +27,14 @@ struct walked_stack {
     uint32_t walk_ns; /* time of a walk; 0: none was needed */
 };
 
-/* The stack of the caller. `always`: it is never left out. */
-struct walked_stack walked_find(unsigned slot, bool always, uint32_t now);
+/* The frame pointers of the functions in a stack; 0 where they are not known. */
+struct walked_frames {
+    unsigned n;
+    uintptr_t pointers[SAMPLE_DEPTH];
+};
+
+/* The stack of the caller. `always`: it is never left out. `frames` may be NULL. */
+struct walked_stack walked_find(unsigned slot, bool always, uint32_t now, struct walked_frames *frames);
 
 /* In the child of a fork: threads that used the tables do not exist here. */
 void walked_fork_child(void);

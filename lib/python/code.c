@@ -54,7 +54,7 @@ static bool read_codes(const struct python *python, const struct python_frames *
     const struct python_layout *layout = python->layout;
     struct iovec *to = objects->to, *from = objects->from;
     objects->codes = objects->strings = 0;
-    for (unsigned i = 0; i < frames->n; i++)
+    for (unsigned i = 0; i < frames->runs.n; i++)
         code_index(objects, frames->frames[i].code);
     for (unsigned i = 0; i < objects->codes; i++) {
         to[i] = (struct iovec){objects->bytes[i], layout->instructions};
@@ -231,18 +231,6 @@ static uint32_t line_of(long self, const struct python_string *table, uint32_t f
 
 /* ---- addresses ---- */
 
-static uint64_t hash_bytes(uint64_t hash, const unsigned char *bytes, unsigned from, unsigned to)
-{
-    uint64_t word = 0;
-    for (; from < to; from += 8) {
-        memcpy(&word, bytes + from, to - from < 8 ? to - from : 8);
-        hash = (hash ^ word) * 0x9e3779b97f4a7c15ull;
-        hash ^= hash >> 29;
-        word = 0;
-    }
-    return hash;
-}
-
 /* All that was read, without the reference counts. */
 static uint64_t identity_of(const struct python_layout *layout, const struct python_code_objects *objects,
                             unsigned code)
@@ -251,14 +239,14 @@ static uint64_t identity_of(const struct python_layout *layout, const struct pyt
     for (unsigned k = 0; k < CODE_STRINGS; k++) {
         const struct python_string *string = &objects->string[objects->string_of[code][k]];
         unsigned kind, at = k == 2 ? BYTES_AT : text_at(layout, string->bytes, &kind);
-        hash = hash_bytes(hash, string->bytes, LENGTH_AT, LENGTH_AT + 8);
-        hash = hash_bytes(hash, string->bytes, at, string->wanted);
+        hash = script_hash(hash, string->bytes + LENGTH_AT, 8);
+        hash = script_hash(hash, string->bytes + at, string->wanted > at ? string->wanted - at : 0);
     }
     return hash;
 }
 
 static uintptr_t new_address(const struct python_layout *layout, const struct python_code_objects *objects,
-                             unsigned code, uintptr_t at, python_address *address_of)
+                             unsigned code, uintptr_t at, script_address *address_of)
 {
     char function[NAME_BYTES], file[NAME_BYTES];
     const uint8_t *strings = objects->string_of[code];
@@ -267,32 +255,31 @@ static uintptr_t new_address(const struct python_layout *layout, const struct py
     uint32_t first = number_in(bytes, layout->first_line);
     uint32_t line =
         offset < OBJECT_MOST ? line_of(objects->self, &objects->string[strings[2]], first, offset) : first;
-    struct python_name name = {.function = function, .file = file};
+    struct script_name name = {.function = function, .file = file};
     name.function_bytes = put_text(layout, &objects->string[strings[0]], function);
     name.file_bytes = put_text(layout, &objects->string[strings[1]], file);
     return address_of(&name, line);
 }
 
-bool python_addresses(const struct python *python, const struct python_frames *frames,
-                      struct python_code_objects *objects, python_address *address_of, uintptr_t *addresses)
+bool python_addresses(const struct python *python, struct python_frames *frames, struct python_code_objects *objects,
+                      script_address *address_of)
 {
     const struct python_layout *layout = python->layout;
     objects->self = frames->self;
     if (!read_codes(python, frames, objects) || !read_strings(layout, objects))
         return false;
-    for (unsigned i = 0; i < frames->n; i++) {
+    for (unsigned i = 0; i < frames->runs.n; i++) {
         const struct python_frame *frame = &frames->frames[i];
         unsigned code = code_index(objects, frame->code);
         uint64_t identity = identity_of(layout, objects, code);
-        uint64_t hash = (frame->code ^ frame->at << 20) * 0x9e3779b97f4a7c15ull;
-        struct python_known *known = &objects->known[hash >> 32 & (PYTHON_KNOWN - 1)];
-        if (known->code != frame->code || known->at != frame->at || known->identity != identity || !known->address) {
+        struct script_known *known = script_known_at(objects->known, frame->code, frame->at);
+        if (!script_is_known(known, frame->code, frame->at, identity)) {
             uintptr_t address = new_address(layout, objects, code, frame->at, address_of);
             if (!address)
                 return false;
-            *known = (struct python_known){frame->code, frame->at, identity, address};
+            *known = (struct script_known){frame->code, frame->at, identity, address};
         }
-        addresses[i] = known->address;
+        frames->runs.addresses[i] = known->address;
     }
     return true;
 }

@@ -7,7 +7,7 @@
 #define STATE_BYTES 168 /* of a thread's state that are of interest */
 #define FRAME_BYTES 72  /* of a frame that are of interest, in all versions */
 #define OWNER_LOOP  3   /* FRAME_OWNED_BY_CSTACK: the frame of the loop itself, without a function (3.12) */
-#define STEPS_MOST  (2 * PYTHON_FRAMES + PYTHON_RUNS)
+#define STEPS_MOST  (2 * SCRIPT_FRAMES + SCRIPT_RUNS)
 
 static uintptr_t word_in(const unsigned char *bytes, unsigned at)
 {
@@ -56,33 +56,27 @@ static const unsigned char *frame_bytes(struct python_frames *frames, uintptr_t 
     return window->bytes + (frame - window->from);
 }
 
-static void end_run(struct python_frames *frames, unsigned *begin)
-{
-    frames->run[frames->runs++] = (uint8_t)(frames->n - *begin);
-    *begin = frames->n;
-}
-
 bool python_read_frames(const struct python *python, struct python_frames *frames)
 {
     const struct python_layout *layout = python->layout;
     uintptr_t frame = current_frame(python, frames->self);
     unsigned begin = 0;
-    frames->n = frames->runs = frames->oldest = 0;
+    struct script_runs *runs = &frames->runs;
+    runs->n = runs->runs = frames->oldest = 0;
     frames->windows[0].to = frames->windows[1].to = 0;
-    for (unsigned i = 0; frame && i < STEPS_MOST && frames->n < PYTHON_FRAMES && frames->runs < PYTHON_RUNS - 1;
-         i++) {
+    for (unsigned i = 0; frame && i < STEPS_MOST && script_runs_room(runs); i++) {
         const unsigned char *bytes = frame_bytes(frames, frame);
         if (!bytes)
             return false;
         bool loop = !layout->entry && bytes[layout->owner] == OWNER_LOOP;
         if (!loop)
-            frames->frames[frames->n++] =
+            frames->frames[runs->n++] =
                 (struct python_frame){.code = word_in(bytes, layout->code), .at = word_in(bytes, layout->at)};
         if (loop || (layout->entry && bytes[layout->entry]))
-            end_run(frames, &begin);
+            script_runs_end(runs, &begin);
         frame = word_in(bytes, layout->previous);
     }
-    if (begin < frames->n)
-        end_run(frames, &begin);
-    return frames->n > 0;
+    if (begin < runs->n)
+        script_runs_end(runs, &begin);
+    return runs->n > 0;
 }

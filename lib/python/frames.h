@@ -3,9 +3,9 @@
 #define SHEAF_PYTHON_FRAMES_H
 
 #include "python/interpreter.h"
+#include "script/runs.h"
 
-#define PYTHON_FRAMES 64
-#define PYTHON_RUNS   64
+#define PYTHON_FRAMES SCRIPT_FRAMES
 #define PYTHON_WINDOW (4096 + 128)
 
 /* Frames lie close to each other, so memory around them is read at once. */
@@ -19,12 +19,12 @@ struct python_frame {
     uintptr_t code, at;
 };
 
-/* Frames, the innermost first, in runs: the frames of one call of the evaluation loop. */
+/* Frames, the innermost first. */
 struct python_frames {
     long self; /* of peek_self() */
-    unsigned n, runs, oldest;
+    unsigned oldest;
+    struct script_runs runs;
     struct python_frame frames[PYTHON_FRAMES];
-    uint8_t run[PYTHON_RUNS]; /* the number of frames in each */
     struct python_window windows[2];
 };
 

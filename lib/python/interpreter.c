@@ -1,7 +1,6 @@
 #include "python/interpreter.h"
-#include "os/object.h"
+#include "script/module.h"
 
-#include <elf.h>
 #include <string.h>
 
 static const struct python_layout layouts[] = {
@@ -54,29 +53,6 @@ uintptr_t python_loop;
 
 struct python python_found;
 
-/* The dynamic section of a module, whose first segment has its headers; NULL if there is none. */
-static const void *dynamic_of(const struct sheaf_profile_module *module)
-{
-    const ElfW(Ehdr) *header = (const void *)module->start;
-    size_t bytes = module->end - module->start;
-    if (bytes < sizeof(*header) || memcmp(header->e_ident, ELFMAG, SELFMAG) != 0 ||
-        header->e_phoff + header->e_phnum * sizeof(ElfW(Phdr)) > bytes)
-        return NULL;
-    const ElfW(Phdr) *parts = (const void *)(module->start + header->e_phoff);
-    for (unsigned i = 0; i < header->e_phnum; i++)
-        if (parts[i].p_type == PT_DYNAMIC)
-            return (const void *)(module->bias + parts[i].p_vaddr);
-    return NULL;
-}
-
-static uintptr_t address_of(uintptr_t bias, const void *dynamic, const char *name, size_t *size)
-{
-    const ElfW(Sym) *symbol = object_symbol(bias, dynamic, name);
-    if (symbol && size)
-        *size = symbol->st_size;
-    return symbol ? bias + symbol->st_value : 0;
-}
-
 /*
  * The offsets that CPython 3.13 publishes at the start of _PyRuntime: whether they are those of the layout. The
  * words are: a cookie, the version, whether there is no GIL, and the sizes and offsets of structures.
@@ -92,10 +68,10 @@ static bool published(const struct python_layout *layout, const uint64_t *words)
            words[CODE + 5] == layout->first_line && words[CODE + 9] == layout->instructions;
 }
 
-static const struct python_layout *layout_of(uintptr_t bias, const void *dynamic)
+static const struct python_layout *layout_of(const struct sheaf_profile_module *module, const void *dynamic)
 {
-    uintptr_t version_at = address_of(bias, dynamic, "Py_Version", NULL),
-              runtime = address_of(bias, dynamic, "_PyRuntime", NULL);
+    uintptr_t version_at = script_symbol(module, dynamic, "Py_Version", NULL),
+              runtime = script_symbol(module, dynamic, "_PyRuntime", NULL);
     if (!version_at || !runtime)
         return NULL;
     unsigned long version = *(const unsigned long *)version_at;
@@ -108,21 +84,21 @@ static const struct python_layout *layout_of(uintptr_t bias, const void *dynamic
 void python_look(const struct sheaf_profile_module *module)
 {
     size_t size = 0;
-    const void *dynamic = python_loop ? NULL : dynamic_of(module);
-    uintptr_t loop = dynamic ? address_of(module->bias, dynamic, "_PyEval_EvalFrameDefault", &size) : 0;
-    const struct python_layout *layout = loop ? layout_of(module->bias, dynamic) : NULL;
+    const void *dynamic = python_loop ? NULL : script_dynamic(module);
+    uintptr_t loop = dynamic ? script_symbol(module, dynamic, "_PyEval_EvalFrameDefault", &size) : 0;
+    const struct python_layout *layout = loop ? layout_of(module, dynamic) : NULL;
     if (!layout)
         return;
     union {
         uintptr_t address;
         void *(*call)(void);
     } current, this;
-    current.address = address_of(module->bias, dynamic, "_PyThreadState_UncheckedGet", NULL);
+    current.address = script_symbol(module, dynamic, "_PyThreadState_UncheckedGet", NULL);
     if (!current.address)
-        current.address = address_of(module->bias, dynamic, "PyThreadState_GetUnchecked", NULL);
-    this.address = address_of(module->bias, dynamic, "PyGILState_GetThisThreadState", NULL);
+        current.address = script_symbol(module, dynamic, "PyThreadState_GetUnchecked", NULL);
+    this.address = script_symbol(module, dynamic, "PyGILState_GetThisThreadState", NULL);
     python_found = (struct python){.layout = layout,
-                                   .code_type = address_of(module->bias, dynamic, "PyCode_Type", NULL),
+                                   .code_type = script_symbol(module, dynamic, "PyCode_Type", NULL),
                                    .current_thread = current.call,
                                    .this_thread = this.call,
                                    .loop_end = loop + size,

@@ -36,12 +36,12 @@ static void synchronize(void)
  * wait in a read-side section, for which that round may be waiting. The time is limited because readers may need
  * locks that this thread holds.
  */
-static void help(const struct sheaf_rcu_core *core, bool thread)
+static void help(const struct sheaf_rcu_allocator *allocator, bool thread)
 {
     if (flavor->read_ongoing())
         return;
-    if (core)
-        core->note(false);
+    if (allocator)
+        allocator->note(false);
     else
         atomic_fetch_add(&foreign_waits, 1);
     if (thread)
@@ -54,16 +54,16 @@ static void help(const struct sheaf_rcu_core *core, bool thread)
  * Without memory for a sheaf the object waits by its head, or this thread waits. In a read-side section neither
  * may be possible; the object is then lost.
  */
-static void without_sheaf(const struct sheaf_rcu_core *core, void *p, void *head)
+static void without_sheaf(const struct sheaf_rcu_allocator *allocator, void *p, void *head)
 {
     if (head && single_put(p, head))
         return;
     if (!flavor->read_ongoing()) {
         synchronize();
-        core->free(p);
+        allocator->free(p);
         return;
     }
-    core->note(true);
+    allocator->note(true);
 }
 
 static noinline_cold void free_foreign(void *p, void *head)
@@ -88,14 +88,14 @@ static void mark_used(void)
         atomic_store(&used, true);
 }
 
-static void was_put(const struct sheaf_rcu_core *core, enum sheaf_rcu_put done, void *p, void *head)
+static void was_put(const struct sheaf_rcu_allocator *allocator, enum sheaf_rcu_put done, void *p, void *head)
 {
     int saved = errno;
     bool thread = worker_start();
     if (unlikely(done == SHEAF_RCU_NO_MEMORY))
-        without_sheaf(core, p, head);
-    else if (done == SHEAF_RCU_SEALED && core->over_limit())
-        help(core, thread);
+        without_sheaf(allocator, p, head);
+    else if (done == SHEAF_RCU_SEALED && allocator->over_limit())
+        help(allocator, thread);
     errno = saved;
 }
 
@@ -104,9 +104,9 @@ sheaf_export void sheaf_rcu_free(void *p, void *head)
     if (!p)
         return;
     mark_used();
-    const struct sheaf_rcu_core *core = core_of(p);
-    if (likely(core != NULL)) {
-        was_put(core, core->put(p), p, head);
+    const struct sheaf_rcu_allocator *allocator = allocator_of(p);
+    if (likely(allocator != NULL)) {
+        was_put(allocator, allocator->put(p), p, head);
         return;
     }
     int saved = errno;
@@ -116,29 +116,29 @@ sheaf_export void sheaf_rcu_free(void *p, void *head)
 
 sheaf_export void kfree_rcu_nolock(void *p)
 {
-    const struct sheaf_rcu_core *core = p ? core_of(p) : NULL;
+    const struct sheaf_rcu_allocator *allocator = p ? allocator_of(p) : NULL;
     int saved = errno;
     if (!p)
         return;
     mark_used();
-    if (core ? core->put(p) == SHEAF_RCU_NO_MEMORY : !single_put(p, NULL)) {
-        if (core)
-            core->note(true);
+    if (allocator ? allocator->put(p) == SHEAF_RCU_NO_MEMORY : !single_put(p, NULL)) {
+        if (allocator)
+            allocator->note(true);
         else
             complain("sheaf: kfree_rcu_nolock: no memory to defer a free: the object is leaked\n");
     }
     errno = saved;
 }
 
-static const struct sheaf_rcu_core *core_or_die(const struct kmem_cache *cache)
+static const struct sheaf_rcu_allocator *allocator_or_die(const struct kmem_cache *cache)
 {
-    const struct sheaf_rcu_core *core = core_of_cache(cache);
-    if (unlikely(!core)) {
+    const struct sheaf_rcu_allocator *allocator = allocator_of_cache(cache);
+    if (unlikely(!allocator)) {
         complain("sheaf: deferred free: the cache belongs to no libsheaf that libsheaf-rcu found; link both to the "
                  "program\n");
         abort();
     }
-    return core;
+    return allocator;
 }
 
 sheaf_export void kmem_cache_free_rcu(struct kmem_cache *cache, void *object)
@@ -146,13 +146,13 @@ sheaf_export void kmem_cache_free_rcu(struct kmem_cache *cache, void *object)
     if (!object)
         return;
     mark_used();
-    const struct sheaf_rcu_core *core = core_or_die(cache);
-    was_put(core, core->put_object(cache, object), object, NULL);
+    const struct sheaf_rcu_allocator *allocator = allocator_or_die(cache);
+    was_put(allocator, allocator->put_object(cache, object), object, NULL);
 }
 
 /* ---- barriers ---- */
 
-static void barrier(const struct sheaf_rcu_core *core, const struct kmem_cache *cache)
+static void barrier(const struct sheaf_rcu_allocator *allocator, const struct kmem_cache *cache)
 {
     int saved = errno;
     worker_start();
@@ -162,7 +162,7 @@ static void barrier(const struct sheaf_rcu_core *core, const struct kmem_cache *
     if (flavor->read_ongoing())
         complain("sheaf: kvfree_rcu_barrier: called in a read-side section: did not wait; call it outside\n");
     else
-        round_barrier(core, cache);
+        round_barrier(allocator, cache);
     if (online)
         flavor->thread_online();
     errno = saved;
@@ -175,7 +175,7 @@ sheaf_export void kvfree_rcu_barrier(void)
 
 sheaf_export void kvfree_rcu_barrier_on_cache(struct kmem_cache *cache)
 {
-    barrier(core_or_die(cache), cache);
+    barrier(allocator_or_die(cache), cache);
 }
 
 /* ---- settings, fork, statistics ---- */
@@ -225,8 +225,8 @@ sheaf_export int sheaf_rcu_handle_fork(void)
     static _Atomic bool done; /* if registered twice, fork() would wait for a lock that it holds itself */
     if (atomic_exchange(&done, true))
         return 0;
-    for (unsigned i = 0; i < core_count; i++)
-        cores[i]->tune(0, 0); /* makes the core register its own handlers first */
+    for (unsigned i = 0; i < allocator_count; i++)
+        allocators[i]->tune(0, 0); /* makes the allocator register its own handlers first */
     int error = pthread_atfork(fork_prepare, fork_parent, fork_child);
     if (error)
         atomic_store(&done, false);
@@ -235,16 +235,16 @@ sheaf_export int sheaf_rcu_handle_fork(void)
 
 sheaf_export void sheaf_rcu_tune(size_t limit, unsigned age_ms)
 {
-    for (unsigned i = 0; i < core_count; i++)
-        cores[i]->tune(limit, age_ms);
+    for (unsigned i = 0; i < allocator_count; i++)
+        allocators[i]->tune(limit, age_ms);
     worker_kick();
 }
 
 sheaf_export void sheaf_rcu_stats(struct sheaf_rcu_stats *stats)
 {
     memset(stats, 0, sizeof(*stats));
-    for (unsigned i = 0; i < core_count; i++)
-        cores[i]->stats(stats);
+    for (unsigned i = 0; i < allocator_count; i++)
+        allocators[i]->stats(stats);
     stats->single = single_count();
     stats->waits += atomic_load(&foreign_waits);
 }

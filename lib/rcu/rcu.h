@@ -1,5 +1,5 @@
 /*
- * Internals of libsheaf-rcu: the allocators that are loaded (cores.c), rounds, each of which waits for one grace
+ * Internals of libsheaf-rcu: the allocators that are loaded (allocators.c), rounds, each of which waits for one grace
  * period (round.c), the thread that runs them (worker.c), objects that wait singly (single.c), and the interface
  * (free.c).
  *
@@ -10,20 +10,20 @@
 #ifndef SHEAF_RCU_RCU_H
 #define SHEAF_RCU_RCU_H
 
-#include "deferred/rcu_core.h"
+#include "deferred/rcu_allocator.h"
 #include "os/compiler.h"
 
 #include <urcu/flavor.h>
 
-/* ---- cores.c ---- */
+/* ---- allocators.c ---- */
 
-#define CORES 2 /* libsheaf, and the preloaded object */
-extern hidden const struct sheaf_rcu_core *cores[CORES];
-extern hidden unsigned core_count;
+#define ALLOCATORS 2 /* libsheaf, and the preloaded object */
+extern hidden const struct sheaf_rcu_allocator *allocators[ALLOCATORS];
+extern hidden unsigned allocator_count;
 
-/* The core that owns the memory; NULL if it belongs to another allocator. */
-const struct sheaf_rcu_core *core_of(const void *p);
-const struct sheaf_rcu_core *core_of_cache(const struct kmem_cache *cache);
+/* The allocator that owns the memory; NULL if none does. */
+const struct sheaf_rcu_allocator *allocator_of(const void *p);
+const struct sheaf_rcu_allocator *allocator_of_cache(const struct kmem_cache *cache);
 
 extern hidden const struct rcu_flavor_struct *flavor;
 
@@ -38,14 +38,14 @@ bool round_run(void);
 /* The same, unless another thread is running a round. */
 void round_try(void);
 
-/* Seal sheaves in all cores that are old enough; returns whether younger ones remain. */
+/* Seal sheaves in all allocators that are old enough; returns whether younger ones remain. */
 bool round_seal(void);
 
 /*
- * Seal everything that the core holds for the cache, or everything if both are NULL, and run a round if anything
+ * Seal everything that the allocator holds for the cache, or everything if both are NULL, and run a round if anything
  * waits.
  */
-void round_barrier(const struct sheaf_rcu_core *core, const struct kmem_cache *cache);
+void round_barrier(const struct sheaf_rcu_allocator *allocator, const struct kmem_cache *cache);
 
 /* Wait until a round ends, at most `ms` milliseconds. */
 void round_await(unsigned ms);

@@ -18,13 +18,13 @@ static _Atomic uint32_t ended; /* the number of rounds that ended; a futex */
 static bool run_locked(void)
 {
     bool any = single_collect();
-    for (unsigned i = 0; i < core_count; i++)
-        any |= cores[i]->collect();
+    for (unsigned i = 0; i < allocator_count; i++)
+        any |= allocators[i]->collect();
     if (!any)
         return false;
     flavor->update_synchronize_rcu();
-    for (unsigned i = 0; i < core_count; i++)
-        cores[i]->finish();
+    for (unsigned i = 0; i < allocator_count; i++)
+        allocators[i]->finish();
     single_finish();
     atomic_fetch_add(&ended, 1);
     futex_wake(&ended);
@@ -55,8 +55,8 @@ bool round_seal(void)
 {
     unsigned left = 0;
     pthread_mutex_lock(&running);
-    for (unsigned i = 0; i < core_count; i++)
-        left |= cores[i]->seal(NULL, cores[i]->age());
+    for (unsigned i = 0; i < allocator_count; i++)
+        left |= allocators[i]->seal(NULL, allocators[i]->age());
     pthread_mutex_unlock(&running);
     return left;
 }
@@ -65,10 +65,10 @@ bool round_seal(void)
  * A thread that holds a sheaf puts one object into it, which is soon done unless the thread is preempted, perhaps
  * by this one, which may have the higher priority.
  */
-static void seal_all(const struct sheaf_rcu_core *core, const struct kmem_cache *cache)
+static void seal_all(const struct sheaf_rcu_allocator *allocator, const struct kmem_cache *cache)
 {
     const struct timespec pause = {.tv_nsec = 100000};
-    for (int i = 0; core->seal(cache, 0) & SHEAF_RCU_HELD; i++) {
+    for (int i = 0; allocator->seal(cache, 0) & SHEAF_RCU_HELD; i++) {
         if (i < YIELDS)
             sched_yield();
         else
@@ -77,15 +77,15 @@ static void seal_all(const struct sheaf_rcu_core *core, const struct kmem_cache 
 }
 
 /* Whatever was sealed before is part of a round that has ended once the mutex is taken, or of the one run here. */
-void round_barrier(const struct sheaf_rcu_core *core, const struct kmem_cache *cache)
+void round_barrier(const struct sheaf_rcu_allocator *allocator, const struct kmem_cache *cache)
 {
     int state;
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);
     pthread_mutex_lock(&running);
-    for (unsigned i = 0; i < core_count; i++)
-        if (!core || core == cores[i])
-            seal_all(cores[i], cache);
-    if (!core || !cache || core->waits(cache) || single_count())
+    for (unsigned i = 0; i < allocator_count; i++)
+        if (!allocator || allocator == allocators[i])
+            seal_all(allocators[i], cache);
+    if (!allocator || !cache || allocator->waits(cache) || single_count())
         run_locked();
     pthread_mutex_unlock(&running);
     pthread_setcancelstate(state, NULL);
@@ -97,7 +97,7 @@ void round_await(unsigned ms)
 }
 
 /*
- * The thread that held the mutex does not exist in the child. What it waited for is still in the cores and waits
+ * The thread that held the mutex does not exist in the child. What it waited for is still in the allocators and waits
  * anew.
  */
 void round_fork_child(void)

@@ -44,9 +44,9 @@ bool single_collect(void)
 
 static void free_object(void *p)
 {
-    const struct sheaf_rcu_core *core = core_of(p);
-    if (core)
-        core->free(p);
+    const struct sheaf_rcu_allocator *allocator = allocator_of(p);
+    if (allocator)
+        allocator->free(p);
     else
         free(p);
 }

@@ -37,8 +37,8 @@ void worker_kick(void)
 static int shortest_age(void)
 {
     uint32_t age = INT_MAX;
-    for (unsigned i = 0; i < core_count; i++)
-        age = cores[i]->age() < age ? cores[i]->age() : age;
+    for (unsigned i = 0; i < allocator_count; i++)
+        age = allocators[i]->age() < age ? allocators[i]->age() : age;
     return (int)age;
 }
 

@@ -190,6 +190,8 @@ static uint32_t alloc(struct request want, bool *zeroed)
     if (unlikely(!atomic_load_explicit(&region.reserve[0], memory_order_relaxed)))
         refill_reserve();
     uint32_t unit = alloc_locked(want, zeroed);
+    void *address = unit_address(unit);
+    keep_visible(address);
     const struct arena *arena = slab_arena(want.node);
     huge_grown(region_stats.slab_units, arena);
     uint32_t start = arena->start, frontier = arena->frontier;
@@ -201,6 +203,7 @@ static uint32_t alloc(struct request want, bool *zeroed)
         guard_close(want.node, start, frontier);
     if (unlikely(debt.units))
         give_pay(debt);
+    keep_visible(address);
     return unit;
 }
 

@@ -18,8 +18,9 @@
 #include "region/region.h"
 #include "slab/shuffle.h"
 
-#define SMALL_HEAP    64u /* units of all slabs, 4 MiB: a smaller heap is not examined for sparse caches */
-#define SLAB_QUARTERS 4   /* list 0 holds the fullest slabs */
+#define OBJECT_MOST   32768 /* bytes of an object of any cache */
+#define SMALL_HEAP    64u   /* units of all slabs, 4 MiB: a smaller heap is not examined for sparse caches */
+#define SLAB_QUARTERS 4     /* list 0 holds the fullest slabs */
 #define SLAB_EMPTIEST (SLAB_QUARTERS - 1)
 #define SLAB_HOLES    SLAB_QUARTERS /* the last list holds slabs with holes (slab/holes.h) */
 #define SLAB_LISTS    (SLAB_QUARTERS + 1)

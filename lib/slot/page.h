@@ -16,15 +16,15 @@
  *                     96  16  area
  *                    112   8  lowest
  *      120   2,564  slot 0 alone: malloc's ids by size (struct class_table, malloc/classes.h)
- *    2,688   1,168  words of malloc's caches, numbers 8 to 80, 16 bytes each (struct slot_words)
- *    3,856      32  stash: a word for each length of run (slot/stash.h)
+ *    2,688          words of malloc's caches, numbers from 8 up, 16 bytes each (struct slot_words)
+ *   STASH_AT    32  stash, behind them: a word for each length of run (slot/stash.h)
  *    6,656  28,672  words of all other caches, numbers 256 to 2,047
  *   36,864   8,192  decay: 4 bytes for each number, a hash of the cache's word at the last step
  *   49,152   8,192  deferred frees: 4 bytes for each number (deferred/rcu.h)
  *
  * All other bytes are unused. What malloc uses of a slot lies in one page of 4 KiB: the words
- * follow the class table at the next multiple of 16, and the stash takes the place of the words of numbers 81 and 82.
- * The parts by number begin a page, so that a process without user caches touches one page of each.
+ * follow the class table at the next multiple of 16, and the stash takes the place of the words of the next two
+ * numbers. The parts by number begin a page, so that a process without user caches touches one page of each.
  */
 #ifndef SHEAF_SLOT_PAGE_H
 #define SHEAF_SLOT_PAGE_H
@@ -32,13 +32,37 @@
 #include "rseq/rseq.h"
 #include "space/space.h"
 
-/* ---- in slot 0: the table of ids by size ---- */
+/* ---- malloc's size classes ---- */
+
+/* Classes by index: CLASS_128 is that of 128 bytes. */
+enum class_index {
+#define CLASS(size) CLASS_##size,
+#include "slot/spacing.def"
+    CACHE_CLASSES
+};
+
+enum class_bytes {
+#define CLASS(size) CLASS_BYTES_##size = (size),
+#include "slot/spacing.def"
+    CLASS_BEYOND /* one more than the largest */
+};
+#define CLASS_MOST (CLASS_BEYOND - 1) /* larger requests are large blocks */
 
 #define TWO_ENDS_MOST 1024 /* bytes of the largest object of a cache with two ends (docs/design-notes.md) */
+#define LARGE_STEP    128  /* bytes: larger classes are multiples of it */
+_Static_assert(CLASS_8 == 0 && CLASS_MOST % LARGE_STEP == 0 && CLASS_1024 > CLASS_128, "what spacing.def says");
+#define CLASS(size)                                                                                                  \
+    _Static_assert((size) == 8 || (size) % ((size) > TWO_ENDS_MOST ? LARGE_STEP : 16) == 0, "the class is aligned");
+#include "slot/spacing.def"
 
-/* Two bytes for each size up to TWO_ENDS_MOST, and for each multiple of 128 up to 32 KiB, 0 included in both. */
+/* Bytes by index. */
+extern hidden const uint16_t class_sizes[CACHE_CLASSES];
+
+/* ---- in slot 0: the table of ids by size ---- */
+
+/* Two bytes for each size up to TWO_ENDS_MOST, and for each multiple of LARGE_STEP, 0 included in both. */
 #define CLASS_TABLE_SMALL (TWO_ENDS_MOST + 1)
-#define CLASS_TABLE_LARGE (32768 / 128 + 1)
+#define CLASS_TABLE_LARGE (CLASS_MOST / LARGE_STEP + 1)
 #define CLASS_TABLE_END   (CLASS_TABLE_AT + 2u * (CLASS_TABLE_SMALL + CLASS_TABLE_LARGE))
 
 /* ---- numbers of caches, and their words ---- */
@@ -49,10 +73,13 @@
  * kmem_cache_create() and the siblings of all). CACHE_USERS is a multiple of COUNTER_GROUP, so that counters of user
  * caches are in blocks of their own.
  */
-#define CACHE_FIRST   8
-#define CACHE_CLASSES 73 /* malloc's size classes (malloc/classes.h) */
-#define CACHE_GAP     (CACHE_FIRST + CACHE_CLASSES)
-#define CACHE_USERS   256
+#define CACHE_FIRST 8
+#define CACHE_GAP   (CACHE_FIRST + CACHE_CLASSES)
+#define CACHE_USERS 256
+static inline uint32_t class_size(unsigned number)
+{
+    return class_sizes[number - CACHE_FIRST];
+}
 static inline bool cache_gap(unsigned number)
 {
     return number >= CACHE_GAP && number < CACHE_USERS;
@@ -142,8 +169,9 @@ _Static_assert(sizeof(struct slot_words) == 1 << SLOT_WORDS_SHIFT &&
                    offsetof(struct slot_words, spare) == 2 * HIGH_HALF_AT,
                "a word has two halves");
 _Static_assert(CLASS_TABLE_END <= SLOT_ID(CACHE_FIRST) && SLOT_ID(CACHE_FIRST) == 2688, "class table, words");
-_Static_assert(STASH_AT == 3856 && STASH_END == 3888 && STASH_END <= SLOT_ID(CACHE_USERS), "stash, in the gap");
-_Static_assert(STASH_END <= 4096, "all that malloc uses of a slot lies in one page");
+_Static_assert(STASH_END == SLOT_ID(CACHE_GAP + 2) && CACHE_GAP + 2 <= CACHE_USERS, "stash, in the gap");
+_Static_assert(STASH_END <= 4096,
+               "all that malloc uses of a slot lies in one page: the spacing has few enough classes");
 _Static_assert(SLOT_ID(CACHE_USERS) == 6656 && CACHE_USERS % COUNTER_GROUP == 0, "words of user caches");
 _Static_assert(SLOT_ID(CACHE_MAX) <= SLOT_SEEN_AT && SLOT_SEEN_AT == 36864, "words, seen");
 _Static_assert(SLOT_SEEN_AT + CACHE_MAX * sizeof(uint32_t) <= SLOT_RCU_AT && SLOT_RCU_AT == 49152,

@@ -11,6 +11,11 @@
 
 #define FEW_CPUS 8 /* up to here one domain: several would gain less than cpuid costs */
 
+const uint16_t class_sizes[CACHE_CLASSES] = {
+#define CLASS(size) size,
+#include "slot/spacing.def"
+};
+
 enum sheaf_mode slot_mode;
 uint32_t slot_fold_start;
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import struct
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -38,7 +39,7 @@ def answers(sheaf: Run, line: str, shell: str = "fish", **environment: str) -> d
     ("sheaf run --option de", "open,decay="), ("sheaf run --option debug_action=a", "plain,debug_action=abort"),
     ("sheaf run --option=mode=", "plain,--option=mode=tiny"), ("sheaf run --option huge=", "plain,huge=1"),
     ("sheaf run --option barn=", "plain,barn=512K"), ("sheaf run --option record=/tm", "dir,/tm"),
-    ("sheaf run --debug FZ", "open,FZPU"), ("sheaf run --debug FZ,malloc-64,malloc-1", "open,FZ,malloc-64,malloc-128"),
+    ("sheaf run --debug FZ", "open,FZPU"),
     ("sheaf run --debug 'FZPU;", "open,FZPU;-"), ("sheaf run --option debug=U,malloc-l", "open,debug=U,malloc-large"),
     ("sheaf run --record /tm", "dir,/tm"), ("sheaf run -- l", "program,l"), ("sheaf run l", "program,l"),
     ("sheaf run ls ", "file,"), ("sheaf run ls -", "file,-"), ("sheaf report fi", "file,fi"), ("sheaf records ", "dir,"),
@@ -47,6 +48,10 @@ def answers(sheaf: Run, line: str, shell: str = "fish", **environment: str) -> d
 ])
 def test_what_may_follow(sheaf: Run, line: str, expected: str) -> None:
     assert expected in answers(sheaf, line)
+
+
+def test_caches_may_follow(sheaf: Run, library: str) -> None:
+    assert "open,FZ,malloc-64,malloc-128" in answers(sheaf, "sheaf run --debug FZ,malloc-64,malloc-1", SHEAF_LIBRARY=library)
 
 
 def test_values_are_described(sheaf: Run) -> None:
@@ -76,7 +81,7 @@ def test_the_script_is_printed(sheaf: Run, shell: str) -> None:
 
 
 def test_caches_of_the_library(library: str, tmp_path: Path) -> None:
-    """The size classes that this command knows are those of the library."""
+    """The size classes in the object's note are those that its processes have."""
     code = "keep = [bytes(n) for n in range(1, 33000, 7)]; import time; print('ready', flush=True); time.sleep(600)"
     process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True,
                                env={**os.environ, "LD_PRELOAD": library, "SHEAF_RECORD": str(tmp_path), "PYTHONMALLOC": "malloc"})
@@ -100,12 +105,26 @@ def test_caches_of_the_library(library: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(("spec", "near"), [
     ("FZ,malloc-65", "malloc-80"), ("U;FZ,malloc-64,malloc-1", "malloc-8"), ("FZPU,malloc-40000", "malloc-large"),
 ])
-def test_a_cache_that_malloc_does_not_have(sheaf: Run, spec: str, near: str) -> None:
+def test_a_cache_that_malloc_does_not_have(sheaf: Run, library: str, spec: str, near: str) -> None:
     for args in (["--debug", spec], ["--option", f"debug={spec}"]):
         done = sheaf("run", *args, "true")
         assert done.returncode == 125
         assert done.stderr.endswith(f"; did you mean {near}?\n")
         assert len(done.stderr.splitlines()) == 1
+
+
+def test_classes_are_those_of_the_object(sheaf: Run, library: str, tmp_path: Path) -> None:
+    """An object with another table of size classes, or with none: then names are not checked."""
+    raw, other = Path(library).read_bytes(), tmp_path / "libsheaf-preload.so"
+    owner = b"Sheaf\0\0\0"
+    start = raw.index(owner + b"\x08\x00\x10\x00") + len(owner)
+    other.write_bytes(raw[:start] + struct.pack("<2H", 8, 24) + raw[start + 4 :])
+    said = sheaf("run", "--debug", "FZ,malloc-16", "true", env={"SHEAF_LIBRARY": str(other)}).stderr
+    assert said == "sheaf: --debug FZ,malloc-16: malloc has no cache malloc-16; did you mean malloc-24?\n"
+    other.write_bytes(raw.replace(owner, b"Other\0\0\0"))
+    for name in ("malloc-65", "malloc-16"):
+        done = sheaf("run", "--debug", f"FZ,{name}", "true", env={"SHEAF_LIBRARY": str(other)})
+        assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_a_name_that_is_only_similar_is_a_warning(sheaf: Run, library: str) -> None:
@@ -146,7 +165,8 @@ def shell(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Display]:
     (tmp_path / "work").mkdir()
     (tmp_path / "work" / "longish.sheaf").write_text("")
     (tmp_path / "work" / "recordings").mkdir()
-    env = {"PATH": f"{bin}:{os.environ['PATH']}", "TERM": "xterm", "HOME": str(tmp_path), "LC_ALL": "C.UTF-8"}
+    env = {"PATH": f"{bin}:{os.environ['PATH']}", "TERM": "xterm", "HOME": str(tmp_path), "LC_ALL": "C.UTF-8",
+           "SHEAF_LIBRARY": os.environ.get("SHEAF_LIBRARY", "")}
     with Display(["env", "-C", str(tmp_path / "work"), *START[name]], env) as display:
         display.type(LOAD[name])
         display.type("clear; echo load''ed\n")
@@ -164,7 +184,7 @@ def shell(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Display]:
     ("sheaf records rec\t", "sheaf records recordings/"),
     ("sheaf run --stats=j\t", "sheaf run --stats=json"),
 ])
-def test_a_shell_completes(shell: Display, typed: str, completed: str) -> None:
+def test_a_shell_completes(library: str, shell: Display, typed: str, completed: str) -> None:
     shell.type(typed)
     shell.wait(lambda now: f"> {completed}" in now)
     assert "Traceback" not in shell.text()

@@ -91,6 +91,19 @@ def test_counts_older_than_samples_are_not_used(tmp_path: Path) -> None:
     assert sum(one.live_count for one in old.strata) and old.strata[small].alloc_count == 90
 
 
+def test_counts_are_used_where_chance_explains_the_samples(tmp_path: Path) -> None:
+    # The process marks its counts as old whenever a sample that stands for much comes or goes, which proves nothing.
+    small, always = stratum(1000), stratum(1 << 20)
+    counted = {small: (70, 71_680, 80, 81_920, 0, 0, 90, 92_160), always: (1, 1 << 20, 1, 1 << 20, 0, 0, 1, 1 << 20)}
+    found = read_area(Area(SAMPLES, [MODULE], counted=counted, header={"strata_old": 1}).write(tmp_path / "a.1.sheaf"))
+    assert (found.strata[small].live_count, found.strata[always].live_count) == (70, 1)
+    # But a block that is always sampled is no chance: here the counts lack it.
+    lacking = {**counted, always: (0,) * 8, small: (600, 614_400, 600, 614_400, 0, 0, 600, 614_400)}
+    blocks = [*SAMPLES, *(One((4,), 1 << 20) for _ in range(3))]
+    found = read_area(Area(blocks, [MODULE], counted=lacking, header={"strata_old": 1}).write(tmp_path / "b.1.sheaf"))
+    assert found.strata[always].live_count == 4
+
+
 def test_without_room(tmp_path: Path) -> None:
     with pytest.raises(NoProfile, match="no room for a profile") as caught:
         read_area(write_record(tmp_path / "p.1.sheaf", {}))

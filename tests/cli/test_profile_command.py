@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from areas import SIZE, Area, One, sums
+from areas import SIZE, START_NS, Area, One, sums
 from conftest import ROOT, Run, write_record
 from sheaf import layout, places
 from sheaf.profile import at_exit, pprof
@@ -263,6 +263,8 @@ def test_leaks_of_a_record(sheaf: Run, tmp_path: Path) -> None:
     assert done.returncode == 0
     assert "older than 30s, ordered by their bytes; growth is not known from" in done.stdout
     assert "0x5" not in done.stdout
+    made = json.loads(sheaf("leaks", str(path), "--format", "json").stdout)
+    assert (made["time_ns"], made["duration_ms"]) == (START_NS + 60_000_000_000, None)
     wrong = sheaf("leaks", str(path), "--older", "soon")
     assert wrong.stderr.startswith("sheaf: --older soon: not an age")
     assert wrong.returncode == 2
@@ -390,10 +392,12 @@ def total(made: dict[str, Any], column: str, function: str) -> tuple[float, floa
     return sum(row["values"][at] for row in rows), sum((row["errors"][at] or 0.0) ** 2 for row in rows) ** 0.5
 
 
-def test_run_profiles_a_program(sheaf: Run, program: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("more", [[], ["--no-children"]])  # which starts the dynamic linker, with the program as its argument
+@pytest.mark.parametrize("name", ["./keeper", "{directory}/keeper"])
+def test_run_profiles_a_program(sheaf: Run, program: Path, tmp_path: Path, name: str, more: list[str]) -> None:
     records = tmp_path / "records"
-    done = sheaf("run", "--record", str(records), "--option", "profile_cost=0", "--profile=4K", "--profile-output", "heap.json",
-                 "--", str(program), cwd=tmp_path)
+    done = sheaf("run", *more, "--record", str(records), "--option", "profile_cost=0", "--profile=4K", "--profile-output",
+                 "heap.json", "--", name.format(directory=program.parent), cwd=tmp_path)
     assert (done.returncode, done.stdout) == (0, "ready\n"), done.stderr
     assert "store < main" in done.stderr
     for view, column, function, truth in (("live", "inuse_space", "store", 20e6), ("allocated", "alloc_space", "pass", 60e6)):

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import shutil
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from areas import Area
 from conftest import Run
+from scripts import Rows, of_program, profile
 from sheaf.profile.area import Module, Name, named
 from sheaf.profile.symbols import Symbolizer
 
@@ -76,7 +74,7 @@ WANTED = {
     100_010: [("main.<locals>.<lambda>", 43), ("main", 43), ("<module>", 45)],
 }
 
-Profiled = Callable[..., list[dict[str, Any]]]
+Profiled = Callable[..., Rows]
 
 
 def interpreter(version: str) -> str | None:
@@ -97,36 +95,23 @@ def python(request: pytest.FixtureRequest) -> str:
 def profiled(sheaf: Run, library: str, tmp_path: Path) -> Profiled:
     """A function that runs a program with every allocation of 4 KiB and more sampled, and returns the rows of its profile."""
 
-    def run(python: str, program: str, rate: str = "4K", **env: str) -> list[dict[str, Any]]:
-        path, records = tmp_path / "program.py", tmp_path / "records"
+    def run(python: str, program: str, rate: str = "4K", **env: str) -> Rows:
+        path = tmp_path / "program.py"
         path.write_text(program, encoding="utf-8")
-        records.mkdir()
-        env = {"LD_PRELOAD": library, "SHEAF_RECORD": str(records), "SHEAF_PROFILE": rate, "SHEAF_PROFILE_COST": "0",
-               "PATH": "/usr/bin:/bin", "PYTHONUTF8": "1", **env}  # fmt: skip
-        done = subprocess.run([python, "-W", "ignore", str(path)], env=env, capture_output=True, text=True, timeout=300)
-        assert done.returncode == 0, done.stderr
-        record = min(records.iterdir(), key=lambda one: int(one.name.split(".")[-2]))  # of the parent, not of a child
-        shown = sheaf("profile", str(record), "--format", "json")
-        assert shown.returncode == 0, shown.stderr
-        rows: list[dict[str, Any]] = json.loads(shown.stdout)["rows"]
+        rows: Rows = profile(sheaf, library, [python, "-W", "ignore", str(path)], tmp_path, rate, PYTHONUTF8="1", **env)["rows"]
         return rows
 
     return run
 
 
-def of_program(row: dict[str, Any]) -> list[tuple[str, int]]:
-    """The functions of the program in a stack, with lines."""
-    return [(frame["function"], frame["line"]) for frame in row["frames"] if (frame["file"] or "").endswith("program.py")]
-
-
 def test_functions_and_lines(profiled: Profiled, python: str) -> None:
     rows = profiled(python, BEGIN + PROGRAM + END)
-    stacks = {tuple(of_program(row)): round(row["values"][1]) for row in rows}
+    stacks = {tuple(of_program(row, "program.py")): round(row["values"][1]) for row in rows}
     for size, wanted in WANTED.items():
         assert any(abs(value - size) < 200 for stack, value in stacks.items() if list(stack) == wanted), (size, stacks)
     box = {stack[0] for stack in stacks if ("Box.fill", 6) in stack or ("Box.fill", 7) in stack}
     assert box  # the comprehension, which later versions run in place
-    threads = [[frame["function"] for frame in row["frames"]] for row in rows if ("worker", 19) in of_program(row)]
+    threads = [[frame["function"] for frame in row["frames"]] for row in rows if ("worker", 19) in of_program(row, "program.py")]
     assert all("Thread.run" in functions for functions in threads)
 
 
@@ -134,7 +119,7 @@ def test_no_frames_of_the_interpreter_between_functions(profiled: Profiled, pyth
     rows = profiled(python, BEGIN + PROGRAM + END)
     for row in rows:
         functions = [frame["function"] for frame in row["frames"]]
-        if ("worker", 19) in of_program(row) or ("deep", 14) in of_program(row):
+        if ("worker", 19) in of_program(row, "program.py") or ("deep", 14) in of_program(row, "program.py"):
             first = min(functions.index(name) for name in ("worker", "deep") if name in functions)
             assert not [name for name in functions[first:] if name.startswith(("_PyEval", "PyEval", "_PyFunction"))]
 
@@ -201,7 +186,7 @@ def test_code_that_churns(profiled: Profiled, python: str, allocator: str) -> No
     rows = profiled(python, BEGIN + CHURN + END, rate="1", PYTHONMALLOC=allocator)
     assert rows
     if allocator == "pymalloc":  # otherwise the table of stacks is full when the interpreter has started
-        assert any("churn" in [name for name, _ in of_program(row)] for row in rows)
+        assert any("churn" in [name for name, _ in of_program(row, "program.py")] for row in rows)
 
 
 def test_a_name_that_is_not_known() -> None:

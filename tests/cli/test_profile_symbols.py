@@ -235,10 +235,13 @@ def test_jit_maps() -> None:
     try:
         with Symbolizer([], pid, True) as symbolizer:
             found = [symbolizer.frames(pc + 1)[0] for pc in (0x7000, 0x700F, 0x7010, 0x7030, 0x7038, 0x7040)]
+            assert symbolizer.notes == [f"/proc/{pid}/root{path}: lines that cannot be read: 1."]
         assert not jit.read(pid, True, path.stat().st_mtime_ns + 2 * 10**9)  # of an earlier process
         moved = path.rename(f"{path}.moved")
         path.symlink_to(moved)
-        assert not jit.read(pid, True)
+        refused = jit.read(pid, True)
+        assert not refused
+        assert refused.note == f"/proc/{pid}/root{path} is not used: it is a symbolic link."
     finally:
         path.unlink()
         Path(f"{path}.moved").unlink(missing_ok=True)
@@ -247,9 +250,27 @@ def test_jit_maps() -> None:
         ("0x7039", "", 0), ("(anonymous)", "/srv/x.js", 3)]
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes files of other users")
+def test_a_map_of_another_user(tmp_path: Path) -> None:
+    path = tmp_path / "perf-1.map"
+    path.write_bytes(b"7000 10 stub\n")
+    os.chown(path, 12345, -1)
+    refused = jit._read(path, 0, 0)
+    assert not refused
+    assert refused.note == f"{path} is not used: it belongs to user 12345, not to the user of the process."
+    assert jit._read(path, 12345, 0)
+
+
+@pytest.mark.parametrize("line", [b"00007F2A00001000 1F stub", b"0x7f2a00001000 0x1f stub"])
+def test_addresses_in_maps(line: bytes) -> None:
+    found = jit.Map([line]).find(0x7F2A00001010)
+    assert found
+    assert found.function == "stub"
+
+
 @pytest.mark.parametrize("name, advice", [
     ("python3.14", "run the program with PYTHONPERFSUPPORT=1"), ("libpython3.10.so.1.0", "CPython 3.10 cannot name them"),
-    ("node", "node --perf-basic-prof"),
+    ("node", "node with --perf-basic-prof"), ("libnode.so.108", "node with --perf-basic-prof"),
 ])
 def test_interpreters(library: Path, tmp_path: Path, name: str, advice: str) -> None:
     file = Path(shutil.copy(library, tmp_path / name))

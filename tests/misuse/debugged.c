@@ -346,7 +346,7 @@ static void interior_16(void)
 
 static void interior_class_step(void)
 {
-    take(tell((char *)give(200) + 64));
+    take(tell((char *)give(250) + 64));
 }
 
 static void interior_freed(void)
@@ -525,7 +525,7 @@ static const struct fault faults[] = {
      NULL, "", 0},
     {"interior-1", "free of p + 1", interior_1, INTERIOR, NULL, "malloc-64", 1},
     {"interior-16", "free of p + 16", interior_16, INTERIOR, NULL, "malloc-64", 1},
-    {"interior-class-step", "free of p + 64", interior_class_step, INTERIOR, NULL, "malloc-208", 1},
+    {"interior-class-step", "free of p + 64", interior_class_step, INTERIOR, NULL, "malloc-256", 1},
     {"interior-freed", "free of p + 16 after free of p", interior_freed, INTERIOR, NULL, "malloc-64", 1},
     {"interior-large", "free of p + 4096 in a large block", interior_large, INTERIOR, INTERIOR, "large block", 0},
     {"interior-large-unit", "free of p + 64 KiB in a large block", interior_large_unit, INTERIOR, INTERIOR,

@@ -44,7 +44,7 @@ static void double_late(void)
 {
     void *many[8];
     for (int i = 0; i < 8; i++)
-        many[i] = malloc(200);
+        many[i] = malloc(250);
     for (int i = 0; i < 8; i++)
         free(many[i]);
     free(tell(many[2]));
@@ -53,7 +53,7 @@ static void double_late(void)
 
 static void interior_small(void)
 {
-    char *p = malloc(200);
+    char *p = malloc(250);
     free(tell(p + 16));
     malloc_trim(0);
 }
@@ -234,8 +234,8 @@ static const struct misuse {
 } cases[] = {
     {"double-free-at-once", double_now, "double free", "malloc-64"},
     {"double-free-of-second-latest", double_second, "double free", "malloc-64"},
-    {"double-free-seen-at-flush", double_late, "double free", "malloc-208"},
-    {"interior-of-small", interior_small, "interior pointer", "malloc-208"},
+    {"double-free-seen-at-flush", double_late, "double free", "malloc-256"},
+    {"interior-of-small", interior_small, "interior pointer", "malloc-256"},
     {"interior-of-large", interior_large, "interior pointer", "large block"},
     {"interior-of-large-at-unit", interior_large_unit, "interior pointer", "large block"},
     {"large-twice", large_twice, "double free", "large block"},

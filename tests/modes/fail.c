@@ -108,7 +108,7 @@ static void one_cache(void)
 
 static void by_glob(void)
 {
-    must(fails(512) && fails(576) && !fails(200) && fails(1 << 20));
+    must(fails(512) && fails(5120) && !fails(200) && fails(1 << 20));
 }
 
 static void *in_thread(void *counter)

@@ -39,7 +39,7 @@ static int in_order(size_t n)
 
 static void random_order(void)
 {
-    size_t sizes[] = {16, 64, 208, 1024, 9216};
+    size_t sizes[] = {16, 64, 256, 1024, 9216};
     for (int i = 0; i < 5; i++) {
         take_all(sizes[i]);
         must(in_order(sizes[i]) < MANY / 3); /* generous for random orders, even with few objects in a slab */
@@ -85,10 +85,10 @@ static void offsets(void)
 
 static void random_double_free(void)
 {
-    void *a = malloc(200), *b = malloc(200), *c = malloc(200);
+    void *a = malloc(250), *b = malloc(250), *c = malloc(250);
     free(a), free(b), free(c);
     malloc_trim(0);
-    kept = malloc(200);
+    kept = malloc(250);
     free(a == kept ? b : a);
     malloc_trim(0);
 }
@@ -97,7 +97,7 @@ static void random_double_free(void)
 
 static void late_double_free(void)
 {
-    take_all(208);
+    take_all(256);
     for (int i = 0; i < MANY; i += 2)
         free(many[i]);
     free(many[1000]);
@@ -106,7 +106,7 @@ static void late_double_free(void)
 
 static void interior(void)
 {
-    char *p = malloc(208);
+    char *p = malloc(256);
     free(p + 16);
     must(!"the free reports it");
 }
@@ -416,15 +416,15 @@ static const struct option_case cases[] = {
     {"random-order-at-reuse", HARDEN("random"), random_reuse, 0, {NULL}},
     {"random-order-differs-between-runs", HARDEN("random"), random_differs, 0, {NULL}},
     {"random-offsets", HARDEN("random"), offsets, 0, {" "}},
-    {"random-reports-double-frees", HARDEN("random"), random_double_free, SIGABRT, {"double free of", "malloc-208"}},
-    {"check-reports-double-frees", HARDEN("check"), late_double_free, SIGABRT, {"double free of", "malloc-208"}},
-    {"check-reports-interior-pointers", HARDEN("check"), interior, SIGABRT, {"interior pointer", "malloc-208"}},
+    {"random-reports-double-frees", HARDEN("random"), random_double_free, SIGABRT, {"double free of", "malloc-256"}},
+    {"check-reports-double-frees", HARDEN("check"), late_double_free, SIGABRT, {"double free of", "malloc-256"}},
+    {"check-reports-interior-pointers", HARDEN("check"), interior, SIGABRT, {"interior pointer", "malloc-256"}},
     {"zero-free-clears-freed-objects", HARDEN("zero-free"), zero_free, 0, {NULL}},
     {"zero-free-reports-interior-pointers",
      HARDEN("zero-free"),
      interior,
      SIGABRT,
-     {"interior pointer", "malloc-208"}},
+     {"interior pointer", "malloc-256"}},
     {"zero-alloc-clears-new-objects", HARDEN("zero-alloc"), zero_alloc, 0, {NULL}},
     {"zero-alloc-clears-guarded-blocks", HARDEN("zero-alloc,zero-free,guard"), zero_alloc, 0, {NULL}},
     {"guard-catches-writes-past-the-end",

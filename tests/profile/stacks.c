@@ -7,9 +7,14 @@
 #include "area.h"
 
 #include <alloca.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stddef.h>
 #include <stdint.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <ucontext.h>
 
 enum { LEVELS = 5, SITES = 4, PATHS = 1 << (2 * LEVELS), ROUNDS = 3000, SIZE = 64 };
@@ -62,10 +67,15 @@ FUNCTION(one, 1)
 FUNCTION(two, 2)
 FUNCTION(three, 3)
 
+/* Functions that were made at run time, as by a JIT compiler, without unwind tables: each calls one of the others. */
+static function *made[SITES];
+static unsigned char *code, *code_end;
+
 static function *next_function(uint32_t *random)
 {
     static function *const all[SITES] = {zero, one, two, three};
-    return all[draw(random) % SITES];
+    unsigned site = draw(random) % SITES;
+    return made[site] && draw(random) % 2 ? made[site] : all[site];
 }
 
 static int site_of(uint64_t pc)
@@ -81,14 +91,19 @@ static int site_of(uint64_t pc)
 /* The path of a stack; 0 if it is not one of ours. */
 static unsigned path_of(const struct sheaf_profile_stack *stack)
 {
-    if (stack->depth < LEVELS || site_of(stack->pcs[0]) < 0)
-        return 0;
-    unsigned path = 1;
-    for (int level = LEVELS - 1; level >= 0; level--) {
-        int site = site_of(stack->pcs[level]);
-        must(site >= 0);
-        path = path << 2 | (unsigned)site;
+    unsigned sites[LEVELS], level = 0;
+    for (unsigned i = 0; i < stack->depth && level < LEVELS; i++) {
+        if (stack->pcs[i] - (uintptr_t)code < (uintptr_t)(code_end - code))
+            continue;
+        int site = site_of(stack->pcs[i]);
+        must(site >= 0 || level == 0);
+        if (site < 0)
+            return 0;
+        sites[level++] = (unsigned)site;
     }
+    unsigned path = level == LEVELS;
+    while (path && level)
+        path = path << 2 | sites[--level];
     return path;
 }
 
@@ -96,6 +111,7 @@ static void compare(void)
 {
     const struct sheaf_profile *area = profile_area();
     static double found[2 * PATHS];
+    memset(found, 0, sizeof(found));
     const char *at = (const char *)area + area->stacks_at, *last = at + area->stacks_used;
     for (const struct sheaf_profile_stack *stack; at < last; at += stack->bytes) {
         stack = (const void *)at;
@@ -118,6 +134,50 @@ static void paths(void)
     run_paths(1);
     compare();
 }
+
+/* ---- code without unwind tables ---- */
+
+#ifdef __x86_64__
+
+static void put(const void *bytes, size_t n)
+{
+    memcpy(code_end, bytes, n);
+    code_end += n;
+}
+
+/* push %rbp; mov %rsp, %rbp or, to lose it, mov $5, %ebp; sub $32, %rsp; mov $to, %rax; call *%rax; add $32, %rsp;
+ * pop %rbp; ret */
+static function *make(function *to, bool keeps)
+{
+    union {
+        unsigned char *code;
+        function *function;
+    } start = {code_end};
+    put("\x55", 1);
+    put(keeps ? "\x48\x89\xe5" : "\xbd\x05\x00\x00\x00", keeps ? 3 : 5);
+    put("\x48\x83\xec\x20\x48\xb8", 6);
+    put(&to, sizeof(to));
+    put("\xff\xd0\x48\x83\xc4\x20\x5d\xc3", 8);
+    return start.function;
+}
+
+static void compiled(void)
+{
+    static function *const all[SITES] = {zero, one, two, three};
+    code = code_end = mmap(NULL, 4096, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    must(code != MAP_FAILED);
+    for (unsigned i = 0; i < SITES; i++)
+        made[i] = make(all[i], true);
+    run_paths(11);
+    compare();
+    unsigned char *last = code_end;
+    uint32_t seed = 12;
+    for (unsigned i = 0; i < ROUNDS; i++)
+        make(next_function(&seed), false)(1, 1, &seed), code_end = last; /* the stack ends there */
+    compare();
+}
+
+#endif
 
 /* ---- threads, whose stacks are used again ---- */
 
@@ -169,6 +229,23 @@ static void coroutines(void)
     compare();
 }
 
+/* ---- reading ---- */
+
+/* A program without an interpreter or a JIT compiler does not pay for them: it would be killed if it read itself. */
+static void unread(void)
+{
+    struct sock_filter code[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_process_vm_readv, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog filter = {.len = sizeof(code) / sizeof(*code), .filter = code};
+    must(!prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) && !prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter));
+    run_paths(5);
+    coroutines();
+}
+
 /* ---- signal handlers that allocate, wherever they interrupt ---- */
 
 static void handler(int signal)
@@ -211,10 +288,11 @@ int main(int argc, char **argv)
 {
     profile_environment(argv, "1", "0");
     static const struct test_case cases[] = {
-        {"paths", paths},
-        {"threads", threads},
-        {"coroutines", coroutines},
-        {"signals", signals},
+        {"paths", paths},       {"threads", threads}, {"coroutines", coroutines},
+        {"unread", unread},     {"signals", signals},
+#ifdef __x86_64__
+        {"compiled", compiled},
+#endif
     };
     return run_cases(argc, argv, cases, sizeof(cases) / sizeof(*cases));
 }

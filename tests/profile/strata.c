@@ -182,13 +182,43 @@ static void weights_follow_the_pace(void)
     must(fabs(sums - all) < 6 * sqrt(squares));
 }
 
+/* Samples of the largest blocks cannot be left out, so their time must not be saved on others. */
+static void large_churn_hides_nothing(void)
+{
+    const struct sheaf_profile *area = profile_area();
+    use(malloc(400)); /* sets the class up */
+    let_count();
+    const struct sheaf_profile_stratum *stratum = stratum_of_size(area, 400);
+    unsigned number = (unsigned)(stratum - profile_stratum(area, 0)), n = 0;
+    double sum, square, sum_before, square_before;
+    weights_of(area, number, &sum_before, &square_before);
+    for (; n < 40000; n++) {
+        for (unsigned i = 0; i < 4; i++) {
+            void *p = malloc(1 << 20);
+            use(p);
+            free(p);
+        }
+        use(blocks[n] = malloc(400));
+    }
+    weights_of(area, number, &sum, &square);
+    sum -= sum_before;
+    square -= square_before;
+    dprintf(1, "# %u allocations, estimated as %.0f +- %.0f\n", n, sum, sqrt(square));
+    must(sum * sum >= 8 * square); /* as many as eight samples with equal weights; about thirty are drawn */
+    while (n)
+        free(blocks[--n]);
+}
+
 int main(int argc, char **argv)
 {
     profile_environment(argv, "512K", NULL);
     static const struct test_case cases[] = {
-        {"classes-are-counted", classes_are_counted},         {"large-blocks-are-counted", large_blocks_are_counted},
-        {"the-peak-is-counted", the_peak_is_counted},         {"old-counts-are-told", old_counts_are_told},
+        {"classes-are-counted", classes_are_counted},
+        {"large-blocks-are-counted", large_blocks_are_counted},
+        {"the-peak-is-counted", the_peak_is_counted},
+        {"old-counts-are-told", old_counts_are_told},
         {"weights-follow-the-pace", weights_follow_the_pace},
+        {"large-churn-hides-nothing", large_churn_hides_nothing},
     };
     return run_cases(argc, argv, cases, sizeof(cases) / sizeof(*cases));
 }

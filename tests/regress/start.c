@@ -60,7 +60,7 @@ static void class_faults_once(void)
         if (tried++)
             must(took <= 1);
     }
-    must(tried > 2);
+    must(tried > CLASSES / 32); /* the fewer classes, the fewer pages */
 }
 
 static const struct test_case cases[] = {

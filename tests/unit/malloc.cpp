@@ -5,15 +5,36 @@
 #include <cstring>
 #include <vector>
 
-TEST_CASE("size classes are aligned and waste at most an eighth above 128 bytes")
+/* The largest power of two that divides n. */
+static size_t alignment_of(size_t n)
 {
-    for (size_t n = 1; n <= 32768; n++) {
-        uint32_t size = probe_class_size(n);
-        REQUIRE(size >= n);
-        if (n > 128)
-            REQUIRE((size - n) * 8 <= size);
-        REQUIRE(size % (n <= 8 ? 8 : 16) == 0);
-        REQUIRE(probe_class_size(size) == size);
+    return n & -n;
+}
+
+TEST_CASE("each request gets the smallest class that holds it")
+{
+    const uint16_t *sizes;
+    size_t classes = probe_classes(&sizes), n = 0;
+    for (size_t i = 0; i < classes; i++)
+        for (; n <= sizes[i]; n++)
+            REQUIRE(probe_class_size(n) == sizes[i]);
+}
+
+TEST_CASE("the table of classes keeps its rules")
+{
+    const uint16_t *sizes;
+    size_t classes = probe_classes(&sizes);
+    REQUIRE(sizes[0] == 8);
+    for (size_t i = 1; i < classes; i++) {
+        REQUIRE(sizes[i] > sizes[i - 1]);
+        REQUIRE(sizes[i] % 16 == 0);
+        /* An object for a size that was rounded up to a multiple of an alignment is aligned. */
+        for (size_t n = sizes[i - 1] + size_t{1}; n < sizes[i]; n++)
+            REQUIRE(sizes[i] % alignment_of(n) == 0);
+    }
+    for (size_t i = 0; i < classes; i++) { /* a sampled object is no smaller, and aligned alike */
+        REQUIRE(probe_twin_size(sizes[i]) >= sizes[i]);
+        REQUIRE(probe_twin_size(sizes[i]) % alignment_of(sizes[i]) == 0);
     }
 }
 

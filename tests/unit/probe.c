@@ -16,6 +16,7 @@
 #include "process/start.h"
 #include "process/census.h"
 #include "process/decay.h"
+#include "profile/profile.h"
 
 #include <link.h>
 #include <stdlib.h>
@@ -106,7 +107,20 @@ void probe_takeover(struct kmem_cache *cache)
 
 uint32_t probe_class_size(size_t n)
 {
+    malloc_init();
     return class_size(class_number(n));
+}
+
+uint32_t probe_twin_size(size_t n)
+{
+    malloc_init();
+    return twin_size(class_number(n));
+}
+
+size_t probe_classes(const uint16_t **sizes)
+{
+    *sizes = class_sizes;
+    return CACHE_CLASSES;
 }
 
 uint64_t probe_large_units(void)

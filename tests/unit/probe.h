@@ -50,8 +50,12 @@ void probe_allow_takeovers(void);
 /* Take the sheaves of all slots from outside, as trim does. */
 void probe_takeover(struct kmem_cache *cache);
 
-/* Size classes: how many bytes a request of n gets. */
+/* Size classes: how many bytes a request of n gets, and how many if it is sampled. */
 uint32_t probe_class_size(size_t n);
+uint32_t probe_twin_size(size_t n);
+
+/* The table of classes (slot/spacing.def). Returns their number. */
+size_t probe_classes(const uint16_t **sizes);
 
 /* Large blocks: units in use, how often they were allocated and freed; and bytes that may be resident though free,
  * and that were given back to the system in all. */

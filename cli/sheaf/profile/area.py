@@ -11,7 +11,7 @@ import math
 import os
 import struct
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -42,6 +42,7 @@ _SEQUENCE = struct.Struct("<Q")
 _SEQUENCE_AT = 16
 _LARGEST = 64 << 20  # bytes of an area; a larger one counts as damage
 _TRIES = 40
+_CHANCE = 2  # standard deviations up to which samples that differ from counts do not show that the counts are old
 _MOST = 2.0**100  # of counts, bytes and sums of squares; larger ones count as damage
 
 
@@ -346,6 +347,22 @@ def _moment(alive: bool, header: Header) -> int:
     return max(header.now_ms, now)
 
 
+def _beyond_chance(strata: Sequence[Stratum], stacks: Iterable[Stack]) -> bool:
+    """
+    Whether samples and counts differ by more than chance explains. One sample of a stack that was thinned out stands for many
+    bytes, and where it comes or goes, the program seems to have changed much since it counted, though it has not.
+    """
+    amount = variance = 0.0
+    for stack in stacks:
+        if stack.live_count > 0:
+            room = (stack.live_bytes + stack.live_wasted) / stack.live_count
+            amount += stack.live_count * room
+            variance += max(0.0, stack.live_square - stack.live_count) * room * room
+    counted = sum(one.live_bytes for one in strata)
+    early = sum(min(one.before_bytes, one.live_bytes) for one in strata)
+    return max(amount - counted, counted - early - amount) > _CHANCE * math.sqrt(variance)
+
+
 def _by_samples(strata: list[Stratum], stacks: Iterable[Stack]) -> list[Stratum]:
     """The strata where their counts are older than the samples: what is live follows from the samples alone."""
     counts, sizes = [0.0] * len(strata), [0.0] * len(strata)
@@ -368,7 +385,7 @@ def read_area(path: Path) -> Snapshot:
             header = area.header()
             strata = list(area.stratum_entries())
             stacks = dict(area.stack_entries())
-            if area.values["strata_old"]:
+            if area.values["strata_old"] and _beyond_chance(strata, stacks.values()):
                 strata = _by_samples(strata, stacks.values())
             samples = list(area.sample_entries(stacks))
             modules = sorted(area.module_entries(), key=lambda module: module.start)

@@ -1,4 +1,4 @@
-"""`sheaf leaks`: which stacks of a process look like leaks."""
+"""`sheaf leaks`: which blocks of a process are lost, or which stacks grow."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from typing import Any
 
 import click
 
+from sheaf import leakoutput, record
 from sheaf.control import timeout_option
 from sheaf.errors import SheafError
 from sheaf.explained import Explained
-from sheaf.process import TargetArgument
+from sheaf.process import FILE, TargetArgument
 from sheaf.profile import document, symbols, table, target
 from sheaf.profile import leaks as analysis
 from sheaf.profile.chains import chains, cut
@@ -21,6 +22,7 @@ from sheaf.profile.leaks import GROWS, MAY_GROW, OLD, Suspect
 from sheaf.profile.observe import RATE, SECONDS, Observed, Observer, ended, given_rate, terminable
 from sheaf.profile.symbols import Symbolizer
 from sheaf.profile.views import reliable
+from sheaf.state import States
 from sheaf.table import terminal_width
 
 _AGE = re.compile(r"(\d{1,9}(?:\.\d{1,3})?)(ms|s|m|h|d)")
@@ -122,43 +124,70 @@ def _json(observed: Observed, suspects: list[Suspect], limit: int, symbolizer: S
     } for one in suspects]  # fmt: skip
     return json.dumps({
         "schema_version": document.SCHEMA_VERSION, "program": snapshot.program, "pid": snapshot.pid, "host_pid": snapshot.here,
-        "older_ms": limit,
+        "time_ns": snapshot.header.start_ns + snapshot.moment_ms * 1_000_000, "older_ms": limit,
         "duration_ms": snapshot.moment_ms - first.moment_ms if first else None, "rate_bytes": snapshot.header.rate,
         "definition": _definition(observed, limit), "rows": rows, "notes": [*observed.notes, *symbolizer.notes],
     }, indent=1)  # fmt: skip
 
 
-@click.command(cls=Explained, sections=[("Verdicts", EXPLAINED)])
-@click.argument("name", type=TargetArgument(), metavar="PID|NAME|RECORD")
-@click.option("--seconds", type=click.FloatRange(min=0, min_open=True), metavar="N",
-              help=f"Time between the two snapshots.  [default: {SECONDS:g}]")
-@click.option("--older", metavar="AGE", callback=_age,
-              help="Age from which memory is old: a number and ms, s, m, h or d, such as 30s.  "
-                   "[default: the time between the snapshots; for a record, half of the time that was sampled]")
-@click.option("--format", "form", type=click.Choice(["table", "json"]), default="table", show_default=True, help="Output format.")
-@click.option("--rate", metavar="BYTES", callback=given_rate,
-              help=f"Take one sample for each BYTES allocated, on average, if sampling is off.  [default: {RATE >> 10}K]")
-@timeout_option
-def leaks(name: str, seconds: float | None, older: int | None, form: str, rate: int | None,
-          timeout: float) -> None:
-    """Show the call stacks whose memory stays allocated and grows, the most suspicious first.
+def _has_ended(name: str) -> bool:
+    """Whether this is the record of a process that has ended."""
+    return record.is_path(name) and States().of(record.read_head(target.find(name))).ended
 
-    \b
-    Examples:
-      sheaf leaks redis-server
-      sheaf leaks 4711 --seconds 60 --older 5m
 
-    Two snapshots of the samples are taken N seconds apart. If the process is not sampled, it is sampled for N seconds before
-    the first one. The longer a process has been sampled, the more certain the answer: start it with `sheaf run --profile`.
-    Without growth, old memory is usually what the program set up at its start. The record of a process that has ended shows
-    what was live at its end.
-    """
-    observed = _observe(name, seconds, rate, timeout)
+def _print_growth(observed: Observed, older: int | None, as_json: bool) -> None:
     limit = _limit(observed, older)
     suspects = analysis.find(observed.snapshot, limit, observed.first)
     with symbols.symbolizer(observed.snapshot) as symbolizer:
         symbolizer.prepare(pc for one in suspects for pc in one.row.pcs)
-        if form == "json":
+        if as_json:
             click.echo(_json(observed, suspects, limit, symbolizer))
         else:
             click.echo(_text(observed, suspects, limit, symbolizer, terminal_width(sys.stdout)))
+
+
+@click.command(cls=Explained, sections=[("Verdicts of --growth", EXPLAINED)])
+@click.argument("name", type=TargetArgument(), metavar="PID|NAME|RECORD")
+@click.option("--output", type=FILE, metavar="FILE",
+              help="Write all groups of lost blocks to FILE, as JSON if its name ends with .json.")
+@click.option("--suppress", "suppressions", multiple=True, type=FILE, metavar="FILE",
+              help="Leave out groups whose stack matches a line leak:PATTERN of FILE. May be given several times.")
+@click.option("--leak-status", type=click.IntRange(1, 255), metavar="N",
+              help="Exit with status N if anything is lost that is not suppressed.")
+@click.option("--growth", is_flag=True,
+              help="Show the stacks whose sampled memory stays and grows instead. Implied by the three options below, and for "
+                   "the record of a process that has ended.")
+@click.option("--seconds", type=click.FloatRange(min=0, min_open=True), metavar="N",
+              help=f"Time between two snapshots of the samples.  [default: {SECONDS:g}]")
+@click.option("--older", metavar="AGE", callback=_age,
+              help="Age from which memory is old: a number and ms, s, m, h or d, such as 30s.  "
+                   "[default: the time between the snapshots; for a record, half of the time that was sampled]")
+@click.option("--rate", metavar="BYTES", callback=given_rate,
+              help=f"Take one sample for each BYTES allocated, on average, if sampling is off.  [default: {RATE >> 10}K]")
+@click.option("--format", "form", type=click.Choice(["table", "json"]), default="table", show_default=True, help="Output format.")
+@click.option("--json", "as_json", is_flag=True, help="Same as --format json.")
+@timeout_option
+def leaks(name: str, output: str | None, suppressions: tuple[str, ...], leak_status: int | None, growth: bool,
+          seconds: float | None, older: int | None, rate: int | None, form: str, as_json: bool, timeout: float) -> None:
+    """Show the memory that a running process has lost: blocks that nothing in it refers to any more.
+
+    \b
+    Examples:
+      sheaf leaks redis-server
+      sheaf leaks 4711 --output leaks.json
+      sheaf leaks 4711 --growth --seconds 60 --older 5m
+
+    The threads of the process are stopped for a moment, twice, by ptrace. Each time the process is copied, and the copy is
+    searched while the process runs. The output says for how long it was stopped. Call stacks are known of blocks that were
+    sampled (`sheaf run --profile`), and of all blocks with `sheaf run --debug U`.
+
+    With --growth nothing is stopped: two snapshots of the samples are taken N seconds apart. If the process is not sampled, it
+    is sampled for N seconds before the first one. Without growth, old memory is usually what the program set up at its start.
+    """
+    as_json = as_json or form == "json"
+    lost = leakoutput.Options(output, suppressions, leak_status, as_json)
+    growth = growth or any(option is not None for option in (seconds, older, rate)) or _has_ended(name)
+    if not growth:
+        sys.exit(leakoutput.report(name, lost, timeout))
+    lost.must_be_unused()
+    _print_growth(_observe(name, seconds, rate, timeout), older, as_json)

@@ -19,12 +19,22 @@ from sheaf.profile.views import Row
 
 UNKNOWN = "(unknown stack)"
 _CPYTHON = re.compile(r"(?:lib)?python3\.(\d+)\b[^/]*$")
-# Functions of CPython by which it calls others, those of the program and those of modules in C, and by which it starts.
+_RUBY = re.compile(r"(?:^|/)(?:lib)?ruby[^/]*$")
+# Functions of CPython, Ruby and V8 by which they call others, those of the program and those in C, and by which they start.
 _CALLS = re.compile(
     r"_?PyEval_|_?PyFunction_|_?PyObject_(?:Call|FastCall|MakeTpCall|Vectorcall)|_?PyVectorcall_|_?PyCFunction_|\w*vectorcall|"
     r"cfunction_|object_vacall|do_call_core|call_function|slot_tp_|type_call|gen_send_ex|gen_iternext|method_call|"
-    r"pymain_|Py_(?:RunMain|BytesMain)|run_mod|run_eval_code_obj|pyrun_|_?PyRun_|builtin_(?:exec|eval)|thread_run|pythread_wrapper")
+    r"pymain_|Py_(?:RunMain|BytesMain)|run_mod|run_eval_code_obj|pyrun_|_?PyRun_|builtin_(?:exec|eval)|thread_run|pythread_wrapper|"
+    r"vm_|rb_vm_|rb_yield|rb_funcall|rb_check_funcall|rb_call|rb_block_call|rb_iterate|rb_iseq_eval|rb_ec_exec|rb_ensure|rb_protect|"
+    r"rb_rescue|rb_catch|rb_class_new_instance|rb_obj_call_init|rb_method_call|rb_proc_call|invoke_|call_cfunc|"
+    r"ruby_(?:run_node|exec_node|cleanup)|rb_fiber_start|cont_|fiber_|thread_(?:do_start|start_func)|"
+    r"Builtins_(?:InterpreterEntryTrampoline|InterpreterPushArgs|JSEntry|CEntry|Call|JS\w*Construct|\w*Handler$|Construct)|"
+    r"construct_stub_|v8::internal::(?:\(anonymous namespace\)::(?:Invoke|HandleApiCallHelper)|Execution::|Builtin_HandleApiCall|"
+    r"FunctionCallbackArguments::Call)|v8::Function::Call")
 _LOOP = "_PyEval_EvalFrameDefault"
+_RUBY_LOOP = "rb_vm_exec"
+_NODE = re.compile(r"(?:^|/)(?:node(?:js)?|libnode\.so[^/]*)$")
+_V8_INTERPRETS = "Builtins_InterpreterEntryTrampoline"  # in place of each JavaScript function that is not compiled
 _FRAMES = range(11, 14)  # minor versions of CPython whose frames the process reads itself
 _TRAMPOLINE = 12  # minor version of the first CPython with -X perf
 
@@ -121,25 +131,32 @@ class Symbolizer:
             notes.append("No symbols: install llvm (for llvm-symbolizer) or binutils (for addr2line).")
         for name in sorted(self._places.failed):
             notes.append(f"No symbols of {printable(name)}: {self._places.tool} failed to read it.")
-        return notes + self._interpreters()
+        return notes + [self._jit.note] * bool(self._jit.note) + self._interpreters()
 
     def _interpreters(self) -> list[str]:
-        """How to see the functions of a Python program that ran without a map of its JIT code."""
-        if self._jit or self._names:
+        """How to see the functions of an interpreted program where they are missing."""
+        if self._names or (self._jit and not self._looked_up(_V8_INTERPRETS)):
             return []
         for module in self._files:
             found = _CPYTHON.search(module.path)
             if found and (missing := self._python(int(found[1]))):
                 return [f"Python functions are not shown: {missing}."]
-            if Path(module.path).name == "node":
-                return ["JavaScript functions are not shown: run the program with node --perf-basic-prof."]
+            if _RUBY.search(module.path) and self._looked_up(_RUBY_LOOP):
+                return ["Ruby functions are not shown: that needs Ruby 3.1 to 3.4, and process_vm_readv() must be allowed."]
+            if _NODE.search(module.path):
+                which = "JavaScript functions that V8 interprets" if self._jit else "JavaScript functions"
+                return [f"{which} are not shown: run node with --perf-basic-prof --interpreted-frames-native-stack."]
         return []
+
+    def _looked_up(self, function: str) -> bool:
+        """Whether a function is among those that were looked up so far."""
+        return any(frame.function == function for frames in self._frames.values() for frame in frames)
 
     def _python(self, minor: int) -> str:
         """What to do about functions of a Python program that are not shown; empty if none are missing."""
         if minor < _FRAMES[0]:
             return f"CPython 3.{minor} cannot name them; use 3.{_FRAMES[0]} or later"
-        if minor in _FRAMES and not any(frame.function == _LOOP for frames in self._frames.values() for frame in frames):
+        if minor in _FRAMES and not self._looked_up(_LOOP):
             return ""
         if minor < _TRAMPOLINE:
             return "the process could not read its own frames; allow it process_vm_readv()"
@@ -222,12 +239,13 @@ class Symbolizer:
         return [frame for pc in reversed(self.shown(row.pcs)) for frame in reversed(self.frames(pc))]
 
     def _only_calls(self, pc: int) -> bool:
-        """Whether this is a function of CPython that only calls, one without a name, or a trampoline."""
+        """Whether this is an interpreter's function that only calls, one without a name, or a trampoline."""
         if named(pc):
             return False
         if all(not frame.module and frame.file and not frame.line for frame in self.frames(pc)):
             return True  # the function of the program again, from a map of JIT code
-        return all(_CALLS.match(frame.function) if frame.known else _CPYTHON.search(frame.module) for frame in self.frames(pc))
+        return all(_CALLS.match(frame.function) if frame.known else
+                   not frame.module or _CPYTHON.search(frame.module) or _RUBY.search(frame.module) for frame in self.frames(pc))
 
     def shown(self, pcs: Sequence[int]) -> list[int]:
         """The return addresses without those of an interpreter that only calls the functions that stand beside them."""

@@ -35,6 +35,9 @@ enum sheaf_operation {
     SHEAF_PROFILE = 4, /* sample every `value` bytes on average (sheaf/profile.h); 0 stops sampling */
     SHEAF_MAP = 5,     /* write what lies in the units from `value` on into the window. results[0]: the first unit
                           described, [1]: units described, [2]: units of the region in all */
+    SHEAF_LEAKS = 6,   /* make a copy of the process, with a table of `value` words (struct sheaf_leaks, below); if
+                          `subject` is 0, only while no other thread holds a lock of the allocator.
+                          results[0]: the address of that structure, [1]: its size */
 };
 
 /* Options that may change while the process runs, by `subject`. Values have the unit of the option. */
@@ -58,6 +61,11 @@ enum sheaf_status {
 enum sheaf_refusal {
     SHEAF_IS_DEBUGGED = 1, /* all caches are debugged or hardened, so that nothing can be sampled */
     SHEAF_NO_MEMORY = 2,
+    SHEAF_NO_COPY = 3,    /* the system refuses a process; results[1] is the error number */
+    SHEAF_IN_SANDBOX = 4, /* the program has installed a seccomp filter, which may end it for making a copy */
+    SHEAF_NOT_HELPER = 5, /* a thread of the program took the request, so the threads are not stopped */
+    SHEAF_HAS_COPY = 6,   /* an earlier copy still exists */
+    SHEAF_IS_BUSY = 7,    /* a stopped thread holds a lock of the allocator */
 };
 
 struct sheaf_control {
@@ -67,7 +75,7 @@ struct sheaf_control {
     uint64_t results[8];
     uint64_t looks; /* how often the process has looked: tells a process that sleeps from one that is slow */
     uint32_t bell;  /* changed by clients and by the process before they wake the helper thread */
-    uint32_t waits; /* 1 while there is a helper thread that clients can wake */
+    uint32_t waits; /* the number of the helper thread in its PID namespace; 0: there is none that could be woken */
 
     /* When a client first found that the process had ended without closing its record, in nanoseconds since 1970; 0:
      * never. Written by clients, and never read by the process. */
@@ -93,5 +101,40 @@ enum sheaf_unit_kind {
 #define SHEAF_UNIT_UNRECORDED 2047 /* of a cache that only the program made: see cache_max in sheaf/record.h */
 #define SHEAF_UNIT_OUT_MOST   8191
 #define SHEAF_WINDOW_BYTES    (64u << 10)
+
+/*
+ * The search for lost blocks (SHEAF_LEAKS). The client stops all threads but the helper by ptrace, reads their
+ * registers, and makes the request. The helper copies the process, as fork() does but for handlers of fork and
+ * SIGCHLD. The client traces the helper, so the copy is stopped before its first step, and the program goes on. In
+ * the copy, the client fills the table, sets `begun`, and has it go on; a copy without `begun` ends at once. The
+ * result is there when the copy is about to end (PTRACE_EVENT_EXIT).
+ *
+ * Blocks that a thread holds in a form that is not recognized (between two steps of an allocation, for example) seem
+ * to be lost. So a client asks twice: the first copy lists what seems to be lost, and in the second one only what was
+ * in that list counts. What is really lost stays lost.
+ *
+ * The table: for each thread its thread pointer and the lowest address of its stack that is in use; then words, such
+ * as the contents of registers; then the list of the first copy.
+ */
+enum sheaf_leaks_status {
+    SHEAF_LEAKS_UNFINISHED = 0,
+    SHEAF_LEAKS_DONE = 1,
+    SHEAF_LEAKS_NO_PROC = 2, /* /proc cannot be read */
+    SHEAF_LEAKS_NO_MEMORY = 3,
+};
+
+struct sheaf_leaks {
+    uint64_t table; /* its address, set by the process */
+
+    /* Set by the client: */
+    uint64_t begun;
+    uint64_t threads, words, listed; /* parts of the table: pairs, words, and addresses of blocks */
+    uint64_t running;                /* threads that were not stopped */
+    uint64_t second;                 /* 0: list the blocks; 1: report. Set by the copy if the list is empty */
+
+    /* Set by the copy: */
+    uint64_t status;        /* enum sheaf_leaks_status */
+    uint64_t result, bytes; /* address and size: the list, one word for each block, or the text of the report */
+};
 
 #endif

@@ -1,6 +1,6 @@
 /*
- * The profile area of a record: call stacks of sampled allocations, for `sheaf profile`, `sheaf leaks` and `sheaf
- * serve`.
+ * The profile area of a record: call stacks of sampled allocations, for `sheaf profile`, `sheaf leaks --growth`
+ * and `sheaf serve`.
  *
  * Every allocation is sampled with a probability p that depends on its size, so that one sample is taken for each
  * `rate` bytes on average, and each sample stands for 1/p allocations, its *weight* (Horvitz and Thompson, 1952).

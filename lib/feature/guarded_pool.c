@@ -1,4 +1,4 @@
-#include "feature/sample.h"
+#include "feature/guarded_pool.h"
 #include "feature/debug_report.h"
 #include "feature/depot.h"
 #include "os/message.h"
@@ -26,7 +26,7 @@ struct slot_state {
     struct owner allocated, freed;
 };
 
-uintptr_t sample_start, sample_bytes;
+uintptr_t pool_start, pool_bytes;
 
 static struct {
     struct slot_state *slots;
@@ -38,24 +38,24 @@ static struct {
     _Atomic uint64_t live;
 } pool;
 
-void sample_init(uint32_t n, bool all_come_by)
+void pool_init(uint32_t n, bool all_come_by)
 {
     pool.all_come_by = all_come_by;
     pool.page = vm_page_size();
-    size_t bytes = (2 * SAMPLE_SLOTS + 1) * pool.page;
+    size_t bytes = (2 * POOL_SLOTS + 1) * pool.page;
     char *pages = vm_map(bytes, pool.page);
-    struct slot_state *slots = vm_map(round_up(SAMPLE_SLOTS * sizeof(*slots), pool.page), pool.page);
+    struct slot_state *slots = vm_map(round_up(POOL_SLOTS * sizeof(*slots), pool.page), pool.page);
     if (!pages || !slots || !vm_close(pages, bytes))
         return;
-    own_note(slots, SAMPLE_SLOTS * sizeof(*slots));
+    own_note(slots, POOL_SLOTS * sizeof(*slots));
     pool.slots = slots;
     pool.every = n;
     pool.left = (int64_t)(random_next() % n) + 1;
-    sample_start = (uintptr_t)pages;
-    sample_bytes = bytes;
+    pool_start = (uintptr_t)pages;
+    pool_bytes = bytes;
 }
 
-void sample_passed(uint64_t requests)
+void pool_passed(uint64_t requests)
 {
     if (!pool.all_come_by)
         atomic_fetch_sub_explicit(&pool.left, (int64_t)requests, memory_order_relaxed);
@@ -79,24 +79,24 @@ static bool due(void)
 
 static char *page_of(const struct slot_state *slot)
 {
-    return (char *)sample_start + (2 * (size_t)(slot - pool.slots) + 1) * pool.page;
+    return (char *)pool_start + (2 * (size_t)(slot - pool.slots) + 1) * pool.page;
 }
 
 /* The slot of an address: that of its page or, for a closed page, the nearer neighbour's. */
 static struct slot_state *slot_of(const void *p)
 {
-    uintptr_t offset = (uintptr_t)p - sample_start, page = offset / pool.page;
+    uintptr_t offset = (uintptr_t)p - pool_start, page = offset / pool.page;
     if (page % 2)
         return &pool.slots[page / 2];
     bool upper = offset % pool.page >= pool.page / 2;
     uintptr_t at = page / 2 + upper;
-    return &pool.slots[at == 0 ? 0 : at > SAMPLE_SLOTS ? SAMPLE_SLOTS - 1 : at - 1];
+    return &pool.slots[at == 0 ? 0 : at > POOL_SLOTS ? POOL_SLOTS - 1 : at - 1];
 }
 
 static struct slot_state *claim(void)
 {
-    for (unsigned i = 0; i < SAMPLE_SLOTS; i++) {
-        struct slot_state *slot = &pool.slots[atomic_fetch_add(&pool.turn, 1) % SAMPLE_SLOTS];
+    for (unsigned i = 0; i < POOL_SLOTS; i++) {
+        struct slot_state *slot = &pool.slots[atomic_fetch_add(&pool.turn, 1) % POOL_SLOTS];
         uint32_t state = atomic_load(&slot->state);
         if ((state == EMPTY || state == FREED) && atomic_compare_exchange_strong(&slot->state, &state, BUSY))
             return slot;
@@ -116,7 +116,7 @@ static char *place(char *page, size_t n, size_t align)
     return random_next() >> 63 ? page : page + pool.page - round_up(n, align > least ? align : least);
 }
 
-void *sample_alloc(size_t n, size_t align)
+void *pool_alloc(size_t n, size_t align)
 {
     n += !n;
     if (!due() || n > pool.page || align > pool.page)
@@ -140,14 +140,14 @@ void *sample_alloc(size_t n, size_t align)
     return slot->object;
 }
 
-uint64_t sample_live(void)
+uint64_t pool_live_bytes(void)
 {
     return atomic_load(&pool.live);
 }
 
-void sample_each(void (*visit)(const void *object, size_t size, uint32_t stack, void *with), void *with)
+void pool_each(void (*visit)(const void *object, size_t size, uint32_t stack, void *with), void *with)
 {
-    for (unsigned i = 0; pool.slots && i < SAMPLE_SLOTS; i++) {
+    for (unsigned i = 0; pool.slots && i < POOL_SLOTS; i++) {
         const struct slot_state *slot = &pool.slots[i];
         if (atomic_load(&slot->state) == LIVE)
             visit(slot->object, slot->size, slot->allocated.stack, with);
@@ -168,7 +168,7 @@ static void tell_owner(const char *what, const struct owner *owner)
     debug_write_stack(owner->stack, "    ");
 }
 
-static void tell(const char *kind, const void *p, const struct slot_state *slot)
+static void report(const char *kind, const void *p, const struct slot_state *slot)
 {
     struct message m = {.length = 0};
     message_text(&m, "sheaf: ");
@@ -189,11 +189,11 @@ static void tell(const char *kind, const void *p, const struct slot_state *slot)
 
 static noinline_cold _Noreturn void die(const char *kind, const void *p, const struct slot_state *slot)
 {
-    tell(kind, p, slot);
+    report(kind, p, slot);
     abort();
 }
 
-void sample_tell(const void *address)
+void pool_report(const void *address)
 {
     const struct slot_state *slot = slot_of(address);
     const char *kind = "access to unused memory at";
@@ -201,7 +201,7 @@ void sample_tell(const void *address)
         kind = "access after free at";
     else if (atomic_load(&slot->state) == LIVE)
         kind = (const char *)address < slot->object ? "access before the start at" : "access past the end at";
-    tell(kind, address, slot);
+    report(kind, address, slot);
 }
 
 /* ---- size and free ---- */
@@ -224,7 +224,7 @@ static void check_rest(const struct slot_state *slot)
         die("write past the end at", behind, slot);
 }
 
-size_t sample_size(const void *p)
+size_t pool_size(const void *p)
 {
     const struct slot_state *slot = slot_of(p);
     if (unlikely(slot->object != p || atomic_load(&slot->state) != LIVE))
@@ -233,7 +233,7 @@ size_t sample_size(const void *p)
 }
 
 /* The page is closed before the state becomes FREED, because the next owner of the slot opens it again. */
-void sample_free(void *p)
+void pool_free(void *p)
 {
     struct slot_state *slot = slot_of(p);
     uint32_t live = LIVE;

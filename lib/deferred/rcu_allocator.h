@@ -1,7 +1,7 @@
-/* The exported table sheaf_rcu_core_1, which libsheaf-rcu looks up in libsheaf and in the preloaded object. Its
+/* The exported table sheaf_rcu_allocator_1, which libsheaf-rcu looks up in libsheaf and in the preloaded object. Its
  * name changes when the table changes incompatibly. */
-#ifndef SHEAF_DEFERRED_RCU_CORE_H
-#define SHEAF_DEFERRED_RCU_CORE_H
+#ifndef SHEAF_DEFERRED_RCU_ALLOCATOR_H
+#define SHEAF_DEFERRED_RCU_ALLOCATOR_H
 
 #include "sheaf/rcu.h"
 
@@ -10,7 +10,7 @@
 
 struct kmem_cache;
 
-#define SHEAF_RCU_CORE_NAME "sheaf_rcu_core_1"
+#define SHEAF_RCU_ALLOCATOR_NAME "sheaf_rcu_allocator_1"
 
 enum sheaf_rcu_put {
     SHEAF_RCU_TAKEN,
@@ -21,7 +21,7 @@ enum sheaf_rcu_put {
 #define SHEAF_RCU_LEFT 1u
 #define SHEAF_RCU_HELD 2u
 
-struct sheaf_rcu_core {
+struct sheaf_rcu_allocator {
     uint32_t size; /* of this table */
     void (*attach)(void (*kick)(void), void (*barrier_on)(struct kmem_cache *cache), void (*start)(void));
     bool (*owns)(const void *p);
