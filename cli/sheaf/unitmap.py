@@ -15,7 +15,6 @@ from sheaf.record import Record
 UNIT_BYTES = 64 << 10
 KINDS = ("unmapped", "returned", "free", "slab", "large", "other")  # enum sheaf_unit_kind
 UNMAPPED, RETURNED, FREE, SLAB, LARGE, OTHER = range(len(KINDS))
-UNRECORDED = 2047  # SHEAF_UNIT_UNRECORDED
 FILLS = ("empty", "to_25", "to_50", "to_75", "below_100", "full")  # bins of slabs by the share of objects that are out
 _CACHE_SHIFT, _OUT_SHIFT = 4, 15
 _FIRST = 1 << 31

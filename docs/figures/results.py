@@ -3,7 +3,7 @@
 
     python3 docs/figures/results.py [docs/results/zen-5.json]
 
-It needs matplotlib. Text and lines take their colours from a style sheet in the file, which follows the reader's
+It needs matplotlib and click. Text and lines take their colours from a style sheet in the file, which follows the reader's
 light or dark theme and brings its own background, so that the figure is readable on any page.
 """
 
@@ -21,6 +21,10 @@ matplotlib.use("Agg")
 from matplotlib import pyplot
 
 HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parents[1] / "cli"))
+
+from sheaf.bench.plots import compact  # noqa: E402
+
 SHOWN = {"glibc": "glibc", "mimalloc2": "mimalloc 2", "mimalloc3": "mimalloc 3", "tcmalloc": "tcmalloc", "sheaf": "Sheaf"}
 COLOURS = {"glibc": "#8c959f", "mimalloc2": "#54aeff", "mimalloc3": "#218bff", "tcmalloc": "#a475f9", "sheaf": "#e5534b"}
 SUITES = {"micro": "single operations", "programs": "models of programs", "real": "real programs"}
@@ -39,12 +43,12 @@ STYLE = """<style>
 def read(path: Path) -> tuple[dict[tuple[str, str], dict[str, float]], dict[str, int]]:
     """The geometric means by suite and allocator, and the number of tests of each suite."""
     page: dict[str, Any] = json.loads(path.read_text())
-    head, *rows = page["means"]
+    (*_, names), *lines = page["means"]
     means, tests = {}, {}
-    for row in rows:
-        named = dict(zip(head, row, strict=True))
-        means[named["suite"], named["contestant"]] = named
-        tests[named["suite"]] = named["tests"]
+    for suite, count, found in lines:
+        tests[suite] = count
+        for contestant, values in found.items():
+            means[suite, contestant] = dict(zip(names, values, strict=True))
     return means, tests
 
 
@@ -84,7 +88,7 @@ def main() -> None:
         draw(*read(source)).savefig(out, metadata={"Date": None, "Creator": None})
     text = out.read_text().replace(INK, "currentColor").replace(f'style="fill: {PAPER}"', 'class="paper"')
     at = text.index("<defs>")
-    out.write_text(text[:at] + STYLE + "\n " + text[at:])
+    out.write_text(compact(text[:at] + STYLE + "\n " + text[at:]))
 
 
 if __name__ == "__main__":

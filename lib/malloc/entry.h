@@ -50,14 +50,6 @@ static always_inline void *entry_realloc(void *p, size_t size)
     return likely(p && size) ? malloc_resize(p, size) : malloc_or_free(p, size);
 }
 
-static always_inline void *entry_reallocarray(void *p, size_t count, size_t size)
-{
-    size_t bytes;
-    if (unlikely(__builtin_mul_overflow(count, size, &bytes)))
-        return entry_error(ENOMEM);
-    return entry_realloc(p, bytes);
-}
-
 static __attribute__((noinline, unused)) void *entry_aligned_alloc_slow(size_t align, size_t size)
 {
     void *p = likely(is_power_of_two(align)) ? malloc_aligned(align, size) : entry_error(EINVAL);

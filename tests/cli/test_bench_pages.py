@@ -118,6 +118,26 @@ def test_the_figures_of_a_page_are_read_back(made: Report) -> None:
     again = facts.from_json(text, "x.json")
     assert facts.to_json(again) == text
     assert facts.to_markdown(again) == facts.to_markdown(found)
+    assert facts.to_page(again, "x.json") == facts.to_page(found, "x.json")
+
+
+def test_figures_and_page_have_a_line_for_each_test(made: Report) -> None:
+    found = facts.facts_of(made.command, made.machine, made.contestants, made.outcomes)
+    lines = facts.to_json(found).splitlines()
+    assert [sum(f'"{outcome.test}"' in line for line in lines) for outcome in made.outcomes] == [2, 2]  # its row, its memory
+    page = facts.to_page(found, "x.json")
+    assert "| fast | 8.0 ns 0% | 4.1 ns 0% | 2.0 ns 0% | 0.49 0.49..0.49 |" in page
+    assert "| slow | 0.10 | 0.29 | 0.09 | 0.90 0.90..0.90 |" in page
+
+
+def test_a_picture_has_few_lines_and_the_same_contents() -> None:
+    pytest.importorskip("matplotlib")
+    from sheaf.bench.plots import compact
+
+    chart, legend = '<g id="axes_1">\n  <path d="M 1 2 \nL 3 4 \n"/>\n </g>', '<g id="legend_1">\n  <text>a b</text>\n </g>'
+    drawn = f"<svg>\n {chart}\n {legend}\n</svg>\n"
+    wanted = ["<svg>", '<g id="axes_1"><path d="M 1 2 L 3 4 "/></g>', '<g id="legend_1"><text>a b</text></g></svg>']
+    assert compact(drawn).splitlines() == wanted
 
 
 def test_a_page_and_the_summary_over_all(sheaf: Run, made: Report, tmp_path: Path) -> None:
@@ -150,7 +170,7 @@ def test_damaged_figures_are_named(tmp_path: Path) -> None:
     for text, said in (
         (f'{{"kind": "{facts.KIND}"', "not the figures of a page"),
         (f'{{"kind": "{facts.KIND}", "schema_version": 9}}', "schema version 9"),
-        (f'{{"kind": "{facts.KIND}", "schema_version": 1}}', "not the figures of a page"),
+        (f'{{"kind": "{facts.KIND}", "schema_version": 2}}', "not the figures of a page"),
     ):
         (tmp_path / "x.json").write_text(text)
         with pytest.raises(SheafError, match=said):

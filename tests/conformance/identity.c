@@ -20,17 +20,19 @@
 #include <sys/syscall.h>
 #include <ucontext.h>
 
-enum { HELD = 64, ROUNDS = 5000, THREADS = 3, STACK = 256 << 10 };
-static unsigned children = 60; /* of each kind; IDENTITY_CHILDREN sets fewer in slow modes and builds */
+enum { HELD = 64, THREADS = 3, STACK = 256 << 10 };
+/* Slow modes and builds set less by IDENTITY_CHILDREN and IDENTITY_ROUNDS. */
+static unsigned children = 60; /* of each kind */
+static int rounds = 5000;      /* blocks that each allocates */
 static _Atomic bool stop;
 extern char **environ;
 
 /* While a thread holds its blocks, no other thread may get and overwrite them. Uses no thread-local data. */
-static bool hold_blocks(uintptr_t tag, int rounds)
+static bool hold_blocks(uintptr_t tag, int count)
 {
     uintptr_t *blocks[HELD] = {NULL};
     bool right = true;
-    for (int i = 0; i < rounds && !stop; i++) {
+    for (int i = 0; i < count && !stop; i++) {
         uintptr_t **block = &blocks[i % HELD];
         if (*block)
             right &= (*block)[0] == tag && (*block)[1] == (uintptr_t)block;
@@ -75,7 +77,7 @@ static _Atomic bool wrong;
 
 static int child_works(void *tag)
 {
-    if (!hold_blocks((uintptr_t)tag, ROUNDS))
+    if (!hold_blocks((uintptr_t)tag, rounds))
         wrong = true;
     ended = 1;
     syscall(SYS_futex, &ended, FUTEX_WAKE, 1, NULL, NULL, 0);
@@ -117,7 +119,7 @@ static void clone_many(int flags, bool parent_works)
         if (flags & CLONE_VFORK && flags & CLONE_VM)
             must(ended);
         if (parent_works)
-            must(hold_blocks(50, ROUNDS));
+            must(hold_blocks(50, rounds));
         while (flags & CLONE_VM && !ended)
             syscall(SYS_futex, &ended, FUTEX_WAIT, 0, NULL, NULL, 0);
         if (!(flags & CLONE_THREAD))
@@ -225,7 +227,7 @@ static void clone_clears_own_word(void)
         static _Atomic uint32_t number;
         number = 1;
         pid_t pid = clone(child_works, stack, THREAD_FLAGS | CLONE_CHILD_CLEARTID, (void *)60, NULL, NULL, &number);
-        must(pid > 0 && hold_blocks(50, ROUNDS));
+        must(pid > 0 && hold_blocks(50, rounds));
         for (uint32_t seen; (seen = number) != 0;)
             syscall(SYS_futex, &number, FUTEX_WAIT, seen, NULL, NULL, 0);
     }
@@ -249,9 +251,9 @@ static int child_has_children(void *how)
         break;
     }
     if (pid == 0)
-        _exit(!hold_blocks(12, ROUNDS));
+        _exit(!hold_blocks(12, rounds));
     int status = -1;
-    if (pid < 0 || waitpid(pid, &status, 0) != pid || status || !hold_blocks(13, ROUNDS))
+    if (pid < 0 || waitpid(pid, &status, 0) != pid || status || !hold_blocks(13, rounds))
         wrong = true;
     return wrong;
 }
@@ -286,7 +288,7 @@ static void forks_beside(void)
         pid_t pid = fork();
         if (pid == 0) {
             stop = false;
-            must(hold_blocks(70, ROUNDS));
+            must(hold_blocks(70, rounds));
             must_succeed(clone(child_works, new_stack(), CLONE_VM | CLONE_VFORK | SIGCHLD, (void *)71));
             _exit(wrong);
         }
@@ -327,7 +329,7 @@ static void bare_clone_without_rseq(void)
                          : "a"(SYS_clone), "D"(CLONE_VM | CLONE_VFORK | SIGCHLD), "S"(stack - 2), "d"(0), "r"(r10),
                            "r"(r8)
                          : "rcx", "r11", "memory");
-        must(pid > 0 && hold_blocks(50, ROUNDS));
+        must(pid > 0 && hold_blocks(50, rounds));
         must_succeed((pid_t)pid);
     }
     must(!wrong);
@@ -473,7 +475,8 @@ static const struct test_case cases[] = {
 
 int main(int argc, char **argv)
 {
-    const char *given = getenv("IDENTITY_CHILDREN");
+    const char *given = getenv("IDENTITY_CHILDREN"), *few = getenv("IDENTITY_ROUNDS");
     children = given ? (unsigned)atoi(given) : children;
+    rounds = few ? atoi(few) : rounds;
     return run_cases(argc, argv, cases, sizeof(cases) / sizeof(cases[0]));
 }

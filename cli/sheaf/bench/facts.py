@@ -6,6 +6,7 @@ import json
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,10 @@ from sheaf.bench.figures import Ratio
 from sheaf.bench.machine import Machine, cpu_line
 from sheaf.bench.report import Findings, Mean, Moments, Row, findings
 from sheaf.bench.runs import Outcome
-from sheaf.bench.text import render
+from sheaf.bench.text import render, render_page
 from sheaf.errors import SheafError
 
-KIND, SCHEMA_VERSION = "sheaf benchmark page", 1
+KIND, SCHEMA_VERSION = "sheaf benchmark page", 2
 _DIGITS = 7
 _IN_THE_LINE = ("cpu", "microarchitecture", "cpu_family", "cpu_model", "cpu_stepping", "cpu_implementer", "cpu_part", "mhz",
                 "store_forward_cycles", "store_forward_computed_cycles")  # fmt: skip
@@ -61,21 +62,29 @@ def cpu_name(machine: Mapping[str, str | int | float]) -> str:
     return known if known != "unknown" else str(machine.get("cpu", "unknown CPU"))
 
 
-_PURPOSE = """\
-This page is for readers who want every figure of one run of `sheaf bench`: it has the command, the machine, the allocators,
-and the results of each test. `docs/benchmark.md` explains the columns and the method."""
+def _assembled(facts: Facts, purpose: Sequence[str], figures: str) -> str:
+    versions = [f"- {contestant.name}: {describe(contestant)}" for contestant in facts.contestants]
+    head = [f"# Benchmark results: {cpu_name(facts.machine)}", *purpose, "    " + shlex.join(facts.command), *facts.remarks]
+    where = ["## Machine", "\n".join(f"- {line}" for line in machine_lines(facts.machine)), "## Contestants", "\n".join(versions)]
+    pictures = ["## Plots", "\n\n".join(f"![{Path(plot).stem}]({plot})" for plot in facts.plots)] if facts.plots else []
+    return "\n\n".join([*head, *where, "## Figures", figures, *pictures])
 
 
 def to_markdown(facts: Facts) -> str:
-    """The page of one run: command, machine, contestants, then the results."""
-    versions = [f"- {contestant.name}: {describe(contestant)}" for contestant in facts.contestants]
-    head = [f"# Benchmark results: {cpu_name(facts.machine)}", "    " + shlex.join(facts.command)]
-    head[1:1] = [_PURPOSE]
-    head += facts.remarks
-    where = ["## Machine", "\n".join(f"- {line}" for line in machine_lines(facts.machine)), "## Contestants", "\n".join(versions)]
-    pictures = ["## Plots", "\n\n".join(f"![{Path(plot).stem}]({plot})" for plot in facts.plots)] if facts.plots else []
-    figures = ["## Figures", render(facts.findings, facts.contestants, markdown=True)]
-    return "\n\n".join([*head, *where, *figures, *pictures])
+    """The report of one run: command, machine, contestants, then the results, with a line for each test and contestant."""
+    purpose = """\
+This page is for readers who want every figure of one run of `sheaf bench`: it has the command, the machine, the allocators,
+and the results of each test. `docs/benchmark.md` explains the columns and the method."""
+    return _assembled(facts, [purpose], render(facts.findings, facts.contestants, markdown=True))
+
+
+def to_page(facts: Facts, figures: str) -> str:
+    """The page of one run, with a line for each test; `figures` is the name of the JSON file beside it, which has all figures."""
+    purpose = f"""\
+This page is for readers who want the results of one run of `sheaf bench`: it has the command, the machine, the allocators,
+and time and peak memory of each test. [{figures}]({figures}) has the intervals of all ratios, CPU times and page faults too.
+`docs/benchmark.md` explains the columns and the method."""
+    return _assembled(facts, [purpose], render_page(facts.findings, facts.contestants))
 
 
 # ---- the JSON file of a page ----
@@ -90,16 +99,32 @@ def _short(value: Any) -> Any:
     return float(f"{value:.{_DIGITS}g}") if isinstance(value, float) else value
 
 
+# What the rows of one line have in common: all contestants of a test, or of a suite in the means.
+_SHARED: dict[type[Row] | type[Mean] | type[Moments], tuple[str, ...]] = {
+    Row: ("suite", "test", "fastest", "leanest", "timed", "least_resting"),
+    Mean: ("suite", "tests"),
+    Moments: ("suite", "test"),
+}
+
+
+def _values(row: Row | Mean | Moments, names: Sequence[str]) -> list[Any]:
+    return [_short(getattr(row, name)) for name in names]
+
+
 def _table(kind: type[Row] | type[Mean] | type[Moments], rows: Sequence[Row | Mean | Moments]) -> str:
-    names = list(kind.__dataclass_fields__)
-    lines = [names, *([_short(getattr(row, name)) for name in names] for row in rows)]
+    """A line with the names of the fields, then one for each test: the shared values, and those of each contestant by name."""
+    shared = _SHARED[kind]
+    own = [name for name in kind.__dataclass_fields__ if name not in (*shared, "contestant")]
+    lines: list[list[Any]] = [[*shared, own]]
+    for values, members in groupby(rows, key=lambda row: _values(row, shared)):
+        lines.append([*values, {row.contestant: _values(row, own) for row in members}])
     return "[\n" + ",\n".join("  " + json.dumps(line) for line in lines) + "\n ]"
 
 
 def to_json(facts: Facts) -> str:
     """
-    The facts as JSON. Each table is a list of rows, of which the first has the names of the fields. Each row takes one line,
-    so that two versions can be compared with diff.
+    The facts as JSON, with one line for each test, so that two versions can be compared with diff. In each table the first line
+    names the values that the contestants share and, in a list, those of each contestant.
     """
     contestants = [
         {"name": c.name, "version": c.version, "mode": c.mode, "variables": c.variables} for c in facts.contestants
@@ -121,7 +146,12 @@ def to_json(facts: Facts) -> str:
 
 
 def _dicts(table: Sequence[Sequence[Any]]) -> list[dict[str, Any]]:
-    return [dict(zip(table[0], line, strict=True)) for line in table[1:]]
+    *shared, own = table[0]
+    return [
+        dict(zip(shared, line, strict=True)) | {"contestant": contestant} | dict(zip(own, values, strict=True))
+        for *line, found in table[1:]
+        for contestant, values in found.items()
+    ]
 
 
 def _row(cells: dict[str, Any]) -> Row:
@@ -145,5 +175,5 @@ def from_json(text: str, name: str) -> Facts:
             found["notes"],
         )
         return Facts(found["command"], found["machine"], contestants, shown, found["plots"], found["remarks"])
-    except (ValueError, KeyError, TypeError, IndexError):
+    except (ValueError, KeyError, TypeError, IndexError, AttributeError):
         raise SheafError(f"{name}: not the figures of a page; use a file written by `sheaf bench --page`") from None

@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from sheaf.bench.exports import Report
-from sheaf.bench.facts import KIND, Facts, cpu_name, facts_of, from_json, to_json, to_markdown
+from sheaf.bench.facts import KIND, Facts, cpu_name, facts_of, from_json, to_json, to_page
 from sheaf.bench.machine import cpu_line
 from sheaf.bench.report import losses, subject_of, verdicts
 from sheaf.bench.text import markdown_table, means_table
@@ -82,7 +82,7 @@ def summary(pages: dict[str, Facts]) -> str:
 def write_all(directory: Path) -> list[Path]:
     """Write all pages and the summary from the figures in a directory; returns the written files."""
     pages = read_all(directory)
-    texts = {f"{name}.md": to_markdown(facts) + "\n" for name, facts in pages.items()} | {SUMMARY: summary(pages)}
+    texts = {f"{name}.md": to_page(facts, f"{name}.json") + "\n" for name, facts in pages.items()} | {SUMMARY: summary(pages)}
     for name, text in texts.items():
         (directory / name).write_text(text)
     return [directory / name for name in texts]

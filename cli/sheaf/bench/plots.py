@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 import re
 from collections.abc import Sequence
@@ -34,13 +35,21 @@ def _colours(report: Report) -> dict[str, str]:
     return {c.name: _OURS if c.name == SUBJECT else next(others) for c in report.contestants}
 
 
+def compact(svg: str) -> str:
+    """A picture with one line for each chart and legend, instead of thousands, so that it does not drown a diff."""
+    joined = re.sub(r"\s*\n\s*", " ", svg.strip()).replace("> <", "><")
+    return re.sub(r'(?=<g id="(?:axes|legend)_)', "\n", joined) + "\n"
+
+
 def _save(figure: Any, directory: Path, name: str) -> list[Path]:
     figure.tight_layout()
-    files = [directory / f"{name}.{kind}" for kind in ("svg", "png")]
-    for file in files:
-        figure.savefig(file, dpi=110, metadata={"Date": None} if file.suffix == ".svg" else None)
+    picture, image = (directory / f"{name}.{kind}" for kind in ("svg", "png"))
+    text = io.StringIO()
+    figure.savefig(text, format="svg", metadata={"Date": None})
+    picture.write_text(compact(text.getvalue()))
+    figure.savefig(image, dpi=110)
     pyplot.close(figure)
-    return files
+    return [picture, image]
 
 
 def _relative(report: Report, directory: Path, suite: str, key: str, label: str) -> list[Path]:

@@ -145,12 +145,45 @@ def render_contestants(contestants: Sequence[Contestant]) -> str:
 
 
 def render(found: Findings, contestants: Sequence[Contestant], markdown: bool) -> str:
-    """A whole report."""
+    """A whole report, with a line for each test and contestant."""
+    subject = subject_of(contestants)
+    rows = [row for row in found.rows if row.timed]
+    table: Table = markdown_table if markdown else text_table
+    parts = [table(headings(subject), [_cells(row) for row in rows], 2)] if rows else []
+    return "\n\n".join(parts + _others(found, contestants, markdown))
+
+
+def _by_test(rows: Sequence[Row], names: Sequence[str], subject: str, cell: Callable[[Row], str], ratio: str) -> str:
+    """A table of one measure: a line for each test, a column for each contestant, and the subject's ratio to the best peer."""
+    tests: dict[str, dict[str, Row]] = {}
+    for row in rows:
+        tests.setdefault(row.test, {})[row.contestant] = row
+    lines = []
+    for test, found in tests.items():
+        own = found.get(subject)
+        cells = [cell(found[name]) if name in found else "-" for name in names]
+        lines.append([test, *cells, format_ratio(getattr(own, ratio)) if own else "-"])
+    return markdown_table(("test", *names, f"{subject}/best peer"), lines, 1)
+
+
+def render_page(found: Findings, contestants: Sequence[Contestant]) -> str:
+    """The results of a page in Markdown, with a line for each test."""
+    subject, names = subject_of(contestants), [contestant.name for contestant in contestants]
+    rows = [row for row in found.rows if row.timed]
+    parts = []
+    if rows:
+        time = _by_test(rows, names, subject, lambda row: f"{format_ns(row.ns_per_op)} {row.spread * 100:.0f}%", "time_ratio")
+        memory = _by_test(rows, names, subject, lambda row: format_kib(row.peak_rss_kib), "memory_ratio")
+        parts = [f"### Time for one operation, and its spread\n\n{time}", f"### Peak MiB\n\n{memory}"]
+    return "\n\n".join(parts + _others(found, contestants, markdown=True))
+
+
+def _others(found: Findings, contestants: Sequence[Contestant], markdown: bool) -> list[str]:
+    """The parts of a report after the figures of each test."""
     table: Table = markdown_table if markdown else text_table
     bullet, title = ("- ", "## ") if markdown else ("  ", "")
     subject = subject_of(contestants)
-    rows = [row for row in found.rows if row.timed]
-    parts = [table(headings(subject), [_cells(row) for row in rows], 2)] if rows else []
+    parts = []
     for kind, (heads, lines) in rest_tables(found, subject).items():
         parts.append(f"{title}Resident MiB at rest, {kind}\n\n" + table(heads, lines, 2))
     others = [moments for moments in found.moments if moments.suite != REST]
@@ -167,4 +200,4 @@ def render(found: Findings, contestants: Sequence[Contestant], markdown: bool) -
     for name, lines_ in lists:
         if lines_:
             parts.append(f"{title}{name}\n" + ("\n" if markdown else "") + "\n".join(bullet + line for line in lines_))
-    return "\n\n".join(parts)
+    return parts

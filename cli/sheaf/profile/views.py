@@ -223,13 +223,6 @@ def _stacks(made: Estimates, snapshot: Snapshot, first: Snapshot | None = None) 
     return [_row((), pcs, figure) for pcs, figure in figures.items()] + _others(made)
 
 
-def _by_stack(samples: Iterable[Sample]) -> dict[int, list[Sample]]:
-    groups: defaultdict[int, list[Sample]] = defaultdict(list)
-    for sample in samples:
-        groups[sample.stack].append(sample)
-    return groups
-
-
 def live(snapshot: Snapshot, first: Snapshot | None = None) -> Profile:
     """Objects and bytes that are live, by stack."""
     made = estimates(snapshot, LIVE)
