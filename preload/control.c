@@ -22,12 +22,12 @@
 #define REQUEST_SUBJECT(r)   ((unsigned)((r) >> 8) & 0xff)
 #define REQUEST_VALUE(r)     ((r) >> 24)
 
-#define UNIT_CACHE_SHIFT 4
-#define UNIT_OUT_SHIFT   15
-#define UNIT_FIRST       (1u << 31)
-#define WINDOW_WORDS     (SHEAF_WINDOW_BYTES / sizeof(uint32_t))
-_Static_assert(CACHE_MAX - 1 <= SHEAF_UNIT_UNRECORDED &&
-                   SHEAF_UNIT_UNRECORDED < 1 << (UNIT_OUT_SHIFT - UNIT_CACHE_SHIFT),
+#define SLICE_CACHE_SHIFT 4
+#define SLICE_OUT_SHIFT   15
+#define SLICE_FIRST       (1u << 31)
+#define WINDOW_WORDS      (SHEAF_WINDOW_BYTES / sizeof(uint32_t))
+_Static_assert(CACHE_MAX - 1 <= SHEAF_SLICE_UNRECORDED &&
+                   SHEAF_SLICE_UNRECORDED < 1 << (SLICE_OUT_SHIFT - SLICE_CACHE_SHIFT),
                "all numbers of caches fit");
 
 struct answer {
@@ -58,34 +58,34 @@ static void profile(uint64_t request, struct answer *answer)
     answer->results[0] = answer->status == SHEAF_REFUSED ? why : 0;
 }
 
-static uint32_t window_word(const struct map_unit *unit)
+static uint32_t window_word(const struct map_slice *slice)
 {
-    uint32_t word = unit->kind | (unit->first ? UNIT_FIRST : 0);
-    if (unit->kind != SHEAF_UNIT_SLAB)
+    uint32_t word = slice->kind | (slice->first ? SLICE_FIRST : 0);
+    if (slice->kind != SHEAF_SLICE_SLAB)
         return word;
-    unsigned number = record_number(unit->cache);
-    uint32_t cache = number < record_file.caches ? number : SHEAF_UNIT_UNRECORDED;
-    uint32_t out = unit->out < SHEAF_UNIT_OUT_MOST ? unit->out : SHEAF_UNIT_OUT_MOST;
-    return word | cache << UNIT_CACHE_SHIFT | out << UNIT_OUT_SHIFT;
+    unsigned number = record_number(slice->cache);
+    uint32_t cache = number < record_file.caches ? number : SHEAF_SLICE_UNRECORDED;
+    uint32_t out = slice->out < SHEAF_SLICE_OUT_MOST ? slice->out : SHEAF_SLICE_OUT_MOST;
+    return word | cache << SLICE_CACHE_SHIFT | out << SLICE_OUT_SHIFT;
 }
 
 /* The window has no memory before the first request, and the file system may be full. */
 static void map(uint64_t request, struct answer *answer)
 {
     uint32_t *window = (uint32_t *)(void *)record_window();
-    uint32_t units = region_end(), n = 0;
+    uint32_t slices = region_end(), n = 0;
     uint64_t from = REQUEST_VALUE(request);
-    answer->status = from > units ? SHEAF_RANGE : SHEAF_NO_ROOM;
-    if (from > units || !vm_populate(window, SHEAF_WINDOW_BYTES))
+    answer->status = from > slices ? SHEAF_RANGE : SHEAF_NO_ROOM;
+    if (from > slices || !vm_populate(window, SHEAF_WINDOW_BYTES))
         return;
     struct map_walk walk = {0};
-    if (from < units)
+    if (from < slices)
         walk = map_from((uint32_t)from);
-    for (; n < WINDOW_WORDS && from + n < units; n++) {
-        struct map_unit unit = map_next(&walk);
-        write_once(window[n], window_word(&unit));
+    for (; n < WINDOW_WORDS && from + n < slices; n++) {
+        struct map_slice slice = map_next(&walk);
+        write_once(window[n], window_word(&slice));
     }
-    *answer = (struct answer){.status = SHEAF_DONE, .results = {from, n, units}};
+    *answer = (struct answer){.status = SHEAF_DONE, .results = {from, n, slices}};
 }
 
 /* The helper alone, because its stack and registers refer to no block of the program. */

@@ -19,7 +19,7 @@ typedef void (*new_handler)(void);
 
 /*
  * Every form is a function at an address of its own, although the size, the alignment and the tag tell delete
- * nothing that the unit map does not know. Valgrind replaces functions by address: with two names at one address it
+ * nothing that the slice map does not know. Valgrind replaces functions by address: with two names at one address it
  * takes delete for delete[], and reports a mismatch. No_icf keeps the compiler from folding equal functions.
  */
 #if __has_attribute(no_icf)
@@ -167,7 +167,7 @@ line_export void *_ZnwmSt11align_val_t(size_t size, size_t align)
 
 /*
  * A form of delete whose fast path starts from `base`. Where that misses, the memory is Sheaf's if `ours`, and the
- * form leads to `lead` otherwise. Size, alignment and tag tell Sheaf nothing that the unit map does not know; they
+ * form leads to `lead` otherwise. Size, alignment and tag tell Sheaf nothing that the slice map does not know; they
  * are for the next definition.
  */
 #define DELETE(kind, name, base, ours, lead, parameters, ...)                                                        \

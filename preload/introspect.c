@@ -4,7 +4,7 @@
 #include "malloc/classes.h"
 #include "malloc/large.h"
 #include "node/node.h"
-#include "slot/stash.h"
+#include "slot/span_cache.h"
 #include "os/vm.h"
 #include "preload/names.h"
 #include "preload/status.h"
@@ -24,7 +24,7 @@
 /*
  * arena: bytes of slabs. ordblks: 1 if slabs or sheaves hold free objects, which are not counted singly. hblks,
  * hblkhd: number and bytes of large blocks. fsmblks: bytes of objects in sheaves and barns. uordblks: bytes in
- * use. fordblks: bytes of slabs that are not in use. keepcost: bytes of free units, which malloc_trim() could
+ * use. fordblks: bytes of slabs that are not in use. keepcost: bytes of free slices, which malloc_trim() could
  * return to the system.
  */
 sheaf_export struct mallinfo2 mallinfo2(void)
@@ -82,7 +82,7 @@ sheaf_export int mallopt(int parameter, int value)
         if (value >= 0) {
             sheaf_config.keep = (size_t)value;
             region_keep((size_t)value, true);
-            stash_keep((size_t)value);
+            span_cache_keep((size_t)value);
         }
         return 1;
     case M_MXFAST:
@@ -138,8 +138,8 @@ static void print_kept(const struct malloc_totals *t)
         {"free in sheaves", t->cached - t->in_barns + t->set_aside},
         {"free in barns", t->in_barns},
         {"free in slabs", t->free_in_slabs + t->slab_rest},
-        {"free in stashes", t->stash_bytes},
-        {"free in region", t->warm_bytes - t->stash_bytes},
+        {"free in span caches", t->span_cache_bytes},
+        {"free in region", t->warm_bytes - t->span_cache_bytes},
         {"given back", t->purged_bytes},
         {"resident", status_bytes("VmRSS:")},
     };

@@ -100,7 +100,7 @@ static void aligned_sized(void *p, size_t align, size_t size)
 typedef void sized_function(void *p, size_t size);
 typedef void aligned_sized_function(void *p, size_t align, size_t size);
 
-/* The size and the alignment are ignored: programs pass wrong ones (after a realloc), and the unit map has the class
+/* The size and the alignment are ignored: programs pass wrong ones (after a realloc), and the slice map has the class
  * of every object. */
 sheaf_export void free_sized(void *p, size_t size)
 {

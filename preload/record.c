@@ -36,18 +36,18 @@ static uint32_t *alive;
 static void publish_process(void)
 {
     uint64_t *values = (uint64_t *)(void *)record_at(RECORD_VALUES_AT);
-    write_once(values[VALUE_region_bytes], (uint64_t)region_mapped() << UNIT_SHIFT);
-    write_once(values[VALUE_slab_bytes], region_stats.slab_units << UNIT_SHIFT);
+    write_once(values[VALUE_region_bytes], (uint64_t)region_mapped() << SLICE_SHIFT);
+    write_once(values[VALUE_slab_bytes], region_stats.slab_slices << SLICE_SHIFT);
     struct large_totals large = large_totals();
     write_once(values[VALUE_large_bytes], large.bytes);
     write_once(values[VALUE_large_blocks], large.blocks);
     write_once(values[VALUE_large_alloc], large.allocs);
     write_once(values[VALUE_large_free], large.frees);
     write_once(values[VALUE_large_remap], region_stats.large_remap);
-    write_once(values[VALUE_huge_bytes], huge_units() << UNIT_SHIFT);
+    write_once(values[VALUE_huge_bytes], huge_slices() << SLICE_SHIFT);
     write_once(values[VALUE_warm_bytes], large.warm_bytes);
-    write_once(values[VALUE_stash_bytes], large.stash_bytes);
-    write_once(values[VALUE_purged_bytes], region_stats.purged_units << UNIT_SHIFT);
+    write_once(values[VALUE_span_cache_bytes], large.span_cache_bytes);
+    write_once(values[VALUE_purged_bytes], region_stats.purged_slices << SLICE_SHIFT);
     write_once(values[VALUE_hole_bytes], slab_hole_bytes());
     write_once(values[VALUE_outside_bytes], outside_bytes());
     write_once(values[VALUE_sheaf_bytes], sheaf_pool_bytes());
@@ -55,7 +55,7 @@ static void publish_process(void)
     write_once(values[VALUE_restarts], rseq_restarts);
     write_once(values[VALUE_takeovers], takeover_count());
     write_once(values[VALUE_trims], decay_trims());
-    write_once(values[VALUE_reserve_units], region_stats.reserve_units);
+    write_once(values[VALUE_reserve_slices], region_stats.reserve_slices);
     struct sheaf_rcu_stats rcu = {0};
     rcu_stats(&rcu);
     write_once(values[VALUE_rcu_bytes], rcu.bytes);
@@ -76,7 +76,7 @@ static struct sheaf_record_cache *entry_of(const struct kmem_cache *cache)
             .object_size = cache->object_size,
             .size = cache->slab.size,
             .align = cache->align,
-            .slab_size = cache->slab.units * (uint32_t)UNIT_SIZE,
+            .slab_size = cache->slab.slices * (uint32_t)SLICE_SIZE,
             .slab_objects = cache->slab.objects,
             .capacity = cache->capacity,
             .flags = cache_is_class(cache) |

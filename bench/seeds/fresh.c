@@ -25,7 +25,7 @@ static __attribute__((noinline)) void write_addresses(char *start)
             *into++ = at;
         __asm__ volatile("" ::: "memory");
         left -= n;
-        start += (size_t)UNIT_SIZE * cache->slab.units;
+        start += (size_t)SLICE_SIZE * cache->slab.slices;
     }
 }
 
@@ -56,7 +56,7 @@ static double only_addresses(char *start)
 /* The same addresses in memory of its own. */
 static double only_touching(void)
 {
-    size_t slabs = count_all / per_slab + 1, bytes = slabs * UNIT_SIZE * cache->slab.units;
+    size_t slabs = count_all / per_slab + 1, bytes = slabs * SLICE_SIZE * cache->slab.slices;
     char *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory == MAP_FAILED)
         fail("no memory beside; run with fewer --ops");
@@ -94,7 +94,7 @@ void run_fresh(void)
     for (unsigned r = 0; r < setup.rounds; r++) {
         double ns = allocate();
         ours = ns < ours ? ns : ours;
-        char *start = (char *)((uintptr_t)objects[0] & ~(uintptr_t)(UNIT_SIZE - 1));
+        char *start = (char *)((uintptr_t)objects[0] & ~(uintptr_t)(SLICE_SIZE - 1));
         give_back();
         ns = setup.untouched ? only_touching() : only_addresses(start);
         beside = ns < beside ? ns : beside;

@@ -12,12 +12,12 @@ from typing import Any
 
 import click
 
-from sheaf import control, extras, record, table, unitmap
+from sheaf import control, extras, record, spanmap, table
 from sheaf.errors import SheafError
 from sheaf.explained import Explained
 from sheaf.process import FILE
 from sheaf.record import Record
-from sheaf.unitmap import KINDS, SLAB, UNIT_BYTES, Run, Slabs
+from sheaf.spanmap import KINDS, SLAB, SLICE_BYTES, Slabs, Span
 
 _NEEDS = {".png": "matplotlib", ".svg": "matplotlib", ".html": ""}
 _HEADINGS = ("NAME", "SIZE", "SLABS", "MEMORY", "OUT", "EMPTY", "<25%", "<50%", "<75%", "<100%", "FULL")
@@ -35,7 +35,7 @@ def _percent(part: int, whole: int) -> str:
 
 
 def _row(slabs: Slabs) -> list[str]:
-    cells = [slabs.cache.name, str(slabs.cache.object_size), table.short(slabs.slabs), table.memory(slabs.units * UNIT_BYTES)]
+    cells = [slabs.cache.name, str(slabs.cache.object_size), table.short(slabs.slabs), table.memory(slabs.slices * SLICE_BYTES)]
     cells.append(_percent(slabs.out, slabs.objects))
     return cells + [table.short(count) if count else "" for count in slabs.fills]
 
@@ -51,39 +51,39 @@ def _caches(slabs: Sequence[Slabs], width: int) -> list[str]:
     return [line.rstrip() for line in lines]
 
 
-def _summary(who: str, found: Sequence[Run]) -> str:
-    units = unitmap.units_by_kind(found)
-    sizes = {kind: table.size(units[kind] * UNIT_BYTES) for kind in KINDS}
+def _summary(who: str, found: Sequence[Span]) -> str:
+    slices = spanmap.slices_by_kind(found)
+    sizes = {kind: table.size(slices[kind] * SLICE_BYTES) for kind in KINDS}
     parts = [f"slabs {sizes['slab']}", f"large blocks {sizes['large']}", f"free {sizes['free']}", f"returned {sizes['returned']}"]
-    if units["other"]:
+    if slices["other"]:
         parts.append(f"other {sizes['other']}")
     return f"{who}: " + ", ".join(parts)
 
 
-def _text(who: str, found: Sequence[Run], slabs: Sequence[Slabs], width: int) -> str:
-    legend = [line for symbol, meaning in unitmap.LEGEND for line in textwrap.wrap(
+def _text(who: str, found: Sequence[Span], slabs: Sequence[Slabs], width: int) -> str:
+    legend = [line for symbol, meaning in spanmap.LEGEND for line in textwrap.wrap(
         meaning, max(width, 40), initial_indent=f"  {symbol:<7} ", subsequent_indent=" " * 10)]
     summary = textwrap.wrap(_summary(who, found), max(width, 20), subsequent_indent="  ")
-    return "\n".join([*summary, "", *_caches(slabs, width), "", *unitmap.text(found, width), "", *legend])
+    return "\n".join([*summary, "", *_caches(slabs, width), "", *spanmap.text(found, width), "", *legend])
 
 
-def _json(read: Record, found: Sequence[Run], slabs: Sequence[Slabs]) -> dict[str, Any]:
-    def run_json(run: Run) -> dict[str, Any]:
-        row: dict[str, Any] = {"unit": run.unit, "units": run.units, "kind": KINDS[run.kind]}
-        if run.kind == SLAB:
-            row |= {"cache": run.cache or None, "objects": run.objects, "out": run.out}
+def _json(read: Record, found: Sequence[Span], slabs: Sequence[Slabs]) -> dict[str, Any]:
+    def span_json(span: Span) -> dict[str, Any]:
+        row: dict[str, Any] = {"first": span.first, "slices": span.slices, "kind": KINDS[span.kind]}
+        if span.kind == SLAB:
+            row |= {"cache": span.cache or None, "objects": span.objects, "out": span.out}
         return row
 
     return {
         "schema_version": table.SCHEMA_VERSION, "pid": read.pid, "host_pid": read.here, "program": read.program,
-        "unit_bytes": UNIT_BYTES,
-        "units": unitmap.units_by_kind(found),
+        "slice_bytes": SLICE_BYTES,
+        "slices": spanmap.slices_by_kind(found),
         "caches": [{
             "name": one.cache.name, "object_size_bytes": one.cache.object_size, "slabs": one.slabs,
-            "memory_bytes": one.units * UNIT_BYTES, "objects": one.objects, "out": one.out,
-            "slabs_by_fill": dict(zip(unitmap.FILLS, one.fills, strict=True)),
+            "memory_bytes": one.slices * SLICE_BYTES, "objects": one.objects, "out": one.out,
+            "slabs_by_fill": dict(zip(spanmap.FILLS, one.fills, strict=True)),
         } for one in slabs],
-        "runs": [run_json(run) for run in found if run.kind != unitmap.UNMAPPED],
+        "spans": [span_json(span) for span in found if span.kind != spanmap.UNMAPPED],
     }  # fmt: skip
 
 
@@ -99,17 +99,17 @@ def _file(_: click.Context, __: click.Parameter, value: str | None) -> Path | No
     return path
 
 
-@click.command(cls=Explained, sections=[("Columns", EXPLAINED), ("The map", unitmap.LEGEND)])
+@click.command(cls=Explained, sections=[("Columns", EXPLAINED), ("The map", spanmap.LEGEND)])
 @control.target_argument
 @click.option("--output", "picture", metavar="FILE.png|.svg|.html", callback=_file, type=FILE,
               help="Draw the map to a file; .html shows each slab under the pointer. PNG and SVG need matplotlib.")
-@click.option("--json", "as_json", is_flag=True, help="Print caches and all runs of the region as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print caches and all spans of the region as JSON.")
 @control.timeout_option
 def dump(target: str, picture: Path | None, as_json: bool, timeout: float) -> None:
     """Show the slabs of a running process by cache and fullness, and a map of its memory.
 
     The map shows where free memory lies between slabs and large blocks, and how full slabs are, and so why memory cannot be
-    returned. The process must keep a record (SHEAF_RECORD). It answers at once, by its helper thread, and continues to run
+    returned. The process must keep a record (SHEAF_RECORD). It answers at once, by its helper thread, and continues to span
     while it is read, so some slabs may be shown as they were a moment earlier.
 
     \b
@@ -120,10 +120,10 @@ def dump(target: str, picture: Path | None, as_json: bool, timeout: float) -> No
     """
     with control.connect(target, timeout) as process:
         process.ask(control.FOLD)
-        words = unitmap.read(process)
+        words = spanmap.read(process)
         read = record.read(process.head.path)
-        found = unitmap.runs(words, read)
-        slabs = unitmap.by_cache(found, read)
+        found = spanmap.spans(words, read)
+        slabs = spanmap.by_cache(found, read)
         who = process.who
     if picture:
         from sheaf import dump_picture  # importing matplotlib takes a second

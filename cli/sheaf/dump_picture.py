@@ -1,4 +1,4 @@
-"""The map of `sheaf dump` as a picture: a field for each unit, row by row from the start of the region."""
+"""The map of `sheaf dump` as a picture: a field for each slice, row by row from the start of the region."""
 
 from __future__ import annotations
 
@@ -9,33 +9,33 @@ from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
 
-from sheaf import unitmap
+from sheaf import spanmap
 from sheaf.errors import SheafError
-from sheaf.unitmap import FREE, KINDS, LARGE, OTHER, RETURNED, SLAB, UNIT_BYTES, UNMAPPED, Run
+from sheaf.spanmap import FREE, KINDS, LARGE, OTHER, RETURNED, SLAB, SLICE_BYTES, UNMAPPED, Span
 
 _COLOURS = {UNMAPPED: "#ffffff", RETURNED: "#e4e4e4", FREE: "#e377c2", LARGE: "#5b5f97", OTHER: "#b08968"}
 _SLAB_COLOURS = ("#d7191c", "#f07c4a", "#fec980", "#c7e8ad", "#80bfab", "#2b83ba")  # from nearly empty to full
 _NAMES = {
     UNMAPPED: "no memory", RETURNED: "returned to the system", FREE: "free", LARGE: "large block",
-    OTHER: "stash, guard or changing",
+    OTHER: "span cache, guard or changing",
 }  # fmt: skip
 _STEPS = len(_SLAB_COLOURS)
 _COLUMNS = (64, 128, 256, 512, 1024)
-_MOST_FIELDS = 1 << 20  # of an HTML page; larger regions are drawn by groups of units
+_MOST_FIELDS = 1 << 20  # of an HTML page; larger regions are drawn by groups of slices
 
 
-def _step(run: Run) -> int:
-    fill = run.fill if run.fill is not None else 1.0
+def _step(span: Span) -> int:
+    fill = span.fill if span.fill is not None else 1.0
     return min(_STEPS - 1, int(fill * (_STEPS - 1)))
 
 
-def _colour(run: Run) -> str:
-    return _SLAB_COLOURS[_step(run)] if run.kind == SLAB else _COLOURS[run.kind]
+def _colour(span: Span) -> str:
+    return _SLAB_COLOURS[_step(span)] if span.kind == SLAB else _COLOURS[span.kind]
 
 
-def _columns(units: int) -> int:
+def _columns(slices: int) -> int:
     """The least width that makes the picture about as high as wide."""
-    return next((columns for columns in _COLUMNS if columns * columns >= units), _COLUMNS[-1])
+    return next((columns for columns in _COLUMNS if columns * columns >= slices), _COLUMNS[-1])
 
 
 def _legend() -> list[tuple[str, str]]:
@@ -49,15 +49,15 @@ def _share(step: int) -> str:
     return "all" if step == _STEPS - 1 else f"{step * share} to {(step + 1) * share}%"
 
 
-def _fields(found: Sequence[Run], size: int) -> list[Run]:
-    """The run that the first unit of each group of `size` units lies in."""
-    fields: list[Run] = []
-    for run in found:
-        fields += [run] * len(range(-(-run.unit // size) * size, run.unit + run.units, size))
+def _fields(found: Sequence[Span], size: int) -> list[Span]:
+    """The span that the first slice of each group of `size` slices lies in."""
+    fields: list[Span] = []
+    for span in found:
+        fields += [span] * len(range(-(-span.first // size) * size, span.first + span.slices, size))
     return fields
 
 
-def _plot(path: Path, title: str, fields: Sequence[Run], size: int) -> None:
+def _plot(path: Path, title: str, fields: Sequence[Span], size: int) -> None:
     import matplotlib
 
     matplotlib.use("Agg")
@@ -65,12 +65,12 @@ def _plot(path: Path, title: str, fields: Sequence[Run], size: int) -> None:
 
     columns = _columns(len(fields))
     rows = max(1, -(-len(fields) // columns))
-    colours = [_colour(run) for run in fields] + [_COLOURS[UNMAPPED]] * (rows * columns - len(fields))
+    colours = [_colour(span) for span in fields] + [_COLOURS[UNMAPPED]] * (rows * columns - len(fields))
     image = [[colors.to_rgb(colour) for colour in colours[at : at + columns]] for at in range(0, len(colours), columns)]
     figure, axes = pyplot.subplots(figsize=(11, 2.2 + 8 * rows / columns))
     axes.imshow(image, interpolation="nearest", aspect="equal")
     axes.set_title(title, fontsize=10)
-    axes.set_xlabel(f"units of {size * UNIT_BYTES >> 10} KiB, {columns} in a row", fontsize=8)
+    axes.set_xlabel(f"slices of {size * SLICE_BYTES >> 10} KiB, {columns} in a row", fontsize=8)
     axes.set_yticks([0, rows - 1] if rows > 1 else [0],
                     [_place(row * columns * size) for row in ([0, rows - 1] if rows > 1 else [0])], fontsize=8)
     axes.set_xticks([])
@@ -81,38 +81,38 @@ def _plot(path: Path, title: str, fields: Sequence[Run], size: int) -> None:
     pyplot.close(figure)
 
 
-def _place(unit: int) -> str:
-    return f"{unit * UNIT_BYTES / (1 << 20):g} MiB"
+def _place(first: int) -> str:
+    return f"{first * SLICE_BYTES / (1 << 20):g} MiB"
 
 
-def _said(run: Run) -> str:
+def _said(span: Span) -> str:
     """What the page shows under the pointer."""
-    where = f"{_place(run.unit)}, {run.units * UNIT_BYTES >> 10} KiB"
-    if run.kind != SLAB:
-        return f"{_NAMES[run.kind]} at {where}"
-    objects = f"{run.out} of {run.objects} objects out" if run.objects else f"{run.out} objects out"
-    return f"slab of {run.cache or 'a cache that is not in the record'}, {objects}, at {where}"
+    where = f"{_place(span.first)}, {span.slices * SLICE_BYTES >> 10} KiB"
+    if span.kind != SLAB:
+        return f"{_NAMES[span.kind]} at {where}"
+    objects = f"{span.out} of {span.objects} objects out" if span.objects else f"{span.out} objects out"
+    return f"slab of {span.cache or 'a cache that is not in the record'}, {objects}, at {where}"
 
 
-def _page(path: Path, title: str, fields: Sequence[Run], size: int) -> None:
+def _page(path: Path, title: str, fields: Sequence[Span], size: int) -> None:
     colours = [*_COLOURS.values(), *_SLAB_COLOURS]
     groups = [list(group) for _, group in itertools.groupby(fields, key=id)]
-    runs = [(len(group), colours.index(_colour(group[0])), _said(group[0])) for group in groups]
-    data = {"columns": _columns(len(fields)), "colours": colours, "runs": runs, "legend": _legend()}
+    spans = [(len(group), colours.index(_colour(group[0])), _said(group[0])) for group in groups]
+    data = {"columns": _columns(len(fields)), "colours": colours, "spans": spans, "legend": _legend()}
     template = resources.files("sheaf").joinpath("dump.html").read_text(encoding="utf-8")
     text = json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
-    named = html.escape(f"{title} (units of {size * UNIT_BYTES >> 10} KiB)")
+    named = html.escape(f"{title} (slices of {size * SLICE_BYTES >> 10} KiB)")
     path.write_text(template.replace("@TITLE@", named).replace("@DATA@", text, 1), encoding="utf-8")
 
 
-def draw(path: Path, who: str, found: Sequence[Run]) -> None:
+def draw(path: Path, who: str, found: Sequence[Span]) -> None:
     """Write the picture, in the format that the name's suffix says. Raises SheafError if the file cannot be written."""
-    units = sum(run.units for run in found)
-    size = unitmap.group_size(units, 1024, _MOST_FIELDS // 1024)
+    slices = sum(span.slices for span in found)
+    size = spanmap.group_size(slices, 1024, _MOST_FIELDS // 1024)
     fields = _fields(_trimmed(found), size)
-    counts = unitmap.units_by_kind(found)
+    counts = spanmap.slices_by_kind(found)
     title = f"{who}: " + ", ".join(
-        f"{_NAMES.get(kind, KINDS[kind])} {counts[KINDS[kind]] * UNIT_BYTES / (1 << 20):.1f} MiB"
+        f"{_NAMES.get(kind, KINDS[kind])} {counts[KINDS[kind]] * SLICE_BYTES / (1 << 20):.1f} MiB"
         for kind in (SLAB, LARGE, FREE, RETURNED))
     try:
         (_page if path.suffix.lower() == ".html" else _plot)(path, title, fields, size)
@@ -120,7 +120,7 @@ def draw(path: Path, who: str, found: Sequence[Run]) -> None:
         raise SheafError(f"{path}: {error.strerror}; name a file that can be written") from error
 
 
-def _trimmed(found: Sequence[Run]) -> Sequence[Run]:
-    """Without the units at the end that have no memory."""
-    last = max((i for i, run in enumerate(found) if run.kind != UNMAPPED), default=-1)
+def _trimmed(found: Sequence[Span]) -> Sequence[Span]:
+    """Without the slices at the end that have no memory."""
+    last = max((i for i, span in enumerate(found) if span.kind != UNMAPPED), default=-1)
     return found[: last + 1]

@@ -28,8 +28,8 @@ class Memory:
     sheaves: int  # includes prefilled sheaves, reserves and the quarantine
     barns: int
     slabs: int  # free objects in slabs, even if never touched, and the unused tail of each slab
-    stash: int
-    region: int  # warm runs outside the stashes
+    span_cache: int
+    region: int  # warm runs outside the span caches
     returned: int  # since the start; a forked child continues from its parent's value
     resident: int | None  # None if the process ended without recording it
     peak_resident: int | None
@@ -43,7 +43,7 @@ class Memory:
     @property
     def warm(self) -> int:
         """Bytes that are free but possibly resident."""
-        return self.sheaves + self.barns + self.slabs + self.stash + self.region
+        return self.sheaves + self.barns + self.slabs + self.span_cache + self.region
 
     @property
     def warm_most(self) -> int:
@@ -75,7 +75,7 @@ def of_process(record: Record) -> Memory:
         sheaves=caches["in_sheaves_bytes"],
         barns=caches["in_barns_bytes"],
         slabs=caches["in_slabs_bytes"],
-        stash=value("stash_bytes", 0),
+        span_cache=value("span_cache_bytes", 0),
         region=process["region_free_bytes"],
         returned=value("purged_bytes", 0),
         resident=resident,
@@ -115,8 +115,8 @@ def _size(n: int) -> str:
 
 def lines(memory: Memory, processes: int = 1, width: int = 80) -> list[str]:
     """The memory as indented text of at most `width` columns, for `processes` processes."""
-    holders = ("sheaves", "barns", "slabs", "stash", "region")
-    kept = ", ".join(f"{name}\u00a0{_size(getattr(memory, name))}" for name in holders)
+    holders = ("sheaves", "barns", "slabs", "span_cache", "region")
+    kept = ", ".join(f"{name.replace('_', chr(0xa0))}\u00a0{_size(getattr(memory, name))}" for name in holders)
     most = _size(memory.warm_most) + (f" of {_size(memory.warm)}" if memory.warm_most < memory.warm else "")
     said = [
         f"live {_size(memory.live)}: objects {_size(memory.live_objects)}, large blocks {_size(memory.live_large)}",

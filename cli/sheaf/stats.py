@@ -33,12 +33,12 @@ _NODE_COLUMNS = (
 )
 
 MEMORY_EXPLAINED = [
-    ("live", "memory that the program has allocated, touched or not: objects by class size, large blocks in units of 64 KiB"),
+    ("live", "memory that the program has allocated, touched or not: objects by class size, large blocks in slices of 64 KiB"),
     ("warm", "free memory that may be resident: at most this much. Where it is more than the process has of resident memory, "
      "that is named first"),
     ("sheaves, barns", "free objects in sheaves: of slots, for the fast path; of barns, for any slot"),
     ("slabs", "free objects in slabs, including empty slabs; some may never have been touched"),
-    ("stash", "free runs of 64 to 256 KiB that belong to a slot"),
+    ("span_cache", "free spans of 64 to 256 KiB that belong to a slot"),
     ("region", "other free memory that may be resident"),
     ("returned", "memory returned to the system since the start"),
     ("resident", "resident memory of the whole process as the system reports it, now or when the process ended"),

@@ -15,7 +15,7 @@ from sheaf.cache import Cache, fast_share
 from sheaf.record import Record
 from sheaf.state import State
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 Row = dict[str, Any]
 Columns = Sequence[tuple[str, str, int]]
 FIXED = ("object_size_bytes", "slot", "node")  # properties of a row; never added up or subtracted
@@ -46,8 +46,8 @@ MOVES: Columns = (
 _LEAST = ("in_barns", "slabs", "free_in_slabs", "in_sheaves", "fast_share", "used_share", "object_size_bytes")
 _WIDEST_NAME = 31
 # Values of the process that its object has elsewhere: end_time_ns itself, the others under `memory`, where warm_bytes has a
-# wider meaning and the value is region_bytes + stash_bytes.
-_ELSEWHERE = {"end_time_ns", "resident_bytes", "peak_resident_bytes", "stash_bytes", "purged_bytes", "warm_bytes"}
+# wider meaning and the value is region_bytes + span_cache_bytes.
+_ELSEWHERE = {"end_time_ns", "resident_bytes", "peak_resident_bytes", "span_cache_bytes", "purged_bytes", "warm_bytes"}
 
 
 def _share(part: int, whole: int) -> float | None:

@@ -220,7 +220,7 @@ class Process:
         return Memory(
             live_objects=of_caches["in_use_bytes"], live_large=sums["large_in_use_bytes"],
             sheaves=of_caches["in_sheaves_bytes"], barns=of_caches["in_barns_bytes"], slabs=of_caches["in_slabs_bytes"],
-            stash=value.get("stash_bytes", 0), region=sums["region_free_bytes"], returned=value.get("purged_bytes", 0),
+            span_cache=value.get("span_cache_bytes", 0), region=sums["region_free_bytes"], returned=value.get("purged_bytes", 0),
             resident=self.resident or value.get("resident_bytes", 0) or None,
             peak_resident=value.get("peak_resident_bytes", 0) or None,
         )

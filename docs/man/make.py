@@ -18,7 +18,7 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 sys.path.insert(0, str(ROOT / "cli"))
 
-from sheaf import doctor, dump, options, setting, state, stats, top, toprows, unitmap  # noqa: E402
+from sheaf import doctor, dump, options, setting, spanmap, state, stats, top, toprows  # noqa: E402
 from sheaf.__main__ import _COMMANDS, main  # noqa: E402
 from sheaf.profile import command as profile_command  # noqa: E402
 from sheaf.profile import leaks_command  # noqa: E402
@@ -101,7 +101,7 @@ EXTRA: dict[str, list[tuple[str, str | list[tuple[str, str]]]]] = {
     ],
     "dump": [
         ("COLUMNS", dump.EXPLAINED),
-        ("THE MAP", unitmap.LEGEND),
+        ("THE MAP", spanmap.LEGEND),
         ("EXIT STATUS", CONTROL_STATUS),
         ("NOTES", CONTROL_NOTES + "\n\ndocs/schema.md describes the JSON object."),
     ],

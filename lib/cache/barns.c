@@ -31,7 +31,7 @@ static uint64_t held_by(const struct kmem_cache *cache)
 static uint64_t bound(void)
 {
     return sheaf_config.barn_max * (8 + cpu_allowed_count) / 8 +
-           (read_once(region_stats.slab_units) << UNIT_SHIFT) / BOUND_SHARE;
+           (read_once(region_stats.slab_slices) << SLICE_SHIFT) / BOUND_SHARE;
 }
 
 /*
@@ -82,8 +82,8 @@ _Atomic uint32_t burst_mark;
 
 void burst_handled(void)
 {
-    uint32_t units = (uint32_t)read_once(region_stats.slab_units);
-    atomic_store_explicit(&burst_mark, units >= SMALL_HEAP ? units - units / 8 : 0, memory_order_relaxed);
+    uint32_t slices = (uint32_t)read_once(region_stats.slab_slices);
+    atomic_store_explicit(&burst_mark, slices >= SMALL_HEAP ? slices - slices / 8 : 0, memory_order_relaxed);
 }
 
 void barns_look(void)
@@ -97,7 +97,7 @@ void barns_look(void)
         give_excess(held - most);
         lock_release(lock_of(LOCK_TAKEOVER));
     }
-    uint32_t half = (uint32_t)read_once(region_stats.slab_units) / 2;
+    uint32_t half = (uint32_t)read_once(region_stats.slab_slices) / 2;
     if (half > atomic_load_explicit(&burst_mark, memory_order_relaxed))
         atomic_store_explicit(&burst_mark, half, memory_order_relaxed);
 }

@@ -26,14 +26,14 @@ static inline void barns_traffic(unsigned slot, uint64_t bytes)
 }
 
 /*
- * The end of a burst: the units of all slabs have fallen to half of their peak or, after that, by another eighth.
+ * The end of a burst: the slices of all slabs have fallen to half of their peak or, after that, by another eighth.
  * The last frees of a burst may be the program's last calls, so the thread that frees checks this after each
  * flush. While the takeover lock is taken, hooks.burst_ended does nothing, and the next flush checks again.
  */
-extern hidden _Atomic uint32_t burst_mark; /* units in slabs below which a burst ends */
+extern hidden _Atomic uint32_t burst_mark; /* slices in slabs below which a burst ends */
 static inline bool burst_fell(void)
 {
-    return (uint32_t)read_once(region_stats.slab_units) < atomic_load_explicit(&burst_mark, memory_order_relaxed);
+    return (uint32_t)read_once(region_stats.slab_slices) < atomic_load_explicit(&burst_mark, memory_order_relaxed);
 }
 static inline void burst_look(void)
 {

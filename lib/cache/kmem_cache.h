@@ -163,7 +163,7 @@ static inline bool cache_enter(struct kmem_cache **cache, unsigned slot)
 
 /* Publish the gauges of the cache in the record, if there is one; called after each slow path that may change one,
  * which ends_swap() does not. With NULL, publish those of the process; called at every 32nd slow path, and after a
- * large block was allocated or freed without the stash. */
+ * large block was allocated or freed without the span cache. */
 static inline void cache_went_slow(const struct kmem_cache *cache)
 {
     if (unlikely(hooks.publish != NULL))

@@ -7,7 +7,7 @@
  * that frees does all of this, so that what a burst leaves is bounded when its last free returns.
  *
  * A cache is sparse if less than one in SPARSE_SHARE of its objects is out, if its slabs have at least SPARSE_LEAST
- * units and one in SPARSE_TOTAL of all units in slabs, and if the heap is not small (SMALL_HEAP).
+ * slices and one in SPARSE_TOTAL of all slices in slabs, and if the heap is not small (SMALL_HEAP).
  */
 #ifndef SHEAF_CACHE_SPARSE_H
 #define SHEAF_CACHE_SPARSE_H
@@ -22,13 +22,14 @@
 /* A hint, from counts that are read without the lock. Objects in the barn count as free. */
 static inline bool cache_is_sparse(const struct kmem_cache *cache)
 {
-    uint64_t all = read_once(region_stats.slab_units);
+    uint64_t all = read_once(region_stats.slab_slices);
     if (likely(all < SMALL_HEAP))
         return false;
     uint64_t slabs = read_once(cache->slab.slabs), objects = slabs * cache->slab.objects;
-    uint64_t units = slabs * cache->slab.units;
+    uint64_t slices = slabs * cache->slab.slices;
     uint64_t free = read_once(cache->slab.free) + barn_objects(cache_barn_here(cache));
-    return objects * (SPARSE_SHARE - 1) < free * SPARSE_SHARE && units >= SPARSE_LEAST && units * SPARSE_TOTAL >= all;
+    return objects * (SPARSE_SHARE - 1) < free * SPARSE_SHARE && slices >= SPARSE_LEAST &&
+           slices * SPARSE_TOTAL >= all;
 }
 
 /*

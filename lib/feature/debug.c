@@ -10,7 +10,7 @@
 
 /* ---- the table of records ---- */
 
-/* The records lie in the shadow of the region (space/space.h), which has UNIT_SIZE bytes for each unit. */
+/* The records lie in the shadow of the region (space/space.h), which has SLICE_SIZE bytes for each slice. */
 
 static noinline_cold bool refuse(void)
 {
@@ -30,12 +30,12 @@ bool debug_start(void)
     static _Atomic bool started;
     if (debug_on())
         return true;
-    uint32_t units;
+    uint32_t slices;
     do {
-        units = region_end();
-        if (!space_grow(&space.shadow, (size_t)units << UNIT_SHIFT))
+        slices = region_end();
+        if (!space_grow(&space.shadow, (size_t)slices << SLICE_SHIFT))
             return refuse();
-    } while (units != region_end());
+    } while (slices != region_end());
     if (!atomic_exchange(&started, true))
         debug_report_start();
     hooks.report = debug_report_misuse;
@@ -47,9 +47,9 @@ bool debug_on(void)
     return atomic_load_explicit(&space.shadow.mapped, memory_order_acquire) != 0;
 }
 
-struct debug_object *debug_of_unit(uint32_t unit, bool writable)
+struct debug_object *debug_of_slice(uint32_t slice, bool writable)
 {
-    size_t offset = (size_t)unit << UNIT_SHIFT;
+    size_t offset = (size_t)slice << SLICE_SHIFT;
     if (offset >= atomic_load_explicit(&space.shadow.mapped, memory_order_acquire))
         return NULL;
     char *at = space.shadow.start + offset;
@@ -57,19 +57,19 @@ struct debug_object *debug_of_unit(uint32_t unit, bool writable)
 }
 
 /* The shadow must exist, as it does once a cache is debugged. */
-static struct debug_object *record_at(uint32_t unit, uint32_t index)
+static struct debug_object *record_at(uint32_t slice, uint32_t index)
 {
-    char *at = space.shadow.start + ((size_t)unit << UNIT_SHIFT);
+    char *at = space.shadow.start + ((size_t)slice << SLICE_SHIFT);
     return (struct debug_object *)(void *)at + index;
 }
 
 struct debug_place debug_place(const struct kmem_cache *cache, const void *p)
 {
-    uint32_t unit, index;
-    if (!slab_locate(&cache->slab, p, &unit, &index))
+    uint32_t slice, index;
+    if (!slab_locate(&cache->slab, p, &slice, &index))
         return (struct debug_place){.record = NULL};
-    return (struct debug_place){record_at(unit, index),
-                                (char *)unit_address(unit) + (size_t)index * cache->slab.size};
+    return (struct debug_place){record_at(slice, index),
+                                (char *)slice_address(slice) + (size_t)index * cache->slab.size};
 }
 
 /* ---- fill patterns and their checks ---- */
@@ -215,27 +215,27 @@ static struct kmem_cache *cache_of(struct slab_cache *slab)
     return (struct kmem_cache *)(void *)((char *)slab - offsetof(struct kmem_cache, slab));
 }
 
-static bool slab_created(struct slab_cache *slab, uint32_t unit)
+static bool slab_created(struct slab_cache *slab, uint32_t slice)
 {
     struct kmem_cache *cache = cache_of(slab);
-    if (!vm_commit(record_at(unit, 0), slab->objects * sizeof(struct debug_object)))
+    if (!vm_commit(record_at(slice, 0), slab->objects * sizeof(struct debug_object)))
         return false;
     for (uint32_t i = 0; i < slab->objects; i++) {
-        struct debug_object *record = record_at(unit, i);
+        struct debug_object *record = record_at(slice, i);
         uint32_t version = atomic_load_explicit(&record->version, memory_order_relaxed);
         *record = (struct debug_object){.version = version + 2};
-        paint_free(cache, (char *)unit_address(unit) + (size_t)i * slab->size);
+        paint_free(cache, (char *)slice_address(slice) + (size_t)i * slab->size);
         atomic_store_explicit(&record->state, OBJECT_FREE, memory_order_release);
     }
     return true;
 }
 
-static void slab_released(struct slab_cache *slab, uint32_t unit)
+static void slab_released(struct slab_cache *slab, uint32_t slice)
 {
     struct kmem_cache *cache = cache_of(slab);
     for (uint32_t i = 0; i < slab->objects; i++) {
-        struct debug_object *record = record_at(unit, i);
-        char *raw = (char *)unit_address(unit) + (size_t)i * slab->size;
+        struct debug_object *record = record_at(slice, i);
+        char *raw = (char *)slice_address(slice) + (size_t)i * slab->size;
         struct damage damage;
         const char *kind = look_free(cache, raw, &damage);
         if (kind)
@@ -244,7 +244,7 @@ static void slab_released(struct slab_cache *slab, uint32_t unit)
         atomic_fetch_add(&record->version, 2);
     }
     /* the slab's records share no page with other records */
-    vm_uncommit(record_at(unit, 0), round_up(slab->objects * sizeof(struct debug_object), space.page_size));
+    vm_uncommit(record_at(slice, 0), round_up(slab->objects * sizeof(struct debug_object), space.page_size));
 }
 
 uint32_t debug_layout(struct kmem_cache *cache, uint32_t object_size, uint32_t align)
@@ -321,12 +321,12 @@ bool debug_check(const struct kmem_cache *cache, struct debug_place place, struc
     return true;
 }
 
-static void look_at_neighbour(const struct kmem_cache *cache, uint32_t unit, uint32_t index)
+static void look_at_neighbour(const struct kmem_cache *cache, uint32_t slice, uint32_t index)
 {
     struct debug_report report;
     struct damage damage;
-    char *raw = (char *)unit_address(unit) + (size_t)index * cache->slab.size;
-    if (likely(!debug_check(cache, (struct debug_place){record_at(unit, index), raw}, &report, &damage)))
+    char *raw = (char *)slice_address(slice) + (size_t)index * cache->slab.size;
+    if (likely(!debug_check(cache, (struct debug_place){record_at(slice, index), raw}, &report, &damage)))
         return;
     report.done = "not repaired: found when a neighbouring object was freed";
     debug_report(&report);
@@ -335,13 +335,13 @@ static void look_at_neighbour(const struct kmem_cache *cache, uint32_t unit, uin
 /* SLAB_CONSISTENCY_CHECKS: check the objects on both sides. */
 static void look_at_neighbours(const struct kmem_cache *cache, const char *raw)
 {
-    uint32_t unit, index;
-    if (!slab_locate(&cache->slab, raw, &unit, &index))
+    uint32_t slice, index;
+    if (!slab_locate(&cache->slab, raw, &slice, &index))
         return;
     if (index)
-        look_at_neighbour(cache, unit, index - 1);
+        look_at_neighbour(cache, slice, index - 1);
     if (index + 1 < cache->slab.objects)
-        look_at_neighbour(cache, unit, index + 1);
+        look_at_neighbour(cache, slice, index + 1);
 }
 
 void *debug_free(struct kmem_cache *cache, void *object)

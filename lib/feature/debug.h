@@ -49,7 +49,7 @@ struct debug_object {
     uint32_t unused;
     struct track allocated, freed;
 };
-_Static_assert(sizeof(struct debug_object) == 64, "a slab of units holds no more objects than these fit into");
+_Static_assert(sizeof(struct debug_object) == 64, "a slab of slices holds no more objects than these fit into");
 
 /* Where an object is. `record` is NULL if the address lies beyond the last object of its slab. */
 struct debug_place {
@@ -72,11 +72,11 @@ size_t debug_size(const struct kmem_cache *cache, const void *p);
 struct debug_place debug_place(const struct kmem_cache *cache, const void *p);
 
 /*
- * The first record of the unit: that of the large block (malloc/large_debug.c) or of the first object of the slab
- * that starts there. NULL if the shadow does not reach the unit or, with `writable`, if there is no memory for the
+ * The first record of the slice: that of the large block (malloc/large_debug.c) or of the first object of the slab
+ * that starts there. NULL if the shadow does not reach the slice or, with `writable`, if there is no memory for the
  * record.
  */
-struct debug_object *debug_of_unit(uint32_t unit, bool writable);
+struct debug_object *debug_of_slice(uint32_t slice, bool writable);
 
 void debug_track(struct track *track, slab_flags_t flags);
 uint64_t debug_next_call(void);

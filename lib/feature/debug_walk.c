@@ -16,17 +16,17 @@
 
 typedef void visitor(struct kmem_cache *cache, struct debug_place place, void *with);
 
-static bool is_slab_of(const struct kmem_cache *cache, uint32_t unit)
+static bool is_slab_of(const struct kmem_cache *cache, uint32_t slice)
 {
-    return read_once(*unit_id(unit)) == cache->slab.id && read_once(unit_at(unit)->kind) == UNIT_SLAB;
+    return read_once(*slice_id(slice)) == cache->slab.id && read_once(slice_at(slice)->kind) == SLICE_SLAB;
 }
 
 static void each_object(struct kmem_cache *cache, visitor *visit, void *with)
 {
-    for (uint32_t unit = 0; unit < region_end(); unit++)
-        for (uint32_t i = 0; i < cache->slab.objects && is_slab_of(cache, unit); i++) {
-            struct debug_place place = {debug_of_unit(unit, false) + i,
-                                        (char *)unit_address(unit) + (size_t)i * cache->slab.size};
+    for (uint32_t slice = 0; slice < region_end(); slice++)
+        for (uint32_t i = 0; i < cache->slab.objects && is_slab_of(cache, slice); i++) {
+            struct debug_place place = {debug_of_slice(slice, false) + i,
+                                        (char *)slice_address(slice) + (size_t)i * cache->slab.size};
             visit(cache, place, with);
         }
 }
@@ -87,9 +87,9 @@ static void add_object(struct kmem_cache *cache, struct debug_place place, void 
 
 static void add_large(struct live *live)
 {
-    for (uint32_t unit = 0; unit < region_end(); unit++)
-        if (read_once(unit_at(unit)->kind) == UNIT_LARGE)
-            add_record(live, debug_of_unit(unit, false));
+    for (uint32_t slice = 0; slice < region_end(); slice++)
+        if (read_once(slice_at(slice)->kind) == SLICE_LARGE)
+            add_record(live, debug_of_slice(slice, false));
 }
 
 static void forget(struct depot_stack *stack, void *with)

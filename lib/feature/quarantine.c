@@ -72,14 +72,14 @@ static void release_object(struct kmem_cache *cache, void *object)
 static void release(uintptr_t entry)
 {
     void *p = (void *)entry;
-    uintptr_t unit = unit_of(p);
-    uint16_t id = read_once(*unit_id(unit));
+    uintptr_t slice = slice_of(p);
+    uint16_t id = read_once(*slice_id(slice));
     if (id) {
         atomic_fetch_sub(&ring.bytes, cache_at(slot_id_number(id))->slab.size);
         release_object(cache_at(slot_id_number(id)), p);
         return;
     }
-    size_t bytes = (size_t)unit_at(unit)->length << UNIT_SHIFT;
+    size_t bytes = (size_t)slice_at(slice)->length << SLICE_SHIFT;
     atomic_fetch_sub(&ring.bytes, (int64_t)bytes);
     atomic_fetch_sub(&quarantine_large_bytes, bytes);
     atomic_fetch_sub(&quarantine_large_blocks, 1);
@@ -157,7 +157,7 @@ void quarantine_drain(struct kmem_cache *cache)
         return;
     for (uint32_t i = 0; i <= ring.mask; i++) {
         uintptr_t entry = atomic_load_explicit(&ring.entries[i], memory_order_relaxed);
-        bool wanted = entry && (!cache || *unit_id(unit_of((void *)entry)) == cache->slab.id);
+        bool wanted = entry && (!cache || *slice_id(slice_of((void *)entry)) == cache->slab.id);
         if (wanted && atomic_compare_exchange_strong(&ring.entries[i], &entry, 0))
             release(entry);
     }

@@ -57,13 +57,13 @@ sheaf_export void *kmem_cache_zalloc(struct kmem_cache *cache, gfp_t flags)
     return kmem_cache_alloc(cache, flags | __GFP_ZERO);
 }
 
-/* The cache that the object's unit belongs to; NULL if it belongs to none. */
+/* The cache that the object's slice belongs to; NULL if it belongs to none. */
 static struct kmem_cache *cache_of(const void *object)
 {
-    uintptr_t unit = unit_of(object);
-    if (unit >= space.unit_count || !*unit_id(unit))
+    uintptr_t slice = slice_of(object);
+    if (slice >= space.slice_count || !*slice_id(slice))
         return NULL;
-    return cache_at(slot_id_number(*unit_id(unit)));
+    return cache_at(slot_id_number(*slice_id(slice)));
 }
 
 static void free_checked(struct kmem_cache *cache, void *object)
@@ -107,14 +107,14 @@ sheaf_export bool kmem_cache_alloc_bulk(struct kmem_cache *cache, gfp_t flags, s
     return true;
 }
 
-/* The number of objects, from the first on, whose units have the same id: they belong to one cache and one
+/* The number of objects, from the first on, whose slices have the same id: they belong to one cache and one
  * node. */
 static size_t alike(void *const *objects, size_t n)
 {
-    uintptr_t unit = unit_of(objects[0]);
-    uint16_t id = unit < space.unit_count ? *unit_id(unit) : 0;
+    uintptr_t slice = slice_of(objects[0]);
+    uint16_t id = slice < space.slice_count ? *slice_id(slice) : 0;
     size_t i = 1;
-    while (i < n && (unit = unit_of(objects[i])) < space.unit_count && *unit_id(unit) == id)
+    while (i < n && (slice = slice_of(objects[i])) < space.slice_count && *slice_id(slice) == id)
         i++;
     return i;
 }

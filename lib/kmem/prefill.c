@@ -151,7 +151,7 @@ static struct sheaf *empty_for(struct kmem_cache *cache, unsigned least, unsigne
 static struct sheaf *collect(struct kmem_cache *cache, unsigned slot, unsigned need, unsigned room, gfp_t flags)
 {
     struct sheaf *head = NULL;
-    if (need > (uint64_t)space.unit_most * UNIT_SIZE / cache->slab.size)
+    if (need > (uint64_t)space.slice_most * SLICE_SIZE / cache->slab.size)
         return NULL;
     while (need) {
         unsigned part = need < SHEAF_MOST ? need : SHEAF_MOST;

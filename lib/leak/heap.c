@@ -10,23 +10,23 @@
 #include "space/outside.h"
 #include "slab/descriptor.h"
 
-/* ---- one unit ---- */
+/* ---- one slice ---- */
 
-/* The cache whose slab the unit belongs to; NULL if it belongs to none. */
-static const struct kmem_cache *cache_of_unit(uint32_t unit)
+/* The cache whose slab the slice belongs to; NULL if it belongs to none. */
+static const struct kmem_cache *cache_of_slice(uint32_t slice)
 {
-    uint16_t id = read_once(*unit_id(unit));
+    uint16_t id = read_once(*slice_id(slice));
     return id ? cache_at(slot_id_number(id)) : NULL;
 }
 
-static bool is_slab_start(uint32_t unit)
+static bool is_slab_start(uint32_t slice)
 {
-    return read_once(unit_at(unit)->kind) == UNIT_SLAB && cache_of_unit(unit);
+    return read_once(slice_at(slice)->kind) == SLICE_SLAB && cache_of_slice(slice);
 }
 
-static bool is_large(uint32_t unit)
+static bool is_large(uint32_t slice)
 {
-    return read_once(unit_at(unit)->kind) == UNIT_LARGE;
+    return read_once(slice_at(slice)->kind) == SLICE_LARGE;
 }
 
 static bool is_debugged(const struct kmem_cache *cache)
@@ -39,33 +39,33 @@ static const struct debug_object *live_record(const struct debug_object *record)
     return record && atomic_load(&record->state) == OBJECT_LIVE ? record : NULL;
 }
 
-static const struct debug_object *object_record(const struct kmem_cache *cache, uint32_t unit, uint32_t index)
+static const struct debug_object *object_record(const struct kmem_cache *cache, uint32_t slice, uint32_t index)
 {
-    const struct debug_object *first = is_debugged(cache) ? debug_of_unit(unit, false) : NULL;
+    const struct debug_object *first = is_debugged(cache) ? debug_of_slice(slice, false) : NULL;
     return first ? live_record(first + index) : NULL;
 }
 
-static const struct debug_object *large_record(uint32_t unit)
+static const struct debug_object *large_record(uint32_t slice)
 {
-    return large_debug ? live_record(debug_of_unit(unit, false)) : NULL;
+    return large_debug ? live_record(debug_of_slice(slice, false)) : NULL;
 }
 
-static struct block large_block(uint32_t unit)
+static struct block large_block(uint32_t slice)
 {
-    const struct unit *run = unit_at(unit);
-    const struct debug_object *record = large_record(unit);
-    struct block block = {(uintptr_t)unit_address(unit), (size_t)run->length << UNIT_SHIFT};
+    const struct slice *span = slice_at(slice);
+    const struct debug_object *record = large_record(slice);
+    struct block block = {(uintptr_t)slice_address(slice), (size_t)span->length << SLICE_SHIFT};
     if (record)
         block.size = record->size;
-    else if (run->guarded)
-        block.size = guarded_size(run);
+    else if (span->guarded)
+        block.size = guarded_size(span);
     return block;
 }
 
-static struct block object_block(const struct kmem_cache *cache, uint32_t unit, uint32_t index)
+static struct block object_block(const struct kmem_cache *cache, uint32_t slice, uint32_t index)
 {
-    struct block block = {(uintptr_t)unit_address(unit) + (uintptr_t)index * cache->slab.size, cache->slab.size};
-    const struct debug_object *record = object_record(cache, unit, index);
+    struct block block = {(uintptr_t)slice_address(slice) + (uintptr_t)index * cache->slab.size, cache->slab.size};
+    const struct debug_object *record = object_record(cache, slice, index);
     if (record) {
         block.start += record->offset;
         block.size = record->size + !record->size;
@@ -73,41 +73,41 @@ static struct block object_block(const struct kmem_cache *cache, uint32_t unit, 
     return block;
 }
 
-static bool object_is_live(const struct kmem_cache *cache, uint32_t unit, uint32_t index)
+static bool object_is_live(const struct kmem_cache *cache, uint32_t slice, uint32_t index)
 {
     if (is_debugged(cache))
-        return object_record(cache, unit, index);
-    return !slab_is_free(&cache->slab, (char *)unit_address(unit) + (size_t)index * cache->slab.size);
+        return object_record(cache, slice, index);
+    return !slab_is_free(&cache->slab, (char *)slice_address(slice) + (size_t)index * cache->slab.size);
 }
 
 /* ---- the tables ---- */
 
-static uint64_t count_blocks(uint32_t units)
+static uint64_t count_blocks(uint32_t slices)
 {
     uint64_t n = 0;
-    for (uint32_t unit = 0; unit < units; unit++)
-        n += is_slab_start(unit) ? cache_of_unit(unit)->slab.objects : is_large(unit);
+    for (uint32_t slice = 0; slice < slices; slice++)
+        n += is_slab_start(slice) ? cache_of_slice(slice)->slab.objects : is_large(slice);
     return n;
 }
 
-static void number_unit(struct heap *heap, uint32_t unit, uint32_t units, uint32_t objects)
+static void number_slice(struct heap *heap, uint32_t slice, uint32_t slices, uint32_t objects)
 {
-    for (uint32_t i = 0; i < units && unit + i < heap->units; i++)
-        heap->unit[unit + i] = (struct heap_unit){heap->blocks + 1, unit};
+    for (uint32_t i = 0; i < slices && slice + i < heap->slices; i++)
+        heap->slice[slice + i] = (struct heap_slice){heap->blocks + 1, slice};
     heap->blocks += objects;
 }
 
 static void number_all(struct heap *heap)
 {
-    for (uint32_t unit = 0; unit < heap->units; unit++) {
-        if (is_slab_start(unit)) {
-            const struct kmem_cache *cache = cache_of_unit(unit);
+    for (uint32_t slice = 0; slice < heap->slices; slice++) {
+        if (is_slab_start(slice)) {
+            const struct kmem_cache *cache = cache_of_slice(slice);
             for (uint32_t i = 0; i < cache->slab.objects; i++)
-                heap->state[heap->blocks + i] = object_is_live(cache, unit, i) ? BLOCK_LIVE : BLOCK_ABSENT;
-            number_unit(heap, unit, cache->slab.units, cache->slab.objects);
-        } else if (is_large(unit)) {
+                heap->state[heap->blocks + i] = object_is_live(cache, slice, i) ? BLOCK_LIVE : BLOCK_ABSENT;
+            number_slice(heap, slice, cache->slab.slices, cache->slab.objects);
+        } else if (is_large(slice)) {
             heap->state[heap->blocks] = BLOCK_LIVE;
-            number_unit(heap, unit, unit_at(unit)->length, 1);
+            number_slice(heap, slice, slice_at(slice)->length, 1);
         }
     }
 }
@@ -152,13 +152,13 @@ static bool read_extras(struct heap *heap)
 
 bool heap_read(struct heap *heap)
 {
-    *heap = (struct heap){.units = region_end()};
-    uint64_t blocks = count_blocks(heap->units);
+    *heap = (struct heap){.slices = region_end()};
+    uint64_t blocks = count_blocks(heap->slices);
     if (!read_extras(heap) || blocks + heap->extra_count >= HEAP_NONE)
         return false;
-    heap->unit = leak_map(heap->units * sizeof(*heap->unit));
+    heap->slice = leak_map(heap->slices * sizeof(*heap->slice));
     heap->state = leak_map(blocks + heap->extra_count);
-    if (!heap->unit || !heap->state)
+    if (!heap->slice || !heap->state)
         return false;
     number_all(heap);
     heap->extra_first = heap->blocks;
@@ -193,23 +193,23 @@ static uint32_t find_extra(const struct heap *heap, uintptr_t address, struct bl
 }
 
 /* A slab has as many objects as when it was numbered, unless a thread was not stopped. */
-static uint32_t find_object(const struct heap *heap, struct heap_unit in, uintptr_t address, struct block *block)
+static uint32_t find_object(const struct heap *heap, struct heap_slice in, uintptr_t address, struct block *block)
 {
-    const struct kmem_cache *cache = cache_of_unit(in.head);
-    uint32_t unit, index;
-    if (!cache || !slab_locate(&cache->slab, (void *)address, &unit, &index) || unit != in.head)
+    const struct kmem_cache *cache = cache_of_slice(in.head);
+    uint32_t slice, index;
+    if (!cache || !slab_locate(&cache->slab, (void *)address, &slice, &index) || slice != in.head)
         return HEAP_NONE;
     uint32_t number = in.first - 1 + index;
     if (number >= heap->blocks || heap->state[number] == BLOCK_ABSENT)
         return HEAP_NONE;
-    *block = object_block(cache, unit, index);
+    *block = object_block(cache, slice, index);
     return holds(*block, address) ? number : HEAP_NONE;
 }
 
 uint32_t heap_find(const struct heap *heap, uintptr_t address, struct block *block)
 {
-    uintptr_t unit = unit_of((void *)address);
-    struct heap_unit in = unit < heap->units ? heap->unit[unit] : (struct heap_unit){0};
+    uintptr_t slice = slice_of((void *)address);
+    struct heap_slice in = slice < heap->slices ? heap->slice[slice] : (struct heap_slice){0};
     if (!in.first)
         return heap->extra_count ? find_extra(heap, address, block) : HEAP_NONE;
     if (!is_large(in.head))
@@ -220,25 +220,25 @@ uint32_t heap_find(const struct heap *heap, uintptr_t address, struct block *blo
 
 /* ---- walking ---- */
 
-static void each_in_slab(const struct heap *heap, uint32_t unit, heap_visitor *visit, void *with)
+static void each_in_slab(const struct heap *heap, uint32_t slice, heap_visitor *visit, void *with)
 {
-    const struct kmem_cache *cache = cache_of_unit(unit);
-    uint32_t first = heap->unit[unit].first - 1;
+    const struct kmem_cache *cache = cache_of_slice(slice);
+    uint32_t first = heap->slice[slice].first - 1;
     for (uint32_t i = 0; i < cache->slab.objects && first + i < heap->blocks; i++)
         if (heap->state[first + i] != BLOCK_ABSENT)
-            visit(first + i, object_block(cache, unit, i), with);
+            visit(first + i, object_block(cache, slice, i), with);
 }
 
 void heap_each(const struct heap *heap, heap_visitor *visit, void *with)
 {
-    for (uint32_t unit = 0; unit < heap->units; unit++) {
-        struct heap_unit in = heap->unit[unit];
-        if (!in.first || in.head != unit)
+    for (uint32_t slice = 0; slice < heap->slices; slice++) {
+        struct heap_slice in = heap->slice[slice];
+        if (!in.first || in.head != slice)
             continue;
-        if (is_slab_start(unit))
-            each_in_slab(heap, unit, visit, with);
-        else if (is_large(unit) && heap->state[in.first - 1] != BLOCK_ABSENT)
-            visit(in.first - 1, large_block(unit), with);
+        if (is_slab_start(slice))
+            each_in_slab(heap, slice, visit, with);
+        else if (is_large(slice) && heap->state[in.first - 1] != BLOCK_ABSENT)
+            visit(in.first - 1, large_block(slice), with);
     }
     for (uint32_t i = 0; i < heap->extra_count; i++)
         if (heap->state[heap->extra_first + i] != BLOCK_ABSENT)
@@ -249,17 +249,17 @@ void heap_each(const struct heap *heap, heap_visitor *visit, void *with)
 
 const struct kmem_cache *heap_cache(const struct heap *heap, struct block block)
 {
-    uintptr_t unit = unit_of((void *)block.start);
-    return unit < heap->units ? cache_of_unit((uint32_t)unit) : NULL;
+    uintptr_t slice = slice_of((void *)block.start);
+    return slice < heap->slices ? cache_of_slice((uint32_t)slice) : NULL;
 }
 
 uint32_t heap_stack(const struct heap *heap, uint32_t number, struct block block)
 {
     if (number >= heap->extra_first)
         return heap->extras[number - heap->extra_first].stack;
-    uint32_t unit = (uint32_t)unit_of((void *)block.start);
-    const struct kmem_cache *cache = cache_of_unit(unit);
+    uint32_t slice = (uint32_t)slice_of((void *)block.start);
+    const struct kmem_cache *cache = cache_of_slice(slice);
     const struct debug_object *record =
-        cache && is_debugged(cache) ? debug_place(cache, (void *)block.start).record : large_record(unit);
+        cache && is_debugged(cache) ? debug_place(cache, (void *)block.start).record : large_record(slice);
     return record ? record->allocated.stack : 0;
 }

@@ -30,21 +30,21 @@ struct block {
     size_t size; /* as requested where that is known, else the usable bytes; at least 1 */
 };
 
-/* What a unit belongs to. */
-struct heap_unit {
+/* What a slice belongs to. */
+struct heap_slice {
     uint32_t first; /* one more than the number of the first block of the slab, or of the large block; 0: neither */
-    uint32_t head;  /* the first unit of it */
+    uint32_t head;  /* the first slice of it */
 };
 
-/* A block that is not in a slab and not a run of units. */
+/* A block that is not in a slab and not a span of slices. */
 struct heap_extra {
     struct block block;
     uint32_t stack; /* of a sample, in the depot */
 };
 
 struct heap {
-    uint32_t units;            /* units of the region that are known */
-    struct heap_unit *unit;    /* by unit */
+    uint32_t slices;           /* slices of the region that are known */
+    struct heap_slice *slice;  /* by slice */
     uint8_t *state;            /* by number: enum block_state */
     uint32_t blocks;           /* numbers */
     struct heap_extra *extras; /* by address; numbered from extra_first up */

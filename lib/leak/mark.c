@@ -7,7 +7,7 @@
 
 static bool heap_has_holes(const struct heap *heap, const struct maps *maps)
 {
-    uintptr_t from = space.region, to = from + ((uintptr_t)heap->units << UNIT_SHIFT);
+    uintptr_t from = space.region, to = from + ((uintptr_t)heap->slices << SLICE_SHIFT);
     for (size_t i = maps_find(maps, from); i < maps->count && maps->all[i].start < to; i++)
         if (!(maps->all[i].flags & MAP_READABLE))
             return true;

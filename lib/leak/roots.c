@@ -5,7 +5,7 @@
 #include "os/vm.h"
 #include "region/region.h"
 #include "space/own.h"
-#include "space/unit.h"
+#include "space/slice.h"
 
 /* Ranges that are no roots. */
 struct ranges {
@@ -36,7 +36,7 @@ static void leave_out_space(struct ranges *ranges)
 {
     leave_out_table(ranges, &space.slabs);
     leave_out_table(ranges, &space.dirty_table);
-    leave_out_table(ranges, &space.units_table);
+    leave_out_table(ranges, &space.slices_table);
     leave_out_table(ranges, &space.counters_rest);
     leave_out_table(ranges, &space.ids_table);
     leave_out_table(ranges, &space.sheaves);
@@ -45,22 +45,22 @@ static void leave_out_space(struct ranges *ranges)
     leave_out((uintptr_t)space.outside, space.region, ranges); /* the hub follows */
 }
 
-/* Runs of the region, whatever they hold. Between them there may be mappings of the program. */
+/* Spans of the region, whatever they hold. Between them there may be mappings of the program. */
 static void leave_out_region(struct ranges *ranges)
 {
-    uint32_t end = region_end(), start = 0, unit = 0;
-    while (unit < end) {
-        const struct unit *run = unit_at(unit);
-        uint8_t kind = read_once(run->kind);
-        uint32_t length = kind == UNIT_INSIDE || kind == UNIT_TAIL ? 0 : read_once(run->length);
+    uint32_t end = region_end(), start = 0, slice = 0;
+    while (slice < end) {
+        const struct slice *span = slice_at(slice);
+        uint8_t kind = read_once(span->kind);
+        uint32_t length = kind == SLICE_INSIDE || kind == SLICE_TAIL ? 0 : read_once(span->length);
         if (length) {
-            unit += length;
+            slice += length;
             continue;
         }
-        leave_out((uintptr_t)unit_address(start), (uintptr_t)unit_address(unit), ranges);
-        start = ++unit;
+        leave_out((uintptr_t)slice_address(start), (uintptr_t)slice_address(slice), ranges);
+        start = ++slice;
     }
-    leave_out((uintptr_t)unit_address(start), (uintptr_t)unit_address(end), ranges);
+    leave_out((uintptr_t)slice_address(start), (uintptr_t)slice_address(end), ranges);
 }
 
 static void leave_out_ours(struct ranges *ranges, const struct heap *heap)

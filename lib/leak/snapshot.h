@@ -24,7 +24,7 @@ long snapshot_make(uint64_t words);
 
 /*
  * Whether another thread holds a lock of the allocator. A block may then be in none of the forms that the scan knows:
- * while it is allocated or freed, it may be but the number of a unit or a bit in a register.
+ * while it is allocated or freed, it may be but the number of a slice or a bit in a register.
  */
 bool snapshot_would_blur(void);
 

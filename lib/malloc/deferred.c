@@ -36,7 +36,7 @@ static bool owns(const void *p)
 {
     if (!__atomic_load_n(&cache_layer_ready, __ATOMIC_ACQUIRE))
         return false;
-    return unit_of(p) < space.unit_count || pool_has(p) || outside_size(p);
+    return slice_of(p) < space.slice_count || pool_has(p) || outside_size(p);
 }
 
 static bool owns_cache(const struct kmem_cache *cache)
@@ -47,8 +47,8 @@ static bool owns_cache(const struct kmem_cache *cache)
 
 static enum sheaf_rcu_put put(void *p)
 {
-    uintptr_t unit = unit_of(p);
-    uint16_t id = unit < space.unit_count ? read_once(*unit_id(unit)) : 0;
+    uintptr_t slice = slice_of(p);
+    uint16_t id = slice < space.slice_count ? read_once(*slice_id(slice)) : 0;
     if (likely(id))
         return rcu_put(cache_at(slot_id_number(id)), p);
     size_t size = size_large(p);
@@ -59,8 +59,8 @@ static enum sheaf_rcu_put put(void *p)
 
 static enum sheaf_rcu_put put_object(struct kmem_cache *cache, void *object)
 {
-    uintptr_t unit = unit_of(object);
-    uint16_t id = unit < space.unit_count ? read_once(*unit_id(unit)) : 0;
+    uintptr_t slice = slice_of(object);
+    uint16_t id = slice < space.slice_count ? read_once(*slice_id(slice)) : 0;
     if (unlikely(!id))
         misuse_report("free of foreign pointer", object, cache->name);
     if (unlikely(cache_at(slot_id_number(id))->home != cache->home))

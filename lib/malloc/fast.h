@@ -48,8 +48,8 @@ static always_inline void *malloc_aligned_fast(size_t align, size_t n)
 /* Returns false when the fast path missed. */
 static always_inline bool free_try_at(uintptr_t base, void *p)
 {
-    intptr_t at = (intptr_t)(base - 1 - (uintptr_t)p) >> UNIT_SHIFT;
-    return likely((uintptr_t)at > fast_head(base)->lowest) && likely(rseq_push_unit(base, (uintptr_t)at, p));
+    intptr_t at = (intptr_t)(base - 1 - (uintptr_t)p) >> SLICE_SHIFT;
+    return likely((uintptr_t)at > fast_head(base)->lowest) && likely(rseq_push_slice(base, (uintptr_t)at, p));
 }
 
 static always_inline void free_fast(void *p)

@@ -15,35 +15,35 @@ static void tell(const char *kind, const void *address, uint32_t block)
     message_text(&m, kind);
     message_text(&m, " ");
     message_pointer(&m, address);
-    if (block != UNIT_NONE) {
+    if (block != SLICE_NONE) {
         message_text(&m, " (large block at ");
-        message_pointer(&m, unit_address(block));
+        message_pointer(&m, slice_address(block));
         message_text(&m, ")");
     }
     message_write(&m);
 }
 
-/* The head of the block that the unit belongs to. */
-static uint32_t head_of(uint32_t unit)
+/* The head of the block that the slice belongs to. */
+static uint32_t head_of(uint32_t slice)
 {
-    while (unit && read_once(unit_at(unit)->kind) == UNIT_INSIDE)
-        unit--;
-    return unit;
+    while (slice && read_once(slice_at(slice)->kind) == SLICE_INSIDE)
+        slice--;
+    return slice;
 }
 
 static void tell_region(const void *address)
 {
-    uint32_t unit = (uint32_t)unit_of(address), head = head_of(unit);
-    const struct unit *run = unit_at(head);
-    if (run->kind == UNIT_CLOSED) {
+    uint32_t slice = (uint32_t)slice_of(address), head = head_of(slice);
+    const struct slice *span = slice_at(head);
+    if (span->kind == SLICE_CLOSED) {
         tell("access after free at", address, head);
-    } else if (run->kind == UNIT_LARGE && run->guarded) {
+    } else if (span->kind == SLICE_LARGE && span->guarded) {
         tell("access past the end at", address, head);
-    } else if (run->kind == UNIT_GUARD && run->length == 1) {
-        tell("access to the guard between slabs at", address, UNIT_NONE);
-    } else if (run->kind == UNIT_GUARD) {
+    } else if (span->kind == SLICE_GUARD && span->length == 1) {
+        tell("access to the guard between slabs at", address, SLICE_NONE);
+    } else if (span->kind == SLICE_GUARD) {
         uint32_t block = head + 1;
-        while (unit_at(block)->kind == UNIT_INSIDE)
+        while (slice_at(block)->kind == SLICE_INSIDE)
             block++;
         tell("access before the start at", address, block);
     }
@@ -56,7 +56,7 @@ static void handle(int signal, siginfo_t *info, void *context)
     const void *address = info->si_addr;
     if (info->si_code > 0 && pool_has(address))
         pool_report(address);
-    else if (info->si_code > 0 && unit_of(address) < space.unit_count)
+    else if (info->si_code > 0 && slice_of(address) < space.slice_count)
         tell_region(address);
     sigaction(signal, &before, NULL);
     if (info->si_code <= 0) /* sent by a process: it would not be repeated */

@@ -2,13 +2,13 @@
 #include "os/vm.h"
 #include "region/guard.h"
 
-#define LEAD_MOST 64 /* units; a larger alignment would cost too much address space */
+#define LEAD_MOST 64 /* slices; a larger alignment would cost too much address space */
 
-_Atomic uint64_t guarded_units;
+_Atomic uint64_t guarded_slices;
 
-static size_t whole_units(size_t n)
+static size_t whole_slices(size_t n)
 {
-    return (n + UNIT_SIZE - 1) >> UNIT_SHIFT;
+    return (n + SLICE_SIZE - 1) >> SLICE_SHIFT;
 }
 
 static size_t whole_pages(size_t n)
@@ -16,55 +16,55 @@ static size_t whole_pages(size_t n)
     return round_up(n, space.page_size);
 }
 
-/* Closes the run behind the accessible part of the block, up to the end of the run. */
-static bool close_tail(uint32_t unit, size_t open, uint32_t end)
+/* Closes the span behind the accessible part of the block, up to the end of the span. */
+static bool close_tail(uint32_t slice, size_t open, uint32_t end)
 {
-    return vm_close((char *)unit_address(unit) + open, ((size_t)(end - unit) << UNIT_SHIFT) - open);
+    return vm_close((char *)slice_address(slice) + open, ((size_t)(end - slice) << SLICE_SHIFT) - open);
 }
 
 static void fill_in(uint32_t head, uint32_t lead, size_t n)
 {
-    struct unit *block = unit_at(head + lead);
-    block->length = (uint32_t)whole_units(n);
+    struct slice *block = slice_at(head + lead);
+    block->length = (uint32_t)whole_slices(n);
     block->guarded = 1;
     block->lead = lead;
     block->pages = (uint32_t)(whole_pages(n) / space.page_size);
-    unit_at(head)->kind = UNIT_GUARD;
-    __atomic_store_n(&block->kind, UNIT_LARGE, __ATOMIC_RELEASE);
-    atomic_fetch_add(&guarded_units, unit_at(head)->length - block->length);
+    slice_at(head)->kind = SLICE_GUARD;
+    __atomic_store_n(&block->kind, SLICE_LARGE, __ATOMIC_RELEASE);
+    atomic_fetch_add(&guarded_slices, slice_at(head)->length - block->length);
 }
 
 void *guarded_alloc(size_t n, size_t align, bool *zeroed)
 {
-    uint32_t lead = align > UNIT_SIZE ? (uint32_t)(align >> UNIT_SHIFT) : 1;
-    if (n > PTRDIFF_MAX || align > LEAD_MOST * UNIT_SIZE || whole_units(n) >= space.unit_most)
+    uint32_t lead = align > SLICE_SIZE ? (uint32_t)(align >> SLICE_SHIFT) : 1;
+    if (n > PTRDIFF_MAX || align > LEAD_MOST * SLICE_SIZE || whole_slices(n) >= space.slice_most)
         return NULL;
-    uint32_t units = lead + (uint32_t)whole_units(n) + 1;
+    uint32_t slices = lead + (uint32_t)whole_slices(n) + 1;
     if (!guard_claim())
         return NULL;
-    uint32_t head = region_alloc_parts(units, lead, zeroed);
-    if (head == UNIT_NONE) {
+    uint32_t head = region_alloc_parts(slices, lead, zeroed);
+    if (head == SLICE_NONE) {
         guard_drop();
         return NULL;
     }
-    char *start = unit_address(head);
-    if (!vm_commit(unit_address(head + lead), whole_pages(n)) || !vm_close(start, (size_t)lead << UNIT_SHIFT) ||
-        !close_tail(head + lead, whole_pages(n), head + units)) {
-        if (vm_reopen(start, (size_t)units << UNIT_SHIFT))
+    char *start = slice_address(head);
+    if (!vm_commit(slice_address(head + lead), whole_pages(n)) || !vm_close(start, (size_t)lead << SLICE_SHIFT) ||
+        !close_tail(head + lead, whole_pages(n), head + slices)) {
+        if (vm_reopen(start, (size_t)slices << SLICE_SHIFT))
             region_free(head);
         guard_drop();
         return NULL;
     }
     fill_in(head, lead, n);
-    return unit_address(head + lead);
+    return slice_address(head + lead);
 }
 
-bool guarded_resize(uint32_t unit, size_t n)
+bool guarded_resize(uint32_t slice, size_t n)
 {
-    struct unit *block = unit_at(unit);
+    struct slice *block = slice_at(slice);
     size_t had = guarded_size(block), pages = whole_pages(n);
-    char *start = unit_address(unit);
-    if (whole_units(n) != block->length)
+    char *start = slice_address(slice);
+    if (whole_slices(n) != block->length)
         return false;
     if (pages > had ? !vm_open(start + had, pages - had) : pages < had && !vm_close(start + pages, had - pages))
         return false;
@@ -72,15 +72,15 @@ bool guarded_resize(uint32_t unit, size_t n)
     return true;
 }
 
-uint32_t guarded_open(uint32_t unit)
+uint32_t guarded_open(uint32_t slice)
 {
-    struct unit *block = unit_at(unit);
-    uint32_t head = unit - block->lead, units = unit_at(head)->length;
-    if (!vm_reopen(unit_address(head), (size_t)units << UNIT_SHIFT))
-        return UNIT_NONE;
+    struct slice *block = slice_at(slice);
+    uint32_t head = slice - block->lead, slices = slice_at(head)->length;
+    if (!vm_reopen(slice_address(head), (size_t)slices << SLICE_SHIFT))
+        return SLICE_NONE;
     guard_drop();
-    atomic_fetch_sub(&guarded_units, units - block->length);
+    atomic_fetch_sub(&guarded_slices, slices - block->length);
     block->guarded = 0;
-    block->kind = UNIT_INSIDE;
+    block->kind = SLICE_INSIDE;
     return head;
 }

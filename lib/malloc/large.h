@@ -1,5 +1,5 @@
 /*
- * Large blocks: runs of units, aligned to at least 64 KiB; in mappings of their own when the region has no room.
+ * Large blocks: spans of slices, aligned to at least 64 KiB; in mappings of their own when the region has no room.
  */
 #ifndef SHEAF_MALLOC_LARGE_H
 #define SHEAF_MALLOC_LARGE_H
@@ -12,7 +12,7 @@
  */
 void *large_alloc(size_t n, size_t align, bool zero);
 
-/* Free a block. `p` lies in a unit of the region without a slab; anything but a live block is reported. */
+/* Free a block. `p` lies in a slice of the region without a slab; anything but a live block is reported. */
 void large_free(void *p);
 
 /* Blocks of at least this size have mappings of their own (space/outside.h); set by M_MMAP_THRESHOLD. */
@@ -33,8 +33,8 @@ size_t large_size(const void *p);
 struct large_totals {
     uint64_t bytes, blocks;
     uint64_t allocs, frees;
-    uint64_t warm_bytes;  /* free and possibly resident, including memory for slabs */
-    uint64_t stash_bytes; /* the part of it in stashes */
+    uint64_t warm_bytes;       /* free and possibly resident, including memory for slabs */
+    uint64_t span_cache_bytes; /* the part of it in span caches */
 };
 struct large_totals large_totals(void);
 

@@ -27,7 +27,7 @@ static char *zone_end(char *p, size_t n)
 /* The record of the block that starts at p; NULL when the block lies outside the region. */
 static struct debug_object *record_of(const void *p, bool writable)
 {
-    return in_region(p) ? debug_of_unit((uint32_t)unit_of(p), writable) : NULL;
+    return in_region(p) ? debug_of_slice((uint32_t)slice_of(p), writable) : NULL;
 }
 
 /*
@@ -93,13 +93,13 @@ static void look(const struct debug_object *record, char *p)
 
 static bool is_start(const void *p)
 {
-    return !((uintptr_t)p & (UNIT_SIZE - 1));
+    return !((uintptr_t)p & (SLICE_SIZE - 1));
 }
 
 bool large_debug_free(void *p)
 {
     struct debug_object *record = is_start(p) ? record_of(p, false) : NULL;
-    if (!record || read_once(unit_at(unit_of(p))->kind) != UNIT_LARGE)
+    if (!record || read_once(slice_at(slice_of(p))->kind) != SLICE_LARGE)
         record = NULL;
     else if (claim(record)) {
         look(record, p);
@@ -153,14 +153,14 @@ size_t large_debug_size(const void *p, size_t room)
 static unsigned validate(void)
 {
     unsigned problems = 0;
-    for (uint32_t unit = 0; unit < region_end(); unit++) {
+    for (uint32_t slice = 0; slice < region_end(); slice++) {
         struct damage damage;
-        const struct debug_object *record = debug_of_unit(unit, false);
-        if (read_once(unit_at(unit)->kind) != UNIT_LARGE || atomic_load(&record->state) != OBJECT_LIVE ||
-            !damaged(record, unit_address(unit), &damage) || atomic_load(&record->state) != OBJECT_LIVE)
+        const struct debug_object *record = debug_of_slice(slice, false);
+        if (read_once(slice_at(slice)->kind) != SLICE_LARGE || atomic_load(&record->state) != OBJECT_LIVE ||
+            !damaged(record, slice_address(slice), &damage) || atomic_load(&record->state) != OBJECT_LIVE)
             continue;
         struct debug_report report =
-            report_on("overflow: bytes were written past the end of", record, unit_address(unit));
+            report_on("overflow: bytes were written past the end of", record, slice_address(slice));
         report.damage = &damage;
         report.done = "not repaired: found by validation";
         debug_report_only(&report);

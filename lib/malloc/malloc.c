@@ -90,7 +90,7 @@ static void *small_outside(unsigned number)
 /*
  * Returns unused memory to the system and tries again. Staged memory is first tried without that, because the system
  * may refuse to commit again what was returned. If all of it fails, a block outside the region serves the request, or
- * a run of units, because the caller may be a signal handler for which all locks are out of reach.
+ * a span of slices, because the caller may be a signal handler for which all locks are out of reach.
  */
 static noinline_cold void *last_resort(unsigned number, size_t n, size_t align)
 {
@@ -316,10 +316,10 @@ void *malloc_aligned(size_t align, size_t n)
 
 /* ---- free ---- */
 
-/* Whether an address below space.unit_count without an object is of the region: see in_region(). */
+/* Whether an address below space.slice_count without an object is of the region: see in_region(). */
 static bool of_region(const void *p)
 {
-    return likely(read_once(unit_at(unit_of(p))->kind) != UNIT_INSIDE) || (!outside_size(p) && !pool_has(p));
+    return likely(read_once(slice_at(slice_of(p))->kind) != SLICE_INSIDE) || (!outside_size(p) && !pool_has(p));
 }
 
 static noinline_cold void free_foreign(void *p)
@@ -349,12 +349,12 @@ static __attribute__((noinline)) void free_slowest(void *p)
         return;
     if (unlikely(atomic_load_explicit(&helper_wanted, memory_order_relaxed)))
         helper_start(__builtin_return_address(0));
-    uintptr_t unit = unit_of(p);
-    if (unlikely(!cache_layer_ready || unit >= space.unit_count)) {
+    uintptr_t slice = slice_of(p);
+    if (unlikely(!cache_layer_ready || slice >= space.slice_count)) {
         free_foreign(p);
         return;
     }
-    uint16_t id = read_once(*unit_id(unit));
+    uint16_t id = read_once(*slice_id(slice));
     if (!id) {
         if (likely(of_region(p)))
             large_free(p);
@@ -371,7 +371,7 @@ static __attribute__((noinline)) void free_slowest(void *p)
 __attribute__((noinline)) void free_slow(void *p)
 {
     uintptr_t base = rseq_roots.cpu_base;
-    intptr_t at = (intptr_t)(base - 1 - (uintptr_t)p) >> UNIT_SHIFT;
+    intptr_t at = (intptr_t)(base - 1 - (uintptr_t)p) >> SLICE_SHIFT;
     if ((uintptr_t)at > fast_head(base)->lowest && likely(rseq_push(base, ((const uint16_t *)base)[at], p)))
         return;
     free_slowest(p);
@@ -381,10 +381,10 @@ __attribute__((noinline)) void free_slow(void *p)
 
 size_t malloc_size(const void *p, const char *call)
 {
-    uintptr_t unit = unit_of(p);
+    uintptr_t slice = slice_of(p);
     size_t size = 0;
-    if (likely(cache_layer_ready && unit < space.unit_count)) {
-        uint16_t id = read_once(*unit_id(unit));
+    if (likely(cache_layer_ready && slice < space.slice_count)) {
+        uint16_t id = read_once(*slice_id(slice));
         if (id) {
             const struct kmem_cache *cache = cache_at(slot_id_number(id));
             __typeof__(cache->ops->usable) usable = cache_op(cache, usable);
@@ -438,20 +438,20 @@ static void *resize_outside(void *p, size_t old, size_t n)
 void *malloc_resize(void *p, size_t n)
 {
     size_t old = malloc_size(p, "realloc of");
-    uintptr_t unit = unit_of(p);
-    if (unit < space.unit_count && *unit_id(unit)) {
+    uintptr_t slice = slice_of(p);
+    if (slice < space.slice_count && *slice_id(slice)) {
         /*
          * Within its class, and down to half its size, the block stays. Debugged objects always move, so that
          * stale pointers are caught.
          */
-        bool moves = unlikely(cache_at(slot_id_number(*unit_id(unit)))->instruments & INSTRUMENT_DEBUG);
+        bool moves = unlikely(cache_at(slot_id_number(*slice_id(slice)))->instruments & INSTRUMENT_DEBUG);
         if (!moves && n <= old && n > old / 2)
             return p;
-        return !moves && n <= old && class_number(n) == cache_at(slot_id_number(*unit_id(unit)))->home
+        return !moves && n <= old && class_number(n) == cache_at(slot_id_number(*slice_id(slice)))->home
                    ? p
                    : move(p, old, n);
     }
-    if (unlikely(unit >= space.unit_count || !of_region(p)))
+    if (unlikely(slice >= space.slice_count || !of_region(p)))
         return resize_outside(p, old, n);
     if (n <= CLASS_MOST)
         return move(p, old, n);
@@ -505,15 +505,15 @@ apart void malloc_totals(struct malloc_totals *totals)
         totals->in_barns += census.in_barns * cache->slab.size;
         totals->set_aside += (census_kept(&census) - cached) * cache->slab.size;
         totals->free_in_slabs += read_once(cache->slab.free) * cache->slab.size;
-        totals->slab_rest += read_once(cache->slab.slabs) * (((size_t)cache->slab.units << UNIT_SHIFT) -
+        totals->slab_rest += read_once(cache->slab.slabs) * (((size_t)cache->slab.slices << SLICE_SHIFT) -
                                                              (size_t)cache->slab.objects * cache->slab.size);
     }
-    totals->slab_bytes = read_once(region_stats.slab_units) << UNIT_SHIFT;
+    totals->slab_bytes = read_once(region_stats.slab_slices) << SLICE_SHIFT;
     struct large_totals large = large_totals();
     totals->large_bytes = large.bytes;
     totals->large_count = large.blocks;
     totals->warm_bytes = large.warm_bytes;
-    totals->stash_bytes = large.stash_bytes;
-    totals->purged_bytes = read_once(region_stats.purged_units) << UNIT_SHIFT;
+    totals->span_cache_bytes = large.span_cache_bytes;
+    totals->purged_bytes = read_once(region_stats.purged_slices) << SLICE_SHIFT;
     totals->outside_bytes = outside_bytes() + pool_live_bytes();
 }

@@ -57,11 +57,11 @@ struct malloc_totals {
     size_t set_aside;
     size_t free_in_slabs; /* bytes of objects free in slabs, whether touched before or not */
     size_t slab_rest;     /* bytes of slabs behind their last object */
-    size_t slab_bytes;    /* all units of slabs, in bytes */
+    size_t slab_bytes;    /* all slices of slabs, in bytes */
     size_t large_bytes, large_count;
     size_t outside_bytes;
-    size_t warm_bytes;  /* bytes of free units that may be resident */
-    size_t stash_bytes; /* the part of it in stashes */
+    size_t warm_bytes;       /* bytes of free slices that may be resident */
+    size_t span_cache_bytes; /* the part of it in span caches */
     size_t purged_bytes;
 };
 void malloc_totals(struct malloc_totals *totals);

@@ -3,7 +3,7 @@
  *
  * With several nodes a cache has one sibling for each node, a struct kmem_cache with slabs, barns, words and
  * counters of its own. The first sibling, whose number is `home`, is the one that the user created. Slabs of a node
- * lie in its part of the region (region/region.h), and their units have the sibling's id. Hence:
+ * lie in its part of the region (region/region.h), and their slices have the sibling's id. Hence:
  *
  * - Sheaves of a sibling are attached to a slot's ends only if slot and sibling belong to one node. A free of
  *   another node's object therefore finds the constant sheaf and takes the slow path.

@@ -71,8 +71,8 @@ struct hooks {
 
     /* A slab of a watched cache came from the region, or is about to go back. Returning false refuses the slab.
      * Called with no lock held. */
-    bool (*slab_created)(struct slab_cache *cache, uint32_t unit);
-    void (*slab_released)(struct slab_cache *cache, uint32_t unit);
+    bool (*slab_created)(struct slab_cache *cache, uint32_t slice);
+    void (*slab_released)(struct slab_cache *cache, uint32_t slice);
 
     /* ---- set by malloc/deferred.c when libsheaf-rcu is loaded; without it nothing waits for grace periods ---- */
 

@@ -8,10 +8,10 @@
 #include "os/clock.h"
 #include "process/helper.h"
 #include "process/limit.h"
-#include "slot/stash.h"
+#include "slot/span_cache.h"
 #include "os/hooks.h"
 
-/* The times of the last step by age and of the last step of any kind; the slabs' frontier, in units, at the last
+/* The times of the last step by age and of the last step of any kind; the slabs' frontier, in slices, at the last
  * growth. */
 static _Atomic uint32_t last_ms, last_step_ms, last_frontier;
 static _Atomic uint64_t last_held; /* bytes in all barns after the last step */
@@ -51,7 +51,7 @@ void cache_drain_all(void)
         quarantine_drain(NULL);
     for (unsigned i = CACHE_FIRST; i < cache_top; i++)
         cache_drain(cache_at(i));
-    stash_flush();
+    span_cache_flush();
 }
 
 size_t cache_trim_all(void)
@@ -85,7 +85,7 @@ static void step(enum decay_reason why)
     atomic_store_explicit(&last_step_ms, clock_ms(), memory_order_relaxed);
     lock_release(lock_of(LOCK_TAKEOVER));
     if (why == DECAY_AGED)
-        stash_flush();
+        span_cache_flush();
     region_purge(false);
 }
 
@@ -142,7 +142,7 @@ static bool aged(void)
  * decay time alone is too long for a program whose sizes change within it (docs/design-notes.md, "Decay, sparse
  * caches, holes").
  */
-#define GROWN_LEAST 32 /* units: 2 MiB */
+#define GROWN_LEAST 32 /* slices: 2 MiB */
 static bool grown(void)
 {
     uint32_t now = region_slab_frontier();

@@ -15,8 +15,8 @@
 #include <link.h>
 #include <string.h>
 
-#define WORTH       64u  /* units, 4 MiB: a thread starts when more has come or gone since the last one ended */
-#define LITTLE      16u  /* units, 1 MiB: a change in a round that does not count */
+#define WORTH       64u  /* slices, 4 MiB: a thread starts when more has come or gone since the last one ended */
+#define LITTLE      16u  /* slices, 1 MiB: a change in a round that does not count */
 #define BUSY        256u /* slow paths in a round beyond which the program's own steps of decay suffice */
 #define ROUNDS      8    /* per decay time */
 #define PAUSE_LEAST 10   /* ms */
@@ -39,7 +39,7 @@ static _Atomic bool main_ended;
 static bool main_known;  /* the end of the main thread will be noted */
 static bool made_plural; /* there was one thread before the first helper */
 static _Atomic uint32_t not_before_ms, failed;
-static _Atomic uint64_t rest_in_use, rest_warm; /* units, when the last thread ended */
+static _Atomic uint64_t rest_in_use, rest_warm; /* slices, when the last thread ended */
 
 static uint64_t distance(uint64_t a, uint64_t b)
 {
@@ -50,7 +50,7 @@ static struct helper_look look(void)
 {
     struct helper_look now = {
         .in_use = region_in_use(),
-        .warm = read_once(region_stats.warm_units),
+        .warm = read_once(region_stats.warm_slices),
     };
     for (unsigned slot = 0; slot < read_once(slot_top); slot++)
         if (slot_writable(slot))
@@ -96,7 +96,7 @@ static bool returns_memory(void)
 static bool worth_it(void)
 {
     return distance(region_in_use(), atomic_load_explicit(&rest_in_use, memory_order_relaxed)) > WORTH ||
-           distance(read_once(region_stats.warm_units), atomic_load_explicit(&rest_warm, memory_order_relaxed)) >
+           distance(read_once(region_stats.warm_slices), atomic_load_explicit(&rest_warm, memory_order_relaxed)) >
                WORTH;
 }
 

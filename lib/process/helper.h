@@ -69,7 +69,7 @@ void helper_forget(void);
 
 /* One round of the thread, called by the thread and by tests. Returns whether the thread should go on. */
 struct helper_look {
-    uint64_t calls, in_use, warm; /* slow paths so far, units */
+    uint64_t calls, in_use, warm; /* slow paths so far, slices */
 };
 struct helper_rounds {
     struct helper_look before;

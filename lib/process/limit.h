@@ -7,7 +7,7 @@
 /*
  * Read the limit and apply it, once. Does nothing unless the start found it allowed: it is not if the helper thread
  * was switched off then, as it is in sandboxes that kill the process for unknown system calls. Called in slow paths,
- * without a lock, when the heap has grown to LIMIT_LOOK_FROM units, so that a small program does not even touch the
+ * without a lock, when the heap has grown to LIMIT_LOOK_FROM slices, so that a small program does not even touch the
  * code.
  */
 #define LIMIT_LOOK_FROM 256u /* 16 MiB */

@@ -3,7 +3,7 @@
 #include "config/config.h"
 #include "process/helper.h"
 #include "region/huge.h"
-#include "slot/stash.h"
+#include "slot/span_cache.h"
 
 enum option_index {
 #define OPTION_EACH(name) OPTION_##name,
@@ -93,7 +93,7 @@ static void apply(enum option_index which, const struct sheaf_config *config)
         write_once(sheaf_config.chosen.keep, true);
         write_once(sheaf_config.keep, config->keep);
         region_keep(config->keep, true);
-        stash_keep(config->keep);
+        span_cache_keep(config->keep);
         break;
     case OPTION_helper:
         write_once(sheaf_config.helper, config->helper);

@@ -12,7 +12,7 @@
 #include "profile/profile.h"
 #include "region/guard.h"
 #include "region/huge.h"
-#include "slot/stash.h"
+#include "slot/span_cache.h"
 #include "os/hooks.h"
 
 #define TINY_KEEP     (1ul << 20)
@@ -78,7 +78,7 @@ static bool init_locked(void)
         tiny_init();
     node_init();
     region_init(sheaf_config.keep, sheaf_config.chosen.keep, sheaf_config.decay_ms);
-    stash_init(sheaf_config.keep, !sheaf_config.harden.large);
+    span_cache_init(sheaf_config.keep, !sheaf_config.harden.large);
     huge_init(sheaf_config.huge && !sheaf_config.harden.guard);
     guard_on = sheaf_config.harden.guard;
     if (sheaf_config.harden.sample)

@@ -42,7 +42,7 @@ void profile_fork_child(void)
 
 static size_t room_of(const void *p, size_t n)
 {
-    size_t room = in_region(p) ? (size_t)unit_at(unit_of(p))->length << UNIT_SHIFT : round_up(n, space.page_size);
+    size_t room = in_region(p) ? (size_t)slice_at(slice_of(p))->length << SLICE_SHIFT : round_up(n, space.page_size);
     return room > n ? room : n;
 }
 
@@ -82,14 +82,14 @@ void profile_large(void *p, size_t n)
         !take_end(&take, p, n, room_of(p, n)))
         return;
     if (in_region(p))
-        write_once(unit_at(unit_of(p))->sampled, 1);
+        write_once(slice_at(slice_of(p))->sampled, 1);
     else
         atomic_fetch_add(&profile_outside, 1);
 }
 
 void profile_large_freed(void *p)
 {
-    write_once(unit_at(unit_of(p))->sampled, 0);
+    write_once(slice_at(slice_of(p))->sampled, 0);
     area_remove(p);
 }
 

@@ -9,20 +9,20 @@
 #include "os/numa.h"
 #include "os/vm.h"
 
-/* Units. Memory is mapped in steps of a quarter of what the arena uses, between 1 and 64 MiB. */
+/* Slices. Memory is mapped in steps of a quarter of what the arena uses, between 1 and 64 MiB. */
 #define STEP_LEAST  16u
 #define STEP_MOST   1024u
 #define LOCKED_PART 16u /* where memory is locked, each page takes memory: steps are this part of what is used */
-#define WHOLE_FROM  64u /* units, 4 MiB: smaller arenas take no whole windows, as overcommit off charges for them */
-#define TRIM_LEAST  64u /* units: shorter ends of an arena are not unmapped */
-#define ASK_FROM    16384u /* units, 1 GiB: deal() first checks that the system grants so much */
+#define WHOLE_FROM  64u /* slices, 4 MiB: smaller arenas take no whole windows, as overcommit off charges for them */
+#define TRIM_LEAST  64u /* slices: shorter ends of an arena are not unmapped */
+#define ASK_FROM    16384u /* slices, 1 GiB: deal() first checks that the system grants so much */
 #define HOPS        24    /* attempts to get past foreign mappings; unless holes are known, each skips twice as far */
-#define HOP_FIRST   1024u /* units: 64 MiB */
+#define HOP_FIRST   1024u /* slices: 64 MiB */
 
 static uint32_t dealt;  /* the end of all chunks that were dealt out */
-static uint32_t mapped; /* units of all arenas that are mapped */
+static uint32_t mapped; /* slices of all arenas that are mapped */
 
-/* Failures to find room for `less` units or fewer. */
+/* Failures to find room for `less` slices or fewer. */
 static struct {
     struct space_taken taken;
     uint32_t less;
@@ -32,7 +32,7 @@ bool region_crowded(void)
 {
     return read_once(no_room.taken.skip) || read_once(space.slabs.taken.skip) ||
            read_once(space.sheaves.taken.skip) || read_once(space.ids_table.taken.skip) ||
-           read_once(space.units_table.taken.skip);
+           read_once(space.slices_table.taken.skip);
 }
 
 uint32_t region_end(void)
@@ -45,7 +45,7 @@ uint32_t region_mapped(void)
     return read_once(mapped);
 }
 
-/* Units that the arena has used, gaps included, without those that were unmapped at its end. */
+/* Slices that the arena has used, gaps included, without those that were unmapped at its end. */
 static uint32_t used(const struct arena *arena)
 {
     return arena->passed + arena->frontier - arena->start;
@@ -58,115 +58,116 @@ static void set_frontier(struct arena *arena, uint32_t frontier)
         write_once(arena->most, used(arena));
 }
 
-/* ---- free runs ---- */
+/* ---- free spans ---- */
 
 /*
- * A run older than the oldest in the list goes to the front, because at the end it would hide behind younger runs.
- * It is the rest of a run that was divided. All other runs go to the end.
+ * A span older than the oldest in the list goes to the front, because at the end it would hide behind younger spans.
+ * It is the rest of a span that was divided. All other spans go to the end.
  */
-static void age_insert(struct arena *arena, uint32_t unit)
+static void age_insert(struct arena *arena, uint32_t slice)
 {
-    struct unit *run = unit_at(unit);
-    run->listed = 1;
-    if (arena->oldest && (int32_t)(unit_at(arena->oldest - 1)->stamp - run->stamp) > 0) {
-        run->age_prev = UNIT_NONE;
-        run->age_next = arena->oldest - 1;
-        unit_at(run->age_next)->age_prev = unit;
-        arena->oldest = unit + 1;
+    struct slice *span = slice_at(slice);
+    span->listed = 1;
+    if (arena->oldest && (int32_t)(slice_at(arena->oldest - 1)->stamp - span->stamp) > 0) {
+        span->age_prev = SLICE_NONE;
+        span->age_next = arena->oldest - 1;
+        slice_at(span->age_next)->age_prev = slice;
+        arena->oldest = slice + 1;
         return;
     }
-    run->age_next = UNIT_NONE;
-    run->age_prev = arena->newest - 1;
+    span->age_next = SLICE_NONE;
+    span->age_prev = arena->newest - 1;
     if (arena->newest)
-        unit_at(run->age_prev)->age_next = unit;
+        slice_at(span->age_prev)->age_next = slice;
     else
-        arena->oldest = unit + 1;
-    arena->newest = unit + 1;
+        arena->oldest = slice + 1;
+    arena->newest = slice + 1;
 }
 
-static void age_remove(struct arena *arena, uint32_t unit)
+static void age_remove(struct arena *arena, uint32_t slice)
 {
-    struct unit *run = unit_at(unit);
-    if (!run->listed)
+    struct slice *span = slice_at(slice);
+    if (!span->listed)
         return;
-    run->listed = 0;
-    if (run->age_prev != UNIT_NONE)
-        unit_at(run->age_prev)->age_next = run->age_next;
+    span->listed = 0;
+    if (span->age_prev != SLICE_NONE)
+        slice_at(span->age_prev)->age_next = span->age_next;
     else
-        arena->oldest = run->age_next + 1;
-    if (run->age_next != UNIT_NONE)
-        unit_at(run->age_next)->age_prev = run->age_prev;
+        arena->oldest = span->age_next + 1;
+    if (span->age_next != SLICE_NONE)
+        slice_at(span->age_next)->age_prev = span->age_prev;
     else
-        arena->newest = run->age_prev + 1;
+        arena->newest = span->age_prev + 1;
 }
 
-static void run_link(struct arena *arena, uint32_t unit, uint32_t length)
+static void span_link(struct arena *arena, uint32_t slice, uint32_t length)
 {
-    struct unit *run = unit_at(unit);
-    run->length = length;
-    run->kind = UNIT_FREE;
+    struct slice *span = slice_at(slice);
+    span->length = length;
+    span->kind = SLICE_FREE;
     if (length > 1) {
-        unit_at(unit + length - 1)->length = length;
-        unit_at(unit + length - 1)->kind = UNIT_TAIL;
+        slice_at(slice + length - 1)->length = length;
+        slice_at(slice + length - 1)->kind = SLICE_TAIL;
     }
-    bins_insert(&arena->bins, unit);
-    if (dirty_count(unit, unit + length))
-        age_insert(arena, unit);
+    bins_insert(&arena->bins, slice);
+    if (dirty_count(slice, slice + length))
+        age_insert(arena, slice);
 }
 
-void arena_unlink(struct arena *arena, uint32_t unit)
+void arena_unlink(struct arena *arena, uint32_t slice)
 {
-    struct unit *run = unit_at(unit);
-    sheaf_assert(run->kind == UNIT_FREE);
-    bins_remove(&arena->bins, unit);
-    age_remove(arena, unit);
-    unit_at(unit + run->length - 1)->kind = UNIT_INSIDE;
-    run->kind = UNIT_INSIDE;
+    struct slice *span = slice_at(slice);
+    sheaf_assert(span->kind == SLICE_FREE);
+    bins_remove(&arena->bins, slice);
+    age_remove(arena, slice);
+    slice_at(slice + span->length - 1)->kind = SLICE_INSIDE;
+    span->kind = SLICE_INSIDE;
 }
 
-static bool is_of(const struct arena *arena, uint32_t unit)
+static bool is_of(const struct arena *arena, uint32_t slice)
 {
-    return arena_index(unit) == arena->index;
+    return arena_index(slice) == arena->index;
 }
 
-/* The length of the arena's free run that ends just below `unit`; 0 if there is none. */
-static uint32_t free_below(const struct arena *arena, uint32_t unit)
+/* The length of the arena's free span that ends just below `slice`; 0 if there is none. */
+static uint32_t free_below(const struct arena *arena, uint32_t slice)
 {
-    const struct unit *last = unit_at(unit - 1);
-    return (last->kind == UNIT_TAIL || last->kind == UNIT_FREE) && is_of(arena, unit - 1) ? last->length : 0;
+    const struct slice *last = slice_at(slice - 1);
+    return (last->kind == SLICE_TAIL || last->kind == SLICE_FREE) && is_of(arena, slice - 1) ? last->length : 0;
 }
 
-void arena_insert(struct arena *arena, uint32_t unit, uint32_t length, uint32_t stamp)
+void arena_insert(struct arena *arena, uint32_t slice, uint32_t length, uint32_t stamp)
 {
-    uint32_t next = unit + length;
-    if (next < space.unit_count && unit_at(next)->kind == UNIT_FREE && is_of(arena, next)) {
-        length += unit_at(next)->length;
+    uint32_t next = slice + length;
+    if (next < space.slice_count && slice_at(next)->kind == SLICE_FREE && is_of(arena, next)) {
+        length += slice_at(next)->length;
         arena_unlink(arena, next);
     }
-    uint32_t below = unit ? free_below(arena, unit) : 0;
+    uint32_t below = slice ? free_below(arena, slice) : 0;
     if (below) {
-        arena_unlink(arena, unit - below);
-        unit -= below;
+        arena_unlink(arena, slice - below);
+        slice -= below;
         length += below;
     }
-    unit_at(unit)->stamp = stamp;
-    run_link(arena, unit, length);
+    slice_at(slice)->stamp = stamp;
+    span_link(arena, slice, length);
 }
 
 /* ---- growing ---- */
 
 /*
- * Deals out at least `units` units from `start`, which is at or above the end of all chunks dealt out so far.
+ * Deals out at least `slices` slices from `start`, which is at or above the end of all chunks dealt out so far.
  * Returns the end of the new chunks, or 0 when they are not available. Their tables stay mapped even if the system
- * then refuses memory for the units. Very large requests therefore first check that the system grants so much.
+ * then refuses memory for the slices. Very large requests therefore first check that the system grants so much.
  */
-static uint32_t deal(const struct arena *arena, uint64_t start, uint64_t units)
+static uint32_t deal(const struct arena *arena, uint64_t start, uint64_t slices)
 {
     uint64_t chunk = 1ull << space.chunk_shift, share = round_up(used(arena) / 8, chunk);
-    if (start + units > space.unit_most || (units >= ASK_FROM && !space.locked && !vm_grants(units << UNIT_SHIFT)))
+    if (start + slices > space.slice_most ||
+        (slices >= ASK_FROM && !space.locked && !vm_grants(slices << SLICE_SHIFT)))
         return 0;
-    uint64_t end = round_up(start + (units < share ? share : units), chunk);
-    end = end < space.unit_most ? end : space.unit_most;
+    uint64_t end = round_up(start + (slices < share ? share : slices), chunk);
+    end = end < space.slice_most ? end : space.slice_most;
     if (!space_reach((uint32_t)end) || !space_reach_shadow((uint32_t)end))
         return 0;
     for (uint64_t i = start >> space.chunk_shift; i << space.chunk_shift < end; i++)
@@ -188,17 +189,17 @@ static bool stretch_to(struct arena *arena, uint64_t to)
 /* Sets the memory policy of [from, to) where there are several nodes. */
 static void bind(const struct arena *arena, uint32_t from, uint32_t to)
 {
-    size_t bytes = (size_t)(to - from) << UNIT_SHIFT;
+    size_t bytes = (size_t)(to - from) << SLICE_SHIFT;
     if (unlikely(numa.interleave))
-        numa_interleave(unit_address(from), bytes);
+        numa_interleave(slice_address(from), bytes);
     else if (unlikely(numa.count > 1) && arena->slabs)
-        numa_place(unit_address(from), bytes, arena->node);
+        numa_place(slice_address(from), bytes, arena->node);
 }
 
-/* Maps units up to `to`. */
+/* Maps slices up to `to`. */
 static enum vm_extent map_to(struct arena *arena, uint32_t to)
 {
-    enum vm_extent done = vm_extend_staged(unit_address(arena->mapped), (size_t)(to - arena->mapped) << UNIT_SHIFT);
+    enum vm_extent done = vm_extend_staged(slice_address(arena->mapped), (size_t)(to - arena->mapped) << SLICE_SHIFT);
     if (done != VM_EXTENDED)
         return done;
     bind(arena, arena->mapped, to);
@@ -209,12 +210,12 @@ static enum vm_extent map_to(struct arena *arena, uint32_t to)
 }
 
 /*
- * Whether so many units could be committed. A run is mapped only then, because the system holds back a part of what
- * the process has mapped (vm.user_reserve_kbytes), committed or not. Short runs are not worth the check.
+ * Whether so many slices could be committed. A span is mapped only then, because the system holds back a part of what
+ * the process has mapped (vm.user_reserve_kbytes), committed or not. Short spans are not worth the check.
  */
-static noinline_cold bool may_commit(uint32_t units)
+static noinline_cold bool may_commit(uint32_t slices)
 {
-    if (units < WHOLE_FROM || vm_grants((size_t)units << UNIT_SHIFT))
+    if (slices < WHOLE_FROM || vm_grants((size_t)slices << SLICE_SHIFT))
         return true;
     note_refused();
     return false;
@@ -232,7 +233,7 @@ static enum vm_extent map_some(struct arena *arena, uint32_t to)
     step = step < STEP_LEAST && !locked ? STEP_LEAST : step > STEP_MOST ? STEP_MOST : step;
     uint64_t more = (uint64_t)to + step;
     if (more > arena->start + WHOLE_FROM && !locked)
-        more = round_up(more, WINDOW_UNITS);
+        more = round_up(more, WINDOW_SLICES);
     more = more < arena->end ? more : arena->end;
     enum vm_extent done = map_to(arena, (uint32_t)more);
     return done == VM_REFUSED || (done == VM_TAKEN && more > to) ? map_to(arena, to) : done;
@@ -247,13 +248,13 @@ bool arena_move_frontier(struct arena *arena, uint32_t frontier)
 }
 
 /*
- * Turns what can be mapped of the rest of a stretch into a free run and gives up the remainder. Where another mapping
- * lies in the rest, halves of it are tried.
+ * Turns what can be mapped of the rest of a stretch into a free span and gives up the remainder. Where another
+ * mapping lies in the rest, halves of it are tried.
  */
 static void leave_stretch(struct arena *arena)
 {
     uint32_t from = arena->frontier;
-    if (unlikely(guard_on) && arena->slabs) /* runs must not cross guards */
+    if (unlikely(guard_on) && arena->slabs) /* spans must not cross guards */
         return;
     bool locked = atomic_load_explicit(&space.locked, memory_order_relaxed);
     for (uint32_t rest = locked ? 0 : arena->end - arena->mapped; rest && arena->mapped < arena->end; rest /= 2)
@@ -265,27 +266,27 @@ static void leave_stretch(struct arena *arena)
 }
 
 /*
- * Where a new stretch of `units` may begin, given that `hop` is 0 unless a foreign mapping was met; space.unit_most
+ * Where a new stretch of `slices` may begin, given that `hop` is 0 unless a foreign mapping was met; space.slice_most
  * when there is no such place. The chunk in which it begins may have other mappings below it.
  */
-static uint64_t place_of_stretch(uint64_t units, uint32_t hop)
+static uint64_t place_of_stretch(uint64_t slices, uint32_t hop)
 {
     if (likely(!hop))
         return dealt;
-    uintptr_t end = (uintptr_t)unit_address(space.unit_most);
-    uintptr_t at = units < space.unit_most ? hole_from((uintptr_t)unit_address(dealt), end, units << UNIT_SHIFT,
-                                                       UNIT_SIZE << WINDOW_SHIFT)
-                                           : 0;
+    uintptr_t end = (uintptr_t)slice_address(space.slice_most);
+    uintptr_t at = slices < space.slice_most ? hole_from((uintptr_t)slice_address(dealt), end, slices << SLICE_SHIFT,
+                                                         SLICE_SIZE << WINDOW_SHIFT)
+                                             : 0;
     if (at == HOLE_UNKNOWN)
         return round_up((uint64_t)dealt + hop, 1u << space.chunk_shift);
-    return at ? unit_of((void *)at) : space.unit_most;
+    return at ? slice_of((void *)at) : space.slice_most;
 }
 
-/* Begins a new stretch of at least `units`. */
-static bool next_stretch(struct arena *arena, uint64_t units, uint32_t hop)
+/* Begins a new stretch of at least `slices`. */
+static bool next_stretch(struct arena *arena, uint64_t slices, uint32_t hop)
 {
-    uint64_t start = place_of_stretch(units, hop);
-    uint32_t end = deal(arena, start, units);
+    uint64_t start = place_of_stretch(slices, hop);
+    uint32_t end = deal(arena, start, slices);
     if (!end)
         return false;
     if (arena->end)
@@ -296,31 +297,31 @@ static bool next_stretch(struct arena *arena, uint64_t units, uint32_t hop)
     return true;
 }
 
-/* The length of the free run that ends at the frontier, within this stretch. */
+/* The length of the free span that ends at the frontier, within this stretch. */
 static uint32_t free_at_frontier(const struct arena *arena)
 {
     return arena->frontier > arena->start ? free_below(arena, arena->frontier) : 0;
 }
 
-/* The first unit at or above `unit` whose address is a multiple of `align` units. */
-static uint64_t aligned(uint64_t unit, uint32_t align)
+/* The first slice at or above `slice` whose address is a multiple of `align` slices. */
+static uint64_t aligned(uint64_t slice, uint32_t align)
 {
-    uint64_t first = space.region >> UNIT_SHIFT;
-    return round_up(first + unit, align) - first;
+    uint64_t first = space.region >> SLICE_SHIFT;
+    return round_up(first + slice, align) - first;
 }
 
 /*
- * Makes room for `units` aligned units at the frontier: in this stretch, which is extended if possible, or in a
+ * Makes room for `slices` aligned slices at the frontier: in this stretch, which is extended if possible, or in a
  * new one. When a foreign mapping is in the way, the new one begins in the next hole that is large enough. To find
  * it, all mappings of the process are read, and that is in vain while other mappings lie where the region or its
  * tables should grow. So more and more requests are refused at once. They are served outside the region.
  */
-static bool make_room(struct arena *arena, uint32_t units, uint32_t align)
+static bool make_room(struct arena *arena, uint32_t slices, uint32_t align)
 {
     uint32_t hop = no_room.taken.failures ? HOP_FIRST : 0;
     for (int tries = 0; tries < HOPS; tries++) {
-        uint64_t to = aligned(arena->frontier - free_at_frontier(arena), align) + units;
-        if (to > arena->mapped && units >= no_room.less && taken_still(&no_room.taken))
+        uint64_t to = aligned(arena->frontier - free_at_frontier(arena), align) + slices;
+        if (to > arena->mapped && slices >= no_room.less && taken_still(&no_room.taken))
             return false;
         if (stretch_to(arena, to)) {
             enum vm_extent done = map_some(arena, (uint32_t)to);
@@ -331,11 +332,11 @@ static bool make_room(struct arena *arena, uint32_t units, uint32_t align)
             arena->end = arena->mapped; /* the stretch ends before the foreign mapping */
             hop = hop ? 2 * hop : HOP_FIRST;
         }
-        if (!next_stretch(arena, (uint64_t)units + align - 1, hop))
+        if (!next_stretch(arena, (uint64_t)slices + align - 1, hop))
             break;
     }
     if (hop) {
-        no_room.less = units;
+        no_room.less = slices;
         taken_note(&no_room.taken, true);
     }
     return false;
@@ -348,37 +349,37 @@ void arena_init(struct arena *arena, unsigned index, bool slabs, unsigned node)
     arena->node = (uint8_t)node;
     if (index)
         return;
-    arena->end = deal(arena, 0, space.units_start);
-    arena->mapped = mapped = space.units_start;
-    bind(arena, 0, space.units_start);
+    arena->end = deal(arena, 0, space.slices_start);
+    arena->mapped = mapped = space.slices_start;
+    bind(arena, 0, space.slices_start);
 }
 
 void arena_trim(struct arena *arena)
 {
     uint32_t end = arena->frontier, length = free_at_frontier(arena);
-    uint32_t from = (uint32_t)round_up(dirty_end(end - length, length), WINDOW_UNITS);
+    uint32_t from = (uint32_t)round_up(dirty_end(end - length, length), WINDOW_SLICES);
     /* Validation of debugged objects reads them without a lock, so they must stay mapped. */
     if (from + TRIM_LEAST > end || unlikely(guard_on) || unlikely(space.shadow.mapped != 0))
         return;
-    if (!vm_unmap(unit_address(from), (size_t)(arena->mapped - from) << UNIT_SHIFT))
+    if (!vm_unmap(slice_address(from), (size_t)(arena->mapped - from) << SLICE_SHIFT))
         return;
-    uint32_t run = end - length, stamp = unit_at(run)->stamp;
-    arena_unlink(arena, run);
+    uint32_t span = end - length, stamp = slice_at(span)->stamp;
+    arena_unlink(arena, span);
     no_room.taken = (struct space_taken){0};
     if (arena->slabs)
         huge_unmapped(from, arena->mapped);
     write_once(mapped, mapped - (arena->mapped - from));
     arena->mapped = arena->frontier = from;
-    if (from > run) {
-        unit_at(run)->stamp = stamp;
-        run_link(arena, run, from - run);
+    if (from > span) {
+        slice_at(span)->stamp = stamp;
+        span_link(arena, span, from - span);
     }
 }
 
 void arena_slim(struct arena *arena)
 {
     if (arena->mapped == arena->frontier || space.shadow.mapped ||
-        !vm_unmap(unit_address(arena->frontier), (size_t)(arena->mapped - arena->frontier) << UNIT_SHIFT))
+        !vm_unmap(slice_address(arena->frontier), (size_t)(arena->mapped - arena->frontier) << SLICE_SHIFT))
         return;
     if (arena->slabs)
         huge_unmapped(arena->frontier, arena->mapped);
@@ -388,15 +389,15 @@ void arena_slim(struct arena *arena)
 
 /* ---- staged memory ---- */
 
-noinline_cold bool arena_commit_staged(uint32_t unit, uint32_t units)
+noinline_cold bool arena_commit_staged(uint32_t slice, uint32_t slices)
 {
-    if (vm_commit(unit_address(unit), (size_t)units << UNIT_SHIFT))
+    if (vm_commit(slice_address(slice), (size_t)slices << SLICE_SHIFT))
         return true;
     note_refused();
-    /* Part of it may be committed. Dirty units were so before; they are uncommitted when they are returned. */
-    for (uint32_t from = unit, to; from < unit + units; from = to) {
-        bool clean = region_unit_clean(from);
-        for (to = from + 1; to < unit + units && region_unit_clean(to) == clean; to++) {
+    /* Part of it may be committed. Dirty slices were so before; they are uncommitted when they are returned. */
+    for (uint32_t from = slice, to; from < slice + slices; from = to) {
+        bool clean = region_slice_clean(from);
+        for (to = from + 1; to < slice + slices && region_slice_clean(to) == clean; to++) {
         }
         if (clean)
             arena_uncommit(from, to);
@@ -406,7 +407,7 @@ noinline_cold bool arena_commit_staged(uint32_t unit, uint32_t units)
 
 noinline_cold bool arena_uncommit(uint32_t from, uint32_t to)
 {
-    bool done = vm_uncommit(unit_address(from), (size_t)(to - from) << UNIT_SHIFT);
+    bool done = vm_uncommit(slice_address(from), (size_t)(to - from) << SLICE_SHIFT);
     bind(arena_of(from), from, to); /* the memory may be a new mapping */
     return done;
 }
@@ -414,76 +415,76 @@ noinline_cold bool arena_uncommit(uint32_t from, uint32_t to)
 /* ---- taking ---- */
 
 /*
- * Where groups of slabs are guarded, no run crosses a guard. If the run does not fit below the next guard, the
- * units below it are freed and the frontier moves behind it. Returns false when the run is too long for a group,
+ * Where groups of slabs are guarded, no span crosses a guard. If the span does not fit below the next guard, the
+ * slices below it are freed and the frontier moves behind it. Returns false when the span is too long for a group,
  * must be aligned, or finds no room.
  */
-static bool pass_guard(struct arena *arena, uint32_t units, uint32_t align)
+static bool pass_guard(struct arena *arena, uint32_t slices, uint32_t align)
 {
-    if (units >= GUARD_GROUP || align > 1 || !make_room(arena, units, 1))
+    if (slices >= GUARD_GROUP || align > 1 || !make_room(arena, slices, 1))
         return false;
     uint32_t start = arena->frontier, guard = guard_from(start);
-    if (start + units <= guard)
+    if (start + slices <= guard)
         return true;
-    if (!make_room(arena, guard + 1 - start + units, 1))
+    if (!make_room(arena, guard + 1 - start + slices, 1))
         return false;
     if (arena->frontier != start) /* a new stretch, which starts with a group */
         return true;
     set_frontier(arena, guard + 1);
-    unit_at(guard)->length = 1;
-    unit_at(guard)->kind = UNIT_GUARD;
+    slice_at(guard)->length = 1;
+    slice_at(guard)->kind = SLICE_GUARD;
     if (guard > start)
         arena_insert(arena, start, guard - start, clock_ms());
     return true;
 }
 
-uint32_t arena_take_frontier(struct arena *arena, uint32_t units, uint32_t align)
+uint32_t arena_take_frontier(struct arena *arena, uint32_t slices, uint32_t align)
 {
-    if (unlikely(guard_on) && arena->slabs && !pass_guard(arena, units, align))
-        return UNIT_NONE;
-    if (!make_room(arena, units, align))
-        return UNIT_NONE;
+    if (unlikely(guard_on) && arena->slabs && !pass_guard(arena, slices, align))
+        return SLICE_NONE;
+    if (!make_room(arena, slices, align))
+        return SLICE_NONE;
     uint32_t start = arena->frontier, below = free_at_frontier(arena);
     uint32_t at = (uint32_t)aligned(start - below, align);
     if (below)
         arena_unlink(arena, start - below);
-    set_frontier(arena, at + units);
+    set_frontier(arena, at + slices);
     if (at > start - below) {
-        unit_at(start - below)->stamp = clock_ms();
-        run_link(arena, start - below, at - (start - below));
+        slice_at(start - below)->stamp = clock_ms();
+        span_link(arena, start - below, at - (start - below));
     }
     return at;
 }
 
 /*
- * Among the runs freed last, one that starts with so many dirty units. Such units are still committed: they cost no
- * system call, and are available even where the system refuses to commit more.
+ * Among the spans freed last, one that starts with so many dirty slices. Such slices are still committed: they cost
+ * no system call, and are available even where the system refuses to commit more.
  */
-#define LOOK_AT 16 /* runs */
-static noinline_cold uint32_t find_committed(const struct arena *arena, uint32_t units)
+#define LOOK_AT 16 /* spans */
+static noinline_cold uint32_t find_committed(const struct arena *arena, uint32_t slices)
 {
-    uint32_t run = arena->newest - 1;
-    for (int i = 0; i < LOOK_AT && run != UNIT_NONE; i++, run = unit_at(run)->age_prev)
-        if (unit_at(run)->length >= units && dirty_count(run, run + units) == units)
-            return run;
-    return UNIT_NONE;
+    uint32_t span = arena->newest - 1;
+    for (int i = 0; i < LOOK_AT && span != SLICE_NONE; i++, span = slice_at(span)->age_prev)
+        if (slice_at(span)->length >= slices && dirty_count(span, span + slices) == slices)
+            return span;
+    return SLICE_NONE;
 }
 
-uint32_t arena_take_free(struct arena *arena, uint32_t units, uint32_t align)
+uint32_t arena_take_free(struct arena *arena, uint32_t slices, uint32_t align)
 {
-    uint64_t want = (uint64_t)units + align - 1;
-    uint32_t run = unlikely(vm_staged) && want < UINT32_MAX ? find_committed(arena, (uint32_t)want) : UNIT_NONE;
-    if (run == UNIT_NONE && want < UINT32_MAX)
-        run = bins_find(&arena->bins, (uint32_t)want);
-    if (run == UNIT_NONE)
-        return UNIT_NONE;
-    uint32_t length = unit_at(run)->length;
-    uint32_t stamp = unit_at(run)->stamp;
-    arena_unlink(arena, run);
-    uint32_t at = (uint32_t)aligned(run, align);
-    if (at > run)
-        arena_insert(arena, run, at - run, stamp);
-    if (run + length > at + units)
-        arena_insert(arena, at + units, run + length - at - units, stamp);
+    uint64_t want = (uint64_t)slices + align - 1;
+    uint32_t span = unlikely(vm_staged) && want < UINT32_MAX ? find_committed(arena, (uint32_t)want) : SLICE_NONE;
+    if (span == SLICE_NONE && want < UINT32_MAX)
+        span = bins_find(&arena->bins, (uint32_t)want);
+    if (span == SLICE_NONE)
+        return SLICE_NONE;
+    uint32_t length = slice_at(span)->length;
+    uint32_t stamp = slice_at(span)->stamp;
+    arena_unlink(arena, span);
+    uint32_t at = (uint32_t)aligned(span, align);
+    if (at > span)
+        arena_insert(arena, span, at - span, stamp);
+    if (span + length > at + slices)
+        arena_insert(arena, at + slices, span + length - at - slices, stamp);
     return at;
 }

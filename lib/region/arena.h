@@ -1,10 +1,10 @@
 /*
- * An arena: the part of the region that holds one kind of run, with its free runs by length and by age. Protected
+ * An arena: the part of the region that holds one kind of span, with its free spans by length and by age. Protected
  * by the region's lock.
  *
  * The region is dealt out to the arenas in chunks, one after another as they grow, so that everything ever used
  * lies together. An arena grows in its last *stretch* of chunks until another arena takes the next chunk; then it
- * continues in a new stretch above all others. The rest of the old stretch becomes a free run. No run spans two
+ * continues in a new stretch above all others. The rest of the old stretch becomes a free span. No span spans two
  * stretches with another arena's chunks between them. Memory is mapped as the frontier advances; free and clean
  * memory at the frontier is unmapped again.
  */
@@ -15,42 +15,42 @@
 #include "region/bins.h"
 #include "space/space.h"
 
-/* The units of the stretch from `frontier` to `end` are not in use; those from `mapped` on have no memory. */
+/* The slices of the stretch from `frontier` to `end` are not in use; those from `mapped` on have no memory. */
 struct arena {
     uint32_t start, frontier, end; /* of the current stretch */
     uint32_t mapped;
-    uint32_t passed;         /* units of earlier stretches */
-    uint32_t most;           /* the most units ever in use, gaps included; only grows */
-    uint32_t oldest, newest; /* free and dirty runs by age, each one more than the unit */
-    uint32_t warm;           /* free and dirty units */
-    uint32_t reached;        /* the frontier up to which region/region.c has accounted units */
+    uint32_t passed;         /* slices of earlier stretches */
+    uint32_t most;           /* the most slices ever in use, gaps included; only grows */
+    uint32_t oldest, newest; /* free and dirty spans by age, each one more than the slice */
+    uint32_t warm;           /* free and dirty slices */
+    uint32_t reached;        /* the frontier up to which region/region.c has accounted slices */
     uint8_t index;           /* among all arenas */
     uint8_t node;            /* for slabs: the preferred memory node, by index */
     bool slabs;              /* holds slabs, whose groups lie between guards if guard_on */
     struct bins bins;
 };
 
-/* `arena` is zeroed memory. The arena with index 0 gets the units that are mapped at the start. */
+/* `arena` is zeroed memory. The arena with index 0 gets the slices that are mapped at the start. */
 void arena_init(struct arena *arena, unsigned index, bool slabs, unsigned node);
 
-/* The index of the arena that a unit belongs to. The unit must lie in a chunk that was dealt out. */
-static inline unsigned arena_index(uint32_t unit)
+/* The index of the arena that a slice belongs to. The slice must lie in a chunk that was dealt out. */
+static inline unsigned arena_index(uint32_t slice)
 {
-    return space.chunks[unit >> space.chunk_shift] - 1u;
+    return space.chunks[slice >> space.chunk_shift] - 1u;
 }
 
-/* Join the run with free neighbours and add it to bins and list. The joined run counts as freed at `stamp`. */
-void arena_insert(struct arena *arena, uint32_t unit, uint32_t length, uint32_t stamp);
+/* Join the span with free neighbours and add it to bins and list. The joined span counts as freed at `stamp`. */
+void arena_insert(struct arena *arena, uint32_t slice, uint32_t length, uint32_t stamp);
 
-/* Take a free run out of bins and list; its units become UNIT_INSIDE. */
-void arena_unlink(struct arena *arena, uint32_t unit);
+/* Take a free span out of bins and list; its slices become SLICE_INSIDE. */
+void arena_unlink(struct arena *arena, uint32_t slice);
 
 /*
- * Take `units` units whose address is a multiple of `align` units: from a free run, or from the frontier together
- * with a free run that ends there. Returns UNIT_NONE when there are none.
+ * Take `slices` slices whose address is a multiple of `align` slices: from a free span, or from the frontier together
+ * with a free span that ends there. Returns SLICE_NONE when there are none.
  */
-uint32_t arena_take_free(struct arena *arena, uint32_t units, uint32_t align);
-uint32_t arena_take_frontier(struct arena *arena, uint32_t units, uint32_t align);
+uint32_t arena_take_free(struct arena *arena, uint32_t slices, uint32_t align);
+uint32_t arena_take_frontier(struct arena *arena, uint32_t slices, uint32_t align);
 
 /*
  * Move the frontier up within its stretch. Returns false when another arena's chunk is in the way or the system
@@ -59,18 +59,18 @@ uint32_t arena_take_frontier(struct arena *arena, uint32_t units, uint32_t align
 bool arena_move_frontier(struct arena *arena, uint32_t frontier);
 
 /*
- * Make a run that was taken writable. Returns false when the system refuses; what is clean is then uncommitted. Free
+ * Make a span that was taken writable. Returns false when the system refuses; what is clean is then uncommitted. Free
  * where nothing is staged (os/vm.h).
  */
-bool arena_commit_staged(uint32_t unit, uint32_t units);
-static inline bool arena_commit(uint32_t unit, uint32_t units)
+bool arena_commit_staged(uint32_t slice, uint32_t slices);
+static inline bool arena_commit(uint32_t slice, uint32_t slices)
 {
-    return likely(!vm_staged) || arena_commit_staged(unit, units);
+    return likely(!vm_staged) || arena_commit_staged(slice, slices);
 }
 
 /*
  * Return the pages of [from, to) to the system, and the right to write to them where memory is staged. The caller
- * owns these units; it need not hold the lock. Returns false when the system refuses.
+ * owns these slices; it need not hold the lock. Returns false when the system refuses.
  */
 bool arena_uncommit(uint32_t from, uint32_t to);
 

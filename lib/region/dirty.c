@@ -2,11 +2,11 @@
 #include "region/arena.h"
 #include "region/region.h"
 
-/* The word that holds the bits of 64 units. */
-static uint64_t *word_of(uint32_t unit)
+/* The word that holds the bits of 64 slices. */
+static uint64_t *word_of(uint32_t slice)
 {
     uint64_t *rest = (uint64_t *)(void *)space.dirty_table.start;
-    return likely(unit < UNITS_FIRST) ? &space.dirty_first[unit / 64] : &rest[(unit - UNITS_FIRST) / 64];
+    return likely(slice < SLICES_FIRST) ? &space.dirty_first[slice / 64] : &rest[(slice - SLICES_FIRST) / 64];
 }
 
 static uint64_t word_mask(uint32_t from, uint32_t to)
@@ -40,25 +40,25 @@ uint32_t dirty_count(uint32_t from, uint32_t to)
     return n;
 }
 
-bool region_unit_clean(uint32_t unit)
+bool region_slice_clean(uint32_t slice)
 {
-    return !(*word_of(unit) >> (unit % 64) & 1);
+    return !(*word_of(slice) >> (slice % 64) & 1);
 }
 
-uint32_t dirty_last(uint32_t unit, uint32_t length, uint64_t units)
+uint32_t dirty_last(uint32_t slice, uint32_t length, uint64_t slices)
 {
-    uint32_t from = unit + length;
-    while (from > unit && units) {
+    uint32_t from = slice + length;
+    while (from > slice && slices) {
         from--;
-        units -= !region_unit_clean(from);
+        slices -= !region_slice_clean(from);
     }
     return from;
 }
 
-uint32_t dirty_end(uint32_t unit, uint32_t length)
+uint32_t dirty_end(uint32_t slice, uint32_t length)
 {
-    uint32_t end = unit + length;
-    while (end > unit && region_unit_clean(end - 1))
+    uint32_t end = slice + length;
+    while (end > slice && region_slice_clean(end - 1))
         end--;
     return end;
 }
@@ -66,15 +66,15 @@ uint32_t dirty_end(uint32_t unit, uint32_t length)
 static bool discard(uint32_t from, uint32_t to)
 {
     return unlikely(vm_staged) ? arena_uncommit(from, to)
-                               : vm_discard(unit_address(from), (size_t)(to - from) << UNIT_SHIFT);
+                               : vm_discard(slice_address(from), (size_t)(to - from) << SLICE_SHIFT);
 }
 
-bool dirty_discard(uint32_t unit, uint32_t length)
+bool dirty_discard(uint32_t slice, uint32_t length)
 {
-    uint32_t end = unit + length;
-    for (uint32_t from = unit; from < end;) {
+    uint32_t end = slice + length;
+    for (uint32_t from = slice; from < end;) {
         uint32_t to = from;
-        while (to < end && !region_unit_clean(to))
+        while (to < end && !region_slice_clean(to))
             to++;
         if (to > from && !discard(from, to))
             return false;

@@ -12,14 +12,14 @@
  * because memory that was freed a moment ago is often allocated again (docs/design.md, "Payment").
  */
 #define PAY_AGE   8u
-#define PAY_LEAST 16u /* units: 1 MiB */
+#define PAY_LEAST 16u /* slices: 1 MiB */
 
-/* Why memory is returned, which determines which runs and how much. */
+/* Why memory is returned, which determines which spans and how much. */
 enum give_why {
     GIVE_ALL,  /* all free memory */
     GIVE_AGED, /* what has been free for `age` ms, down to the floor */
-    GIVE_PAID, /* the same, at most `units` in all */
-    GIVE_OVER, /* memory of `kind`: down to `units`, and all that has been free for `age` ms */
+    GIVE_PAID, /* the same, at most `slices` in all */
+    GIVE_OVER, /* memory of `kind`: down to `slices`, and all that has been free for `age` ms */
 };
 
 struct give_back {
@@ -27,14 +27,14 @@ struct give_back {
     uint32_t age; /* ms; 0 with GIVE_OVER: age does not matter */
     enum arena_kind kind;
     unsigned spare; /* bits by kind: what is kept of it because it was missed (keep_learned()) stays */
-    uint64_t units;
+    uint64_t slices;
     uint64_t limit; /* with GIVE_OVER: windows are not broken up until this is clearly exceeded */
 };
 
-/* A run that is out of the bins, and the part [from, to) of it that is returned. */
+/* A span that is out of the bins, and the part [from, to) of it that is returned. */
 struct leaving {
     struct arena *arena;
-    uint32_t unit, length, stamp;
+    uint32_t slice, length, stamp;
     uint32_t from, to;
 };
 
@@ -43,7 +43,7 @@ static uint64_t min(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
-/* The most units that may be returned from an arena, whatever their age. */
+/* The most slices that may be returned from an arena, whatever their age. */
 static uint64_t may_give(const struct give_back *what, const struct arena *arena)
 {
     if (what->why == GIVE_ALL)
@@ -51,56 +51,56 @@ static uint64_t may_give(const struct give_back *what, const struct arena *arena
     bool spared = what->spare >> kind_of(arena) & 1;
     uint64_t kept = spared ? keep_learned(&region.keep[kind_of(arena)]) : 0;
     uint64_t above_kept = warm_of(kind_of(arena)) > kept ? warm_of(kind_of(arena)) - kept : 0;
-    uint64_t above_floor = region_stats.warm_units > region.floor ? region_stats.warm_units - region.floor : 0;
+    uint64_t above_floor = region_stats.warm_slices > region.floor ? region_stats.warm_slices - region.floor : 0;
     return min(min(arena->warm, above_kept), above_floor);
 }
 
-/* The units that should be returned now, starting with the run at `unit`. `given` units were returned before. */
-static uint64_t due(const struct give_back *what, uint32_t unit, uint64_t given, uint32_t now)
+/* The slices that should be returned now, starting with the span at `slice`. `given` slices were returned before. */
+static uint64_t due(const struct give_back *what, uint32_t slice, uint64_t given, uint32_t now)
 {
-    const struct arena *arena = arena_of(unit);
+    const struct arena *arena = arena_of(slice);
     uint64_t most = may_give(what, arena);
-    uint32_t age = now - unit_at(unit)->stamp;
+    uint32_t age = now - slice_at(slice)->stamp;
     if (what->why == GIVE_ALL)
         return most;
     if (what->why == GIVE_PAID)
-        return age < what->age || given >= what->units ? 0 : min(most, what->units - given);
+        return age < what->age || given >= what->slices ? 0 : min(most, what->slices - given);
     if (what->why == GIVE_AGED)
         return age < what->age ? 0 : most;
     if (what->age && age >= what->age)
         return most;
     uint64_t warm = warm_of(what->kind) - region.leaving[what->kind];
-    return warm > what->units ? min(most, warm - what->units) : 0;
+    return warm > what->slices ? min(most, warm - what->slices) : 0;
 }
 
-/* The oldest free and dirty run of the arenas that may return memory. */
-static uint32_t oldest_run(const struct give_back *what, uint32_t now)
+/* The oldest free and dirty span of the arenas that may return memory. */
+static uint32_t oldest_span(const struct give_back *what, uint32_t now)
 {
-    uint32_t best = UNIT_NONE;
+    uint32_t best = SLICE_NONE;
     for (unsigned i = 0; i < ARENA_COUNT + numa.count - 1; i++) {
         const struct arena *arena = &region.arenas[i];
-        uint32_t unit = arena->oldest - 1;
-        if (unit == UNIT_NONE || (what->why == GIVE_OVER && what->kind != kind_of(arena)) || !may_give(what, arena))
+        uint32_t slice = arena->oldest - 1;
+        if (slice == SLICE_NONE || (what->why == GIVE_OVER && what->kind != kind_of(arena)) || !may_give(what, arena))
             continue;
-        if (best == UNIT_NONE || now - unit_at(unit)->stamp > now - unit_at(best)->stamp)
-            best = unit;
+        if (best == SLICE_NONE || now - slice_at(slice)->stamp > now - slice_at(best)->stamp)
+            best = slice;
     }
     return best;
 }
 
 /*
- * Narrows the part to whole windows of 2 MiB within the run, taken from its end until they have `wanted` dirty
- * units. Returns false if the run has none.
+ * Narrows the part to whole windows of 2 MiB within the span, taken from its end until they have `wanted` dirty
+ * slices. Returns false if the span has none.
  */
 static bool whole_windows(struct leaving *leaving, uint64_t wanted)
 {
-    uint32_t first = (uint32_t)round_up(leaving->unit, WINDOW_UNITS);
-    uint32_t at = (leaving->unit + leaving->length) & ~(WINDOW_UNITS - 1);
+    uint32_t first = (uint32_t)round_up(leaving->slice, WINDOW_SLICES);
+    uint32_t at = (leaving->slice + leaving->length) & ~(WINDOW_SLICES - 1);
     uint64_t found = 0;
     leaving->to = at;
     while (at > first && found < wanted) {
-        at -= WINDOW_UNITS;
-        uint32_t dirty = dirty_count(at, at + WINDOW_UNITS);
+        at -= WINDOW_SLICES;
+        uint32_t dirty = dirty_count(at, at + WINDOW_SLICES);
         if (!found && !dirty)
             leaving->to = at;
         found += dirty;
@@ -109,115 +109,115 @@ static bool whole_windows(struct leaving *leaving, uint64_t wanted)
     return found;
 }
 
-/* The part of the run at `unit` that would be returned; changes nothing. */
-static struct leaving part_of(const struct give_back *what, uint32_t unit, uint64_t wanted)
+/* The part of the span at `slice` that would be returned; changes nothing. */
+static struct leaving part_of(const struct give_back *what, uint32_t slice, uint64_t wanted)
 {
     struct leaving leaving = {
-        .arena = arena_of(unit), .unit = unit, .length = unit_at(unit)->length, .stamp = unit_at(unit)->stamp};
-    leaving.to = unit + leaving.length;
+        .arena = arena_of(slice), .slice = slice, .length = slice_at(slice)->length, .stamp = slice_at(slice)->stamp};
+    leaving.to = slice + leaving.length;
     bool exact = kind_of(leaving.arena) == ARENA_LARGE || region.floor || what->why == GIVE_OVER ||
                  (what->why == GIVE_AGED && what->spare);
-    leaving.from = exact ? dirty_last(unit, leaving.length, wanted) : unit;
+    leaving.from = exact ? dirty_last(slice, leaving.length, wanted) : slice;
     return leaving;
 }
 
 /*
- * A surplus of slabs is returned in whole windows while there are any among the oldest runs: a huge page that is
- * broken up slows down all later accesses, and many small pieces cost a system call each. Single units are
+ * A surplus of slabs is returned in whole windows while there are any among the oldest spans: a huge page that is
+ * broken up slows down all later accesses, and many small pieces cost a system call each. Single slices are
  * returned only when the limit is exceeded by a quarter of it, and by at least a window, because free memory is
  * then scattered.
  */
-#define LOOK_AT 16 /* runs */
+#define LOOK_AT 16 /* spans */
 static bool find_surplus(const struct give_back *what, uint64_t wanted, uint32_t oldest, struct leaving *leaving)
 {
-    uint32_t unit = oldest;
-    for (int i = 0; i < LOOK_AT && unit != UNIT_NONE; i++, unit = unit_at(unit)->age_next) {
-        *leaving = part_of(what, unit, wanted);
+    uint32_t slice = oldest;
+    for (int i = 0; i < LOOK_AT && slice != SLICE_NONE; i++, slice = slice_at(slice)->age_next) {
+        *leaving = part_of(what, slice, wanted);
         if (whole_windows(leaving, wanted))
             return true;
     }
     *leaving = part_of(what, oldest, wanted);
     return warm_of(ARENA_SLAB) - region.leaving[ARENA_SLAB] >
-           what->limit + (what->limit / 4 > WINDOW_UNITS ? what->limit / 4 : WINDOW_UNITS);
+           what->limit + (what->limit / 4 > WINDOW_SLICES ? what->limit / 4 : WINDOW_SLICES);
 }
 
 /* Selects what is returned next; false if nothing is. The caller holds the region's lock. */
 static bool find_leaving(const struct give_back *what, uint64_t given, uint32_t now, struct leaving *leaving)
 {
-    uint32_t unit = oldest_run(what, now);
-    uint64_t wanted = unit != UNIT_NONE ? due(what, unit, given, now) : 0;
+    uint32_t slice = oldest_span(what, now);
+    uint64_t wanted = slice != SLICE_NONE ? due(what, slice, given, now) : 0;
     if (!wanted)
         return false;
     if (what->why != GIVE_OVER || what->kind != ARENA_SLAB || region.floor) {
-        *leaving = part_of(what, unit, wanted);
+        *leaving = part_of(what, slice, wanted);
         return true;
     }
-    if (find_surplus(what, wanted, unit, leaving))
+    if (find_surplus(what, wanted, slice, leaving))
         return true;
     region.no_less[ARENA_SLAB] = warm_of(ARENA_SLAB);
     return false;
 }
 
 /*
- * Accounts for the part that was returned and puts the run back into the bins. Returns the units that were
+ * Accounts for the part that was returned and puts the span back into the bins. Returns the slices that were
  * returned. The caller holds the region's lock.
  */
-static uint32_t file_again(const struct give_back *what, const struct leaving *run, bool done, uint32_t now)
+static uint32_t file_again(const struct give_back *what, const struct leaving *span, bool done, uint32_t now)
 {
-    uint32_t units = 0;
-    unit_at(run->unit)->kind = UNIT_INSIDE;
+    uint32_t slices = 0;
+    slice_at(span->slice)->kind = SLICE_INSIDE;
     if (done) {
-        units = dirty_change(run->from, run->to, false);
-        count_warm(run->arena, -(int64_t)units);
-        region_stats.purged_units += units;
-        if (what->why == GIVE_PAID || (what->why == GIVE_OVER && (!what->age || now - run->stamp < what->age)))
-            keep_gave_back(&region.keep[kind_of(run->arena)], units, now);
+        slices = dirty_change(span->from, span->to, false);
+        count_warm(span->arena, -(int64_t)slices);
+        region_stats.purged_slices += slices;
+        if (what->why == GIVE_PAID || (what->why == GIVE_OVER && (!what->age || now - span->stamp < what->age)))
+            keep_gave_back(&region.keep[kind_of(span->arena)], slices, now);
     }
-    arena_insert(run->arena, run->unit, run->length, done ? run->stamp : now);
+    arena_insert(span->arena, span->slice, span->length, done ? span->stamp : now);
     /* A surplus stays mapped: it may be needed again soon, and then costs no system call. */
     if (done && what->why != GIVE_OVER)
-        arena_trim(run->arena);
-    return units;
+        arena_trim(span->arena);
+    return slices;
 }
 
 /*
- * Takes out one run at a time, returns its pages without the lock, and puts it back. Meanwhile its kind is
- * UNIT_BUSY, so its neighbours do not join it and its dirty bits do not change. Old runs of slabs are returned
- * whole, to keep huge pages intact, unless that would undercut what the user chose to keep. Of a run of large
+ * Takes out one span at a time, returns its pages without the lock, and puts it back. Meanwhile its kind is
+ * SLICE_BUSY, so its neighbours do not join it and its dirty bits do not change. Old spans of slabs are returned
+ * whole, to keep huge pages intact, unless that would undercut what the user chose to keep. Of a span of large
  * blocks the end is returned, because requests are served from its start.
  */
 static size_t give_back(struct give_back what)
 {
     uint64_t given = 0;
-    for (int runs = 0; what.why != GIVE_OVER || runs < 64; runs++) {
+    for (int spans = 0; what.why != GIVE_OVER || spans < 64; spans++) {
         if (!lock_acquire(lock_of(LOCK_REGION)))
             break;
         region_collect();
-        uint32_t now = clock_ms(); /* under the lock: a run with a later stamp would look old */
-        struct leaving run;
-        if (!find_leaving(&what, given, now, &run)) {
+        uint32_t now = clock_ms(); /* under the lock: a span with a later stamp would look old */
+        struct leaving span;
+        if (!find_leaving(&what, given, now, &span)) {
             lock_release(lock_of(LOCK_REGION));
             break;
         }
-        enum arena_kind kind = kind_of(run.arena);
-        uint32_t leaving = dirty_count(run.from, run.to);
-        arena_unlink(run.arena, run.unit);
-        unit_at(run.unit)->kind = UNIT_BUSY;
+        enum arena_kind kind = kind_of(span.arena);
+        uint32_t leaving = dirty_count(span.from, span.to);
+        arena_unlink(span.arena, span.slice);
+        slice_at(span.slice)->kind = SLICE_BUSY;
         region.leaving[kind] += leaving;
         lock_release(lock_of(LOCK_REGION));
 
-        huge_discarding(run.from, run.to - run.from);
-        bool done = dirty_discard(run.from, run.to - run.from);
+        huge_discarding(span.from, span.to - span.from);
+        bool done = dirty_discard(span.from, span.to - span.from);
 
         if (!lock_acquire(lock_of(LOCK_REGION)))
             break;
         region.leaving[kind] -= leaving;
-        given += file_again(&what, &run, done, now);
+        given += file_again(&what, &span, done, now);
         lock_release(lock_of(LOCK_REGION));
         if (!done) /* it stays warm; a later step tries again */
             break;
     }
-    return given << UNIT_SHIFT;
+    return given << SLICE_SHIFT;
 }
 
 uint64_t give_limit(enum arena_kind kind)
@@ -229,10 +229,10 @@ uint64_t give_limit(enum arena_kind kind)
 
 /*
  * Whether more memory of the kind is free and resident than `limit`, not counting what other threads are
- * returning. If the last attempt found nothing to return, the next one waits until TRY_AGAIN more units are warm.
+ * returning. If the last attempt found nothing to return, the next one waits until TRY_AGAIN more slices are warm.
  * The caller holds the region's lock.
  */
-#define TRY_AGAIN 16u /* units */
+#define TRY_AGAIN 16u /* slices */
 bool give_due(enum arena_kind kind, uint64_t limit)
 {
     uint32_t warm = warm_of(kind);
@@ -247,7 +247,7 @@ bool give_due(enum arena_kind kind, uint64_t limit)
 void give_surplus(enum arena_kind kind, uint64_t limit)
 {
     give_back((struct give_back){
-        .why = GIVE_OVER, .age = region.decay_ms, .kind = kind, .units = limit - limit / 4, .limit = limit});
+        .why = GIVE_OVER, .age = region.decay_ms, .kind = kind, .slices = limit - limit / 4, .limit = limit});
 }
 
 size_t region_purge(bool all)
@@ -273,11 +273,11 @@ void region_purge_idle(bool all)
 struct debt give_take_debt(enum arena_kind by)
 {
     struct debt debt = {by, region.debt[by]};
-    if (likely(debt.units < PAY_LEAST))
+    if (likely(debt.slices < PAY_LEAST))
         return (struct debt){by, 0};
     region.debt[by] = 0;
-    if (!region_stats.warm_units)
-        debt.units = 0;
+    if (!region_stats.warm_slices)
+        debt.slices = 0;
     return debt;
 }
 
@@ -288,5 +288,6 @@ struct debt give_take_debt(enum arena_kind by)
 void give_pay(struct debt debt)
 {
     if (region.decay_ms)
-        give_back((struct give_back){.why = GIVE_PAID, .age = PAY_AGE, .units = debt.units, .spare = 1u << debt.by});
+        give_back(
+            (struct give_back){.why = GIVE_PAID, .age = PAY_AGE, .slices = debt.slices, .spare = 1u << debt.by});
 }

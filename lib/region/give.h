@@ -4,7 +4,7 @@
 
 #include "region/state.h"
 
-/* The number of units of a kind that may be free and resident. */
+/* The number of slices of a kind that may be free and resident. */
 uint64_t give_limit(enum arena_kind kind);
 
 /* Whether give_surplus() should be called. The caller holds the region's lock. */
@@ -16,7 +16,7 @@ void give_surplus(enum arena_kind kind, uint64_t limit);
 /* The payment that is due for memory that was touched for the first time. */
 struct debt {
     enum arena_kind by;
-    uint32_t units; /* 0: nothing */
+    uint32_t slices; /* 0: nothing */
 };
 
 /*

@@ -19,7 +19,7 @@ void guard_drop(void)
     atomic_fetch_sub(&pieces, 1);
 }
 
-/* By node: the lowest guard that may not be closed yet, or a unit below it. */
+/* By node: the lowest guard that may not be closed yet, or a slice below it. */
 static _Atomic uint32_t next_guard[NODES_MAX];
 
 /*
@@ -28,12 +28,12 @@ static _Atomic uint32_t next_guard[NODES_MAX];
  */
 void guard_close(unsigned node, uint32_t start, uint32_t frontier)
 {
-    uint32_t seen = atomic_load_explicit(&next_guard[node], memory_order_relaxed), unit;
-    while ((unit = guard_from(seen < start ? start : seen)) < frontier) {
-        if (!atomic_compare_exchange_weak(&next_guard[node], &seen, unit + 1))
+    uint32_t seen = atomic_load_explicit(&next_guard[node], memory_order_relaxed), slice;
+    while ((slice = guard_from(seen < start ? start : seen)) < frontier) {
+        if (!atomic_compare_exchange_weak(&next_guard[node], &seen, slice + 1))
             continue;
         if (guard_claim())
-            vm_close(unit_address(unit), UNIT_SIZE);
-        seen = unit + 1;
+            vm_close(slice_address(slice), SLICE_SIZE);
+        seen = slice + 1;
     }
 }

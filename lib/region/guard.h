@@ -1,8 +1,8 @@
 /*
- * Guards: units without access, with SHEAF_HARDEN=guard.
+ * Guards: slices without access, with SHEAF_HARDEN=guard.
  *
- * Slabs form groups: the last unit of each GUARD_GROUP units of a slab arena is never used, so that a write that
- * runs through slabs ends there. Such a unit is set aside, under the region's lock, when the frontier passes it,
+ * Slabs form groups: the last slice of each GUARD_GROUP slices of a slab arena is never used, so that a write that
+ * runs through slabs ends there. Such a slice is set aside, under the region's lock, when the frontier passes it,
  * and closed after the lock is released. An access in this window is equivalent to one just before.
  */
 #ifndef SHEAF_REGION_GUARD_H
@@ -10,7 +10,7 @@
 
 #include "os/compiler.h"
 
-#define GUARD_GROUP 16u /* units: 1 MiB, of which a sixteenth is a guard */
+#define GUARD_GROUP 16u /* slices: 1 MiB, of which a sixteenth is a guard */
 
 extern hidden bool guard_on;
 
@@ -28,10 +28,10 @@ extern hidden bool guard_on;
 bool guard_claim(void);
 void guard_drop(void);
 
-/* The first guard at or above `unit`: the last unit of a group. */
-static inline uint32_t guard_from(uint32_t unit)
+/* The first guard at or above `slice`: the last slice of a group. */
+static inline uint32_t guard_from(uint32_t slice)
 {
-    return unit | (GUARD_GROUP - 1);
+    return slice | (GUARD_GROUP - 1);
 }
 
 /*

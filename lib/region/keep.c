@@ -1,8 +1,8 @@
 #include "region/keep.h"
 
-#define LEAST     32u  /* units: 2 MiB */
+#define LEAST     32u  /* slices: 2 MiB */
 #define WINDOW_MS 512u /* ms; memory that is requested later than this was not worth keeping */
-#define TOLERATED 32u  /* units missed in LEAK_MS: 2 MiB, whose faults take about 1% of that time */
+#define TOLERATED 32u  /* slices missed in LEAK_MS: 2 MiB, whose faults take about 1% of that time */
 #define LEAK_MS   64u
 #define STEEPNESS 4u    /* the factor by which `now` grows when more is missed */
 #define AGE_MS    1000u /* in this time, a quarter of what was not needed is forgotten */
@@ -21,11 +21,11 @@ void keep_little(struct keep *keep)
     keep->now = keep->most = keep->least;
 }
 
-void keep_gave_back(struct keep *keep, uint32_t units, uint32_t now_ms)
+void keep_gave_back(struct keep *keep, uint32_t slices, uint32_t now_ms)
 {
     if (now_ms - keep->given_ms > WINDOW_MS)
         keep->given_back = 0;
-    keep->given_back += units;
+    keep->given_back += slices;
     keep->given_ms = now_ms;
 }
 
@@ -39,14 +39,14 @@ static void leak(struct keep *keep, uint32_t now_ms)
     keep->missed_ms = now_ms;
 }
 
-void keep_missed(struct keep *keep, uint32_t units, uint32_t now_ms)
+void keep_missed(struct keep *keep, uint32_t slices, uint32_t now_ms)
 {
     if (now_ms - keep->given_ms > WINDOW_MS) {
         keep->given_back = 0;
         return;
     }
     leak(keep, now_ms);
-    uint32_t missed = units < keep->given_back ? units : keep->given_back;
+    uint32_t missed = slices < keep->given_back ? slices : keep->given_back;
     keep->given_back -= missed;
     keep->missed += missed;
     if (keep->missed <= TOLERATED)
@@ -59,14 +59,14 @@ void keep_missed(struct keep *keep, uint32_t units, uint32_t now_ms)
     keep->changed_ms = now_ms;
 }
 
-static void age_peak(struct keep *keep, uint32_t units, uint32_t now_ms)
+static void age_peak(struct keep *keep, uint32_t slices, uint32_t now_ms)
 {
     uint32_t passed = now_ms - keep->epoch_ms;
     if (likely(passed < EPOCH_MS))
         return;
-    uint32_t before = passed < 2 * EPOCH_MS ? keep->peak_recent : units;
-    keep->peak = before > units ? before : units;
-    keep->peak_recent = units;
+    uint32_t before = passed < 2 * EPOCH_MS ? keep->peak_recent : slices;
+    keep->peak = before > slices ? before : slices;
+    keep->peak_recent = slices;
     keep->epoch_ms = now_ms;
 }
 
@@ -79,10 +79,10 @@ static bool needed(const struct keep *keep)
     return keep->high - keep->low >= (keep->least + keep_learned(keep)) / 4 * 3;
 }
 
-void keep_age(struct keep *keep, uint64_t units, uint32_t warm, uint32_t now_ms)
+void keep_age(struct keep *keep, uint64_t slices, uint32_t warm, uint32_t now_ms)
 {
-    keep_peak(keep, units);
-    age_peak(keep, (uint32_t)units, now_ms);
+    keep_peak(keep, slices);
+    age_peak(keep, (uint32_t)slices, now_ms);
     uint32_t steps = (now_ms - keep->changed_ms) / AGE_MS;
     if (likely(keep->now == keep->least) || likely(!steps))
         return;

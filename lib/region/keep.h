@@ -10,7 +10,7 @@
 #include "os/clock.h"
 #include "os/compiler.h"
 
-/* All amounts are units, all times are ms of clock_ms(). */
+/* All amounts are slices, all times are ms of clock_ms(). */
 struct keep {
     uint32_t now;         /* kept regardless of what is in use; least <= now <= most */
     uint32_t least, most; /* if equal, nothing is learned */
@@ -26,7 +26,7 @@ struct keep {
     uint32_t changed_ms;  /* when `now` last changed or was found to be needed */
 };
 
-/* Set the upper bound to `most` units and the share of the peak to `share` eighths. Little is kept at first. */
+/* Set the upper bound to `most` slices and the share of the peak to `share` eighths. Little is kept at first. */
 void keep_init(struct keep *keep, uint64_t most, uint32_t share);
 
 /* Forget what was learned, and learn nothing from now on. */
@@ -46,7 +46,7 @@ static inline uint64_t keep_learned(const struct keep *keep)
 }
 
 /*
- * The limit of free and resident memory while slabs and large blocks together use `in_use` units: besides the
+ * The limit of free and resident memory while slabs and large blocks together use `in_use` slices: besides the
  * fixed and the learned part a sixteenth of them or, if use has not grown since a burst ended (`fallen`), a
  * sixty-fourth.
  */
@@ -55,40 +55,40 @@ static inline uint64_t keep_limit(const struct keep *keep, uint64_t in_use, bool
     return keep->least + in_use / (fallen ? 64 : 16) + keep_learned(keep);
 }
 
-/* This kind now has `units` in use. */
-static inline void keep_peak(struct keep *keep, uint64_t units)
+/* This kind now has `slices` in use. */
+static inline void keep_peak(struct keep *keep, uint64_t slices)
 {
-    if (unlikely(units > keep->peak_recent)) {
-        keep->peak_recent = (uint32_t)units;
-        if (units > keep->peak)
-            keep->peak = (uint32_t)units;
+    if (unlikely(slices > keep->peak_recent)) {
+        keep->peak_recent = (uint32_t)slices;
+        if (slices > keep->peak)
+            keep->peak = (uint32_t)slices;
     }
 }
 
-/* This kind now has `units` free and resident. */
-static inline void keep_warm(struct keep *keep, uint32_t units)
+/* This kind now has `slices` free and resident. */
+static inline void keep_warm(struct keep *keep, uint32_t slices)
 {
-    if (units < keep->low)
-        keep->low = units;
-    if (units > keep->high)
-        keep->high = units;
+    if (slices < keep->low)
+        keep->low = slices;
+    if (slices > keep->high)
+        keep->high = slices;
 }
 
-/* `units` were returned to the system, as surplus or payment. */
-void keep_gave_back(struct keep *keep, uint32_t units, uint32_t now_ms);
+/* `slices` were returned to the system, as surplus or payment. */
+void keep_gave_back(struct keep *keep, uint32_t slices, uint32_t now_ms);
 
-/* `units` were allocated that had been resident before and no longer were. */
-void keep_missed(struct keep *keep, uint32_t units, uint32_t now_ms);
-static inline void keep_took(struct keep *keep, uint32_t units)
+/* `slices` were allocated that had been resident before and no longer were. */
+void keep_missed(struct keep *keep, uint32_t slices, uint32_t now_ms);
+static inline void keep_took(struct keep *keep, uint32_t slices)
 {
-    if (unlikely(keep->given_back && units))
-        keep_missed(keep, units, clock_ms());
+    if (unlikely(keep->given_back && slices))
+        keep_missed(keep, slices, clock_ms());
 }
 
 /*
- * Must be called when memory is freed. This kind now has `units` in use and `warm` units free and resident.
+ * Must be called when memory is freed. This kind now has `slices` in use and `warm` slices free and resident.
  * Forgets part of what was learned as time passes.
  */
-void keep_age(struct keep *keep, uint64_t units, uint32_t warm, uint32_t now_ms);
+void keep_age(struct keep *keep, uint64_t slices, uint32_t warm, uint32_t now_ms);
 
 #endif

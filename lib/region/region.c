@@ -12,15 +12,15 @@
 
 struct region_stats region_stats;
 
-unsigned region_node(uint32_t unit)
+unsigned region_node(uint32_t slice)
 {
-    unsigned index = likely(numa.count == 1) ? 0 : arena_index(unit);
+    unsigned index = likely(numa.count == 1) ? 0 : arena_index(slice);
     return index >= ARENA_COUNT ? index - ARENA_COUNT + 1 : 0;
 }
 
-bool region_has(uintptr_t unit)
+bool region_has(uintptr_t slice)
 {
-    return space.chunks[unit >> space.chunk_shift];
+    return space.chunks[slice >> space.chunk_shift];
 }
 
 uint32_t region_slab_frontier(void)
@@ -33,66 +33,66 @@ uint32_t region_slab_frontier(void)
 
 /* ---- allocation ---- */
 
-static void count_resident(uint32_t unit, uint32_t units)
+static void count_resident(uint32_t slice, uint32_t slices)
 {
-    struct arena *arena = arena_of(unit);
-    uint32_t dirty = dirty_count(unit, unit + units);
+    struct arena *arena = arena_of(slice);
+    uint32_t dirty = dirty_count(slice, slice + slices);
     count_warm(arena, -(int64_t)dirty);
     enum arena_kind kind = kind_of(arena);
-    region.debt[kind] += units - dirty;
-    bool last = unit >= arena->start; /* units of earlier stretches are all accounted */
-    uint32_t before = !last ? units : arena->reached > unit ? arena->reached - unit : 0;
-    keep_took(&region.keep[kind], (before < units ? before : units) - dirty);
-    if (last && arena->reached < unit + units)
-        arena->reached = unit + units;
+    region.debt[kind] += slices - dirty;
+    bool last = slice >= arena->start; /* slices of earlier stretches are all accounted */
+    uint32_t before = !last ? slices : arena->reached > slice ? arena->reached - slice : 0;
+    keep_took(&region.keep[kind], (before < slices ? before : slices) - dirty);
+    if (last && arena->reached < slice + slices)
+        arena->reached = slice + slices;
 }
 
-static void count_taken(uint32_t unit, uint32_t units, enum arena_kind kind)
+static void count_taken(uint32_t slice, uint32_t slices, enum arena_kind kind)
 {
-    count_resident(unit, units);
+    count_resident(slice, slices);
     if (kind == ARENA_SLAB) {
-        region_stats.slab_units += units;
-        keep_peak(&region.keep[ARENA_SLAB], region_stats.slab_units);
+        region_stats.slab_slices += slices;
+        keep_peak(&region.keep[ARENA_SLAB], region_stats.slab_slices);
     } else {
-        region_stats.large_units += units;
+        region_stats.large_slices += slices;
         region_stats.large_blocks++;
         region_stats.large_alloc++;
-        keep_peak(&region.keep[ARENA_LARGE], region_stats.large_units);
+        keep_peak(&region.keep[ARENA_LARGE], region_stats.large_slices);
     }
 }
 
-static uint32_t take_in(struct arena *arena, uint32_t units, uint32_t align)
+static uint32_t take_in(struct arena *arena, uint32_t slices, uint32_t align)
 {
-    uint32_t unit = arena_take_free(arena, units, align);
-    return unit != UNIT_NONE ? unit : arena_take_frontier(arena, units, align);
+    uint32_t slice = arena_take_free(arena, slices, align);
+    return slice != SLICE_NONE ? slice : arena_take_frontier(arena, slices, align);
 }
 
-/* Returns the unit, or UNIT_NONE with the run free again if it cannot be committed. */
-static uint32_t commit_taken(uint32_t unit, uint32_t units)
+/* Returns the slice, or SLICE_NONE with the span free again if it cannot be committed. */
+static uint32_t commit_taken(uint32_t slice, uint32_t slices)
 {
-    if (arena_commit(unit, units))
-        return unit;
-    arena_insert(arena_of(unit), unit, units, clock_ms());
-    return UNIT_NONE;
+    if (arena_commit(slice, slices))
+        return slice;
+    arena_insert(arena_of(slice), slice, slices, clock_ms());
+    return SLICE_NONE;
 }
 
 /*
  * The other arenas are the last resort: kinds are separated for order, not for safety. Arenas of other nodes come
  * first: where a node's part of the address space is used up, its memory nearly is as well.
  */
-static uint32_t take(enum arena_kind kind, unsigned node, uint32_t units, uint32_t align)
+static uint32_t take(enum arena_kind kind, unsigned node, uint32_t slices, uint32_t align)
 {
-    uint32_t unit = UNIT_NONE;
+    uint32_t slice = SLICE_NONE;
     if (kind == ARENA_LARGE)
-        unit = take_in(&region.arenas[ARENA_LARGE], units, align);
-    for (unsigned i = 0; i < numa.count && unit == UNIT_NONE; i++)
-        unit = take_in(slab_arena((node + i) % numa.count), units, align);
-    if (unit == UNIT_NONE && kind == ARENA_SLAB)
-        unit = take_in(&region.arenas[ARENA_LARGE], units, align);
-    return unit;
+        slice = take_in(&region.arenas[ARENA_LARGE], slices, align);
+    for (unsigned i = 0; i < numa.count && slice == SLICE_NONE; i++)
+        slice = take_in(slab_arena((node + i) % numa.count), slices, align);
+    if (slice == SLICE_NONE && kind == ARENA_SLAB)
+        slice = take_in(&region.arenas[ARENA_LARGE], slices, align);
+    return slice;
 }
 
-static void free_locked(uint32_t unit);
+static void free_locked(uint32_t slice);
 
 void region_refused(void)
 {
@@ -107,10 +107,10 @@ void region_collect(void)
         keep_little(&region.keep[ARENA_LARGE]);
     }
     if (unlikely(atomic_load_explicit(&region.aside_slabs, memory_order_relaxed)))
-        region_stats.slab_units += atomic_exchange(&region.aside_slabs, 0);
+        region_stats.slab_slices += atomic_exchange(&region.aside_slabs, 0);
     if (unlikely(atomic_load_explicit(&region.aside_large, memory_order_relaxed))) {
         uint32_t n = atomic_exchange(&region.aside_large, 0);
-        region_stats.large_units += n;
+        region_stats.large_slices += n;
         region_stats.large_blocks += n;
         region_stats.large_alloc += n;
     }
@@ -118,144 +118,144 @@ void region_collect(void)
         return;
     uint32_t next = atomic_exchange(&region.put_aside, 0);
     while (next) {
-        uint32_t unit = next - 1;
-        next = unit_at(unit)->bin_next;
-        free_locked(unit);
+        uint32_t slice = next - 1;
+        next = slice_at(slice)->bin_next;
+        free_locked(slice);
     }
 }
 
-/* Locked units take memory, and little is left of a small limit. */
+/* Locked slices take memory, and little is left of a small limit. */
 static void refill_reserve(void)
 {
-    for (int i = 0; i < (atomic_load(&space.locked) ? 1 : RESERVE_UNITS); i++) {
+    for (int i = 0; i < (atomic_load(&space.locked) ? 1 : RESERVE_SLICES); i++) {
         if (atomic_load_explicit(&region.reserve[i], memory_order_relaxed))
             continue;
-        uint32_t unit = arena_take_frontier(&region.arenas[ARENA_SLAB], 1, 1);
-        if (unit == UNIT_NONE)
+        uint32_t slice = arena_take_frontier(&region.arenas[ARENA_SLAB], 1, 1);
+        if (slice == SLICE_NONE)
             return;
-        count_warm(&region.arenas[ARENA_SLAB], -(int64_t)dirty_count(unit, unit + 1));
-        atomic_store(&region.reserve[i], unit + 1);
+        count_warm(&region.arenas[ARENA_SLAB], -(int64_t)dirty_count(slice, slice + 1));
+        atomic_store(&region.reserve[i], slice + 1);
     }
 }
 
-static uint32_t take_reserve(enum arena_kind kind, uint32_t units, uint32_t align)
+static uint32_t take_reserve(enum arena_kind kind, uint32_t slices, uint32_t align)
 {
-    if (units != 1 || align != 1)
-        return UNIT_NONE;
-    for (int i = 0; i < RESERVE_UNITS; i++) {
-        uint32_t unit = atomic_exchange(&region.reserve[i], 0);
-        if (!unit)
+    if (slices != 1 || align != 1)
+        return SLICE_NONE;
+    for (int i = 0; i < RESERVE_SLICES; i++) {
+        uint32_t slice = atomic_exchange(&region.reserve[i], 0);
+        if (!slice)
             continue;
-        unit--;
-        if (kind == ARENA_LARGE && !arena_commit(unit, 1)) {
-            atomic_store(&region.reserve[i], unit + 1); /* nothing fills it meanwhile: this thread holds the lock */
-            return UNIT_NONE;
+        slice--;
+        if (kind == ARENA_LARGE && !arena_commit(slice, 1)) {
+            atomic_store(&region.reserve[i], slice + 1); /* nothing fills it meanwhile: this thread holds the lock */
+            return SLICE_NONE;
         }
-        unit_at(unit)->length = 1;
-        unit_at(unit)->kind = kind == ARENA_SLAB ? UNIT_SLAB : UNIT_LARGE;
-        __atomic_fetch_add(&region_stats.reserve_units, 1, __ATOMIC_RELAXED);
+        slice_at(slice)->length = 1;
+        slice_at(slice)->kind = kind == ARENA_SLAB ? SLICE_SLAB : SLICE_LARGE;
+        __atomic_fetch_add(&region_stats.reserve_slices, 1, __ATOMIC_RELAXED);
         atomic_fetch_add(kind == ARENA_SLAB ? &region.aside_slabs : &region.aside_large, 1);
-        return unit;
+        return slice;
     }
-    return UNIT_NONE;
+    return SLICE_NONE;
 }
 
 struct request {
     enum arena_kind kind;
     unsigned node; /* of a slab */
-    uint32_t units, align;
-    bool in_parts; /* the caller commits what it uses of the run */
+    uint32_t slices, align;
+    bool in_parts; /* the caller commits what it uses of the span */
 };
 
 static uint32_t alloc_locked(struct request want, bool *zeroed)
 {
-    uint32_t unit = take(want.kind, want.node, want.units, want.align);
-    if (unit != UNIT_NONE && !want.in_parts)
-        unit = commit_taken(unit, want.units);
-    if (unit == UNIT_NONE)
-        return UNIT_NONE;
-    unit_at(unit)->length = want.units;
-    unit_at(unit)->kind = want.kind == ARENA_SLAB ? UNIT_SLAB : UNIT_LARGE;
-    *zeroed = dirty_count(unit, unit + want.units) == 0;
-    count_taken(unit, want.units, want.kind);
-    return unit;
+    uint32_t slice = take(want.kind, want.node, want.slices, want.align);
+    if (slice != SLICE_NONE && !want.in_parts)
+        slice = commit_taken(slice, want.slices);
+    if (slice == SLICE_NONE)
+        return SLICE_NONE;
+    slice_at(slice)->length = want.slices;
+    slice_at(slice)->kind = want.kind == ARENA_SLAB ? SLICE_SLAB : SLICE_LARGE;
+    *zeroed = dirty_count(slice, slice + want.slices) == 0;
+    count_taken(slice, want.slices, want.kind);
+    return slice;
 }
 
 static uint32_t alloc(struct request want, bool *zeroed)
 {
     *zeroed = false;
     if (!lock_acquire(lock_of(LOCK_REGION)))
-        return take_reserve(want.kind, want.units, want.align);
+        return take_reserve(want.kind, want.slices, want.align);
     region_collect();
     if (unlikely(!atomic_load_explicit(&region.reserve[0], memory_order_relaxed)))
         refill_reserve();
-    uint32_t unit = alloc_locked(want, zeroed);
-    void *address = unit_address(unit);
+    uint32_t slice = alloc_locked(want, zeroed);
+    void *address = slice_address(slice);
     keep_visible(address);
     const struct arena *arena = slab_arena(want.node);
-    huge_grown(region_stats.slab_units, arena);
+    huge_grown(region_stats.slab_slices, arena);
     uint32_t start = arena->start, frontier = arena->frontier;
     struct debt debt = give_take_debt(want.kind);
     lock_release(lock_of(LOCK_REGION));
     if (*zeroed)
-        huge_touch(unit, want.units);
+        huge_touch(slice, want.slices);
     if (unlikely(guard_on))
         guard_close(want.node, start, frontier);
-    if (unlikely(debt.units))
+    if (unlikely(debt.slices))
         give_pay(debt);
     keep_visible(address);
-    return unit;
+    return slice;
 }
 
-uint32_t region_alloc(enum arena_kind kind, uint32_t units, uint32_t align, bool *zeroed)
+uint32_t region_alloc(enum arena_kind kind, uint32_t slices, uint32_t align, bool *zeroed)
 {
-    return alloc((struct request){.kind = kind, .units = units, .align = align}, zeroed);
+    return alloc((struct request){.kind = kind, .slices = slices, .align = align}, zeroed);
 }
 
-uint32_t region_alloc_parts(uint32_t units, uint32_t align, bool *zeroed)
+uint32_t region_alloc_parts(uint32_t slices, uint32_t align, bool *zeroed)
 {
-    return alloc((struct request){.kind = ARENA_LARGE, .units = units, .align = align, .in_parts = true}, zeroed);
+    return alloc((struct request){.kind = ARENA_LARGE, .slices = slices, .align = align, .in_parts = true}, zeroed);
 }
 
-uint32_t region_alloc_slab(unsigned node, uint32_t units, bool *zeroed)
+uint32_t region_alloc_slab(unsigned node, uint32_t slices, bool *zeroed)
 {
-    return alloc((struct request){.kind = ARENA_SLAB, .node = node, .units = units, .align = 1, .in_parts = true},
+    return alloc((struct request){.kind = ARENA_SLAB, .node = node, .slices = slices, .align = 1, .in_parts = true},
                  zeroed);
 }
 
 /* ---- freeing ---- */
 
-static void free_locked(uint32_t unit)
+static void free_locked(uint32_t slice)
 {
-    struct unit *run = unit_at(unit);
-    uint32_t length = run->length, now = clock_ms();
-    if (run->kind == UNIT_SLAB) {
-        region_stats.slab_units -= length;
+    struct slice *span = slice_at(slice);
+    uint32_t length = span->length, now = clock_ms();
+    if (span->kind == SLICE_SLAB) {
+        region_stats.slab_slices -= length;
     } else {
-        region_stats.large_units -= length;
+        region_stats.large_slices -= length;
         region_stats.large_blocks--;
         region_stats.large_free++;
     }
-    run->kind = UNIT_INSIDE;
-    dirty_change(unit, unit + length, true);
-    count_warm(arena_of(unit), length);
-    arena_insert(arena_of(unit), unit, length, now);
-    keep_age(&region.keep[ARENA_SLAB], region_stats.slab_units, warm_of(ARENA_SLAB), now);
-    keep_age(&region.keep[ARENA_LARGE], region_stats.large_units, warm_of(ARENA_LARGE), now);
+    span->kind = SLICE_INSIDE;
+    dirty_change(slice, slice + length, true);
+    count_warm(arena_of(slice), length);
+    arena_insert(arena_of(slice), slice, length, now);
+    keep_age(&region.keep[ARENA_SLAB], region_stats.slab_slices, warm_of(ARENA_SLAB), now);
+    keep_age(&region.keep[ARENA_LARGE], region_stats.large_slices, warm_of(ARENA_LARGE), now);
 }
 
-void region_free(uint32_t unit)
+void region_free(uint32_t slice)
 {
     if (!lock_acquire(lock_of(LOCK_REGION))) {
         uint32_t head = atomic_load(&region.put_aside);
         do {
-            unit_at(unit)->bin_next = head;
-        } while (!atomic_compare_exchange_weak(&region.put_aside, &head, unit + 1));
+            slice_at(slice)->bin_next = head;
+        } while (!atomic_compare_exchange_weak(&region.put_aside, &head, slice + 1));
         return;
     }
     region_collect();
-    free_locked(unit);
-    enum arena_kind kind = kind_of(arena_of(unit));
+    free_locked(slice);
+    enum arena_kind kind = kind_of(arena_of(slice));
     uint64_t limit = give_limit(kind);
     bool too_much = give_due(kind, limit);
     lock_release(lock_of(LOCK_REGION));
@@ -263,16 +263,16 @@ void region_free(uint32_t unit)
         give_surplus(kind, limit);
 }
 
-static bool grow_locked(uint32_t unit, uint32_t units)
+static bool grow_locked(uint32_t slice, uint32_t slices)
 {
-    struct unit *run = unit_at(unit);
-    struct arena *arena = arena_of(unit);
-    uint32_t end = unit + run->length;
-    uint32_t more = units - run->length;
-    uint32_t have = 0, stamp = 0; /* of the free run that follows */
-    if (end < space.unit_count && unit_at(end)->kind == UNIT_FREE && arena_of(end) == arena) {
-        have = unit_at(end)->length;
-        stamp = unit_at(end)->stamp;
+    struct slice *span = slice_at(slice);
+    struct arena *arena = arena_of(slice);
+    uint32_t end = slice + span->length;
+    uint32_t more = slices - span->length;
+    uint32_t have = 0, stamp = 0; /* of the free span that follows */
+    if (end < space.slice_count && slice_at(end)->kind == SLICE_FREE && arena_of(end) == arena) {
+        have = slice_at(end)->length;
+        stamp = slice_at(end)->stamp;
     }
     if (have < more && (end + have != arena->frontier || !arena_move_frontier(arena, end + more)))
         return false;
@@ -286,37 +286,37 @@ static bool grow_locked(uint32_t unit, uint32_t units)
     if (have > more)
         arena_insert(arena, end + more, have - more, stamp);
     count_resident(end, more);
-    region_stats.large_units += more;
-    keep_peak(&region.keep[ARENA_LARGE], region_stats.large_units);
-    run->length = units;
+    region_stats.large_slices += more;
+    keep_peak(&region.keep[ARENA_LARGE], region_stats.large_slices);
+    span->length = slices;
     return true;
 }
 
-bool region_resize(uint32_t unit, uint32_t units)
+bool region_resize(uint32_t slice, uint32_t slices)
 {
     if (!lock_acquire(lock_of(LOCK_REGION)))
         return false;
-    struct unit *run = unit_at(unit);
+    struct slice *span = slice_at(slice);
     bool done = true, too_much = false;
     uint64_t limit = 0;
-    if (units > run->length) {
-        done = grow_locked(unit, units);
-    } else if (units < run->length) {
-        uint32_t rest = run->length - units;
-        run->length = units;
-        region_stats.large_units -= rest;
-        count_warm(arena_of(unit), rest);
-        dirty_change(unit + units, unit + units + rest, true);
-        arena_insert(arena_of(unit), unit + units, rest, clock_ms());
-        limit = give_limit(kind_of(arena_of(unit)));
-        too_much = give_due(kind_of(arena_of(unit)), limit);
+    if (slices > span->length) {
+        done = grow_locked(slice, slices);
+    } else if (slices < span->length) {
+        uint32_t rest = span->length - slices;
+        span->length = slices;
+        region_stats.large_slices -= rest;
+        count_warm(arena_of(slice), rest);
+        dirty_change(slice + slices, slice + slices + rest, true);
+        arena_insert(arena_of(slice), slice + slices, rest, clock_ms());
+        limit = give_limit(kind_of(arena_of(slice)));
+        too_much = give_due(kind_of(arena_of(slice)), limit);
     }
     struct debt debt = give_take_debt(ARENA_LARGE);
     lock_release(lock_of(LOCK_REGION));
-    if (unlikely(debt.units))
+    if (unlikely(debt.slices))
         give_pay(debt);
     if (unlikely(too_much))
-        give_surplus(kind_of(arena_of(unit)), limit);
+        give_surplus(kind_of(arena_of(slice)), limit);
     return done;
 }
 
@@ -332,10 +332,10 @@ bool region_resize(uint32_t unit, uint32_t units)
 
 static void set_keep(size_t bytes, bool chosen)
 {
-    uint64_t units = bytes >> UNIT_SHIFT;
-    keep_init(&region.keep[ARENA_SLAB], units, KEEP_OF_SLABS);
-    keep_init(&region.keep[ARENA_LARGE], units, KEEP_OF_LARGE);
-    region.floor = chosen ? units : 0;
+    uint64_t slices = bytes >> SLICE_SHIFT;
+    keep_init(&region.keep[ARENA_SLAB], slices, KEEP_OF_SLABS);
+    keep_init(&region.keep[ARENA_LARGE], slices, KEEP_OF_LARGE);
+    region.floor = chosen ? slices : 0;
 }
 
 void region_keep(size_t bytes, bool chosen)
@@ -362,10 +362,10 @@ bool region_slim(unsigned slots)
 {
     if (!lock_acquire(lock_of(LOCK_REGION)))
         return false;
-    for (int i = 1; i < RESERVE_UNITS; i++) {
-        uint32_t unit = atomic_exchange(&region.reserve[i], 0);
-        if (unit)
-            arena_insert(arena_of(unit - 1), unit - 1, 1, clock_ms());
+    for (int i = 1; i < RESERVE_SLICES; i++) {
+        uint32_t slice = atomic_exchange(&region.reserve[i], 0);
+        if (slice)
+            arena_insert(arena_of(slice - 1), slice - 1, 1, clock_ms());
     }
     for (unsigned i = 0; i < ARENA_COUNT + numa.count - 1; i++)
         arena_slim(&region.arenas[i]);

@@ -1,10 +1,10 @@
 /*
- * Runs of units for slabs and large blocks, in separate arenas, so that neither fragments the other. With several
+ * Spans of slices for slabs and large blocks, in separate arenas, so that neither fragments the other. With several
  * memory nodes there is an arena of slabs for each node, whose memory policy is set once for each part that is
- * mapped; free runs are then sorted by node without further work. Large blocks follow the system's policy.
+ * mapped; free spans are then sorted by node without further work. Large blocks follow the system's policy.
  *
  * One lock protects all of it. Under it, only memory that is clean is unmapped; other memory is returned to the
- * system without the lock, after its run was taken out (UNIT_BUSY).
+ * system without the lock, after its span was taken out (SLICE_BUSY).
  *
  * Unless stated otherwise, functions take the region's lock, which the caller must not hold, and may be called in
  * signal handlers.
@@ -13,24 +13,24 @@
 #define SHEAF_REGION_REGION_H
 
 #include "space/space.h"
-#include "space/unit.h"
+#include "space/slice.h"
 
 enum arena_kind { ARENA_SLAB, ARENA_LARGE, ARENA_COUNT };
 
 /* Counts of allocated and kept memory; read without the lock. */
 struct region_stats {
-    uint64_t slab_units;
-    uint64_t large_units, large_blocks, large_alloc, large_free, large_remap;
-    uint64_t warm_units;   /* free and possibly resident */
-    uint64_t purged_units; /* returned to the system, in all */
-    uint64_t reserve_units;
+    uint64_t slab_slices;
+    uint64_t large_slices, large_blocks, large_alloc, large_free, large_remap;
+    uint64_t warm_slices;   /* free and possibly resident */
+    uint64_t purged_slices; /* returned to the system, in all */
+    uint64_t reserve_slices;
 };
 extern hidden struct region_stats region_stats;
 
-/* Units of slabs and large blocks in use. */
+/* Slices of slabs and large blocks in use. */
 static inline uint64_t region_in_use(void)
 {
-    return read_once(region_stats.slab_units) + read_once(region_stats.large_units);
+    return read_once(region_stats.slab_slices) + read_once(region_stats.large_slices);
 }
 
 /*
@@ -40,40 +40,40 @@ static inline uint64_t region_in_use(void)
 void region_init(size_t keep_bytes, bool chosen, uint32_t decay_ms);
 
 /*
- * Allocate `units` units at an address that is a multiple of `align` units (a power of two). Returns UNIT_NONE
+ * Allocate `slices` slices at an address that is a multiple of `align` slices (a power of two). Returns SLICE_NONE
  * when there are none. *zeroed tells whether all of it reads as zero. In a signal handler that interrupted the
- * lock's holder, a single unit comes from a reserve, and larger requests fail.
+ * lock's holder, a single slice comes from a reserve, and larger requests fail.
  */
-uint32_t region_alloc(enum arena_kind arena, uint32_t units, uint32_t align, bool *zeroed);
+uint32_t region_alloc(enum arena_kind arena, uint32_t slices, uint32_t align, bool *zeroed);
 
 /*
  * The same for large blocks, but staged memory (os/vm.h) is not committed: the caller commits each part before it
  * writes there.
  */
-uint32_t region_alloc_parts(uint32_t units, uint32_t align, bool *zeroed);
+uint32_t region_alloc_parts(uint32_t slices, uint32_t align, bool *zeroed);
 
 /*
- * The same for a slab of a memory node, by index (os/numa.h). The run comes from that node's arena if it has room.
+ * The same for a slab of a memory node, by index (os/numa.h). The span comes from that node's arena if it has room.
  */
-uint32_t region_alloc_slab(unsigned node, uint32_t units, bool *zeroed);
+uint32_t region_alloc_slab(unsigned node, uint32_t slices, bool *zeroed);
 
-/* The node whose arena of slabs a unit lies in. */
-unsigned region_node(uint32_t unit);
+/* The node whose arena of slabs a slice lies in. */
+unsigned region_node(uint32_t slice);
 
 /*
- * Free an allocated run. In a signal handler that interrupted the lock's holder, the run is put aside and freed by
+ * Free an allocated span. In a signal handler that interrupted the lock's holder, the span is put aside and freed by
  * the next call.
  */
-void region_free(uint32_t unit);
+void region_free(uint32_t slice);
 
 /*
- * Resize the run of a large block in place. Returns false, with nothing changed, when the units behind it are not
+ * Resize the span of a large block in place. Returns false, with nothing changed, when the slices behind it are not
  * available or a signal handler interrupted the lock's holder.
  */
-bool region_resize(uint32_t unit, uint32_t units);
+bool region_resize(uint32_t slice, uint32_t slices);
 
-/* Whether a unit of an allocated run holds no data yet. Takes no lock. */
-bool region_unit_clean(uint32_t unit);
+/* Whether a slice of an allocated span holds no data yet. Takes no lock. */
+bool region_slice_clean(uint32_t slice);
 
 /*
  * Return memory to the system: what has been free for the decay time, or everything. Returns the bytes. The caller
@@ -98,7 +98,7 @@ void region_refused(void);
 void region_keep(size_t bytes, bool chosen);
 void region_decay(uint32_t ms);
 
-/* The same as region_purge_idle(false), and keep less until more units are in use than now. Without decay nothing
+/* The same as region_purge_idle(false), and keep less until more slices are in use than now. Without decay nothing
  * changes. */
 void region_purge_fallen(void);
 
@@ -117,16 +117,16 @@ bool region_crowded(void);
  */
 bool region_slim(unsigned slots);
 
-/* The number of units that are mapped. */
+/* The number of slices that are mapped. */
 uint32_t region_mapped(void);
 
-/* Whether a unit below region_end() belongs to an arena's chunk. */
-bool region_has(uintptr_t unit);
+/* Whether a slice below region_end() belongs to an arena's chunk. */
+bool region_has(uintptr_t slice);
 
 /* The end of all chunks that were dealt out; only grows. */
 uint32_t region_end(void);
 
-/* The units that the arenas of slabs have ever used, in sum; only grows. */
+/* The slices that the arenas of slabs have ever used, in sum; only grows. */
 uint32_t region_slab_frontier(void);
 
 #endif

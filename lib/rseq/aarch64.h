@@ -119,7 +119,7 @@ static always_inline void *rseq_pop_class(uintptr_t base, size_t n)
 {
     return rseq_pop(base, *(const uint16_t *)(base + CLASS_TABLE_AT + 2 * n));
 }
-static always_inline bool rseq_push_unit(uintptr_t base, intptr_t at, void *object)
+static always_inline bool rseq_push_slice(uintptr_t base, intptr_t at, void *object)
 {
     return rseq_push(base, ((const uint16_t *)base)[at], object);
 }

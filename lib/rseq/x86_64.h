@@ -136,7 +136,7 @@ RSEQ_POP(rseq_pop_lifo, RSEQ_SLOT_ANY RSEQ_WORD, RSEQ_POP_LIFO)
 RSEQ_POP(rseq_pop_lifo_cid, RSEQ_SLOT_CID RSEQ_WORD, RSEQ_POP_LIFO)
 RSEQ_POP(rseq_pop_lifo_near, RSEQ_SLOT_ANY RSEQ_WORD_NEAR, RSEQ_POP_LIFO)
 RSEQ_PUSH(rseq_push, RSEQ_SLOT_ANY RSEQ_WORD)
-RSEQ_PUSH(rseq_push_unit, RSEQ_SLOT_CID RSEQ_WORD_IN(""))
+RSEQ_PUSH(rseq_push_slice, RSEQ_SLOT_CID RSEQ_WORD_IN(""))
 
 /*
  * Adds n to the word at first + slot * stride, where slot is that of the calling thread, and returns the slot. Adds

@@ -19,10 +19,10 @@ static inline struct slab *descriptor_of(uint32_t reference)
     return (struct slab *)(void *)(space.slabs.start + (size_t)reference * 64);
 }
 
-/* The descriptor of the slab that a unit belongs to. */
-static inline struct slab *descriptor_of_unit(uintptr_t unit)
+/* The descriptor of the slab that a slice belongs to. */
+static inline struct slab *descriptor_of_slice(uintptr_t slice)
 {
-    return descriptor_of(unit_at(unit)->slab);
+    return descriptor_of(slice_at(slice)->slab);
 }
 
 /* Unmap the first descriptors that were never used; the conditions of space_slim(). */

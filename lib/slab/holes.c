@@ -18,7 +18,7 @@ uint64_t slab_hole_bytes(void)
 
 static unsigned pages_of(const struct slab_cache *cache)
 {
-    return (unsigned)((size_t)cache->units * UNIT_SIZE / space.page_size);
+    return (unsigned)((size_t)cache->slices * SLICE_SIZE / space.page_size);
 }
 
 /* Whether the objects that are out leave a third of the pages free, on average over their possible positions. */
@@ -71,7 +71,7 @@ static unsigned choose(struct slab_cache *cache, unsigned list, unsigned pages, 
 static size_t discard(const struct slab_cache *cache, struct hole hole, unsigned pages)
 {
     size_t bytes = 0;
-    huge_discarding(hole.slab->unit, cache->units);
+    huge_discarding(hole.slab->slice, cache->slices);
     for (unsigned from = 0, to; from < pages; from = to) {
         bool used = hole.used >> from & 1;
         for (to = from + 1; to < pages && (hole.used >> to & 1) == used; to++) {

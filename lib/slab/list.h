@@ -14,7 +14,7 @@ static inline uint32_t slab_free_objects(const struct slab_cache *cache, const s
 
 static inline char *slab_start(const struct slab *slab)
 {
-    return unit_address(slab->unit);
+    return slice_address(slab->slice);
 }
 
 /* Whether the object was handed out since the slab was created. */

@@ -37,9 +37,9 @@ void slab_retired_release(void)
     while (in_grace) {
         struct slab *slab = descriptor_of(in_grace);
         in_grace = slab->next;
-        uint32_t unit = slab->unit;
+        uint32_t slice = slab->slice;
         descriptor_free(slab);
-        region_free(unit);
+        region_free(slice);
         atomic_fetch_sub(&slabs, 1);
     }
 }

@@ -8,7 +8,7 @@
 
 #include "slab/slab.h"
 
-/* Let a slab wait for a grace period. It is on no list and its units belong to no cache any more. */
+/* Let a slab wait for a grace period. It is on no list and its slices belong to no cache any more. */
 void slab_retire(struct slab *slab);
 
 /*

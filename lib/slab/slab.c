@@ -5,13 +5,13 @@
 #include "os/hooks.h"
 #include "os/vm.h"
 
-#define SMALL_SLAB_OBJECT 8192 /* larger objects have slabs of four units */
+#define SMALL_SLAB_OBJECT 8192 /* larger objects have slabs of four slices */
 #define EMPTY_KEPT        1
 
 void slab_cache_init(struct slab_cache *cache, unsigned number, uint32_t size)
 {
-    cache->units = size <= SMALL_SLAB_OBJECT ? 1 : 4;
-    cache->objects = (uint32_t)((cache->units * UNIT_SIZE) / size);
+    cache->slices = size <= SMALL_SLAB_OBJECT ? 1 : 4;
+    cache->objects = (uint32_t)((cache->slices * SLICE_SIZE) / size);
     cache->reciprocal = (1ull << 40) / size + 1;
     cache->number = (uint16_t)number;
     cache->lock = lock_of(number);
@@ -60,10 +60,10 @@ static noinline_cold bool commit_to(const struct slab_cache *cache, struct slab 
     if (bytes <= slab->committed)
         return true;
     char *from = slab_start(slab) + slab->committed;
-    size_t whole = cache->units * UNIT_SIZE, doubled = 2ul * slab->committed;
+    size_t whole = cache->slices * SLICE_SIZE, doubled = 2ul * slab->committed;
     size_t least = cache->shuffle || cache->watched ? whole : round_up(bytes, space.page_size);
     size_t to = least > doubled ? least : doubled;
-    if (to > whole || read_once(region_stats.slab_units) >= SMALL_HEAP)
+    if (to > whole || read_once(region_stats.slab_slices) >= SMALL_HEAP)
         to = whole;
     if (!vm_commit(from, to - slab->committed)) {
         to = least;
@@ -208,17 +208,17 @@ static void reverse(void **objects, unsigned n)
 
 void slab_release(struct slab_cache *cache, struct slab *slab)
 {
-    uint32_t unit = slab->unit;
+    uint32_t slice = slab->slice;
     if (unlikely(cache->watched))
-        hooks.slab_released(cache, unit);
-    for (uint32_t i = 0; i < cache->units; i++)
-        write_once(*unit_id(unit + i), 0);
+        hooks.slab_released(cache, slice);
+    for (uint32_t i = 0; i < cache->slices; i++)
+        write_once(*slice_id(slice + i), 0);
     if (unlikely(cache->typesafe)) {
         slab_retire(slab);
         return;
     }
     descriptor_free(slab);
-    region_free(unit);
+    region_free(slice);
 }
 
 static struct slab *slab_create(struct slab_cache *cache)
@@ -227,13 +227,13 @@ static struct slab *slab_create(struct slab_cache *cache)
     if (!slab)
         return NULL;
     bool zeroed;
-    uint32_t unit = region_alloc_slab(cache->node, cache->units, &zeroed);
-    slab->unit = unit;
-    bool refused = unit != UNIT_NONE && ((unlikely(vm_staged) && !commit_to(cache, slab, cache->size)) ||
-                                         (unlikely(cache->watched) && !hooks.slab_created(cache, unit)));
+    uint32_t slice = region_alloc_slab(cache->node, cache->slices, &zeroed);
+    slab->slice = slice;
+    bool refused = slice != SLICE_NONE && ((unlikely(vm_staged) && !commit_to(cache, slab, cache->size)) ||
+                                           (unlikely(cache->watched) && !hooks.slab_created(cache, slice)));
     if (refused)
-        region_free(unit);
-    if (unit == UNIT_NONE || refused) {
+        region_free(slice);
+    if (slice == SLICE_NONE || refused) {
         descriptor_free(slab);
         return NULL;
     }
@@ -241,9 +241,9 @@ static struct slab *slab_create(struct slab_cache *cache)
     slab->list = SLAB_UNLISTED;
     if (unlikely(cache->shuffle))
         slab->start = shuffle_start(cache->shuffle);
-    for (uint32_t i = 0; i < cache->units; i++) {
-        unit_at(unit + i)->slab = slab->reference;
-        write_once(*unit_id(unit + i), cache->id);
+    for (uint32_t i = 0; i < cache->slices; i++) {
+        slice_at(slice + i)->slab = slab->reference;
+        write_once(*slice_id(slice + i), cache->id);
     }
     return slab;
 }
@@ -308,7 +308,7 @@ unsigned slab_try_take(struct slab_cache *cache, void **objects, unsigned want)
 /* Sets the object's bit, if the pointer is valid, and *into to its slab. */
 static enum slab_fault give_one(struct slab_cache *cache, void *object, struct slab **into)
 {
-    struct slab *slab = descriptor_of_unit(unit_of(object));
+    struct slab *slab = descriptor_of_slice(slice_of(object));
     uintptr_t offset = (uintptr_t)object - (uintptr_t)slab_start(slab);
     uint32_t index = slab_index(cache, offset);
     *into = slab;
@@ -331,7 +331,7 @@ static enum slab_fault give_one(struct slab_cache *cache, void *object, struct s
 static bool keeps_empty(const struct slab_cache *cache)
 {
     uint64_t out = (uint64_t)cache->slabs * cache->objects - cache->free;
-    return out >= cache->objects || read_once(region_stats.slab_units) < SMALL_HEAP;
+    return out >= cache->objects || read_once(region_stats.slab_slices) < SMALL_HEAP;
 }
 
 struct slab *slab_settle(struct slab_cache *cache, struct slab *slab)
@@ -421,17 +421,17 @@ void slab_shrink(struct slab_cache *cache)
     }
 }
 
-bool slab_locate(const struct slab_cache *cache, const void *p, uint32_t *unit, uint32_t *index)
+bool slab_locate(const struct slab_cache *cache, const void *p, uint32_t *slice, uint32_t *index)
 {
-    const struct slab *slab = descriptor_of_unit(unit_of(p));
-    *unit = slab->unit;
+    const struct slab *slab = descriptor_of_slice(slice_of(p));
+    *slice = slab->slice;
     *index = slab_index(cache, (uintptr_t)p - (uintptr_t)slab_start(slab));
     return *index < cache->objects;
 }
 
 void *slab_object(const struct slab_cache *cache, const void *p)
 {
-    char *start = slab_start(descriptor_of_unit(unit_of(p)));
+    char *start = slab_start(descriptor_of_slice(slice_of(p)));
     return start + (size_t)slab_index(cache, (uintptr_t)p - (uintptr_t)start) * cache->size;
 }
 
@@ -442,7 +442,7 @@ size_t slab_room(const struct slab_cache *cache, const void *p)
 
 bool slab_is_free(const struct slab_cache *cache, const void *p)
 {
-    struct slab *slab = descriptor_of_unit(unit_of(p));
+    struct slab *slab = descriptor_of_slice(slice_of(p));
     uint32_t index = slab_index(cache, (uintptr_t)p - (uintptr_t)slab_start(slab));
     return !handed_out(cache, slab, index) || (read_once(slab->bits[index / 64]) >> (index % 64) & 1);
 }

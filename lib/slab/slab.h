@@ -1,5 +1,5 @@
 /*
- * Slabs: runs of units that are divided into objects of one cache. Their descriptors lie apart from the memory.
+ * Slabs: spans of slices that are divided into objects of one cache. Their descriptors lie apart from the memory.
  *
  * A descriptor has a bit for each object, set while the object is returned. Objects from `mark` up were never
  * handed out (in the order of addresses, or in that of the cache's permutation: slab/shuffle.h). Hence
@@ -19,7 +19,7 @@
 #include "slab/shuffle.h"
 
 #define OBJECT_MOST   32768 /* bytes of an object of any cache */
-#define SMALL_HEAP    64u   /* units of all slabs, 4 MiB: a smaller heap is not examined for sparse caches */
+#define SMALL_HEAP    64u   /* slices of all slabs, 4 MiB: a smaller heap is not examined for sparse caches */
 #define SLAB_QUARTERS 4     /* list 0 holds the fullest slabs */
 #define SLAB_EMPTIEST (SLAB_QUARTERS - 1)
 #define SLAB_HOLES    SLAB_QUARTERS /* the last list holds slabs with holes (slab/holes.h) */
@@ -29,7 +29,7 @@
 
 struct slab {
     uint32_t next, prev; /* neighbours in the list, as references; 0 for none */
-    uint32_t unit;       /* the first unit */
+    uint32_t slice;      /* the first slice */
     uint32_t returned;   /* set bits */
     uint32_t mark;       /* positions from here up were never handed out */
     uint32_t reference;  /* of this descriptor */
@@ -56,7 +56,7 @@ struct slab_cache {
     struct lock *lock;   /* the lock of the cache's number; set before `size`, never changes */
     uint32_t size;       /* bytes from one object to the next */
     uint32_t objects;    /* objects in a slab */
-    uint16_t units;      /* units in a slab */
+    uint16_t slices;     /* slices in a slab */
     uint16_t number;     /* number of the cache */
     uint16_t lead;       /* bytes from an object's start to the pointer that the constructor gets */
     uint16_t watched;    /* hooks.slab_created and slab_released are called for its slabs */
@@ -73,7 +73,7 @@ struct slab_cache {
     uint32_t waited;
     void (*ctor)(void *);
     struct shuffle *shuffle; /* the order of new objects; NULL: by address. Set before `size`, stays */
-    uint16_t id;             /* the entry of its units in the table of ids; set before `size` */
+    uint16_t id;             /* the entry of its slices in the table of ids; set before `size` */
     uint8_t node;            /* memory node, by index */
     bool typesafe;           /* slabs are freed after a grace period: slab/retire.h */
 };
@@ -128,10 +128,10 @@ bool slab_give(struct slab_cache *cache, void *const *objects, unsigned n, struc
 void slab_shrink(struct slab_cache *cache);
 
 /*
- * Find the object that `p` lies in: the first unit of its slab, and its index. `p` must lie in a slab of the
+ * Find the object that `p` lies in: the first slice of its slab, and its index. `p` must lie in a slab of the
  * cache. Returns false if it is beyond the last object.
  */
-bool slab_locate(const struct slab_cache *cache, const void *p, uint32_t *unit, uint32_t *index);
+bool slab_locate(const struct slab_cache *cache, const void *p, uint32_t *slice, uint32_t *index);
 
 /* The start of the object that `p` lies in. `p` must lie in a slab of the cache. */
 void *slab_object(const struct slab_cache *cache, const void *p);

@@ -17,13 +17,13 @@
  *                    112   8  lowest
  *      120   2,564  slot 0 alone: malloc's ids by size (struct class_table, malloc/classes.h)
  *    2,688          words of malloc's caches, numbers from 8 up, 16 bytes each (struct slot_words)
- *   STASH_AT    32  stash, behind them: a word for each length of run (slot/stash.h)
+ *   SPAN_CACHE_AT    32  cached, behind them: a word for each length of span (slot/span_cache.h)
  *    6,656  28,672  words of all other caches, numbers 256 to 2,047
  *   36,864   8,192  decay: 4 bytes for each number, a hash of the cache's word at the last step
  *   49,152   8,192  deferred frees: 4 bytes for each number (deferred/rcu.h)
  *
  * All other bytes are unused. What malloc uses of a slot lies in one page of 4 KiB: the words
- * follow the class table at the next multiple of 16, and the stash takes the place of the words of the next two
+ * follow the class table at the next multiple of 16, and the span cache takes the place of the words of the next two
  * numbers. The parts by number begin a page, so that a process without user caches touches one page of each.
  */
 #ifndef SHEAF_SLOT_PAGE_H
@@ -69,7 +69,7 @@ extern hidden const uint16_t class_sizes[CACHE_CLASSES];
 
 /*
  * The places of the words of numbers below CACHE_FIRST are taken by the class table, and those of the gap by the
- * stash. So caches have numbers from CACHE_FIRST to below CACHE_GAP (malloc's) and from CACHE_USERS up (those of
+ * cached. So caches have numbers from CACHE_FIRST to below CACHE_GAP (malloc's) and from CACHE_USERS up (those of
  * kmem_cache_create() and the siblings of all). CACHE_USERS is a multiple of COUNTER_GROUP, so that counters of user
  * caches are in blocks of their own.
  */
@@ -100,14 +100,14 @@ static inline unsigned slot_id_number(uintptr_t id)
 }
 
 /*
- * From a cache's id to its push end, where it has two ends. The table of units holds the sum, so that it leads to
+ * From a cache's id to its push end, where it has two ends. The table of slices holds the sum, so that it leads to
  * the half of the word that frees update.
  */
 #define SLOT_PUSH_AT ((unsigned)HIGH_HALF_AT)
 
-#define STASH_LENGTHS 4u /* units: 64 to 256 KiB, 640 KiB in a slot */
-#define STASH_AT      SLOT_ID(CACHE_GAP)
-#define STASH_END     (STASH_AT + STASH_LENGTHS * sizeof(uint64_t))
+#define SPAN_CACHE_LENGTHS 4u /* slices: 64 to 256 KiB, 640 KiB in a slot */
+#define SPAN_CACHE_AT      SLOT_ID(CACHE_GAP)
+#define SPAN_CACHE_END     (SPAN_CACHE_AT + SPAN_CACHE_LENGTHS * sizeof(uint64_t))
 
 /* ---- behind the words: 4 bytes for each number ---- */
 
@@ -134,7 +134,7 @@ struct slot_head {
     /* What the fast paths read, in slot 0, in one cache line with the marks. */
     size_t limit;          /* malloc's smaller requests use the table of small sizes; 0: no request does */
     struct rseq_area area; /* see rseq_roots */
-    uintptr_t lowest;      /* (base - 1 - p) >> UNIT_SHIFT, signed, indexes the ids from base downwards; a result at
+    uintptr_t lowest;      /* (base - 1 - p) >> SLICE_SHIFT, signed, indexes the ids from base downwards; a result at
                               or below this, unsigned, is of no block of ours */
 };
 
@@ -169,8 +169,8 @@ _Static_assert(sizeof(struct slot_words) == 1 << SLOT_WORDS_SHIFT &&
                    offsetof(struct slot_words, spare) == 2 * HIGH_HALF_AT,
                "a word has two halves");
 _Static_assert(CLASS_TABLE_END <= SLOT_ID(CACHE_FIRST) && SLOT_ID(CACHE_FIRST) == 2688, "class table, words");
-_Static_assert(STASH_END == SLOT_ID(CACHE_GAP + 2) && CACHE_GAP + 2 <= CACHE_USERS, "stash, in the gap");
-_Static_assert(STASH_END <= 4096,
+_Static_assert(SPAN_CACHE_END == SLOT_ID(CACHE_GAP + 2) && CACHE_GAP + 2 <= CACHE_USERS, "cached, in the gap");
+_Static_assert(SPAN_CACHE_END <= 4096,
                "all that malloc uses of a slot lies in one page: the spacing has few enough classes");
 _Static_assert(SLOT_ID(CACHE_USERS) == 6656 && CACHE_USERS % COUNTER_GROUP == 0, "words of user caches");
 _Static_assert(SLOT_ID(CACHE_MAX) <= SLOT_SEEN_AT && SLOT_SEEN_AT == 36864, "words, seen");
@@ -179,7 +179,7 @@ _Static_assert(SLOT_SEEN_AT + CACHE_MAX * sizeof(uint32_t) <= SLOT_RCU_AT && SLO
 _Static_assert(SLOT_RCU_AT + CACHE_MAX * sizeof(uint32_t) == 57344 && 57344 <= 1 << SLOT_SHIFT,
                "all parts lie in the page");
 _Static_assert(SLOT_SEEN_AT % 4096 == 0 && SLOT_RCU_AT % 4096 == 0, "parts by number begin a page");
-_Static_assert(SLOT_ID(CACHE_MAX) + SLOT_PUSH_AT <= UINT16_MAX, "ids fit the table of units and the class table");
+_Static_assert(SLOT_ID(CACHE_MAX) + SLOT_PUSH_AT <= UINT16_MAX, "ids fit the table of slices and the class table");
 
 /* ---- access ---- */
 
@@ -202,10 +202,10 @@ static inline uint32_t *slot_push_end(unsigned slot, uintptr_t id)
     return (uint32_t *)(slot_page(slot) + id);
 }
 
-/* For runs of `units` units, 1 to STASH_LENGTHS. */
-static inline _Atomic uint64_t *slot_stash(unsigned slot, uint32_t units)
+/* For spans of `slices` slices, 1 to SPAN_CACHE_LENGTHS. */
+static inline _Atomic uint64_t *slot_span_cache(unsigned slot, uint32_t slices)
 {
-    return (_Atomic uint64_t *)(slot_page(slot) + STASH_AT) + (units - 1);
+    return (_Atomic uint64_t *)(slot_page(slot) + SPAN_CACHE_AT) + (slices - 1);
 }
 
 /* By number of the cache. */

@@ -7,26 +7,26 @@ static void lean_table(struct space_table *table, char *start, size_t mapped, si
     *table = (struct space_table){.start = start, .mapped = mapped, .most = most, .step = vm_page_size()};
 }
 
-void lean_set_up(uint32_t units)
+void lean_set_up(uint32_t slices)
 {
-    units = (uint32_t)round_up(units + !units, units_of_page());
-    units = units < UNITS_FIRST ? units : UNITS_FIRST;
-    units = units < space.unit_most ? units : space.unit_most;
+    slices = (uint32_t)round_up(slices + !slices, slices_of_page());
+    slices = slices < SLICES_FIRST ? slices : SLICES_FIRST;
+    slices = slices < space.slice_most ? slices : space.slice_most;
     space.lean = true;
-    if (space.unit_count <= UNITS_FIRST)
-        space.unit_count = units;
-    lean_table(&space.hub_units, (char *)space.units_first, units * sizeof(struct unit),
-               UNITS_FIRST * sizeof(struct unit));
+    if (space.slice_count <= SLICES_FIRST)
+        space.slice_count = slices;
+    lean_table(&space.hub_slices, (char *)space.slices_first, slices * sizeof(struct slice),
+               SLICES_FIRST * sizeof(struct slice));
     size_t tail = page_down((size_t)(space.sheaves_first - space.sheaves.start) >> SHEAF_PAGE_SHIFT);
     lean_table(&space.orders_table, (char *)space.orders,
                page_up(atomic_load(&space.sheaves.mapped) >> SHEAF_PAGE_SHIFT), tail);
     char *chunks = (char *)space.dirty_first + vm_page_size();
-    size_t near = (size_t)(chunks - (char *)space.chunks), used = (units >> space.chunk_shift) + 1,
-           most = (space.unit_most >> space.chunk_shift) + 1;
+    size_t near = (size_t)(chunks - (char *)space.chunks), used = (slices >> space.chunk_shift) + 1,
+           most = (space.slice_most >> space.chunk_shift) + 1;
     lean_table(&space.chunks_table, chunks, used > near ? page_up(used - near) : 0,
                most > near ? page_up(most - near) : 0);
     space.ids_table.step = space.dirty_table.step = vm_page_size();
-    space.slabs.step = space.sheaves.step = space.units_table.step = UNIT_SIZE;
+    space.slabs.step = space.sheaves.step = space.slices_table.step = SLICE_SIZE;
 }
 
 /* ---- growing ---- */
@@ -119,16 +119,16 @@ static void slim_slots(unsigned used)
             unmap_between(space.caches + group * bytes, space.caches + (group + 1) * bytes);
 }
 
-void space_slim(uint32_t units, unsigned slots)
+void space_slim(uint32_t slices, unsigned slots)
 {
     if (vm_staged || space.lean)
         return;
     slim_slots(slots);
     char *chunks_end = space.slabs.start + space.slabs_first;
-    lean_set_up(units);
+    lean_set_up(slices);
     if (space.lowest)
         space_tell_lowest(space.lowest);
-    unmap_between(space.hub_units.start + space.hub_units.mapped, (char *)space.region);
+    unmap_between(space.hub_slices.start + space.hub_slices.mapped, (char *)space.region);
     unmap_between(space.orders_table.start + space.orders_table.mapped,
                   space.orders_table.start + space.orders_table.most);
     unmap_between(space.chunks_table.start + space.chunks_table.mapped, chunks_end);

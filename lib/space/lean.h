@@ -3,7 +3,7 @@
 #define SHEAF_SPACE_LEAN_H
 
 #include "os/vm.h"
-#include "space/unit.h"
+#include "space/slice.h"
 
 static inline size_t page_down(size_t n)
 {
@@ -17,20 +17,20 @@ static inline size_t page_up(size_t n)
 
 static inline size_t ids_below(void)
 {
-    return (space.region - space.base) >> UNIT_SHIFT;
+    return (space.region - space.base) >> SLICE_SHIFT;
 }
 
-/* The first units whose structs fill a page. */
-static inline uint32_t units_of_page(void)
+/* The first slices whose structs fill a page. */
+static inline uint32_t slices_of_page(void)
 {
-    return (uint32_t)(vm_page_size() / sizeof(struct unit));
+    return (uint32_t)(vm_page_size() / sizeof(struct slice));
 }
 
 /* Map [from, to) with one of the vm_extend functions of os/vm.h, and without huge pages. */
 enum vm_extent space_map_part(char *from, const char *to, enum vm_extent (*extend)(void *at, size_t size));
 
-/* What set_up() set, if not all of it is mapped: `units` units are in use, or a page of them. */
-void lean_set_up(uint32_t units);
+/* What set_up() set, if not all of it is mapped: `slices` slices are in use, or a page of them. */
+void lean_set_up(uint32_t slices);
 
 /* space_open_slots() */
 bool lean_open_slots(unsigned slots);

@@ -11,7 +11,7 @@
  *                  caches are in use, and their aliases
  *   LOCK_TAKEOVER  ends that a takeover has claimed; no cache is        LOCK_SETUP
  *                  destroyed while a thread holds it
- *   LOCK_REGION    arenas, bins, units and dirty bits of runs that      LOCK_SETUP, LOCK_TAKEOVER
+ *   LOCK_REGION    arenas, bins, slices and dirty bits of spans that      LOCK_SETUP, LOCK_TAKEOVER
  *                  are not in use; growth of the tables of the space
  *   LOCK_PROFILE   the table of samples (profile/area.h)                LOCK_SETUP
  *   of a cache     the lists of the cache's slabs, their bits and       LOCK_SETUP, LOCK_TAKEOVER
@@ -23,8 +23,8 @@
  *
  *   LOCK_SETUP     the allocator does not start, so the allocation fails; no cache is created or destroyed
  *   LOCK_TAKEOVER  nothing is taken over, drained or decayed, and no cache is destroyed
- *   LOCK_REGION    an allocation gets a unit of the reserve or fails; a free puts its run aside for the next
- *                  holder; a resize fails; no run is returned to the system, and no table grows
+ *   LOCK_REGION    an allocation gets a slice of the reserve or fails; a free puts its span aside for the next
+ *                  holder; a resize fails; no span is returned to the system, and no table grows
  *   LOCK_PROFILE   the allocation is not sampled; a sample that is freed is noted for the next holder
  *   of a cache     no slab is used: a request is served from elsewhere or fails, and objects that should be
  *                  flushed go to a barn

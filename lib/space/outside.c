@@ -152,7 +152,7 @@ void *outside_resize(void *p, size_t size)
  * between any two steps. At worst a chunk that the thread has mapped is not entered, or a block that it took is lost
  * to a forked child.
  */
-#define CHUNK     UNIT_SIZE
+#define CHUNK     SLICE_SIZE
 #define IS_CHUNK  4u
 #define LOOK_AT   4 /* chunks, before another one is mapped */
 #define SMALL_MIN 16u

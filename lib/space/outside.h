@@ -7,7 +7,7 @@
 #ifndef SHEAF_SPACE_OUTSIDE_H
 #define SHEAF_SPACE_OUTSIDE_H
 
-#include "space/unit.h"
+#include "space/slice.h"
 
 /*
  * Allocate a small block, which is not zeroed. Blocks of a kind, below OUTSIDE_KINDS, all have the same size, a
@@ -38,13 +38,13 @@ void outside_each(void (*visit)(const void *start, size_t size, void *with), voi
 
 /*
  * Whether an address is of the region. The system may put a block into a part of the region that has no memory: it is
- * then the start of a block that is in the table, and its unit belongs to no run.
+ * then the start of a block that is in the table, and its slice belongs to no span.
  */
 static inline bool in_region(const void *p)
 {
-    uintptr_t unit = unit_of(p);
-    return unit < space.unit_count &&
-           (likely(*unit_id(unit) || read_once(unit_at(unit)->kind) != UNIT_INSIDE) || !outside_size(p));
+    uintptr_t slice = slice_of(p);
+    return slice < space.slice_count &&
+           (likely(*slice_id(slice) || read_once(slice_at(slice)->kind) != SLICE_INSIDE) || !outside_size(p));
 }
 
 /* The size of all these blocks in bytes. */

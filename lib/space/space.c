@@ -2,7 +2,7 @@
 #include "space/hole.h"
 #include "space/lean.h"
 #include "space/locks.h"
-#include "space/unit.h"
+#include "space/slice.h"
 #include "os/cpu.h"
 #include "rseq/rseq.h"
 #include "os/vm.h"
@@ -19,15 +19,15 @@
 
 /*
  * Descriptors of slabs, in lines of 64 bytes: 17 lines for a slab of 8-byte objects; 9, 5, 4, 3 or 2 for larger
- * objects. A descriptor is only reused for one of the same size, so a unit that serves one class after another may
+ * objects. A descriptor is only reused for one of the same size, so a slice that serves one class after another may
  * need the sum. This is address space, not memory. References to descriptors have 32 bits.
  */
-#define SLAB_BYTES_PER_UNIT ((17 + 9 + 5 + 4 + 3 + 2) * 64)
-#define SLABS_MOST          (128ul << 30)
+#define SLAB_BYTES_PER_SLICE ((17 + 9 + 5 + 4 + 3 + 2) * 64)
+#define SLABS_MOST           (128ul << 30)
 
 struct space space;
 
-#define WINDOW        ((size_t)WINDOW_UNITS << UNIT_SHIFT)
+#define WINDOW        ((size_t)WINDOW_SLICES << SLICE_SHIFT)
 #define HUB_COUNTERS  8 /* slots whose counters lie in the hub */
 #define SLABS_FIRST   (128ul << 10)
 #define SHEAVES_FIRST (256ul << 10)
@@ -38,23 +38,23 @@ struct space space;
 #define PLACES        4
 #define TABLE_STEP    (1ul << 20)
 #define HUB_STEP      (4ul << 10) /* by which staged tables of the hub grow */
-#define REACH_LEAN    512u        /* units */
-#define REACH_STEP    32768u      /* units; they take 64 KiB of ids, 1 MiB of structs and 4 KiB of dirty bits */
+#define REACH_LEAN    512u        /* slices */
+#define REACH_STEP    32768u      /* slices; they take 64 KiB of ids, 1 MiB of structs and 4 KiB of dirty bits */
 
 static size_t take(size_t *at, size_t bytes)
 {
     size_t start = *at;
-    *at = round_up(start + bytes, UNIT_SIZE);
+    *at = round_up(start + bytes, SLICE_SIZE);
     return start;
 }
 
 /* Offsets from the start of the plan, and sizes, in bytes. */
 struct layout {
-    size_t slabs, slabs_size, outside, caches, dirty_rest, units_rest, counters_rest, counters_size, caches_size,
-        ids_near, base, sheaves, sheaves_size, counters, orders, dirty, chunks, slabs_first, sheaves_first, units,
-        units_end, region, shadow, shadow_size, total;
+    size_t slabs, slabs_size, outside, caches, dirty_rest, slices_rest, counters_rest, counters_size, caches_size,
+        ids_near, base, sheaves, sheaves_size, counters, orders, dirty, chunks, slabs_first, sheaves_first, slices,
+        slices_end, region, shadow, shadow_size, total;
     unsigned slots, slots_open, chunk_shift;
-    uint32_t unit_most, outside_most;
+    uint32_t slice_most, outside_most;
 };
 
 /* Computes the offsets of the hub from the end of the counters on. */
@@ -64,12 +64,12 @@ static void lay_out_hub(struct layout *l, size_t at)
     size_t orders = (round_up(at, WINDOW) + WINDOW - l->sheaves) >> SHEAF_PAGE_SHIFT; /* up to the first sheaves */
     l->orders = take(&at, orders);
     l->dirty = at;
-    l->chunks = at + UNITS_FIRST / 8; /* the chunks of the first 64 GiB share a page with the first dirty bits */
-    take(&at, UNITS_FIRST / 8 + (l->unit_most >> l->chunk_shift) + 1);
+    l->chunks = at + SLICES_FIRST / 8; /* the chunks of the first 64 GiB share a page with the first dirty bits */
+    take(&at, SLICES_FIRST / 8 + (l->slice_most >> l->chunk_shift) + 1);
     l->slabs_first = take(&at, SLABS_FIRST);
     l->sheaves_first = take(&at, SHEAVES_FIRST);
-    l->units = take(&at, UNITS_FIRST * sizeof(struct unit));
-    l->units_end = at;
+    l->slices = take(&at, SLICES_FIRST * sizeof(struct slice));
+    l->slices_end = at;
 }
 
 /* Computes the offsets of everything above the ids for a base at offset `base`. */
@@ -86,9 +86,9 @@ static void lay_out_above(struct layout *l, size_t base)
      */
     size_t hub = round_up(at + l->slots * COUNTER_BLOCK, WINDOW) + HUB_COUNTERS * COUNTER_BLOCK;
     lay_out_hub(l, hub);
-    lay_out_hub(l, hub + round_up(l->units_end, WINDOW) - l->units_end);
-    l->region = l->units_end;
-    size_t region = (size_t)l->unit_most << UNIT_SHIFT;
+    lay_out_hub(l, hub + round_up(l->slices_end, WINDOW) - l->slices_end);
+    l->region = l->slices_end;
+    size_t region = (size_t)l->slice_most << SLICE_SHIFT;
     l->shadow = l->region + region;
     l->shadow_size = region < REGION_SMALLEST ? 0 : region;
     l->total = l->shadow + l->shadow_size;
@@ -99,30 +99,30 @@ static void lay_out(struct layout *l, unsigned slots, size_t region_bytes)
     l->slots = slots;
     l->slots_open = vm_staged || space.lean ? 1 : cpu_allowed_count > SLOTS_OPEN ? cpu_allowed_count : SLOTS_OPEN;
     l->slots_open = l->slots_open < slots ? l->slots_open : slots;
-    l->unit_most = (uint32_t)(region_bytes >> UNIT_SHIFT);
+    l->slice_most = (uint32_t)(region_bytes >> SLICE_SHIFT);
     for (l->chunk_shift = CHUNK_SHIFT;
-         WINDOW_UNITS >> l->chunk_shift == 0 && l->unit_most >> l->chunk_shift < CHUNKS_LEAST;)
+         WINDOW_SLICES >> l->chunk_shift == 0 && l->slice_most >> l->chunk_shift < CHUNKS_LEAST;)
         l->chunk_shift--;
     bool tiny = region_bytes < REGION_SMALLEST; /* for malloc alone, so that the plan fits into a small hole */
     l->outside_most = tiny || space.lean ? OUTSIDE_LEAN : OUTSIDE_MAX;
     size_t sheaves = region_bytes / 64, least = tiny ? 256ul << 10 : 1ul << 20;
     sheaves = sheaves < least ? least : sheaves > SHEAVES_MOST ? SHEAVES_MOST : sheaves;
-    l->sheaves_size = round_up(sheaves, UNIT_SIZE);
+    l->sheaves_size = round_up(sheaves, SLICE_SIZE);
 
-    size_t at = 0, slabs = l->unit_most * (size_t)SLAB_BYTES_PER_UNIT;
+    size_t at = 0, slabs = l->slice_most * (size_t)SLAB_BYTES_PER_SLICE;
     l->slabs_size = slabs < SLABS_MOST ? slabs : SLABS_MOST;
     l->slabs = take(&at, l->slabs_size);
-    l->dirty_rest = take(&at, l->unit_most / 8 + 8);
-    l->units_rest = take(&at, l->unit_most * sizeof(struct unit));
+    l->dirty_rest = take(&at, l->slice_most / 8 + 8);
+    l->slices_rest = take(&at, l->slice_most * sizeof(struct slice));
     l->counters_size = tiny ? 0 : (CACHE_MAX / COUNTER_GROUP - 1) * slots * COUNTER_BLOCK;
     l->caches_size = tiny ? 0 : (size_t)CACHE_MAX * CACHE_ROW;
     l->counters_rest = take(&at, l->counters_size);
     lay_out_above(l, 0);
-    size_t below = l->region >> UNIT_SHIFT; /* ids for what lies between base and the region */
-    uint32_t start = l->unit_most < UNITS_FIRST ? l->unit_most : UNITS_FIRST;
-    take(&at, (below + l->unit_most) * sizeof(uint16_t));
-    l->ids_near = round_up((below + start + 64) * sizeof(uint16_t), UNIT_SIZE);
-    /* Rounding to windows may add units below the region at this base; the 64 spare ids cover them. */
+    size_t below = l->region >> SLICE_SHIFT; /* ids for what lies between base and the region */
+    uint32_t start = l->slice_most < SLICES_FIRST ? l->slice_most : SLICES_FIRST;
+    take(&at, (below + l->slice_most) * sizeof(uint16_t));
+    l->ids_near = round_up((below + start + 64) * sizeof(uint16_t), SLICE_SIZE);
+    /* Rounding to windows may add slices below the region at this base; the 64 spare ids cover them. */
     lay_out_above(l, tiny ? at : round_up(at, WINDOW) + l->ids_near);
 }
 
@@ -180,13 +180,13 @@ enum vm_extent space_map_part(char *from, const char *to, enum vm_extent (*exten
 static noinline_cold bool commit_start(char *plan, const struct layout *l)
 {
     size_t first = (l->sheaves_first - l->sheaves) >> SHEAF_PAGE_SHIFT;
-    size_t ids_from = (l->region - l->base) / UNIT_SIZE * sizeof(uint16_t);
+    size_t ids_from = (l->region - l->base) / SLICE_SIZE * sizeof(uint16_t);
     size_t ids_to = ids_from + (sizeof(uint16_t) << l->chunk_shift);
     return vm_commit(plan + l->base, (size_t)l->slots_open << SLOT_SHIFT) &&
            vm_commit(plan + l->counters - l->slots_open * COUNTER_BLOCK, l->slots_open * COUNTER_BLOCK) &&
            vm_commit(plan + l->orders + first, SHEAVES_FIRST >> SHEAF_PAGE_SHIFT) &&
-           vm_commit(plan + l->dirty, UNITS_FIRST / 8 + 1) &&
-           vm_commit(plan + l->units, sizeof(struct unit) << l->chunk_shift) &&
+           vm_commit(plan + l->dirty, SLICES_FIRST / 8 + 1) &&
+           vm_commit(plan + l->slices, sizeof(struct slice) << l->chunk_shift) &&
            vm_commit(plan + l->base - ids_to, ids_to - ids_from);
 }
 
@@ -225,7 +225,7 @@ static bool map_start(char *plan, const struct layout *l)
         {slots - l->ids_near, slots_open, vm_extend_staged},
         {slots_open, slots + ((size_t)l->slots << SLOT_SHIFT), vm_extend_readable},
         {plan + l->outside, counters_open, vm_extend_readable},
-        {counters_open, plan + l->region + ((size_t)UNITS_START << UNIT_SHIFT), vm_extend_staged},
+        {counters_open, plan + l->region + ((size_t)SLICES_START << SLICE_SHIFT), vm_extend_staged},
     };
     if (!map_parts(parts, array_size(parts)))
         return false;
@@ -259,11 +259,11 @@ static void set_up(char *plan, const struct layout *l)
     space.sheaves_first_size = near ? SHEAVES_FIRST : 0;
     space.hub_slabs = hub_table(plan + l->slabs_first, SLABS_FIRST);
     space.hub_sheaves = hub_table(plan + l->sheaves_first, space.sheaves_first_size);
-    space.hub_units = hub_table(plan + l->units, UNITS_FIRST * sizeof(struct unit));
+    space.hub_slices = hub_table(plan + l->slices, SLICES_FIRST * sizeof(struct slice));
     space.orders = (uint8_t *)plan + l->orders;
     space.counters = plan + l->counters;
     space.counters_rest = table(plan + l->counters_rest, l->counters_size);
-    space.units_first = (struct unit *)(void *)(plan + l->units);
+    space.slices_first = (struct slice *)(void *)(plan + l->slices);
     space.dirty_first = (uint64_t *)(void *)(plan + l->dirty);
     space.chunks = (uint8_t *)plan + l->chunks;
     space.chunk_shift = l->chunk_shift;
@@ -273,39 +273,39 @@ static void set_up(char *plan, const struct layout *l)
     space.caches = plan + l->caches;
     space.caches_size = l->caches_size;
     space.outside = (struct outside *)(void *)(plan + l->outside);
-    size_t ids_below = (l->region - l->base) >> UNIT_SHIFT;
-    space.ids_table = table(plan + l->base, (ids_below + l->unit_most) * sizeof(uint16_t));
-    space.ids_table.step = UNIT_SIZE;
+    size_t ids_below = (l->region - l->base) >> SLICE_SHIFT;
+    space.ids_table = table(plan + l->base, (ids_below + l->slice_most) * sizeof(uint16_t));
+    space.ids_table.step = SLICE_SIZE;
     space.ids_table.down = true;
     space.ids_table.mapped = space.ids_near = l->ids_near;
-    space.units_table = table(plan + l->units_rest, l->unit_most * sizeof(struct unit));
-    space.dirty_table = table(plan + l->dirty_rest, l->unit_most / 8 + 8);
-    space.dirty_table.step = UNIT_SIZE;
+    space.slices_table = table(plan + l->slices_rest, l->slice_most * sizeof(struct slice));
+    space.dirty_table = table(plan + l->dirty_rest, l->slice_most / 8 + 8);
+    space.dirty_table.step = SLICE_SIZE;
     space.shadow = table(plan + l->shadow, l->shadow_size);
     space.shadow.staged = true;
     space.ids = (uint16_t *)(void *)(plan + l->base) - ids_below;
     space.region = (uintptr_t)plan + l->region;
-    space.unit_most = l->unit_most;
-    space.unit_count = l->unit_most < UNITS_FIRST ? l->unit_most : UNITS_FIRST;
+    space.slice_most = l->slice_most;
+    space.slice_count = l->slice_most < SLICES_FIRST ? l->slice_most : SLICES_FIRST;
     space.page_size = vm_page_size();
     space.base = (uintptr_t)plan + l->base;
 }
 
 /* ---- where memory is locked ---- */
 
-/* Maps little more than what the smallest process writes: a page of each table, one slot, and one unit. */
+/* Maps little more than what the smallest process writes: a page of each table, one slot, and one slice. */
 static bool map_lean(char *plan, const struct layout *l)
 {
-    char *base = plan + l->base, *orders = plan + l->orders, *units = plan + l->units, *region = plan + l->region;
-    size_t ids = page_up(((l->region - l->base) / UNIT_SIZE + units_of_page()) * sizeof(uint16_t));
+    char *base = plan + l->base, *orders = plan + l->orders, *slices = plan + l->slices, *region = plan + l->region;
+    size_t ids = page_up(((l->region - l->base) / SLICE_SIZE + slices_of_page()) * sizeof(uint16_t));
     size_t first = page_down((l->sheaves_first - l->sheaves) >> SHEAF_PAGE_SHIFT);
     const struct part parts[] = {
         {base - ids, base + (1ul << SLOT_SHIFT), vm_extend},
         {plan + l->counters - COUNTER_BLOCK, plan + l->counters, vm_extend},
         {orders + first, orders + page_up(first + 1 + (SHEAVES_FIRST >> SHEAF_PAGE_SHIFT)), vm_extend},
         {plan + l->dirty, plan + l->dirty + vm_page_size(), vm_extend},
-        {units, units + vm_page_size(), vm_extend},
-        {region, region + UNIT_SIZE, vm_extend},
+        {slices, slices + vm_page_size(), vm_extend},
+        {region, region + SLICE_SIZE, vm_extend},
     };
     if (!map_parts(parts, array_size(parts)))
         return false;
@@ -326,10 +326,10 @@ static bool try_plan(char *plan, const struct layout *l)
     if (unlikely(space.lean) ? !map_lean(plan, l) : !map_start(plan, l))
         return false;
     set_up(plan, l);
-    space.units_start = space.lean ? 1 : UNITS_START;
+    space.slices_start = space.lean ? 1 : SLICES_START;
     space.outside_most = l->outside_most;
     if (unlikely(space.lean)) {
-        space.ids_table.mapped = space.ids_near = page_up((ids_below() + units_of_page()) * sizeof(uint16_t));
+        space.ids_table.mapped = space.ids_near = page_up((ids_below() + slices_of_page()) * sizeof(uint16_t));
         lean_set_up(0);
     }
     return true;
@@ -485,7 +485,7 @@ bool space_open_slots(unsigned slots)
  */
 static void tell_lowest(uintptr_t *word)
 {
-    uintptr_t before = read_once(*word), now = ~(((space.region - space.base) >> UNIT_SHIFT) + space.unit_count);
+    uintptr_t before = read_once(*word), now = ~(((space.region - space.base) >> SLICE_SHIFT) + space.slice_count);
     if (__atomic_load_n(&space.lowest, __ATOMIC_ACQUIRE) == word)
         __atomic_compare_exchange_n(word, &before, now, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
 }
@@ -497,65 +497,66 @@ void space_tell_lowest(uintptr_t *word)
         tell_lowest(word);
 }
 
-/* Commits the structs, ids and chunks of the first units, as far as they lie in what is mapped from the start. */
-static noinline_cold bool commit_units(uint32_t units)
+/* Commits the structs, ids and chunks of the first slices, as far as they lie in what is mapped from the start. */
+static noinline_cold bool commit_slices(uint32_t slices)
 {
-    uint32_t first = units < UNITS_FIRST ? units : UNITS_FIRST;
-    size_t below = (space.region - space.base) / UNIT_SIZE * sizeof(uint16_t), ids = below + units * sizeof(uint16_t);
+    uint32_t first = slices < SLICES_FIRST ? slices : SLICES_FIRST;
+    size_t below = (space.region - space.base) / SLICE_SIZE * sizeof(uint16_t),
+           ids = below + slices * sizeof(uint16_t);
     ids = ids < space.ids_near ? ids : space.ids_near;
-    return grow_locked(&space.hub_units, first * sizeof(struct unit)) &&
+    return grow_locked(&space.hub_slices, first * sizeof(struct slice)) &&
            vm_commit((char *)space.base - ids, ids - below) &&
-           vm_commit(space.chunks, (units >> space.chunk_shift) + 1);
+           vm_commit(space.chunks, (slices >> space.chunk_shift) + 1);
 }
 
-static void count_units(uint32_t units)
+static void count_slices(uint32_t slices)
 {
-    write_once(space.unit_count, units);
+    write_once(space.slice_count, slices);
     uintptr_t *word = read_once(space.lowest);
     if (word)
         tell_lowest(word);
 }
 
-/* If lean: maps the structs, ids and chunks of the first units. */
-static noinline_cold bool reach_lean(uint32_t units)
+/* If lean: maps the structs, ids and chunks of the first slices. */
+static noinline_cold bool reach_lean(uint32_t slices)
 {
-    uint32_t first = (uint32_t)round_up(units, units_of_page());
-    first = first < UNITS_FIRST ? first : UNITS_FIRST;
-    first = first < space.unit_most ? first : space.unit_most;
-    size_t near = (size_t)(space.chunks_table.start - (char *)space.chunks), used = (units >> space.chunk_shift) + 1;
-    if (!grow_locked(&space.hub_units, first * sizeof(struct unit)) ||
+    uint32_t first = (uint32_t)round_up(slices, slices_of_page());
+    first = first < SLICES_FIRST ? first : SLICES_FIRST;
+    first = first < space.slice_most ? first : space.slice_most;
+    size_t near = (size_t)(space.chunks_table.start - (char *)space.chunks), used = (slices >> space.chunk_shift) + 1;
+    if (!grow_locked(&space.hub_slices, first * sizeof(struct slice)) ||
         !grow_locked(&space.ids_table, (ids_below() + first) * sizeof(uint16_t)) ||
         (used > near && !grow_locked(&space.chunks_table, used - near)))
         return false;
-    if (first > space.unit_count)
-        count_units(first);
+    if (first > space.slice_count)
+        count_slices(first);
     return true;
 }
 
 /*
  * A thread that frees a block in the new part received that block after this store, so it sees the new `lowest`.
  */
-bool space_reach(uint32_t units)
+bool space_reach(uint32_t slices)
 {
-    if (unlikely(vm_staged) && !commit_units(units))
+    if (unlikely(vm_staged) && !commit_slices(slices))
         return false;
-    if (unlikely(space.lean) && units <= space.unit_most && !reach_lean(units))
+    if (unlikely(space.lean) && slices <= space.slice_most && !reach_lean(slices))
         return false;
-    if (units <= space.unit_count)
+    if (slices <= space.slice_count)
         return true;
-    if (units > space.unit_most)
+    if (slices > space.slice_most)
         return false;
-    uint64_t rounded = round_up((uint64_t)units, space.lean ? REACH_LEAN : REACH_STEP);
-    uint32_t to = rounded < space.unit_most ? (uint32_t)rounded : space.unit_most;
+    uint64_t rounded = round_up((uint64_t)slices, space.lean ? REACH_LEAN : REACH_STEP);
+    uint32_t to = rounded < space.slice_most ? (uint32_t)rounded : space.slice_most;
     if (!grow_locked(&space.ids_table, (ids_below() + to) * sizeof(uint16_t)) ||
-        !grow_locked(&space.units_table, (to - UNITS_FIRST) * sizeof(struct unit)) ||
-        !grow_locked(&space.dirty_table, (to - UNITS_FIRST) / 8 + 8))
+        !grow_locked(&space.slices_table, (to - SLICES_FIRST) * sizeof(struct slice)) ||
+        !grow_locked(&space.dirty_table, (to - SLICES_FIRST) / 8 + 8))
         return false;
-    count_units(to);
+    count_slices(to);
     return true;
 }
 
-bool space_reach_shadow(uint32_t units)
+bool space_reach_shadow(uint32_t slices)
 {
-    return !space.shadow.mapped || grow_locked(&space.shadow, (size_t)units << UNIT_SHIFT);
+    return !space.shadow.mapped || grow_locked(&space.shadow, (size_t)slices << SLICE_SHIFT);
 }

@@ -3,22 +3,22 @@
  * keeps its limits (RLIMIT_AS) and the rest of its address space. In the order of addresses:
  *
  *   slabs     descriptors of slabs (slab/slab.h) beyond the first
- *   dirty     dirty bits of the units beyond the first
- *   units     struct unit (space/unit.h) of the units beyond the first
+ *   dirty     dirty bits of the slices beyond the first
+ *   slices     struct slice (space/slice.h) of the slices beyond the first
  *   counters  those of caches from number COUNTER_GROUP up: for each group of caches 32 KiB per slot
  *   ids       downwards from base, two bytes for each 64 KiB above base: the cache that its objects belong to, as an
- *             offset of words; 0 for all units without a slab and for everything below the region
+ *             offset of words; 0 for all slices without a slab and for everything below the region
  *   slots     upwards from base, 64 KiB for each slot: its words (slot/slot.h); slot 0 holds the constant sheaf
  *   sheaves   memory of sheaves (slot/sheaf.h) beyond the first
  *   outside   the table of blocks outside the region (space/outside.h)
  *   caches    CACHE_ROW bytes for each number: the tables of caches beyond the first group (cache/kmem_cache.h)
  *   counters  of the first group of caches: 32 KiB for each slot, that of slot 0 last
  *   orders    one byte for each 4 KiB from the start of sheaves to the end of the first ones: the size of its sheaves
- *   dirty     a dirty bit for each of the first units: its pages may hold data
+ *   dirty     a dirty bit for each of the first slices: its pages may hold data
  *   chunks    a byte for each chunk (32 MiB) of the region: the arena that it belongs to (region/arena.h)
  *   first     the first descriptors of slabs, then the first sheaves
- *   units     struct unit of the first units
- *   region    the units themselves
+ *   slices     struct slice of the first slices
+ *   region    the slices themselves
  *   shadow    a byte for each byte of the region: the notes of debugging (feature/debug.h)
  *
  * Unless memory is locked, the end of ids with the slots, and everything from outside to the first 2 MiB of the
@@ -32,7 +32,7 @@
  * belongs to the user, and the allocator stores nothing of its own there.
  *
  * A small program touches three windows of 2 MiB: the end of ids with the first slots; the hub, from the counters
- * of the first slots to the first units; and the start of the region. A window is one page of the kernel's page
+ * of the first slots to the first slices; and the start of the region. A window is one page of the kernel's page
  * tables, which fork must allocate and fill (docs/design.md, "Address space and page tables").
  */
 #ifndef SHEAF_SPACE_SPACE_H
@@ -40,20 +40,21 @@
 
 #include "os/compiler.h"
 
-#define UNIT_SHIFT       16 /* 64 KiB */
-#define UNIT_SIZE        (1ul << UNIT_SHIFT)
-#define UNITS_FIRST      16384u /* units whose structs and dirty bits lie in the hub: 1 GiB of the region */
-#define UNITS_START      32u    /* units of the region that are mapped from the start, unless memory is locked */
-#define WINDOW_SHIFT     5
-#define WINDOW_UNITS     (1u << WINDOW_SHIFT) /* units in 2 MiB, which one huge page or one page of page tables maps */
-#define CACHE_MAX        2048 /* caches, including size classes of malloc and siblings (node/node.h) */
-#define COUNTER_STRIDE   256  /* bytes of counters of one cache in a slot's block */
-#define COUNTER_GROUP    128u /* caches in a block */
+#define SLICE_SHIFT   16 /* 64 KiB */
+#define SLICE_SIZE    (1ul << SLICE_SHIFT)
+#define SLICES_FIRST  16384u /* slices whose structs and dirty bits lie in the hub: 1 GiB of the region */
+#define SLICES_START  32u    /* slices of the region that are mapped from the start, unless memory is locked */
+#define WINDOW_SHIFT  5
+#define WINDOW_SLICES (1u << WINDOW_SHIFT) /* slices in 2 MiB, which one huge page or one page of page tables maps   \
+                                            */
+#define CACHE_MAX        2048              /* caches, including size classes of malloc and siblings (node/node.h) */
+#define COUNTER_STRIDE   256               /* bytes of counters of one cache in a slot's block */
+#define COUNTER_GROUP    128u              /* caches in a block */
 #define COUNTER_BLOCK    ((size_t)COUNTER_GROUP * COUNTER_STRIDE)
 #define CACHE_ROW        1088 /* bytes that the cache layer keeps for a cache beyond the first group */
 #define SHEAF_PAGE_SHIFT 12   /* sheaves are cut from pages of 4 KiB; all sheaves of a page have the same size */
 
-struct unit;
+struct slice;
 /* An entry of the table of blocks with mappings of their own (space/outside.c). */
 struct outside {
     _Atomic uintptr_t start; /* 0: never used; 1: being filled or emptied; 2: was used */
@@ -108,42 +109,42 @@ struct space_table {
 };
 
 struct space {
-    /* The words start here, and ids and offsets are relative to it. Aligned to a unit; 0 until space_init(). */
+    /* The words start here, and ids and offsets are relative to it. Aligned to a slice; 0 until space_init(). */
     uintptr_t base;
     unsigned slots;             /* slots that the plan has room for */
     struct space_table sheaves; /* within 4 GiB above the constant sheaf: words hold 32-bit offsets */
     char *sheaves_first;        /* above `sheaves`, within the same 4 GiB */
     size_t sheaves_first_size;
-    struct space_table hub_slabs, hub_sheaves, hub_units; /* the first descriptors, sheaves and structs of units */
+    struct space_table hub_slabs, hub_sheaves, hub_slices; /* the first descriptors, sheaves and structs of slices */
     uint8_t *orders;
     char *counters; /* the end of slot 0's block of the first group: see space_counters() */
     struct space_table counters_rest;
-    uint16_t *ids;   /* just above the id of the region's first unit; ids grow downwards */
+    uint16_t *ids;   /* just above the id of the region's first slice; ids grow downwards */
     size_t ids_near; /* bytes below base that are mapped from the start; staged ones are committed by space_reach() */
-    struct unit *units_first;
+    struct slice *slices_first;
     uint64_t *dirty_first;
     uint8_t *chunks;      /* one more than the arena's index; 0 if the chunk belongs to none */
-    unsigned chunk_shift; /* a chunk has 1 << chunk_shift units, fewer than 32 MiB if the region is small */
+    unsigned chunk_shift; /* a chunk has 1 << chunk_shift slices, fewer than 32 MiB if the region is small */
     struct space_table slabs;
     struct outside *outside;
     char *caches;
     size_t caches_size;                  /* 0 in the smallest space, which has no caches beyond the first group */
     size_t slabs_first, slabs_first_end; /* where the first descriptors lie, in bytes from the start of `slabs` */
-    struct space_table ids_table, units_table, dirty_table, shadow;
+    struct space_table ids_table, slices_table, dirty_table, shadow;
     uintptr_t region; /* aligned to 2 MiB */
     /*
-     * Units that have ids, structs and dirty bits; the region ends there. It only grows, under the region's lock.
-     * A thread that has a block, or the number of a unit, sees a value above that unit.
+     * Slices that have ids, structs and dirty bits; the region ends there. It only grows, under the region's lock.
+     * A thread that has a block, or the number of a slice, sees a value above that slice.
      */
-    uint32_t unit_count;
-    uint32_t unit_most; /* the limit of unit_count */
+    uint32_t slice_count;
+    uint32_t slice_most; /* the limit of slice_count */
     size_t page_size;
     uintptr_t *lowest;           /* see space_tell_lowest() */
     size_t limit;                /* RLIMIT_AS at the start; SIZE_MAX for none */
     _Atomic unsigned slots_open; /* the first slots_open slots have writable words and counters; only grows, but for
                                     space_slim() */
     unsigned possible;           /* no CPU has a number from here up */
-    unsigned units_start;        /* units of the region that are mapped from the start */
+    unsigned slices_start;       /* slices of the region that are mapped from the start */
     /*
      * Where memory is locked as it is mapped (mlockall()), or may be soon. Nothing is then mapped in advance. `lean`
      * says so of the tables, and stays: those of the hub grow like others, and slots that are not open have no more
@@ -177,11 +178,11 @@ bool space_grow(struct space_table *table, size_t to);
 bool space_open_slots(unsigned slots);
 
 /*
- * Unmap what is not in use, and be lean from now on; the region uses `units` units, and the first `slots` slots are
+ * Unmap what is not in use, and be lean from now on; the region uses `slices` slices, and the first `slots` slots are
  * in use. The caller holds the region's lock, and no other thread exists, because others may be about to use what is
  * unmapped.
  */
-void space_slim(uint32_t units, unsigned slots);
+void space_slim(uint32_t slices, unsigned slots);
 
 /* Shorten a table of the hub to the first `used` bytes; the same conditions. */
 void space_shorten(struct space_table *table, size_t used);
@@ -190,21 +191,21 @@ void space_shorten(struct space_table *table, size_t used);
 bool space_open_caches(unsigned group);
 
 /*
- * Extend unit_count to at least `units`, with all tables but not the memory of the units, and make the structs and
- * ids of all units below `units` and the bytes of their chunks writable. Returns false when the system refuses. The
+ * Extend slice_count to at least `slices`, with all tables but not the memory of the slices, and make the structs and
+ * ids of all slices below `slices` and the bytes of their chunks writable. Returns false when the system refuses. The
  * caller holds the region's lock.
  */
-bool space_reach(uint32_t units);
+bool space_reach(uint32_t slices);
 
 /*
- * Extend the shadow, if it is in use, to the first `units` units. Returns false when the system refuses. The
+ * Extend the shadow, if it is in use, to the first `slices` slices. Returns false when the system refuses. The
  * caller holds the region's lock.
  */
-bool space_reach_shadow(uint32_t units);
+bool space_reach_shadow(uint32_t slices);
 
 /*
  * Store in *word, now and whenever the region grows, the value by which the fast path of free recognizes foreign
- * addresses with one comparison: an address is foreign if (base - 1 - address) >> UNIT_SHIFT is at or below *word,
+ * addresses with one comparison: an address is foreign if (base - 1 - address) >> SLICE_SHIFT is at or below *word,
  * unsigned. With NULL, no word is written any more.
  */
 void space_tell_lowest(uintptr_t *word);
@@ -223,20 +224,20 @@ static inline bool space_grow_counters(unsigned number)
     return space_grow(&space.counters_rest, number / COUNTER_GROUP * space.slots * COUNTER_BLOCK);
 }
 
-static inline uint16_t *unit_id(size_t unit)
+static inline uint16_t *slice_id(size_t slice)
 {
-    return space.ids - 1 - unit;
+    return space.ids - 1 - slice;
 }
 
-static inline void *unit_address(uint32_t unit)
+static inline void *slice_address(uint32_t slice)
 {
-    return (void *)(space.region + ((uintptr_t)unit << UNIT_SHIFT));
+    return (void *)(space.region + ((uintptr_t)slice << SLICE_SHIFT));
 }
 
-/* The unit of an address; at least unit_count for an address outside the region. */
-static inline uintptr_t unit_of(const void *p)
+/* The slice of an address; at least slice_count for an address outside the region. */
+static inline uintptr_t slice_of(const void *p)
 {
-    return ((uintptr_t)p - space.region) >> UNIT_SHIFT;
+    return ((uintptr_t)p - space.region) >> SLICE_SHIFT;
 }
 
 #endif

@@ -22,7 +22,7 @@ from pathlib import Path
 
 import pytest
 from conftest import ROOT, Run, as_nobody, write_record
-from sheaf import control, extras, layout, notice, record, unitmap
+from sheaf import control, extras, layout, notice, record, spanmap
 from sheaf.errors import SheafError
 
 BUSY = """
@@ -126,8 +126,8 @@ def test_every_bound_and_number_is_that_of_the_object() -> None:
     assert settable == setting.SUBJECTS
     for name in ("FOLD", "TRIM", "SET", "PROFILE", "MAP", "DONE", "UNKNOWN", "RANGE", "NO_ROOM", "REFUSED", "NO_EFFECT"):
         assert getattr(control, name) == numbers[f"SHEAF_{name}"], name
-    for kind, name in enumerate(unitmap.KINDS):
-        assert numbers[f"SHEAF_UNIT_{name.upper()}"] == kind
+    for kind, name in enumerate(spanmap.KINDS):
+        assert numbers[f"SHEAF_SLICE_{name.upper()}"] == kind
 
 
 def test_what_a_trim_has_returned() -> None:
@@ -163,10 +163,10 @@ def test_dump_as_json_agrees_with_the_record(sheaf: Run, start: Start) -> None:
     pid = start(BUSY).pid
     done = sheaf("dump", "--json", str(pid))
     out = json.loads(done.stdout)
-    assert (out["schema_version"], out["pid"], out["unit_bytes"]) == (2, pid, 65536)
-    runs = [run for run in out["runs"] if run["kind"] == "slab"]
-    assert sum(run["units"] for run in runs) == out["units"]["slab"]
-    places = [(run["unit"], run["unit"] + run["units"]) for run in out["runs"]]
+    assert (out["schema_version"], out["pid"], out["slice_bytes"]) == (3, pid, 65536)
+    runs = [run for run in out["spans"] if run["kind"] == "slab"]
+    assert sum(run["slices"] for run in runs) == out["slices"]["slab"]
+    places = [(run["first"], run["first"] + run["slices"]) for run in out["spans"]]
     assert all(end <= begin for (_, end), (begin, _) in itertools.pairwise(places))
     caches = {cache["name"]: cache for cache in out["caches"]}
     for name, cache in caches.items():
@@ -176,19 +176,19 @@ def test_dump_as_json_agrees_with_the_record(sheaf: Run, start: Start) -> None:
         assert 0 <= cache["out"] <= cache["objects"]
     kept = record.read(next(record.find(str(pid)))).caches["malloc-2304"]  # of which the program frees few
     assert caches["malloc-2304"]["memory_bytes"] == pytest.approx(kept.memory, rel=0.2)
-    assert out["units"]["large"] * 65536 >= 10 * 300000
+    assert out["slices"]["large"] * 65536 >= 10 * 300000
 
 
 def test_a_map_of_several_windows(monkeypatch: pytest.MonkeyPatch, start: Start) -> None:
     pid = start("big = bytearray(1300 << 20)\n" + BUSY).pid
     with control.connect(str(pid)) as process:
-        words = unitmap.read(process)
+        words = spanmap.read(process)
         read = record.read(process.head.path)
     assert len(words) > 16384
-    runs = unitmap.runs(words, read)
-    assert sum(run.units for run in runs) == len(words)
-    assert max(run.units for run in runs if run.kind == unitmap.LARGE) >= 1300 << 20 >> 16
-    assert len(unitmap.text(runs, 80)) <= 40
+    runs = spanmap.spans(words, read)
+    assert sum(run.slices for run in runs) == len(words)
+    assert max(run.slices for run in runs if run.kind == spanmap.LARGE) >= 1300 << 20 >> 16
+    assert len(spanmap.text(runs, 80)) <= 40
 
 
 @pytest.mark.parametrize("suffix", ["png", "svg", "html"])
@@ -214,18 +214,18 @@ def test_pictures_that_cannot_be_drawn(sheaf: Run, start: Start, tmp_path: Path)
 
 
 def test_the_map_in_characters() -> None:
-    def run(units: int, kind: int, out: int = 0, objects: int = 0) -> unitmap.Run:
-        return unitmap.Run(0, units, kind, out=out, objects=objects)
+    def span(slices: int, kind: int, out: int = 0, objects: int = 0) -> spanmap.Span:
+        return spanmap.Span(0, slices, kind, out=out, objects=objects)
 
-    rows = [run(8, unitmap.OTHER), run(4, unitmap.SLAB, 10, 10), run(4, unitmap.SLAB, 1, 10), run(16, unitmap.LARGE),
-            run(16, unitmap.FREE), run(16, unitmap.RETURNED), run(100, unitmap.UNMAPPED), run(2, unitmap.SLAB, 99, 100)]
-    lines = unitmap.text(rows, 80)
+    rows = [span(8, spanmap.OTHER), span(4, spanmap.SLAB, 10, 10), span(4, spanmap.SLAB, 1, 10), span(16, spanmap.LARGE),
+            span(16, spanmap.FREE), span(16, spanmap.RETURNED), span(100, spanmap.UNMAPPED), span(2, spanmap.SLAB, 99, 100)]
+    lines = spanmap.text(rows, 80)
     assert lines[1] == "     0 KiB  " + "x" * 8 + "####" + "1111" + "L" * 16 + "-" * 16 + "." * 16
     assert lines[2].strip() == "..."
     assert lines[3] == "     8 MiB  " + " " * 36 + "99"
-    assert unitmap.text(rows, 80, rows=1)[0] == "each character stands for 256 KiB of the region"
-    assert unitmap.text(rows, 80, rows=1)[1].split() == ["0", "KiB", "xx#1LLLL----....", "9"]
-    assert unitmap.text([], 80) == ["each character stands for 64 KiB of the region"]
+    assert spanmap.text(rows, 80, rows=1)[0] == "each character stands for 256 KiB of the region"
+    assert spanmap.text(rows, 80, rows=1)[1].split() == ["0", "KiB", "xx#1LLLL----....", "9"]
+    assert spanmap.text([], 80) == ["each character stands for 64 KiB of the region"]
 
 
 # ---- which process ----
@@ -427,7 +427,7 @@ def test_readers_accept_the_profile_area_and_any_bytes_in_the_control_area(sheaf
 def test_words_of_a_map_may_be_anything(tmp_path: Path) -> None:
     words = array.array("I", random.Random(2).randbytes(4 * 5000))
     read = record.read(write_record(tmp_path / "p.1.sheaf", {}))
-    runs = unitmap.runs(words, read)
-    assert sum(run.units for run in runs) == 5000
-    assert unitmap.by_cache(runs, read) == []
-    assert unitmap.text(runs, 80)
+    runs = spanmap.spans(words, read)
+    assert sum(run.slices for run in runs) == 5000
+    assert spanmap.by_cache(runs, read) == []
+    assert spanmap.text(runs, 80)

@@ -21,7 +21,7 @@ import pytest
 from conftest import write_record
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from sheaf import control, doctor, doctor_program, elf, leakreport, preload, program, record, report, unitmap
+from sheaf import control, doctor, doctor_program, elf, leakreport, preload, program, record, report, spanmap
 from sheaf.bench import against, exports
 from sheaf.bench.report import findings, subject_of
 from sheaf.control import Answer
@@ -342,7 +342,7 @@ def try_answers(directory: Path, seed: int) -> None:
     path = write_record(directory / "p.1.sheaf", {"malloc-64": {"slabs": 1}, "malloc-128": {"slabs": 1}})
     with hostile.bounded():
         try:
-            words = unitmap.read(Liar(random.Random(seed), path))  # type: ignore[arg-type]
+            words = spanmap.read(Liar(random.Random(seed), path))  # type: ignore[arg-type]
         except SheafError:
             return
         check_map(words, path)
@@ -350,9 +350,9 @@ def try_answers(directory: Path, seed: int) -> None:
 
 def check_map(words: array.array[int], path: Path) -> None:
     read = record.read(path)
-    found = unitmap.runs(words[:100_000], read)
-    unitmap.by_cache(found, read)
-    unitmap.text(found, 80)
+    found = spanmap.spans(words[:100_000], read)
+    spanmap.by_cache(found, read)
+    spanmap.text(found, 80)
 
 
 @FEW

@@ -18,7 +18,7 @@ from sheaf.record import Record
 
 # In records of write_record(), an object takes 64 bytes and a slab 64 KiB.
 OBJECTS = {"alloc_fastpath": 1000, "free_fastpath": 700, "slabs": 2, "objects": 2000, "free_in_slabs": 1500, "barn_objects": 100}
-VALUES = {"large_bytes": 131072, "warm_bytes": 400000, "stash_bytes": 65536, "purged_bytes": 5 << 30, "outside_bytes": 4096,
+VALUES = {"large_bytes": 131072, "warm_bytes": 400000, "span_cache_bytes": 65536, "purged_bytes": 5 << 30, "outside_bytes": 4096,
           "resident_bytes": 700000}  # fmt: skip
 
 
@@ -30,7 +30,7 @@ def test_known_numbers(tmp_path: Path) -> None:
     m = read(write_record(tmp_path / "p.1.sheaf", {"malloc-64": OBJECTS}, values=VALUES))
     assert (m.live_objects, m.live_large) == (300 * 64, 131072 + 4096)
     assert (m.sheaves, m.barns, m.slabs) == (100 * 64, 100 * 64, 2 * 65536 - 500 * 64)
-    assert (m.stash, m.region, m.returned) == (65536, 400000 - 65536, 5 << 30)
+    assert (m.span_cache, m.region, m.returned) == (65536, 400000 - 65536, 5 << 30)
     assert (m.resident, m.peak_resident) == (700000, 1 << 20)
     assert m.live_objects + m.sheaves + m.barns + m.slabs == 2 * 65536
 
@@ -41,7 +41,7 @@ def test_memory_is_shown_and_exported(sheaf: Run, tmp_path: Path) -> None:
     assert lines[1:5] == [
         "  live 151 KiB: objects 18.8 KiB, large blocks 132 KiB",
         "  warm at most 500 KiB: sheaves 6.2 KiB, barns 6.2 KiB, slabs 96.8 KiB,",
-        "    stash 64 KiB, region 327 KiB",
+        "    span cache 64 KiB, region 327 KiB",
         "  returned 5 GiB in total; resident 684 KiB, peak 1 MiB",
     ]
     (process,) = json.loads(sheaf("stats", "--format", "json", str(path)).stdout)["processes"]
@@ -78,10 +78,10 @@ def test_a_process_that_was_killed_tells_no_resident_memory(sheaf: Run, tmp_path
     assert "  returned 5 GiB in total\n" in sheaf("stats", str(path)).stdout
 
 
-def test_an_older_record_counts_the_stash_in_the_region(tmp_path: Path) -> None:
-    values = {name: value for name, value in VALUES.items() if name not in ("stash_bytes", "resident_bytes")}
+def test_an_older_record_counts_the_span_cache_in_the_region(tmp_path: Path) -> None:
+    values = {name: value for name, value in VALUES.items() if name not in ("span_cache_bytes", "resident_bytes")}
     m = read(write_record(tmp_path / "p.1.sheaf", {"malloc-64": OBJECTS}, values=values))
-    assert (m.stash, m.region, m.resident) == (0, 400000, None)
+    assert (m.span_cache, m.region, m.resident) == (0, 400000, None)
 
 
 def test_many_processes_are_added_up(sheaf: Run, tmp_path: Path) -> None:
@@ -132,7 +132,7 @@ def conserved(found: Record) -> Memory:
     m = memory.of_process(found)
     assert m.live_objects + m.sheaves + m.barns + m.slabs == found.process["slab_bytes"]
     assert m.live_large == found.process["large_bytes"] + found.process["outside_bytes"]
-    assert m.stash + m.region == found.process["warm_bytes"]
+    assert m.span_cache + m.region == found.process["warm_bytes"]
     return m
 
 
@@ -182,7 +182,7 @@ def test_the_table_at_exit_has_the_same_figures(library: str, tmp_path: Path) ->
     assert told["free in sheaves"] == m.sheaves
     assert told["free in barns"] == m.barns
     assert told["free in slabs"] == m.slabs
-    assert told["free in stashes"] == m.stash
+    assert told["free in span caches"] == m.span_cache
     assert told["free in region"] == m.region
     assert told["given back"] == m.returned
     assert told["resident"] > 0

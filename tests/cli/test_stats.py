@@ -34,7 +34,7 @@ def one(tmp_path: Path) -> Path:
 
 def test_numbers(sheaf: Run, one: Path) -> None:
     out = json.loads(sheaf("stats", "--format", "json", str(one)).stdout)
-    assert out["schema_version"] == 2
+    assert out["schema_version"] == 3
     row = out["rows"][0]
     assert row["name"] == "malloc-64"
     assert row["in_use"] == 3 + 1010 - 705
@@ -92,7 +92,7 @@ def test_no_figure_has_two_names(sheaf: Run, tmp_path: Path) -> None:
     """Each counter, gauge and value is different, so equal figures are one figure."""
     numbers = {name: 10**6 + 1009 * 3**i for i, name in enumerate(A)}
     values = {name: 10**7 + 1000 * i for i, name in enumerate(
-        ("slab_bytes", "large_bytes", "outside_bytes", "warm_bytes", "stash_bytes", "purged_bytes", "resident_bytes"))}
+        ("slab_bytes", "large_bytes", "outside_bytes", "warm_bytes", "span_cache_bytes", "purged_bytes", "resident_bytes"))}
     path = write_record(tmp_path / "prog.1.sheaf", {"malloc-64": numbers}, values=values, peak=1 << 25)
     out = json.loads(sheaf("stats", "--format", "json", str(path)).stdout)
     (row,), (process,) = out["rows"], out["processes"]
@@ -106,7 +106,7 @@ def test_no_figure_has_two_names(sheaf: Run, tmp_path: Path) -> None:
 
 def test_csv_and_jsonl(sheaf: Run, one: Path) -> None:
     rows = list(csv.DictReader(io.StringIO(sheaf("stats", "--format", "csv", str(one)).stdout)))
-    assert rows[0]["schema_version"] == "2"
+    assert rows[0]["schema_version"] == "3"
     assert int(rows[0]["in_use"]) == 308
     lines = sheaf("stats", "--format", "jsonl", str(one)).stdout.splitlines()
     assert [json.loads(line)["name"] for line in lines] == ["malloc-64", "malloc-128"]

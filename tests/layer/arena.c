@@ -1,11 +1,11 @@
-/* Bins, dirty bits, arenas and guards by themselves: where runs lie, how they are found, joined, grown and unmapped.
+/* Bins, dirty bits, arenas and guards by themselves: where spans lie, how they are found, joined, grown and unmapped.
  */
 #include "layer.h"
 #include "region/dirty.h"
 #include "region/guard.h"
 #include "region/state.h"
 
-#define CHUNK 512u /* units of a chunk in a region of the usual size */
+#define CHUNK 512u /* slices of a chunk in a region of the usual size */
 
 static struct arena *slabs(void)
 {
@@ -17,33 +17,33 @@ static struct arena *large(void)
     return &region.arenas[ARENA_LARGE];
 }
 
-/* The invariants of space/unit.h for all units that were dealt out. */
+/* The invariants of space/slice.h for all slices that were dealt out. */
 static void check_arenas(void)
 {
-    uint32_t warm[ARENA_COUNT] = {0}, unit = 0;
+    uint32_t warm[ARENA_COUNT] = {0}, slice = 0;
     bool was_free = false;
-    while (unit < region_end()) {
-        if (!region_has(unit)) {
-            unit++;
+    while (slice < region_end()) {
+        if (!region_has(slice)) {
+            slice++;
             was_free = false;
             continue;
         }
-        const struct unit *run = unit_at(unit);
-        bool starts = unit && arena_index(unit) != arena_index(unit - 1);
-        if (run->kind != UNIT_FREE) {
-            must(run->kind != UNIT_TAIL);
-            unit += run->kind == UNIT_INSIDE ? 1 : run->length;
+        const struct slice *span = slice_at(slice);
+        bool starts = slice && arena_index(slice) != arena_index(slice - 1);
+        if (span->kind != SLICE_FREE) {
+            must(span->kind != SLICE_TAIL);
+            slice += span->kind == SLICE_INSIDE ? 1 : span->length;
             was_free = false;
             continue;
         }
-        must(run->length && (starts || !was_free));
-        const struct unit *tail = unit_at(unit + run->length - 1);
-        must_be(tail->length, run->length);
-        must(tail == run || tail->kind == UNIT_TAIL);
-        uint32_t dirty = dirty_count(unit, unit + run->length);
-        must_be(run->listed, dirty > 0);
-        warm[arena_index(unit)] += dirty;
-        unit += run->length;
+        must(span->length && (starts || !was_free));
+        const struct slice *tail = slice_at(slice + span->length - 1);
+        must_be(tail->length, span->length);
+        must(tail == span || tail->kind == SLICE_TAIL);
+        uint32_t dirty = dirty_count(slice, slice + span->length);
+        must_be(span->listed, dirty > 0);
+        warm[arena_index(slice)] += dirty;
+        slice += span->length;
         was_free = true;
     }
     must_be(slabs()->warm, warm[ARENA_SLAB]);
@@ -54,10 +54,10 @@ static void check_arenas(void)
 
 static struct bins bins;
 
-static void put(uint32_t unit, uint32_t length)
+static void put(uint32_t slice, uint32_t length)
 {
-    unit_at(unit)->length = length;
-    bins_insert(&bins, unit);
+    slice_at(slice)->length = length;
+    bins_insert(&bins, slice);
 }
 
 static void the_shortest_run_that_fits(void)
@@ -68,19 +68,19 @@ static void the_shortest_run_that_fits(void)
     put(30, 5);
     must_be(bins_find(&bins, 3), 10);
     must_be(bins_find(&bins, 4), 30); /* the one freed last */
-    must_be(bins_find(&bins, 6), UNIT_NONE);
+    must_be(bins_find(&bins, 6), SLICE_NONE);
     bins_remove(&bins, 30);
     must_be(bins_find(&bins, 4), 20);
     bins_remove(&bins, 20);
-    must_be(bins_find(&bins, 4), UNIT_NONE);
+    must_be(bins_find(&bins, 4), SLICE_NONE);
     must_be(bins_find(&bins, 1), 10);
 }
 
 static void runs_leave_a_bin_in_any_order(void)
 {
     start_region(0, 0);
-    for (uint32_t unit = 0; unit < 50; unit += 10)
-        put(unit, 7);
+    for (uint32_t slice = 0; slice < 50; slice += 10)
+        put(slice, 7);
     bins_remove(&bins, 20);
     bins_remove(&bins, 40);
     bins_remove(&bins, 0);
@@ -88,19 +88,19 @@ static void runs_leave_a_bin_in_any_order(void)
     bins_remove(&bins, 30);
     must_be(bins_find(&bins, 7), 10);
     bins_remove(&bins, 10);
-    must_be(bins_find(&bins, 7), UNIT_NONE);
+    must_be(bins_find(&bins, 7), SLICE_NONE);
 }
 
-/* From 64 units up a bin holds several lengths: a few runs of the own bin are tried before the next bin is. */
+/* From 64 slices up a bin holds several lengths: a few spans of the own bin are tried before the next bin is. */
 static void a_bin_of_several_lengths(void)
 {
     start_region(0, 0);
     put(1000, 71);
     put(100, 65);
     must_be(bins_find(&bins, 70), 1000);
-    for (uint32_t unit = 200; unit < 270; unit += 10)
-        put(unit, 64);
-    must_be(bins_find(&bins, 70), UNIT_NONE); /* the eight that are tried are too short */
+    for (uint32_t slice = 200; slice < 270; slice += 10)
+        put(slice, 64);
+    must_be(bins_find(&bins, 70), SLICE_NONE); /* the eight that are tried are too short */
     put(3000, 72);
     must_be(bins_find(&bins, 70), 3000);
     must_be(bins_find(&bins, 64), 260);
@@ -110,10 +110,10 @@ static void the_last_bin_is_searched_whole(void)
 {
     start_region(0, 0);
     put(1, 16u << 22);
-    for (uint32_t unit = 2; unit < 30; unit++)
-        put(unit, 15u << 22);
+    for (uint32_t slice = 2; slice < 30; slice++)
+        put(slice, 15u << 22);
     must_be(bins_find(&bins, 16u << 22), 1);
-    must_be(bins_find(&bins, 17u << 22), UNIT_NONE);
+    must_be(bins_find(&bins, 17u << 22), SLICE_NONE);
 }
 
 /* ---- dirty bits ---- */
@@ -121,13 +121,13 @@ static void the_last_bin_is_searched_whole(void)
 static void dirty_bits_across_words_and_tables(void)
 {
     start_region(0, 0);
-    must(space_reach(UNITS_FIRST + 1));
-    uint32_t from = UNITS_FIRST - 70, to = UNITS_FIRST + 70;
+    must(space_reach(SLICES_FIRST + 1));
+    uint32_t from = SLICES_FIRST - 70, to = SLICES_FIRST + 70;
     must_be(dirty_change(from, to, true), 0);
     must_be(dirty_change(from + 1, to + 1, true), 139);
     must_be(dirty_count(from, to + 1), 141);
-    must(region_unit_clean(from - 1) && !region_unit_clean(from) && !region_unit_clean(to) &&
-         region_unit_clean(to + 1));
+    must(region_slice_clean(from - 1) && !region_slice_clean(from) && !region_slice_clean(to) &&
+         region_slice_clean(to + 1));
     must_be(dirty_change(from + 5, to - 5, false), 130);
     must_be(dirty_count(0, to + 64), 11);
 }
@@ -151,39 +151,39 @@ static void only_dirty_stretches_are_discarded(void)
     dirty_change(8, 9, true);
     must(dirty_discard(2, 20));
     must_be(os_count(OS_DISCARD), 2);
-    must_be(os_entry(OS_DISCARD, 0)->at, unit_address(3));
-    must_be(os_entry(OS_DISCARD, 0)->size, 2 * UNIT_SIZE);
-    must_be(os_entry(OS_DISCARD, 1)->at, unit_address(8));
-    must_be(os_entry(OS_DISCARD, 1)->size, UNIT_SIZE);
+    must_be(os_entry(OS_DISCARD, 0)->at, slice_address(3));
+    must_be(os_entry(OS_DISCARD, 0)->size, 2 * SLICE_SIZE);
+    must_be(os_entry(OS_DISCARD, 1)->at, slice_address(8));
+    must_be(os_entry(OS_DISCARD, 1)->size, SLICE_SIZE);
     os_clear();
     os_refuse(OS_DISCARD, 1, 1);
     must(!dirty_discard(2, 20));
     must_be(os_count(OS_DISCARD), 1);
 }
 
-/* ---- free runs ---- */
+/* ---- free spans ---- */
 
 static void neighbours_join_in_any_order(void)
 {
     static const uint8_t orders[][3] = {{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}};
     start_region(0, 0);
     for (size_t order = 0; order < array_size(orders); order++) {
-        uint32_t run[3], length[3] = {5, 1, 7};
+        uint32_t span[3], length[3] = {5, 1, 7};
         for (int i = 0; i < 3; i++)
-            run[i] = arena_take_frontier(slabs(), length[i], 1);
-        must(arena_take_frontier(slabs(), 1, 1) == run[2] + 7);
+            span[i] = arena_take_frontier(slabs(), length[i], 1);
+        must(arena_take_frontier(slabs(), 1, 1) == span[2] + 7);
         for (uint32_t i = 0; i < 3; i++)
-            arena_insert(slabs(), run[orders[order][i]], length[orders[order][i]], 100 + i);
-        must_be(unit_at(run[0])->kind, UNIT_FREE);
-        must_be(unit_at(run[0])->length, 13);
-        must_be(unit_at(run[0])->stamp, 102);
-        must_be(unit_at(run[2])->kind, UNIT_INSIDE);
-        must_be(unit_at(run[2] + 6)->kind, UNIT_TAIL);
-        must_be(arena_take_free(slabs(), 13, 1), run[0]);
+            arena_insert(slabs(), span[orders[order][i]], length[orders[order][i]], 100 + i);
+        must_be(slice_at(span[0])->kind, SLICE_FREE);
+        must_be(slice_at(span[0])->length, 13);
+        must_be(slice_at(span[0])->stamp, 102);
+        must_be(slice_at(span[2])->kind, SLICE_INSIDE);
+        must_be(slice_at(span[2] + 6)->kind, SLICE_TAIL);
+        must_be(arena_take_free(slabs(), 13, 1), span[0]);
     }
 }
 
-/* What is left of an old run is as old as the run. */
+/* What is left of an old span is as old as the span. */
 static void a_rest_keeps_its_age(void)
 {
     start_region(0, 0);
@@ -196,46 +196,46 @@ static void a_rest_keeps_its_age(void)
     arena_insert(slabs(), new, 3, 200);
     must_be(arena_take_free(slabs(), 4, 1), old);
     must_be(slabs()->oldest - 1, old + 4);
-    must_be(unit_at(old + 4)->stamp, 100);
-    must_be(unit_at(old + 4)->age_next, new);
+    must_be(slice_at(old + 4)->stamp, 100);
+    must_be(slice_at(old + 4)->age_next, new);
     must_be(slabs()->newest - 1, new);
 }
 
 static void clean_runs_have_no_age(void)
 {
     start_region(0, 0);
-    uint32_t run = arena_take_frontier(slabs(), 10, 1);
+    uint32_t span = arena_take_frontier(slabs(), 10, 1);
     arena_take_frontier(slabs(), 1, 1);
-    arena_insert(slabs(), run, 10, 100);
+    arena_insert(slabs(), span, 10, 100);
     must_be(slabs()->oldest, 0);
-    must_be(unit_at(run)->listed, 0);
+    must_be(slice_at(span)->listed, 0);
 }
 
 static void aligned_runs_leave_both_rests(void)
 {
     start_region(0, 0);
     arena_take_frontier(large(), 1, 1);
-    uint32_t run = arena_take_frontier(large(), 60, 1);
+    uint32_t span = arena_take_frontier(large(), 60, 1);
     arena_take_frontier(large(), 1, 1);
-    arena_insert(large(), run, 60, 100);
+    arena_insert(large(), span, 60, 100);
     uint32_t at = arena_take_free(large(), 8, 16);
-    must_be((uintptr_t)unit_address(at) % (16 * UNIT_SIZE), 0);
-    must_be(unit_at(run)->length, at - run);
-    must_be(unit_at(at + 8)->length, run + 60 - at - 8);
-    must_be(arena_take_free(large(), 60, 1), UNIT_NONE);
+    must_be((uintptr_t)slice_address(at) % (16 * SLICE_SIZE), 0);
+    must_be(slice_at(span)->length, at - span);
+    must_be(slice_at(at + 8)->length, span + 60 - at - 8);
+    must_be(arena_take_free(large(), 60, 1), SLICE_NONE);
     at = arena_take_frontier(large(), 3, 128);
-    must_be((uintptr_t)unit_address(at) % (128 * UNIT_SIZE), 0);
+    must_be((uintptr_t)slice_address(at) % (128 * SLICE_SIZE), 0);
     check_arenas();
 }
 
 static void the_frontier_takes_what_is_free_below_it(void)
 {
     start_region(0, 0);
-    uint32_t run = arena_take_frontier(slabs(), 5, 1);
-    arena_insert(slabs(), run, 5, 100);
-    must_be(arena_take_frontier(slabs(), 8, 1), run);
-    must_be(slabs()->frontier, run + 8);
-    must_be(arena_take_free(slabs(), 1, 1), UNIT_NONE);
+    uint32_t span = arena_take_frontier(slabs(), 5, 1);
+    arena_insert(slabs(), span, 5, 100);
+    must_be(arena_take_frontier(slabs(), 8, 1), span);
+    must_be(slabs()->frontier, span + 8);
+    must_be(arena_take_free(slabs(), 1, 1), SLICE_NONE);
 }
 
 /* ---- growing ---- */
@@ -243,43 +243,43 @@ static void the_frontier_takes_what_is_free_below_it(void)
 static void memory_is_mapped_in_steps(void)
 {
     start_region(0, 0);
-    must_be(arena_take_frontier(slabs(), UNITS_START, 1), 0);
+    must_be(arena_take_frontier(slabs(), SLICES_START, 1), 0);
     must_be(os_count(OS_EXTEND), 0); /* these have memory from the start */
-    must_be(arena_take_frontier(slabs(), 1, 1), UNITS_START);
-    must_be(os_entry(OS_EXTEND, 0)->at, unit_address(UNITS_START));
-    must_be(os_entry(OS_EXTEND, 0)->size, 17 * UNIT_SIZE); /* few units take no whole window */
-    must_be(region_mapped(), UNITS_START + 17);
-    must_be(arena_take_frontier(slabs(), 223, 1), UNITS_START + 1);
+    must_be(arena_take_frontier(slabs(), 1, 1), SLICES_START);
+    must_be(os_entry(OS_EXTEND, 0)->at, slice_address(SLICES_START));
+    must_be(os_entry(OS_EXTEND, 0)->size, 17 * SLICE_SIZE); /* few slices take no whole window */
+    must_be(region_mapped(), SLICES_START + 17);
+    must_be(arena_take_frontier(slabs(), 223, 1), SLICES_START + 1);
     os_clear();
     while (!os_count(OS_EXTEND))
         arena_take_frontier(slabs(), 1, 1);
-    uint32_t used = slabs()->frontier - 1, step = (uint32_t)(os_entry(OS_EXTEND, 0)->size >> UNIT_SHIFT);
-    must(step >= used / 4 && step <= used / 4 + 2 * WINDOW_UNITS);
+    uint32_t used = slabs()->frontier - 1, step = (uint32_t)(os_entry(OS_EXTEND, 0)->size >> SLICE_SHIFT);
+    must(step >= used / 4 && step <= used / 4 + 2 * WINDOW_SLICES);
 }
 
 /* Near a limit, where a whole step is refused, what is needed is enough. */
 static void no_more_than_needed_near_a_limit(void)
 {
     start_region(0, 0);
-    arena_take_frontier(slabs(), UNITS_START, 1);
-    os_room = 2 * UNIT_SIZE;
-    must_be(arena_take_frontier(slabs(), 2, 1), UNITS_START);
+    arena_take_frontier(slabs(), SLICES_START, 1);
+    os_room = 2 * SLICE_SIZE;
+    must_be(arena_take_frontier(slabs(), 2, 1), SLICES_START);
     must_be(os_room, 0);
-    must_be(slabs()->mapped, UNITS_START + 2);
-    must_be(arena_take_frontier(slabs(), 1, 1), UNIT_NONE);
+    must_be(slabs()->mapped, SLICES_START + 2);
+    must_be(arena_take_frontier(slabs(), 1, 1), SLICE_NONE);
 }
 
 static void refused_growth_changes_nothing(void)
 {
     start_region(0, 0);
-    arena_take_frontier(slabs(), UNITS_START - 4, 1);
+    arena_take_frontier(slabs(), SLICES_START - 4, 1);
     uint32_t free = arena_take_frontier(slabs(), 4, 1);
     arena_insert(slabs(), free, 4, 100);
     struct arena before = *slabs();
     uint32_t mapped = region_mapped(), end = region_end();
     os_refuse(OS_EXTEND, 1, OS_ALWAYS);
-    must_be(arena_take_frontier(slabs(), 5, 1), UNIT_NONE);
-    must(!arena_move_frontier(slabs(), UNITS_START + 1));
+    must_be(arena_take_frontier(slabs(), 5, 1), SLICE_NONE);
+    must(!arena_move_frontier(slabs(), SLICES_START + 1));
     must(!memcmp(&before, slabs(), sizeof(before)));
     must(region_mapped() == mapped && region_end() == end);
     must_be(arena_take_free(slabs(), 4, 1), free);
@@ -296,7 +296,7 @@ static void refused_tables_change_nothing(void)
     struct arena before = *large();
     uint32_t end = region_end();
     os_refuse(OS_EXTEND, 1, OS_ALWAYS);
-    must_be(arena_take_frontier(large(), UNITS_FIRST, 1), UNIT_NONE);
+    must_be(arena_take_frontier(large(), SLICES_FIRST, 1), SLICE_NONE);
     must_be(region_end(), end);
     must(!memcmp(&before, large(), sizeof(before)));
 }
@@ -306,12 +306,12 @@ static void very_much_is_requested_only_where_it_is_granted(void)
     start_region(0, 0);
     uint32_t end = region_end();
     os_refuse(OS_GRANTS, 1, OS_ALWAYS);
-    must_be(arena_take_frontier(large(), 16384, 1), UNIT_NONE);
-    must_be(os_entry(OS_GRANTS, 0)->size, 16384 * UNIT_SIZE);
+    must_be(arena_take_frontier(large(), 16384, 1), SLICE_NONE);
+    must_be(os_entry(OS_GRANTS, 0)->size, 16384 * SLICE_SIZE);
     must_be(os_count(OS_EXTEND), 0);
     must_be(region_end(), end);
     os_clear();
-    must(arena_take_frontier(large(), 16383, 1) != UNIT_NONE);
+    must(arena_take_frontier(large(), 16383, 1) != SLICE_NONE);
     must_be(os_count(OS_GRANTS), 0);
 }
 
@@ -319,14 +319,14 @@ static void the_region_ends(void)
 {
     start_region(8 * MIB, 0);
     uint32_t n = 0;
-    while (arena_take_frontier(slabs(), 1, 1) != UNIT_NONE)
+    while (arena_take_frontier(slabs(), 1, 1) != SLICE_NONE)
         n++;
-    must_be(n, space.unit_most);
-    must_be(arena_take_frontier(large(), 1, 1), UNIT_NONE);
-    must(!arena_move_frontier(slabs(), space.unit_most + 1));
+    must_be(n, space.slice_most);
+    must_be(arena_take_frontier(large(), 1, 1), SLICE_NONE);
+    must(!arena_move_frontier(slabs(), space.slice_most + 1));
 }
 
-/* Two arenas that grow in turn: none has a run across the other's chunk, and what is left of a stretch is free. */
+/* Two arenas that grow in turn: none has a span across the other's chunk, and what is left of a stretch is free. */
 static void stretches_of_two_arenas(void)
 {
     start_region(0, 0);
@@ -336,13 +336,13 @@ static void stretches_of_two_arenas(void)
     must_be(slabs()->passed, CHUNK);
     must_be(arena_take_frontier(large(), 600, 1), 3 * CHUNK);
     must_be(arena_index(CHUNK), ARENA_LARGE);
-    must_be(unit_at(CHUNK + 10)->kind, UNIT_FREE);
-    must_be(unit_at(CHUNK + 10)->length, CHUNK - 10);
+    must_be(slice_at(CHUNK + 10)->kind, SLICE_FREE);
+    must_be(slice_at(CHUNK + 10)->length, CHUNK - 10);
     must_be(arena_take_free(large(), CHUNK - 10, 1), CHUNK + 10);
     check_arenas();
 }
 
-/* Free runs of two arenas that touch are not joined. */
+/* Free spans of two arenas that touch are not joined. */
 static void arenas_do_not_join(void)
 {
     start_region(0, 0);
@@ -350,8 +350,8 @@ static void arenas_do_not_join(void)
     uint32_t above = arena_take_frontier(large(), 10, 1);
     arena_insert(slabs(), below, CHUNK, 100);
     arena_insert(large(), above, 10, 100);
-    must_be(unit_at(below)->length, CHUNK);
-    must_be(unit_at(above)->length, 10);
+    must_be(slice_at(below)->length, CHUNK);
+    must_be(slice_at(above)->length, 10);
     check_arenas();
 }
 
@@ -368,14 +368,14 @@ static void a_larger_arena_gets_more_chunks(void)
 static void over_a_mapping_in_the_way(void)
 {
     start_region(0, 0);
-    os_block(unit_address(64), 4096);
-    uint32_t unit = arena_take_frontier(slabs(), 100, 1);
-    must(unit != UNIT_NONE && unit > 64);
-    memset(unit_address(unit), 1, 100 * UNIT_SIZE);
-    must(os_intact(unit_address(64), 4096));
-    must_be(arena_take_free(slabs(), UNITS_START, 1), 0); /* what was mapped before it */
-    must_be(arena_take_free(slabs(), 1, 1), UNIT_NONE);
-    must_be(unit, CHUNK);
+    os_block(slice_address(64), 4096);
+    uint32_t slice = arena_take_frontier(slabs(), 100, 1);
+    must(slice != SLICE_NONE && slice > 64);
+    memset(slice_address(slice), 1, 100 * SLICE_SIZE);
+    must(os_intact(slice_address(64), 4096));
+    must_be(arena_take_free(slabs(), SLICES_START, 1), 0); /* what was mapped before it */
+    must_be(arena_take_free(slabs(), 1, 1), SLICE_NONE);
+    must_be(slice, CHUNK);
     check_arenas();
 }
 
@@ -388,13 +388,13 @@ static void a_refused_stretch_leaves_the_arenas_in_order(void)
             arena_take_frontier(slabs(), CHUNK - 20, 1);
             arena_take_frontier(large(), 10, 1);
             os_refuse(OS_EXTEND, nth, OS_ALWAYS);
-            uint32_t unit = arena_take_frontier(slabs(), 100, 1);
+            uint32_t slice = arena_take_frontier(slabs(), 100, 1);
             check_arenas();
             os_grant();
-            if (unit == UNIT_NONE)
-                unit = arena_take_frontier(slabs(), 100, 1);
-            must(unit != UNIT_NONE);
-            memset(unit_address(unit), 1, 100 * UNIT_SIZE);
+            if (slice == SLICE_NONE)
+                slice = arena_take_frontier(slabs(), 100, 1);
+            must(slice != SLICE_NONE);
+            memset(slice_address(slice), 1, 100 * SLICE_SIZE);
             check_arenas();
             _exit(0);
         }
@@ -405,62 +405,62 @@ static void a_refused_stretch_leaves_the_arenas_in_order(void)
 
 /* ---- unmapping ---- */
 
-/* So many units of large blocks that end at the frontier, free and clean. */
-static uint32_t free_at_the_end(uint32_t units)
+/* So many slices of large blocks that end at the frontier, free and clean. */
+static uint32_t free_at_the_end(uint32_t slices)
 {
     start_region(0, 0);
     arena_take_frontier(large(), 8, 1);
-    uint32_t unit = arena_take_frontier(large(), units, 1);
-    arena_insert(large(), unit, units, 100);
+    uint32_t slice = arena_take_frontier(large(), slices, 1);
+    arena_insert(large(), slice, slices, 100);
     os_clear();
-    return unit;
+    return slice;
 }
 
-static void clean_units_at_the_end_are_unmapped(void)
+static void clean_slices_at_the_end_are_unmapped(void)
 {
-    uint32_t unit = free_at_the_end(200), mapped = region_mapped(), of_arena = large()->mapped;
-    dirty_change(unit, unit + 10, true);
-    arena_unlink(large(), unit);
-    arena_insert(large(), unit, 200, 100);
+    uint32_t slice = free_at_the_end(200), mapped = region_mapped(), of_arena = large()->mapped;
+    dirty_change(slice, slice + 10, true);
+    arena_unlink(large(), slice);
+    arena_insert(large(), slice, 200, 100);
     arena_trim(large());
-    uint32_t from = (uint32_t)round_up(unit + 10, WINDOW_UNITS);
-    must_be(os_entry(OS_UNMAP, 0)->at, unit_address(from));
-    must_be(os_entry(OS_UNMAP, 0)->size, (size_t)(of_arena - from) << UNIT_SHIFT);
+    uint32_t from = (uint32_t)round_up(slice + 10, WINDOW_SLICES);
+    must_be(os_entry(OS_UNMAP, 0)->at, slice_address(from));
+    must_be(os_entry(OS_UNMAP, 0)->size, (size_t)(of_arena - from) << SLICE_SHIFT);
     must_be(large()->frontier, from);
     must_be(region_mapped(), mapped - (of_arena - from));
-    must_be(unit_at(unit)->length, from - unit);
-    must_be(unit_at(unit)->stamp, 100);
+    must_be(slice_at(slice)->length, from - slice);
+    must_be(slice_at(slice)->stamp, 100);
     os_clear();
-    must_be(arena_take_frontier(large(), 200, 1), unit);
-    must_be(os_entry(OS_EXTEND, 0)->at, unit_address(from));
+    must_be(arena_take_frontier(large(), 200, 1), slice);
+    must_be(os_entry(OS_EXTEND, 0)->at, slice_address(from));
 }
 
 static void little_is_not_worth_unmapping(void)
 {
-    uint32_t unit = free_at_the_end(63);
+    uint32_t slice = free_at_the_end(63);
     arena_trim(large());
     must_be(os_count(OS_UNMAP), 0);
-    must_be(unit_at(unit)->length, 63);
+    must_be(slice_at(slice)->length, 63);
 }
 
 static void what_is_dirty_stays_mapped(void)
 {
-    uint32_t unit = free_at_the_end(200);
-    dirty_change(unit + 199, unit + 200, true);
+    uint32_t slice = free_at_the_end(200);
+    dirty_change(slice + 199, slice + 200, true);
     arena_trim(large());
     must_be(os_count(OS_UNMAP), 0);
 }
 
 static void refused_unmapping_changes_nothing(void)
 {
-    uint32_t unit = free_at_the_end(200), mapped = region_mapped();
+    uint32_t slice = free_at_the_end(200), mapped = region_mapped();
     struct arena before = *large();
     os_refuse(OS_UNMAP, 1, 1);
     arena_trim(large());
     must_be(os_count(OS_UNMAP), 1);
     must(!memcmp(&before, large(), sizeof(before)));
     must_be(region_mapped(), mapped);
-    must_be(arena_take_free(large(), 200, 1), unit);
+    must_be(arena_take_free(large(), 200, 1), slice);
 }
 
 /* Debugging reads its objects without a lock. */
@@ -481,18 +481,18 @@ static void guards_between_groups_of_slabs(void)
     guard_on = true;
     start_region(0, 0);
     for (int i = 0; i < 100; i++) {
-        uint32_t units = i % 3 ? 1 : 4, unit = region_alloc_slab(0, units, &zeroed);
-        must(unit != UNIT_NONE);
-        must(guard_from(unit) == guard_from(unit + units - 1) && unit + units - 1 != guard_from(unit));
+        uint32_t slices = i % 3 ? 1 : 4, slice = region_alloc_slab(0, slices, &zeroed);
+        must(slice != SLICE_NONE);
+        must(guard_from(slice) == guard_from(slice + slices - 1) && slice + slices - 1 != guard_from(slice));
     }
     uint32_t guards = 0;
-    for (uint32_t unit = GUARD_GROUP - 1; unit < slabs()->frontier; unit += GUARD_GROUP, guards++) {
-        must_be(unit_at(unit)->kind, UNIT_GUARD);
-        must(os_covered(OS_CLOSE, unit_address(unit), UNIT_SIZE));
+    for (uint32_t slice = GUARD_GROUP - 1; slice < slabs()->frontier; slice += GUARD_GROUP, guards++) {
+        must_be(slice_at(slice)->kind, SLICE_GUARD);
+        must(os_covered(OS_CLOSE, slice_address(slice), SLICE_SIZE));
     }
     must(guards > 10);
     must_be(os_count(OS_CLOSE), guards);
-    must_be(region_alloc_slab(0, GUARD_GROUP, &zeroed) != UNIT_NONE,
+    must_be(region_alloc_slab(0, GUARD_GROUP, &zeroed) != SLICE_NONE,
             1); /* too long for a group: among large blocks */
     must_be(arena_index(region_alloc_slab(0, GUARD_GROUP, &zeroed)), ARENA_LARGE);
     check_arenas();
@@ -530,12 +530,12 @@ static void guards_of_each_node(void)
     numa.count = 2;
     start_region(0, 0);
     for (int i = 0; i < 40; i++) {
-        uint32_t unit = region_alloc_slab(1, 1, &zeroed);
-        must_be(region_node(unit), 1);
-        must(unit != guard_from(unit));
+        uint32_t slice = region_alloc_slab(1, 1, &zeroed);
+        must_be(region_node(slice), 1);
+        must(slice != guard_from(slice));
     }
     const struct arena *arena = slab_arena(1);
-    must(os_covered(OS_CLOSE, unit_address(guard_from(arena->start)), UNIT_SIZE));
+    must(os_covered(OS_CLOSE, slice_address(guard_from(arena->start)), SLICE_SIZE));
 }
 
 /* Each guard splits a mapping, and of those a process has a number. */
@@ -561,9 +561,9 @@ static void a_guard_that_is_refused_stays_open(void)
     start_region(0, 0);
     os_refuse(OS_CLOSE, 1, 1);
     for (int i = 0; i < 45; i++)
-        must(region_alloc_slab(0, 1, &zeroed) != UNIT_NONE);
+        must(region_alloc_slab(0, 1, &zeroed) != SLICE_NONE);
     must(!os_entry(OS_CLOSE, 0)->done && os_entry(OS_CLOSE, 1)->done);
-    must_be(os_entry(OS_CLOSE, 1)->at, unit_address(2 * GUARD_GROUP - 1));
+    must_be(os_entry(OS_CLOSE, 1)->at, slice_address(2 * GUARD_GROUP - 1));
 }
 
 static const struct test_case cases[] = {
@@ -590,7 +590,7 @@ static const struct test_case cases[] = {
     CASE(a_larger_arena_gets_more_chunks),
     CASE(over_a_mapping_in_the_way),
     CASE(a_refused_stretch_leaves_the_arenas_in_order),
-    CASE(clean_units_at_the_end_are_unmapped),
+    CASE(clean_slices_at_the_end_are_unmapped),
     CASE(little_is_not_worth_unmapping),
     CASE(what_is_dirty_stays_mapped),
     CASE(refused_unmapping_changes_nothing),

@@ -4,7 +4,7 @@
 
 #include <sys/mman.h>
 
-#define CHUNK 512u /* units of a chunk in a region of the usual size */
+#define CHUNK 512u /* slices of a chunk in a region of the usual size */
 
 static struct arena *slabs(void)
 {
@@ -20,9 +20,9 @@ static struct arena *large(void)
 static void in_the_next_hole_that_is_large_enough(void)
 {
     start_region(0, 0);
-    os_block(unit_address(UNITS_START), 4096);
-    for (uint32_t unit = CHUNK + 50; unit < 3 * CHUNK; unit += 50)
-        os_block(unit_address(unit), 4096);
+    os_block(slice_address(SLICES_START), 4096);
+    for (uint32_t slice = CHUNK + 50; slice < 3 * CHUNK; slice += 50)
+        os_block(slice_address(slice), 4096);
     must_be(arena_take_frontier(large(), 100, 1), 1536); /* the window behind the last of them */
     must(region_end() <= 4 * CHUNK);
 }
@@ -31,10 +31,10 @@ static void in_the_next_hole_that_is_large_enough(void)
 static void a_hole_is_used_to_its_end(void)
 {
     start_region(0, 0);
-    os_block(unit_address(UNITS_START + 5), 4096);
-    must_be(arena_take_frontier(slabs(), UNITS_START, 1), 0);
+    os_block(slice_address(SLICES_START + 5), 4096);
+    must_be(arena_take_frontier(slabs(), SLICES_START, 1), 0);
     for (uint32_t i = 0; i < 5; i++)
-        must_be(arena_take_frontier(slabs(), 1, 1), UNITS_START + i);
+        must_be(arena_take_frontier(slabs(), 1, 1), SLICES_START + i);
     must_be(arena_take_frontier(slabs(), 1, 1), CHUNK);
 }
 
@@ -42,21 +42,21 @@ static void a_hole_is_used_to_its_end(void)
 static void a_hole_that_opens_is_found(void)
 {
     start_region(GIB, 0);
-    size_t rest = GIB - UNITS_START * UNIT_SIZE;
-    char *behind = unit_address(UNITS_START);
+    size_t rest = GIB - SLICES_START * SLICE_SIZE;
+    char *behind = slice_address(SLICES_START);
     must(mmap(behind, rest, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0) ==
          behind);
-    must_be(arena_take_frontier(slabs(), UNITS_START, 1), 0);
+    must_be(arena_take_frontier(slabs(), SLICES_START, 1), 0);
     for (int i = 0; i < 2000; i++)
-        must_be(arena_take_frontier(slabs(), 1, 1), UNIT_NONE);
+        must_be(arena_take_frontier(slabs(), 1, 1), SLICE_NONE);
     must(region_crowded());
     must(os_count(OS_EXTEND) < 20);
     must(!munmap(behind + rest / 2, rest / 2));
-    uint32_t unit = UNIT_NONE;
-    for (int i = 0; i < 300 && unit == UNIT_NONE; i++)
-        unit = arena_take_frontier(slabs(), 1, 1);
-    must(unit != UNIT_NONE && (char *)unit_address(unit) >= behind + rest / 2);
-    must(arena_take_frontier(slabs(), 1, 1) == unit + 1 && !region_crowded());
+    uint32_t slice = SLICE_NONE;
+    for (int i = 0; i < 300 && slice == SLICE_NONE; i++)
+        slice = arena_take_frontier(slabs(), 1, 1);
+    must(slice != SLICE_NONE && (char *)slice_address(slice) >= behind + rest / 2);
+    must(arena_take_frontier(slabs(), 1, 1) == slice + 1 && !region_crowded());
 }
 
 static const struct test_case cases[] = {

@@ -3,7 +3,7 @@
  * The clock is that of os.h.
  */
 #include "layer.h"
-#include "units.h"
+#include "slices.h"
 #include "region/give.h"
 #include "region/state.h"
 
@@ -25,26 +25,26 @@ static void pass(uint32_t ms)
 static void memory_is_known_to_be_zeroed_once(void)
 {
     start_region(0, DECAY);
-    uint32_t unit = block(8);
+    uint32_t slice = block(8);
     must(zeroed);
-    memset(unit_address(unit), 1, 8 * UNIT_SIZE);
-    region_free(unit);
+    memset(slice_address(slice), 1, 8 * SLICE_SIZE);
+    region_free(slice);
     must_be(warm(ARENA_LARGE), 8);
-    must_be(block(8), unit);
+    must_be(block(8), slice);
     must(!zeroed);
     must_be(warm(ARENA_LARGE), 0);
-    region_free(unit);
-    must_be(region_purge(true), 8 * UNIT_SIZE);
-    must_be(block(8), unit);
-    must(zeroed && !*(char *)unit_address(unit));
+    region_free(slice);
+    must_be(region_purge(true), 8 * SLICE_SIZE);
+    must_be(block(8), slice);
+    must(zeroed && !*(char *)slice_address(slice));
 }
 
 static void both_kinds_are_counted(void)
 {
     start_region(0, DECAY);
     uint32_t a = slab(4), b = block(10);
-    must_be(region_stats.slab_units, 4);
-    must_be(region_stats.large_units, 10);
+    must_be(region_stats.slab_slices, 4);
+    must_be(region_stats.large_slices, 10);
     must_be(region_stats.large_blocks, 1);
     must_be(region_in_use(), 14);
     must(arena_index(a) != arena_index(b));
@@ -53,7 +53,7 @@ static void both_kinds_are_counted(void)
     must_be(region_in_use(), 0);
     must_be(region_stats.large_blocks, 0);
     must_be(region_stats.large_alloc + region_stats.large_free, 2);
-    must_be(region_stats.warm_units, 14);
+    must_be(region_stats.warm_slices, 14);
 }
 
 static void a_kind_helps_out_where_the_other_is_full(void)
@@ -62,10 +62,10 @@ static void a_kind_helps_out_where_the_other_is_full(void)
     uint32_t first = block(8);
     region_free(first);
     uint32_t n = 0;
-    while (region_alloc_slab(0, 1, &zeroed) != UNIT_NONE)
+    while (region_alloc_slab(0, 1, &zeroed) != SLICE_NONE)
         n++;
-    must_be(n, space.unit_most - RESERVE_UNITS);
-    must_be(region_alloc(ARENA_LARGE, 1, 1, &zeroed), UNIT_NONE);
+    must_be(n, space.slice_most - RESERVE_SLICES);
+    must_be(region_alloc(ARENA_LARGE, 1, 1, &zeroed), SLICE_NONE);
 }
 
 static void refused_memory_leaves_the_accounts(void)
@@ -74,7 +74,7 @@ static void refused_memory_leaves_the_accounts(void)
     block(8);
     struct region_stats before = region_stats;
     os_refuse(OS_EXTEND, 1, OS_ALWAYS);
-    must_be(region_alloc(ARENA_LARGE, 1000, 1, &zeroed), UNIT_NONE);
+    must_be(region_alloc(ARENA_LARGE, 1000, 1, &zeroed), SLICE_NONE);
     must(!zeroed && !memcmp(&before, &region_stats, sizeof(before)));
     os_grant();
     block(1000);
@@ -84,22 +84,23 @@ static void handlers_have_a_reserve(void)
 {
     start_region(0, DECAY);
     slab(1);
-    uint32_t units[RESERVE_UNITS];
+    uint32_t slices[RESERVE_SLICES];
     BELOW_HANDLER(LOCK_REGION, {
-        must_be(region_alloc(ARENA_LARGE, 2, 1, &zeroed), UNIT_NONE);
-        must_be(region_alloc(ARENA_LARGE, 1, 2, &zeroed), UNIT_NONE);
-        for (unsigned i = 0; i < RESERVE_UNITS; i++)
-            must((units[i] = region_alloc(i % 2 ? ARENA_SLAB : ARENA_LARGE, 1, 1, &zeroed)) != UNIT_NONE && !zeroed);
-        must_be(region_alloc(ARENA_LARGE, 1, 1, &zeroed), UNIT_NONE);
+        must_be(region_alloc(ARENA_LARGE, 2, 1, &zeroed), SLICE_NONE);
+        must_be(region_alloc(ARENA_LARGE, 1, 2, &zeroed), SLICE_NONE);
+        for (unsigned i = 0; i < RESERVE_SLICES; i++)
+            must((slices[i] = region_alloc(i % 2 ? ARENA_SLAB : ARENA_LARGE, 1, 1, &zeroed)) != SLICE_NONE &&
+                 !zeroed);
+        must_be(region_alloc(ARENA_LARGE, 1, 1, &zeroed), SLICE_NONE);
     });
-    must_be(region_stats.reserve_units, RESERVE_UNITS);
+    must_be(region_stats.reserve_slices, RESERVE_SLICES);
     slab(1); /* which counts them, and fills the reserve */
-    must_be(region_stats.slab_units, 2 + RESERVE_UNITS / 2);
-    must_be(region_stats.large_units, RESERVE_UNITS / 2);
-    for (unsigned i = 0; i < RESERVE_UNITS; i++)
-        region_free(units[i]);
-    must_be(region_stats.large_units, 0);
-    BELOW_HANDLER(LOCK_REGION, must(region_alloc(ARENA_LARGE, 1, 1, &zeroed) != UNIT_NONE));
+    must_be(region_stats.slab_slices, 2 + RESERVE_SLICES / 2);
+    must_be(region_stats.large_slices, RESERVE_SLICES / 2);
+    for (unsigned i = 0; i < RESERVE_SLICES; i++)
+        region_free(slices[i]);
+    must_be(region_stats.large_slices, 0);
+    BELOW_HANDLER(LOCK_REGION, must(region_alloc(ARENA_LARGE, 1, 1, &zeroed) != SLICE_NONE));
 }
 
 static void what_handlers_free_is_put_aside(void)
@@ -111,9 +112,9 @@ static void what_handlers_free_is_put_aside(void)
         region_free(a);
         region_free(b);
     });
-    must_be(region_stats.large_units, 9);
+    must_be(region_stats.large_slices, 9);
     uint32_t c = block(2); /* of the two that are collected */
-    must_be(region_stats.large_units, 3);
+    must_be(region_stats.large_slices, 3);
     must(c >= a && c < b + 5);
 }
 
@@ -126,14 +127,14 @@ static void blocks_change_their_length_in_place(void)
     must_be(warm(ARENA_LARGE), 6);
     must(region_resize(a, 8));
     must_be(warm(ARENA_LARGE), 2);
-    must_be(unit_at(a + 8)->kind, UNIT_FREE);
-    must_be(unit_at(a + 8)->length, 2);
+    must_be(slice_at(a + 8)->kind, SLICE_FREE);
+    must_be(slice_at(a + 8)->length, 2);
     must(region_resize(a, 10) && !region_resize(a, 11));
     must(region_resize(b, 100)); /* at the frontier */
-    must_be(region_stats.large_units, 110);
+    must_be(region_stats.large_slices, 110);
     os_refuse(OS_EXTEND, 1, OS_ALWAYS);
     must(!region_resize(b, 400));
-    must_be(unit_at(b)->length, 100);
+    must_be(slice_at(b)->length, 100);
     BELOW_HANDLER(LOCK_REGION, must(!region_resize(a, 4)));
 }
 
@@ -147,10 +148,10 @@ static void slabs_of_nodes(void)
     must_be(region_node(c), 0);
     for (unsigned i = 0; i < os_count(OS_PLACE); i++) { /* each range once, and none of large blocks */
         const struct os_entry *entry = os_entry(OS_PLACE, i);
-        must_be(region_node((uint32_t)unit_of((void *)entry->at)), entry->node);
-        must(arena_index((uint32_t)unit_of((void *)entry->at)) != ARENA_LARGE);
+        must_be(region_node((uint32_t)slice_of((void *)entry->at)), entry->node);
+        must(arena_index((uint32_t)slice_of((void *)entry->at)) != ARENA_LARGE);
     }
-    must(os_covered(OS_PLACE, unit_address(a), UNIT_SIZE) && os_covered(OS_PLACE, unit_address(b), UNIT_SIZE));
+    must(os_covered(OS_PLACE, slice_address(a), SLICE_SIZE) && os_covered(OS_PLACE, slice_address(b), SLICE_SIZE));
     region_free(a);
     must_be(region_alloc_slab(1, 1, &zeroed), a);
     must(region_alloc_slab(0, 1, &zeroed) < CHUNK);
@@ -162,10 +163,10 @@ static void nodes_help_each_other(void)
     numa.count = 2;
     start_region(8 * MIB, DECAY);
     uint32_t of[3] = {0};
-    for (uint32_t unit; (unit = region_alloc_slab(1, 1, &zeroed)) != UNIT_NONE;)
-        of[arena_index(unit)]++;
+    for (uint32_t slice; (slice = region_alloc_slab(1, 1, &zeroed)) != SLICE_NONE;)
+        of[arena_index(slice)]++;
     must(of[2] > 32 && of[0] > 8);
-    must_be(of[0] + of[1] + of[2], space.unit_most - RESERVE_UNITS);
+    must_be(of[0] + of[1] + of[2], space.slice_most - RESERVE_SLICES);
 }
 
 /* ---- returning memory to the system ---- */
@@ -191,11 +192,11 @@ static void all_is_returned(void)
     start_region(0, DECAY);
     free_three();
     region_free(slab(3));
-    must_be(region_purge(true), 9 * UNIT_SIZE);
-    must_be(region_stats.warm_units, 0);
-    must_be(region_stats.purged_units, 9);
+    must_be(region_purge(true), 9 * SLICE_SIZE);
+    must_be(region_stats.warm_slices, 0);
+    must_be(region_stats.purged_slices, 9);
     for (int i = 0; i < 3; i++)
-        must(os_covered(OS_DISCARD, unit_address(blocks[i]), 2 * UNIT_SIZE));
+        must(os_covered(OS_DISCARD, slice_address(blocks[i]), 2 * SLICE_SIZE));
     must_be(region_purge(true), 0);
 }
 
@@ -204,13 +205,13 @@ static void the_old_is_returned_first(void)
     start_region(0, DECAY);
     free_three();
     pass(DECAY - 250);
-    must_be(region_purge(false), 2 * UNIT_SIZE);
+    must_be(region_purge(false), 2 * SLICE_SIZE);
     must_be(os_count(OS_DISCARD), 1);
-    must_be(os_entry(OS_DISCARD, 0)->at, unit_address(blocks[1]));
+    must_be(os_entry(OS_DISCARD, 0)->at, slice_address(blocks[1]));
     pass(200);
-    must_be(region_purge(false), 4 * UNIT_SIZE);
-    must_be(os_entry(OS_DISCARD, 1)->at, unit_address(blocks[2]));
-    must_be(os_entry(OS_DISCARD, 2)->at, unit_address(blocks[0]));
+    must_be(region_purge(false), 4 * SLICE_SIZE);
+    must_be(os_entry(OS_DISCARD, 1)->at, slice_address(blocks[2]));
+    must_be(os_entry(OS_DISCARD, 2)->at, slice_address(blocks[0]));
 }
 
 static void both_kinds_in_order_of_age(void)
@@ -220,8 +221,8 @@ static void both_kinds_in_order_of_age(void)
     free_three();
     region_free(b);
     pass(10 * DECAY);
-    must_be(region_purge(false), 7 * UNIT_SIZE);
-    must_be(os_entry(OS_DISCARD, 3)->at, unit_address(b));
+    must_be(region_purge(false), 7 * SLICE_SIZE);
+    must_be(os_entry(OS_DISCARD, 3)->at, slice_address(b));
 }
 
 static void without_decay_nothing_is_too_old(void)
@@ -244,21 +245,21 @@ static void the_age_counts_from_the_last_free(void)
     pass(10);
     must_be(region_purge(false), 0);
     pass(DECAY);
-    must_be(region_purge(false), 4 * UNIT_SIZE);
+    must_be(region_purge(false), 4 * SLICE_SIZE);
 }
 
 /* The floor: so much stays, whatever its age. */
 static void what_the_user_chose_to_keep_stays(void)
 {
     start_region(0, DECAY);
-    region_keep(4 * UNIT_SIZE, true);
+    region_keep(4 * SLICE_SIZE, true);
     free_three();
-    must_be(region_stats.warm_units, 4); /* the surplus went */
+    must_be(region_stats.warm_slices, 4); /* the surplus went */
     pass(10 * DECAY);
     must_be(region_purge(false), 0);
     region_purge_idle(true);
-    must_be(region_stats.warm_units, 4);
-    must_be(region_purge(true), 4 * UNIT_SIZE); /* malloc_trim() */
+    must_be(region_stats.warm_slices, 4);
+    must_be(region_purge(true), 4 * SLICE_SIZE); /* malloc_trim() */
 }
 
 /* As if all of what may be learned for large blocks had been missed. */
@@ -272,10 +273,10 @@ static void learn_all(void)
 static void what_was_learned_stays_unless_all_is_to_go(void)
 {
     start_region(0, DECAY);
-    region_free(block(1));       /* from here on the peak is noted */
-    uint32_t unit = block(1610); /* more than what is learned with such a peak, and less than the limit */
+    region_free(block(1));        /* from here on the peak is noted */
+    uint32_t slice = block(1610); /* more than what is learned with such a peak, and less than the limit */
     learn_all();
-    region_free(unit);
+    region_free(slice);
     must_be(warm(ARENA_LARGE), 1610);
     region_purge_idle(false);
     must_be(warm(ARENA_LARGE), keep_learned(&region.keep[ARENA_LARGE]));
@@ -284,7 +285,7 @@ static void what_was_learned_stays_unless_all_is_to_go(void)
     must_be(warm(ARENA_LARGE), 0);
 }
 
-/* A run that the system refuses to take stays what it was: dirty, found again, and counted. */
+/* A span that the system refuses to take stays what it was: dirty, found again, and counted. */
 static void a_refused_return_changes_nothing(void)
 {
     start_region(0, DECAY);
@@ -293,11 +294,11 @@ static void a_refused_return_changes_nothing(void)
     must_be(region_purge(true), 0);
     must_be(os_count(OS_DISCARD), 1); /* not again at once */
     must_be(warm(ARENA_LARGE), 6);
-    must_be(region_stats.purged_units, 0);
+    must_be(region_stats.purged_slices, 0);
     must_be(region.leaving[ARENA_LARGE], 0);
     for (int i = 0; i < 3; i++)
-        must_be(unit_at(blocks[i])->kind, UNIT_FREE);
-    must_be(region_purge(true), 6 * UNIT_SIZE);
+        must_be(slice_at(blocks[i])->kind, SLICE_FREE);
+    must_be(region_purge(true), 6 * SLICE_SIZE);
 }
 
 static uint32_t to_free;
@@ -307,13 +308,13 @@ static void free_a_neighbour(enum os_call call, void *at, size_t size)
     (void)at, (void)size;
     if (call != OS_DISCARD || !to_free)
         return;
-    uint32_t unit = to_free;
+    uint32_t slice = to_free;
     to_free = 0;
-    region_free(unit);
-    must_be(region_alloc(ARENA_LARGE, 4, 1, &zeroed) == unit - 2, 0); /* not the run that is leaving */
+    region_free(slice);
+    must_be(region_alloc(ARENA_LARGE, 4, 1, &zeroed) == slice - 2, 0); /* not the span that is leaving */
 }
 
-/* A run is busy while the system is called, and its neighbours are joined to it afterwards. */
+/* A span is busy while the system is called, and its neighbours are joined to it afterwards. */
 static void neighbours_of_a_leaving_run(void)
 {
     start_region(0, DECAY);
@@ -324,8 +325,8 @@ static void neighbours_of_a_leaving_run(void)
     to_free = b;
     os_hook = free_a_neighbour;
     region_purge(true);
-    must_be(unit_at(a)->kind, UNIT_FREE);
-    must_be(unit_at(a)->length, 4);
+    must_be(slice_at(a)->kind, SLICE_FREE);
+    must_be(slice_at(a)->length, 4);
     must_be(warm(ARENA_LARGE), 0);
 }
 
@@ -341,35 +342,35 @@ static void the_surplus_is_returned_at_the_free(void)
     must(warm(ARENA_LARGE) <= 32);
 }
 
-/* Of a run of large blocks its end goes: requests are met from its start. */
+/* Of a span of large blocks its end goes: requests are met from its start. */
 static void large_blocks_return_their_end(void)
 {
     start_region(0, DECAY);
-    uint32_t unit = block(320);
+    uint32_t slice = block(320);
     block(1);
-    region_free(unit);
+    region_free(slice);
     const struct os_entry *entry = os_entry(OS_DISCARD, 0);
-    must_be(entry->at + entry->size, unit_address(unit + 320));
-    must(!region_unit_clean(unit) && region_unit_clean(unit + 319));
+    must_be(entry->at + entry->size, slice_address(slice + 320));
+    must(!region_slice_clean(slice) && region_slice_clean(slice + 319));
 }
 
-/* Where no window is whole, single units go, but only once a window more than the limit is free. */
+/* Where no window is whole, single slices go, but only once a window more than the limit is free. */
 static void scattered_slabs_are_bounded_too(void)
 {
-    static uint32_t units[640];
+    static uint32_t slices[640];
     start_region(0, DECAY);
     for (int i = 0; i < 640; i++)
-        units[i] = slab(1);
+        slices[i] = slab(1);
     uint64_t most = 0;
     for (int i = 0; i < 640; i += 2) {
-        region_free(units[i]);
+        region_free(slices[i]);
         uint64_t limit = give_limit(ARENA_SLAB);
         if (os_count(OS_DISCARD) == 0 && warm(ARENA_SLAB) > limit && warm(ARENA_SLAB) - limit > most)
             most = warm(ARENA_SLAB) - limit;
     }
     must(os_count(OS_DISCARD) > 0);
-    must(most >= WINDOW_UNITS - 1 && most <= WINDOW_UNITS + 16);
-    must(warm(ARENA_SLAB) <= give_limit(ARENA_SLAB) + WINDOW_UNITS + 16);
+    must(most >= WINDOW_SLICES - 1 && most <= WINDOW_SLICES + 16);
+    must(warm(ARENA_SLAB) <= give_limit(ARENA_SLAB) + WINDOW_SLICES + 16);
 }
 
 static void what_is_in_use_raises_the_limit(void)
@@ -378,7 +379,7 @@ static void what_is_in_use_raises_the_limit(void)
     must_be(give_limit(ARENA_SLAB), 32);
     block(1600);
     must_be(give_limit(ARENA_SLAB), 132);
-    region_keep(200 * UNIT_SIZE, true);
+    region_keep(200 * SLICE_SIZE, true);
     must_be(give_limit(ARENA_SLAB), 200);
 }
 
@@ -434,7 +435,7 @@ static void new_memory_is_paid_for(void)
     pass(4);
     slab(20);
     must_be(warm(ARENA_LARGE), 10);
-    must_be(region_stats.purged_units, 20);
+    must_be(region_stats.purged_slices, 20);
 }
 
 static void little_is_not_paid_for(void)
@@ -452,23 +453,23 @@ static void little_is_not_paid_for(void)
 static void what_was_learned_is_no_payment(void)
 {
     start_region(0, DECAY);
-    uint32_t unit = block(600);
+    uint32_t slice = block(600);
     block(1);
     learn_all();
-    region_free(unit);
+    region_free(slice);
     pass(100);
     must_be(warm(ARENA_LARGE), 600);
     block(700);
-    must_be(region_stats.purged_units, 0);
+    must_be(region_stats.purged_slices, 0);
     slab(100); /* but for the other kind it does */
-    must_be(region_stats.purged_units, 100);
+    must_be(region_stats.purged_slices, 100);
 }
 
 /* ---- staged memory ---- */
 
-static bool writable_unit(uint32_t unit)
+static bool writable_slice(uint32_t slice)
 {
-    return writable(unit_address(unit)) && writable((char *)unit_address(unit) + UNIT_SIZE - 1);
+    return writable(slice_address(slice)) && writable((char *)slice_address(slice) + SLICE_SIZE - 1);
 }
 
 static void staged_blocks_are_committed_until_they_are_returned(void)
@@ -476,16 +477,16 @@ static void staged_blocks_are_committed_until_they_are_returned(void)
     start_staged_region(0, DECAY);
     uint32_t a = block(3), b = block(2), c = slab(1);
     for (uint32_t i = 0; i < 3; i++)
-        must(writable_unit(a + i));
-    must(writable_unit(b) && !writable(unit_address(c))); /* slabs are committed by their own layer */
+        must(writable_slice(a + i));
+    must(writable_slice(b) && !writable(slice_address(c))); /* slabs are committed by their own layer */
     region_free(a);
-    must(writable_unit(a)); /* until it is returned */
-    must_be(region_purge(true), 3 * UNIT_SIZE);
+    must(writable_slice(a)); /* until it is returned */
+    must_be(region_purge(true), 3 * SLICE_SIZE);
     for (uint32_t i = 0; i < 3; i++)
-        must(!writable(unit_address(a + i)));
-    must(writable_unit(b));
+        must(!writable(slice_address(a + i)));
+    must(writable_slice(b));
     must_be(block(3), a);
-    must(zeroed && writable_unit(a + 2));
+    must(zeroed && writable_slice(a + 2));
 }
 
 /* A process that was not staged at the start is from the first refusal of writable memory on. */
@@ -497,13 +498,13 @@ static void memory_is_staged_from_a_refusal_on(void)
     must(!vm_staged);
     os_refuse(OS_EXTEND, 1, 2); /* with a step beyond and without */
     uint32_t b = block(100);
-    must(vm_staged && writable_unit(a) && writable_unit(b) && writable_unit(b + 99));
+    must(vm_staged && writable_slice(a) && writable_slice(b) && writable_slice(b + 99));
     region_free(a);
-    must_be(region_purge(true), UNIT_SIZE);
-    must(!writable(unit_address(a)) && block(1) == a && writable_unit(a));
+    must_be(region_purge(true), SLICE_SIZE);
+    must(!writable(slice_address(a)) && block(1) == a && writable_slice(a));
 }
 
-static void committed_units_are_taken_first(void)
+static void committed_slices_are_taken_first(void)
 {
     start_staged_region(0, DECAY);
     uint32_t a = block(1);
@@ -511,7 +512,7 @@ static void committed_units_are_taken_first(void)
     uint32_t b = block(1);
     block(1);
     region_free(b);
-    must_be(region_purge(true), UNIT_SIZE);
+    must_be(region_purge(true), SLICE_SIZE);
     region_free(a);
     must_be(block(1), a); /* although b lies in the same bin */
     must_be(block(1), b);
@@ -524,12 +525,12 @@ static void a_refused_commit_leaves_the_accounts(void)
     block(1);
     struct region_stats before = region_stats;
     os_refuse(OS_COMMIT, 1, OS_ALWAYS);
-    must_be(region_alloc(ARENA_LARGE, 20, 1, &zeroed), UNIT_NONE);
+    must_be(region_alloc(ARENA_LARGE, 20, 1, &zeroed), SLICE_NONE);
     os_grant();
     must(!zeroed && !memcmp(&before, &region_stats, sizeof(before)));
-    must(writable_unit(block(20)));
+    must(writable_slice(block(20)));
     region_free(a);
-    must(writable_unit(a) && region_purge(true) == 8 * UNIT_SIZE);
+    must(writable_slice(a) && region_purge(true) == 8 * SLICE_SIZE);
 }
 
 static void a_staged_block_grows_in_place(void)
@@ -538,12 +539,12 @@ static void a_staged_block_grows_in_place(void)
     uint32_t a = block(4);
     must(region_resize(a, 9));
     for (uint32_t i = 0; i < 9; i++)
-        must(writable_unit(a + i));
+        must(writable_slice(a + i));
     os_refuse(OS_COMMIT, 1, 1);
     must(!region_resize(a, 30));
-    must_be(unit_at(a)->length, 9);
-    must(region_resize(a, 30) && writable_unit(a + 29));
-    must_be(region_stats.large_units, 30);
+    must_be(slice_at(a)->length, 9);
+    must(region_resize(a, 30) && writable_slice(a + 29));
+    must_be(region_stats.large_slices, 30);
 }
 
 static void a_long_run_is_only_mapped_if_it_could_be_committed(void)
@@ -552,10 +553,10 @@ static void a_long_run_is_only_mapped_if_it_could_be_committed(void)
     block(1);
     uint32_t mapped = region_mapped();
     os_refuse(OS_GRANTS, 1, OS_ALWAYS);
-    must_be(region_alloc(ARENA_LARGE, 400, 1, &zeroed), UNIT_NONE);
+    must_be(region_alloc(ARENA_LARGE, 400, 1, &zeroed), SLICE_NONE);
     must_be(region_mapped(), mapped);
     os_grant();
-    must(writable_unit(block(400)));
+    must(writable_slice(block(400)));
 }
 
 static void nothing_is_learned_after_a_refusal(void)
@@ -563,7 +564,7 @@ static void nothing_is_learned_after_a_refusal(void)
     start_staged_region(0, DECAY);
     block(1);
     os_refuse(OS_COMMIT, 1, OS_ALWAYS);
-    must_be(region_alloc(ARENA_LARGE, 1, 1, &zeroed), UNIT_NONE);
+    must_be(region_alloc(ARENA_LARGE, 1, 1, &zeroed), SLICE_NONE);
     os_grant();
     for (int i = 0; i < 20; i++) { /* a swing that would be learned */
         uint32_t a = block(256);
@@ -606,7 +607,7 @@ static const struct test_case cases[] = {
     CASE(what_was_learned_is_no_payment),
     CASE(staged_blocks_are_committed_until_they_are_returned),
     CASE(memory_is_staged_from_a_refusal_on),
-    CASE(committed_units_are_taken_first),
+    CASE(committed_slices_are_taken_first),
     CASE(a_refused_commit_leaves_the_accounts),
     CASE(a_staged_block_grows_in_place),
     CASE(a_long_run_is_only_mapped_if_it_could_be_committed),

@@ -150,7 +150,7 @@ static void a_slab_that_becomes_empty_while_its_pages_leave(void)
     give(objects + 64, 1);
     slab_shrink(&cache);
     must_be(cache.slabs, 0);
-    must_be(region_stats.slab_units, 0);
+    must_be(region_stats.slab_slices, 0);
 }
 
 static const struct test_case cases[] = {

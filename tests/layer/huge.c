@@ -1,11 +1,11 @@
 /* Huge pages by themselves: where they are requested, where they are advised against, and what slow ones lead to. */
 #include "layer.h"
-#include "units.h"
+#include "slices.h"
 #include "os/hooks.h"
 #include "region/huge.h"
 #include "region/state.h"
 
-#define CHUNK 512u /* units of a chunk in a region of the usual size */
+#define CHUNK 512u /* slices of a chunk in a region of the usual size */
 
 static uint64_t huge_ns, huge_cost;
 
@@ -25,8 +25,8 @@ static void start_huge(bool wanted)
 static unsigned windows(enum window_pages pages)
 {
     unsigned n = 0;
-    for (uint32_t unit = 0; unit < region_end(); unit += WINDOW_UNITS)
-        n += unit_at(unit)->window == pages;
+    for (uint32_t slice = 0; slice < region_end(); slice += WINDOW_SLICES)
+        n += slice_at(slice)->window == pages;
     return n;
 }
 
@@ -36,8 +36,8 @@ static void small_programs_have_small_pages(void)
     for (int i = 0; i < 255; i++)
         slab(1);
     must_be(os_count(OS_HUGE), 0);
-    must(os_covered(OS_PLAIN, unit_address(UNITS_START), UNIT_SIZE));
-    must_be(huge_units(), 0);
+    must(os_covered(OS_PLAIN, slice_address(SLICES_START), SLICE_SIZE));
+    must_be(huge_slices(), 0);
 }
 
 static void large_heaps_of_slabs_have_huge_pages(void)
@@ -46,11 +46,11 @@ static void large_heaps_of_slabs_have_huge_pages(void)
     for (int i = 0; i < 512; i++)
         slab(1);
     must(os_count(OS_HUGE) > 0);
-    must(huge_units() >= 128 && huge_units() <= 256 + CHUNK);
-    must_be(huge_units(), windows(WINDOW_HUGE) * WINDOW_UNITS);
-    must_be(unit_at(0)->window, WINDOW_SMALL); /* what was there before stays */
+    must(huge_slices() >= 128 && huge_slices() <= 256 + CHUNK);
+    must_be(huge_slices(), windows(WINDOW_HUGE) * WINDOW_SLICES);
+    must_be(slice_at(0)->window, WINDOW_SMALL); /* what was there before stays */
     for (unsigned i = 0; i < os_count(OS_HUGE); i++)
-        must_be(os_entry(OS_HUGE, i)->at % (WINDOW_UNITS * UNIT_SIZE), 0);
+        must_be(os_entry(OS_HUGE, i)->at % (WINDOW_SLICES * SLICE_SIZE), 0);
 }
 
 static void none_where_they_are_not_wanted(void)
@@ -65,58 +65,58 @@ static void none_where_they_are_not_wanted(void)
 static void large_blocks_leave_it_to_the_system(void)
 {
     start_huge(true);
-    uint32_t unit = block(1000);
-    must(os_covered(OS_PLAIN, unit_address(unit), UNIT_SIZE) || os_count(OS_PLAIN));
-    must(os_covered(OS_PLAIN, unit_address(unit + 999), UNIT_SIZE));
+    uint32_t slice = block(1000);
+    must(os_covered(OS_PLAIN, slice_address(slice), SLICE_SIZE) || os_count(OS_PLAIN));
+    must(os_covered(OS_PLAIN, slice_address(slice + 999), SLICE_SIZE));
     uint32_t more = block(4000);
-    must(!os_covered(OS_PLAIN, unit_address(more + 3999), UNIT_SIZE));
+    must(!os_covered(OS_PLAIN, slice_address(more + 3999), SLICE_SIZE));
     must_be(os_count(OS_HUGE), 0);
 }
 
 /* A window that is returned in part would be filled again by khugepaged. */
 static void broken_windows_are_advised_against(void)
 {
-    static uint32_t units[700];
+    static uint32_t slices[700];
     start_huge(true);
     for (int i = 0; i < 700; i++)
-        units[i] = slab(1);
+        slices[i] = slab(1);
     os_clear();
-    uint32_t window = (uint32_t)round_up(units[500], WINDOW_UNITS);
-    must_be(unit_at(window)->window, WINDOW_HUGE);
+    uint32_t window = (uint32_t)round_up(slices[500], WINDOW_SLICES);
+    must_be(slice_at(window)->window, WINDOW_HUGE);
     region_free(window + 3);
     region_purge(true);
-    must_be(unit_at(window)->window, WINDOW_AGAINST);
-    must_be(os_entry(OS_PLAIN, 0)->at, unit_address(window));
-    must_be(os_entry(OS_PLAIN, 0)->size, WINDOW_UNITS * UNIT_SIZE);
+    must_be(slice_at(window)->window, WINDOW_AGAINST);
+    must_be(os_entry(OS_PLAIN, 0)->at, slice_address(window));
+    must_be(os_entry(OS_PLAIN, 0)->size, WINDOW_SLICES * SLICE_SIZE);
     must_be(os_count(OS_PLAIN), 1);
-    uint32_t next = window + WINDOW_UNITS; /* as a whole: it may be huge again */
-    for (uint32_t unit = next; unit < next + WINDOW_UNITS; unit++)
-        region_free(unit);
+    uint32_t next = window + WINDOW_SLICES; /* as a whole: it may be huge again */
+    for (uint32_t slice = next; slice < next + WINDOW_SLICES; slice++)
+        region_free(slice);
     region_purge(true);
-    must_be(unit_at(next)->window, WINDOW_HUGE);
+    must_be(slice_at(next)->window, WINDOW_HUGE);
     must_be(os_count(OS_PLAIN), 1);
 }
 
 /* Each advice may split a mapping, so it ends for all where there were too many. */
 static void too_many_broken_windows_end_it(void)
 {
-    static uint32_t units[1100 * WINDOW_UNITS];
+    static uint32_t slices[1100 * WINDOW_SLICES];
     start_huge(true);
-    for (uint32_t i = 0; i < array_size(units); i++)
-        units[i] = slab(1);
+    for (uint32_t i = 0; i < array_size(slices); i++)
+        slices[i] = slab(1);
     must(windows(WINDOW_HUGE) > 1026);
     os_clear();
     uint32_t broken = 0;
-    for (uint32_t i = 5; i < array_size(units); i += WINDOW_UNITS)
-        if (unit_at(units[i] & ~(WINDOW_UNITS - 1))->window == WINDOW_HUGE) {
-            region_free(units[i]);
+    for (uint32_t i = 5; i < array_size(slices); i += WINDOW_SLICES)
+        if (slice_at(slices[i] & ~(WINDOW_SLICES - 1))->window == WINDOW_HUGE) {
+            region_free(slices[i]);
             region_purge(true);
             broken++;
         }
     must(broken > 1025);
     must_be(os_count(OS_PLAIN), 1025);
-    must_be(os_entry(OS_PLAIN, 1024)->at, unit_address(0));
-    must_be(os_entry(OS_PLAIN, 1024)->size, (size_t)region_end() << UNIT_SHIFT);
+    must_be(os_entry(OS_PLAIN, 1024)->at, slice_address(0));
+    must_be(os_entry(OS_PLAIN, 1024)->size, (size_t)region_end() << SLICE_SHIFT);
 }
 
 /* Where the first touch of a huge page is slow, the next windows get small pages, more of them each time. */
@@ -127,15 +127,15 @@ static void slow_huge_pages_are_skipped(void)
         slab(1);
     must_be(windows(WINDOW_AGAINST), 0);
     huge_cost = 5000000; /* 5 ms for a window */
-    uint32_t unit;
-    for (int i = 0; i < 4 * (int)WINDOW_UNITS; i++)
-        unit = slab(1);
+    uint32_t slice;
+    for (int i = 0; i < 4 * (int)WINDOW_SLICES; i++)
+        slice = slab(1);
     unsigned skipped = windows(WINDOW_AGAINST);
     must(skipped >= 1);
-    for (int i = 0; i < 20 * (int)WINDOW_UNITS; i++)
-        unit = slab(1);
+    for (int i = 0; i < 20 * (int)WINDOW_SLICES; i++)
+        slice = slab(1);
     must(windows(WINDOW_AGAINST) > 2 * skipped);
-    (void)unit;
+    (void)slice;
 }
 
 static void fast_huge_pages_are_not(void)
@@ -145,42 +145,42 @@ static void fast_huge_pages_are_not(void)
     for (int i = 0; i < 1024; i++)
         slab(1);
     must_be(windows(WINDOW_AGAINST), 0);
-    must(huge_units() > 512);
+    must(huge_slices() > 512);
 }
 
 /* The surplus of slabs goes in whole windows of 2 MiB while there are any, so that no huge page is broken up. */
 static void slabs_return_whole_windows(void)
 {
-    static uint32_t units[1600];
+    static uint32_t slices[1600];
     start_huge(true);
     for (int i = 0; i < 1600; i++)
-        units[i] = slab(1);
+        slices[i] = slab(1);
     must(windows(WINDOW_HUGE) > 40);
     os_clear();
     for (int i = 0; i < 1600; i++) /* as sheaves are flushed: not quite in order */
-        region_free(units[i ^ 5]);
+        region_free(slices[i ^ 5]);
     must(os_count(OS_DISCARD) > 0);
     for (unsigned i = 0; i < os_count(OS_DISCARD); i++) {
-        must_be(os_entry(OS_DISCARD, i)->at % (WINDOW_UNITS * UNIT_SIZE), 0);
-        must_be(os_entry(OS_DISCARD, i)->size % (WINDOW_UNITS * UNIT_SIZE), 0);
+        must_be(os_entry(OS_DISCARD, i)->at % (WINDOW_SLICES * SLICE_SIZE), 0);
+        must_be(os_entry(OS_DISCARD, i)->size % (WINDOW_SLICES * SLICE_SIZE), 0);
     }
     must_be(windows(WINDOW_AGAINST), 0);
-    must(warm_of(ARENA_SLAB) <= 32 + 2 * WINDOW_UNITS);
+    must(warm_of(ARENA_SLAB) <= 32 + 2 * WINDOW_SLICES);
 }
 
 static void unmapped_windows_are_forgotten(void)
 {
-    static uint32_t units[1024];
+    static uint32_t slices[1024];
     start_huge(true);
     for (int i = 0; i < 1024; i++)
-        units[i] = slab(1);
-    uint64_t before = huge_units();
+        slices[i] = slab(1);
+    uint64_t before = huge_slices();
     for (int i = 1023; i >= 512; i--)
-        region_free(units[i]);
+        region_free(slices[i]);
     region_purge(true);
     must(os_count(OS_UNMAP) > 0);
-    must(huge_units() < before);
-    must_be(huge_units(), windows(WINDOW_HUGE) * WINDOW_UNITS);
+    must(huge_slices() < before);
+    must_be(huge_slices(), windows(WINDOW_HUGE) * WINDOW_SLICES);
 }
 
 static const struct test_case cases[] = {

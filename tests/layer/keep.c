@@ -2,8 +2,8 @@
 #include "layer.h"
 #include "region/keep.h"
 
-#define UNITS_OF_MIB 16u
-#define LEAST_MIB    2
+#define SLICES_OF_MIB 16u
+#define LEAST_MIB     2
 
 static struct keep keep;
 static uint32_t now = 1000000;
@@ -11,16 +11,16 @@ static uint32_t given;
 
 static uint64_t limit_mib(uint32_t in_use)
 {
-    return keep_limit(&keep, in_use, false) / UNITS_OF_MIB;
+    return keep_limit(&keep, in_use, false) / SLICES_OF_MIB;
 }
 
 static void start(uint32_t share)
 {
     memset(&keep, 0, sizeof(keep));
-    keep_init(&keep, 64 * UNITS_OF_MIB, share);
+    keep_init(&keep, 64 * SLICES_OF_MIB, share);
 }
 
-/* A load that takes `most` units and frees all: what is over the limit goes back, and is missed `pause` ms later. */
+/* A load that takes `most` slices and frees all: what is over the limit goes back, and is missed `pause` ms later. */
 static void swing(uint32_t most, uint32_t pause)
 {
     keep_age(&keep, most, 0, now);
@@ -32,16 +32,16 @@ static void swing(uint32_t most, uint32_t pause)
         keep_gave_back(&keep, most - stays, now);
     given += most - stays;
     now += pause;
-    for (uint32_t missed = stays; missed < most; missed += UNITS_OF_MIB)
-        keep_missed(&keep, UNITS_OF_MIB, now);
+    for (uint32_t missed = stays; missed < most; missed += SLICES_OF_MIB)
+        keep_missed(&keep, SLICES_OF_MIB, now);
 }
 
 static void little_stays_at_first(void)
 {
     start(8);
     must_be(limit_mib(0), LEAST_MIB);
-    must_be(limit_mib(160 * UNITS_OF_MIB), LEAST_MIB + 10); /* and a sixteenth of what is in use */
-    must_be(keep_limit(&keep, 160 * UNITS_OF_MIB, true), LEAST_MIB * UNITS_OF_MIB + 40); /* less after a burst */
+    must_be(limit_mib(160 * SLICES_OF_MIB), LEAST_MIB + 10); /* and a sixteenth of what is in use */
+    must_be(keep_limit(&keep, 160 * SLICES_OF_MIB, true), LEAST_MIB * SLICES_OF_MIB + 40); /* less after a burst */
 }
 
 static void a_swing_that_comes_again_soon_is_learned(void)
@@ -49,8 +49,8 @@ static void a_swing_that_comes_again_soon_is_learned(void)
     static const uint32_t pauses[] = {20, 200, 450};
     for (size_t i = 0; i < array_size(pauses); i++) {
         start(8);
-        swing(100 * UNITS_OF_MIB, pauses[i]);
-        swing(100 * UNITS_OF_MIB, pauses[i]);
+        swing(100 * SLICES_OF_MIB, pauses[i]);
+        swing(100 * SLICES_OF_MIB, pauses[i]);
         must(limit_mib(0) >= 100);
     }
 }
@@ -59,7 +59,7 @@ static void a_swing_that_comes_seldom_is_not(void)
 {
     start(8);
     for (int i = 0; i < 5; i++)
-        swing(100 * UNITS_OF_MIB, 2000);
+        swing(100 * SLICES_OF_MIB, 2000);
     must_be(limit_mib(0), LEAST_MIB);
 }
 
@@ -67,9 +67,9 @@ static void few_misses_are_tolerated(void)
 {
     start(8);
     for (int i = 0; i < 100; i++) { /* a MiB each 64 ms */
-        keep_gave_back(&keep, UNITS_OF_MIB, now);
+        keep_gave_back(&keep, SLICES_OF_MIB, now);
         now += 64;
-        keep_missed(&keep, UNITS_OF_MIB, now);
+        keep_missed(&keep, SLICES_OF_MIB, now);
     }
     must_be(limit_mib(0), LEAST_MIB);
 }
@@ -89,7 +89,7 @@ static void never_more_than_the_most(void)
 {
     start(0);
     for (int i = 0; i < 100; i++)
-        swing(400 * UNITS_OF_MIB, 20);
+        swing(400 * SLICES_OF_MIB, 20);
     must_be(limit_mib(0), 64);
     keep_init(&keep, 8, 8);
     must_be(keep_limit(&keep, 0, false), 8);
@@ -99,7 +99,7 @@ static void large_blocks_keep_a_smaller_share_of_the_peak(void)
 {
     start(3);
     for (int i = 0; i < 5; i++)
-        swing(400 * UNITS_OF_MIB, 20);
+        swing(400 * SLICES_OF_MIB, 20);
     must(limit_mib(0) <= 64 + 400 * 3 / 8);
     must(limit_mib(0) > 64 + 100);
 }
@@ -108,10 +108,10 @@ static void what_is_used_is_not_forgotten(void)
 {
     start(8);
     for (int i = 0; i < 10; i++)
-        swing(100 * UNITS_OF_MIB, 200);
+        swing(100 * SLICES_OF_MIB, 200);
     given = 0;
     for (int i = 0; i < 50; i++)
-        swing(100 * UNITS_OF_MIB, 200);
+        swing(100 * SLICES_OF_MIB, 200);
     must_be(given, 0);
 }
 
@@ -119,10 +119,10 @@ static void the_peak_is_that_of_the_last_half_second(void)
 {
     start(8);
     for (int i = 0; i < 5; i++)
-        swing(100 * UNITS_OF_MIB, 20);
+        swing(100 * SLICES_OF_MIB, 20);
     for (int i = 0; i < 2; i++) {
         now += 300;
-        keep_age(&keep, 2 * UNITS_OF_MIB, 0, now);
+        keep_age(&keep, 2 * SLICES_OF_MIB, 0, now);
     }
     must(limit_mib(0) >= 64 && limit_mib(0) <= 66);
 }
@@ -131,13 +131,13 @@ static void what_is_not_used_any_more_is_forgotten(void)
 {
     start(8);
     for (int i = 0; i < 5; i++)
-        swing(100 * UNITS_OF_MIB, 20);
+        swing(100 * SLICES_OF_MIB, 20);
     must(limit_mib(0) >= 100);
     for (int i = 0; i < 4; i++) /* without misses */
-        swing(2 * UNITS_OF_MIB, 500);
+        swing(2 * SLICES_OF_MIB, 500);
     must(limit_mib(0) <= 70); /* of 164 */
     for (int i = 0; i < 40; i++)
-        swing(2 * UNITS_OF_MIB, 500);
+        swing(2 * SLICES_OF_MIB, 500);
     must(limit_mib(0) <= 5);
 }
 
@@ -145,7 +145,7 @@ static void a_long_pause_forgets_all(void)
 {
     start(8);
     for (int i = 0; i < 5; i++)
-        swing(100 * UNITS_OF_MIB, 20);
+        swing(100 * SLICES_OF_MIB, 20);
     now += 60000;
     keep_age(&keep, 0, 0, now);
     must_be(limit_mib(0), LEAST_MIB);
@@ -157,7 +157,7 @@ static void the_clock_may_wrap(void)
     now = UINT32_MAX - 100;
     keep_age(&keep, 0, 0, now);
     for (int i = 0; i < 3; i++)
-        swing(100 * UNITS_OF_MIB, 200);
+        swing(100 * SLICES_OF_MIB, 200);
     must(limit_mib(0) >= 100);
 }
 

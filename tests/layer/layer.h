@@ -57,7 +57,7 @@ __attribute__((unused)) static void start_staged_region(size_t region_bytes, uin
     must(vm_staged);
 }
 
-/* Run a call as a signal handler would that interrupted the holder of a lock. */
+/* Span a call as a signal handler would that interrupted the holder of a lock. */
 #define BELOW_HANDLER(number, call)                                                                                  \
     do {                                                                                                             \
         must(lock_acquire(lock_of(number)));                                                                         \

@@ -346,7 +346,7 @@ void numa_interleave(void *at, size_t size)
     note(OS_INTERLEAVE, at, size, true);
 }
 
-/* The same numbers in each run. */
+/* The same numbers in each span. */
 uint64_t random_next(void)
 {
     static uint64_t n;

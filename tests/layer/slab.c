@@ -11,7 +11,7 @@ static void the_lowest_address_comes_last(void)
     must_be(slab_take(&cache, objects, 10), 10);
     for (int i = 1; i < 10; i++)
         must((char *)objects[i - 1] == (char *)objects[i] + KIB);
-    must_be((uintptr_t)objects[9] % UNIT_SIZE, 0);
+    must_be((uintptr_t)objects[9] % SLICE_SIZE, 0);
     must_be(slab_take_ascending(&cache, objects, 10), 10);
     for (int i = 1; i < 10; i++)
         must((char *)objects[i] == (char *)objects[i - 1] + KIB);
@@ -62,41 +62,41 @@ static void sizes_and_indices_agree(void)
             start(sizes[i]);
         else
             start_cache(sizes[i]);
-        must_be(cache.units, sizes[i] <= 8192 ? 1 : 4);
-        must_be(cache.objects, cache.units * UNIT_SIZE / sizes[i]);
+        must_be(cache.slices, sizes[i] <= 8192 ? 1 : 4);
+        must_be(cache.objects, cache.slices * SLICE_SIZE / sizes[i]);
         take(objects, cache.objects);
         for (uint32_t k = 0; k < cache.objects; k++) {
             char *object = objects[k];
-            uint32_t unit, index;
+            uint32_t slice, index;
             must(slab_object(&cache, object) == object && slab_object(&cache, object + sizes[i] - 1) == object);
-            must(slab_locate(&cache, object + sizes[i] / 2, &unit, &index));
+            must(slab_locate(&cache, object + sizes[i] / 2, &slice, &index));
             must_be(index, k);
-            must_be(unit, unit_of(objects[0]));
+            must_be(slice, slice_of(objects[0]));
             must_be(slab_room(&cache, object + 3), sizes[i] - 3);
         }
         char *end = (char *)objects[0] + (size_t)cache.objects * sizes[i];
-        uint32_t unit, index;
-        if (unit_of(end) < unit_of(objects[0]) + cache.units)
-            must(!slab_locate(&cache, end, &unit, &index));
+        uint32_t slice, index;
+        if (slice_of(end) < slice_of(objects[0]) + cache.slices)
+            must(!slab_locate(&cache, end, &slice, &index));
         give(objects, cache.objects);
         slab_shrink(&cache);
     }
 }
 
-static void units_know_their_cache(void)
+static void slices_know_their_cache(void)
 {
     start(14336);
     take(objects, 1);
-    uint32_t unit = (uint32_t)unit_of(objects[0]);
+    uint32_t slice = (uint32_t)slice_of(objects[0]);
     for (uint32_t i = 0; i < 4; i++) {
-        must_be(*unit_id(unit + i), cache.id);
-        must(descriptor_of_unit(unit + i) == slab_of(objects[0]));
+        must_be(*slice_id(slice + i), cache.id);
+        must(descriptor_of_slice(slice + i) == slab_of(objects[0]));
     }
-    must_be(*unit_id(unit + 4), 0);
+    must_be(*slice_id(slice + 4), 0);
     give(objects, 1);
     slab_shrink(&cache);
     for (uint32_t i = 0; i < 4; i++)
-        must_be(*unit_id(unit + i), 0);
+        must_be(*slice_id(slice + i), 0);
 }
 
 /* ---- faults ---- */
@@ -148,11 +148,11 @@ static void one_empty_slab_is_kept_in_a_small_heap(void)
     give(objects, 3 * OBJECTS);
     must_be(cache.slabs, 1);
     must_be(cache.empty, 1);
-    must_be(region_stats.slab_units, 1);
+    must_be(region_stats.slab_slices, 1);
     must_be(cache.free_slab, 2);
     slab_shrink(&cache);
     must_be(cache.slabs + cache.empty, 0);
-    must_be(region_stats.slab_units, 0);
+    must_be(region_stats.slab_slices, 0);
     must_be(slab_out(&cache), 0);
     slab_check(&cache);
 }
@@ -162,7 +162,7 @@ static void no_empty_slab_is_kept_where_little_is_out(void)
 {
     bool zeroed;
     start(1 * KIB);
-    must(region_alloc_slab(0, SMALL_HEAP, &zeroed) != UNIT_NONE);
+    must(region_alloc_slab(0, SMALL_HEAP, &zeroed) != SLICE_NONE);
     take(objects, 2 * OBJECTS);
     give(objects, OBJECTS);
     must_be(cache.slabs, 2);
@@ -182,7 +182,7 @@ static void fewer_where_memory_is_refused(void)
     unsigned n = 1, got;
     while ((got = slab_take_ascending(&cache, objects + n, 100)))
         n += got;
-    must_be(n, (UNITS_START - 8) * OBJECTS); /* what has memory, but for the reserve */
+    must_be(n, (SLICES_START - 8) * OBJECTS); /* what has memory, but for the reserve */
     must_be(slab_out(&cache), n);
     slab_check(&cache);
     os_room = SIZE_MAX;
@@ -240,16 +240,16 @@ static void fresh_objects_are_constructed_once(void)
 static unsigned created, released;
 static bool refuses;
 
-static bool watch_created(struct slab_cache *of, uint32_t unit)
+static bool watch_created(struct slab_cache *of, uint32_t slice)
 {
-    must(of == &cache && !lock_held_by_self(cache.lock) && !*unit_id(unit));
+    must(of == &cache && !lock_held_by_self(cache.lock) && !*slice_id(slice));
     created++;
     return !refuses;
 }
 
-static void watch_released(struct slab_cache *of, uint32_t unit)
+static void watch_released(struct slab_cache *of, uint32_t slice)
 {
-    must(of == &cache && *unit_id(unit) == cache.id);
+    must(of == &cache && *slice_id(slice) == cache.id);
     released++;
 }
 
@@ -266,7 +266,7 @@ static void slabs_are_watched(void)
     must_be(released, 1);
     refuses = true;
     must_be(slab_take(&cache, objects, 1), 0);
-    must_be(region_stats.slab_units, 0);
+    must_be(region_stats.slab_slices, 0);
     must_be(cache.slabs, 0);
 }
 
@@ -288,16 +288,16 @@ static void typesafe_slabs_go_late(void)
     slab_shrink(&cache);
     must_be(kicks, 2);
     must_be(slab_retired_count(), 2);
-    must_be(region_stats.slab_units, 2);
+    must_be(region_stats.slab_slices, 2);
     must(slab_retired_collect());
     take(objects, OBJECTS);
     give(objects, OBJECTS);
     slab_shrink(&cache); /* retired after the grace period began */
     slab_retired_release();
-    must_be(region_stats.slab_units, 1);
+    must_be(region_stats.slab_slices, 1);
     must(slab_retired_collect());
     slab_retired_release();
-    must_be(region_stats.slab_units, 0);
+    must_be(region_stats.slab_slices, 0);
     must(!slab_retired_collect());
 }
 
@@ -332,7 +332,7 @@ static void descriptors_that_are_refused(void)
     os_refuse(OS_EXTEND, 1, 3);
     for (int i = 0; i < 3; i++)
         must(!descriptor_alloc(8192));
-    must_be(region_stats.slab_units, 0);
+    must_be(region_stats.slab_slices, 0);
     must_be(descriptor_alloc(8192)->reference, 1);
     must_be(descriptor_alloc(8192)->reference, 1 + 17);
 }
@@ -343,9 +343,9 @@ static void a_slab_without_a_descriptor(void)
     os_refuse(OS_EXTEND, 1, OS_ALWAYS);
     while (slab_take(&cache, objects, SLAB_BATCH)) {
     }
-    uint64_t units = region_stats.slab_units;
+    uint64_t slices = region_stats.slab_slices;
     must(!slab_take(&cache, objects, 1));
-    must_be(region_stats.slab_units, units);
+    must_be(region_stats.slab_slices, slices);
     slab_check(&cache);
     os_grant();
     must_be(slab_take(&cache, objects, 1), 1);
@@ -383,7 +383,7 @@ static void slabs_of_one_cache_begin_in_different_places(void)
     for (int i = 0; i < 16; i++)
         take(objects + i * OBJECTS, OBJECTS);
     for (unsigned i = 1; i < 16; i++)
-        same += (uintptr_t)objects[i * OBJECTS] % UNIT_SIZE == (uintptr_t)objects[0] % UNIT_SIZE;
+        same += (uintptr_t)objects[i * OBJECTS] % SLICE_SIZE == (uintptr_t)objects[0] % SLICE_SIZE;
     must(same < 4);
 }
 
@@ -436,7 +436,7 @@ static void staged_slabs_are_committed_piece_by_piece(void)
     must_be(slab->committed, 8 * PAGE);
     must(writable(start + 8 * PAGE - 1) && !writable(start + 8 * PAGE));
     take(objects + 32, OBJECTS); /* into the next slab */
-    must_be(slab->committed, UNIT_SIZE);
+    must_be(slab->committed, SLICE_SIZE);
     for (unsigned i = 0; i < 32 + OBJECTS; i++)
         must(writable(objects[i]) && writable((char *)objects[i] + KIB - 1));
     give(objects, 32 + OBJECTS);
@@ -447,9 +447,9 @@ static void larger_heaps_commit_whole_slabs(void)
 {
     bool zeroed;
     start_staged(1 * KIB);
-    must(region_alloc_slab(0, SMALL_HEAP, &zeroed) != UNIT_NONE);
+    must(region_alloc_slab(0, SMALL_HEAP, &zeroed) != SLICE_NONE);
     take(objects, 1);
-    must_be(slab_of(objects[0])->committed, UNIT_SIZE);
+    must_be(slab_of(objects[0])->committed, SLICE_SIZE);
 }
 
 /* A larger piece than needed is tried first, and then only as much as one object needs. */
@@ -493,7 +493,7 @@ static void a_slab_in_random_order_is_committed_at_once(void)
     slab_cache_shuffle(&cache, 1 * KIB);
     cache.size = 1 * KIB;
     take(objects, 1);
-    must_be(slab_of(objects[0])->committed, UNIT_SIZE);
+    must_be(slab_of(objects[0])->committed, SLICE_SIZE);
 }
 
 static const struct test_case cases[] = {
@@ -501,7 +501,7 @@ static const struct test_case cases[] = {
     CASE(returned_objects_come_before_fresh_ones),
     CASE(the_fullest_slab_is_taken_from_first),
     CASE(sizes_and_indices_agree),
-    CASE(units_know_their_cache),
+    CASE(slices_know_their_cache),
     CASE(a_double_free_is_found),
     CASE(an_object_that_was_never_handed_out),
     CASE(an_interior_pointer_is_found),

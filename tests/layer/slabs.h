@@ -44,7 +44,7 @@ static void give(void *const *from, unsigned n)
 
 static struct slab *slab_of(const void *object)
 {
-    return descriptor_of_unit(unit_of(object));
+    return descriptor_of_slice(slice_of(object));
 }
 
 #endif

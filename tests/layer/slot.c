@@ -1,8 +1,8 @@
-/* What each CPU has, by itself: the words of slots, counters, domains and the stash. */
+/* What each CPU has, by itself: the words of slots, counters, domains and the span cache. */
 #include "slots.h"
 #include "config/config.h"
 #include "os/cpu.h"
-#include "slot/stash.h"
+#include "slot/span_cache.h"
 
 /* ---- words of slots ---- */
 
@@ -228,72 +228,72 @@ static void few_cpus_are_one_domain(void)
         must_be(slot_domain(), 0);
 }
 
-/* ---- the stash ---- */
+/* ---- the span cache ---- */
 
-static uint32_t run(uint32_t units)
+static uint32_t span(uint32_t slices)
 {
     bool zeroed;
-    uint32_t unit = region_alloc(ARENA_LARGE, units, 1, &zeroed);
-    must(unit != UNIT_NONE);
-    unit_at(unit)->kind = UNIT_CLOSED;
-    return unit;
+    uint32_t slice = region_alloc(ARENA_LARGE, slices, 1, &zeroed);
+    must(slice != SLICE_NONE);
+    slice_at(slice)->kind = SLICE_CLOSED;
+    return slice;
 }
 
 static void one_run_of_each_length_in_each_slot(void)
 {
     start(16);
-    stash_init(64 * MIB, true);
-    uint32_t a = run(1), b = run(1), c = run(4);
-    must_be(stash_take(1), UNIT_NONE);
-    must(stash_put(a) && !stash_put(b) && stash_put(c));
-    must(!stash_put(run(5)) && stash_take(5) == UNIT_NONE);
-    must_be(stash_take(2), UNIT_NONE);
+    span_cache_init(64 * MIB, true);
+    uint32_t a = span(1), b = span(1), c = span(4);
+    must_be(span_cache_take(1), SLICE_NONE);
+    must(span_cache_put(a) && !span_cache_put(b) && span_cache_put(c));
+    must(!span_cache_put(span(5)) && span_cache_take(5) == SLICE_NONE);
+    must_be(span_cache_take(2), SLICE_NONE);
     run_on(1);
-    must_be(stash_take(1), UNIT_NONE);
-    must(stash_put(b));
-    must_be(stash_totals().units, 6);
-    must_be(stash_totals().runs, 3);
+    must_be(span_cache_take(1), SLICE_NONE);
+    must(span_cache_put(b));
+    must_be(span_cache_totals().slices, 6);
+    must_be(span_cache_totals().spans, 3);
     run_on(0);
-    must_be(stash_take(1), a);
-    must_be(unit_at(a)->kind, UNIT_LARGE);
-    must_be(stash_take(1), UNIT_NONE);
-    must_be(stash_take(4), c);
-    must_be(stash_totals().taken, 2);
-    must_be(stash_totals().runs, 1);
+    must_be(span_cache_take(1), a);
+    must_be(slice_at(a)->kind, SLICE_LARGE);
+    must_be(span_cache_take(1), SLICE_NONE);
+    must_be(span_cache_take(4), c);
+    must_be(span_cache_totals().taken, 2);
+    must_be(span_cache_totals().spans, 1);
 }
 
-static void runs_of_the_stash_go_back(void)
+static void spans_of_the_cache_go_back(void)
 {
     start(16);
-    stash_init(64 * MIB, true);
+    span_cache_init(64 * MIB, true);
     slot_raise_top(1);
     for (unsigned slot = 2; slot--;) {
         run_on(slot);
-        for (uint32_t units = 1; units <= STASH_LENGTHS; units++)
-            must(stash_put(run(units)));
+        for (uint32_t slices = 1; slices <= SPAN_CACHE_LENGTHS; slices++)
+            must(span_cache_put(span(slices)));
     }
-    must(stash_take(2) != UNIT_NONE);
-    must_be(region_stats.large_units, 20);
-    stash_flush();
-    must_be(region_stats.large_units, 2);
-    must_be(stash_totals().units, 0);
-    must_be(stash_totals().taken, 1); /* the flush keeps the count */
-    must_be(stash_take(2), UNIT_NONE);
+    must(span_cache_take(2) != SLICE_NONE);
+    must_be(region_stats.large_slices, 20);
+    span_cache_flush();
+    must_be(region_stats.large_slices, 2);
+    must_be(span_cache_totals().slices, 0);
+    must_be(span_cache_totals().taken, 1); /* the flush keeps the count */
+    must_be(span_cache_take(2), SLICE_NONE);
 }
 
-static void no_stash_where_little_may_stay(void)
+static void no_span_cache_where_little_may_stay(void)
 {
     start(16);
-    stash_init(10 * UNIT_SIZE - 1, true);
-    must(!stash_on && !stash_put(run(1)));
-    stash_init(10 * UNIT_SIZE, true);
-    must(stash_on && stash_put(run(1)));
-    stash_keep(0);
-    must(!stash_on);
-    must_be(stash_take(1), UNIT_NONE);
-    must_be(stash_totals().runs, 0);
-    stash_init(64 * MIB, false);
-    must(!stash_on);
+    span_cache_init(10 * SLICE_SIZE - 1, true);
+    must(!span_cache_on && !span_cache_put(span(1)));
+    span_cache_init(10 * SLICE_SIZE, true);
+    must(span_cache_on && span_cache_put(span(1)));
+    span_cache_keep(0);
+    must(!span_cache_on);
+    must_be(span_cache_take(1), SLICE_NONE);
+    must_be(span_cache_totals().spans, 0);
+    span_cache_init(64 * MIB, false);
+    must(!span_cache_on);
 }
 
 static const struct test_case cases[] = {
@@ -314,8 +314,8 @@ static const struct test_case cases[] = {
     CASE(cpus_of_a_cache_are_a_domain),
     CASE(few_cpus_are_one_domain),
     CASE(one_run_of_each_length_in_each_slot),
-    CASE(runs_of_the_stash_go_back),
-    CASE(no_stash_where_little_may_stay),
+    CASE(spans_of_the_cache_go_back),
+    CASE(no_span_cache_where_little_may_stay),
 };
 
 int main(int argc, char **argv)

@@ -29,7 +29,7 @@ static void start(unsigned slots)
 /* Addresses that sheaves hold; nothing reads what is there. */
 static void *object(unsigned n)
 {
-    return (char *)unit_address(1) + 16ul * n;
+    return (char *)slice_address(1) + 16ul * n;
 }
 
 static struct sheaf *filled(unsigned capacity, unsigned n)

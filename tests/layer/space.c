@@ -2,7 +2,7 @@
 #include "layer.h"
 #include "rseq/rseq.h"
 #include "os/vm.h"
-#include "space/unit.h"
+#include "space/slice.h"
 
 #include <sys/mman.h>
 
@@ -17,7 +17,7 @@ static void parts_do_not_overlap(void)
     } parts[] = {
         {space.slabs.start, space.slabs.most},
         {space.dirty_table.start, space.dirty_table.most},
-        {space.units_table.start, space.units_table.most},
+        {space.slices_table.start, space.slices_table.most},
         {space.counters_rest.start, space.counters_rest.most},
         {space.ids_table.start - space.ids_table.most, space.ids_table.most},
         {(char *)space.base, (size_t)space.slots << SLOT_SHIFT},
@@ -26,12 +26,12 @@ static void parts_do_not_overlap(void)
         {space.caches, (size_t)CACHE_MAX * CACHE_ROW},
         {space.counters - space.slots * COUNTER_BLOCK, space.slots * COUNTER_BLOCK},
         {(char *)space.orders, 1},
-        {(char *)space.dirty_first, UNITS_FIRST / 8},
-        {(char *)space.chunks, space.unit_most >> space.chunk_shift},
+        {(char *)space.dirty_first, SLICES_FIRST / 8},
+        {(char *)space.chunks, space.slice_most >> space.chunk_shift},
         {space.slabs.start + space.slabs_first, space.slabs_first_end - space.slabs_first},
         {space.sheaves_first, space.sheaves_first_size},
-        {(char *)space.units_first, UNITS_FIRST * sizeof(struct unit)},
-        {(char *)space.region, (size_t)space.unit_most << UNIT_SHIFT},
+        {(char *)space.slices_first, SLICES_FIRST * sizeof(struct slice)},
+        {(char *)space.region, (size_t)space.slice_most << SLICE_SHIFT},
         {space.shadow.start, space.shadow.most},
     };
     for (size_t i = 1; i < array_size(parts); i++)
@@ -41,23 +41,23 @@ static void parts_do_not_overlap(void)
 static void places_are_aligned_and_near(void)
 {
     must(space_init(64, 0));
-    must_be(space.base % UNIT_SIZE, 0);
-    must_be(space.region % (WINDOW_UNITS << UNIT_SHIFT), 0);
+    must_be(space.base % SLICE_SIZE, 0);
+    must_be(space.region % (WINDOW_SLICES << SLICE_SHIFT), 0);
     must((uintptr_t)space.sheaves_first + space.sheaves_first_size - space.base - CONSTANT_AT <= UINT32_MAX);
-    must(unit_of((void *)(space.base + 1)) >= space.unit_count); /* below the region is no unit */
-    must_be(unit_of(unit_address(7)), 7);
-    must((char *)unit_id(0) < (char *)space.base && unit_id(1) == unit_id(0) - 1);
+    must(slice_of((void *)(space.base + 1)) >= space.slice_count); /* below the region is no slice */
+    must_be(slice_of(slice_address(7)), 7);
+    must((char *)slice_id(0) < (char *)space.base && slice_id(1) == slice_id(0) - 1);
 }
 
 static void the_first_of_each_part_is_writable(void)
 {
     must(space_init(64, 0));
     must(writable((void *)space.base) && writable(space.counters - COUNTER_BLOCK));
-    must(writable(space.dirty_first) && writable(space.chunks) && writable(unit_at(UNITS_FIRST - 1)));
+    must(writable(space.dirty_first) && writable(space.chunks) && writable(slice_at(SLICES_FIRST - 1)));
     must(writable(space.slabs.start + space.slabs_first_end - 1) && writable(space.sheaves_first));
-    must(writable(unit_address(UNITS_START) - 1) && writable(unit_id(UNITS_FIRST - 1)));
+    must(writable(slice_address(SLICES_START) - 1) && writable(slice_id(SLICES_FIRST - 1)));
     must(!writable(space.outside));
-    must_be((uintptr_t)unit_at(UNITS_FIRST - 1) + sizeof(struct unit), space.region); /* a gap would be charged */
+    must_be((uintptr_t)slice_at(SLICES_FIRST - 1) + sizeof(struct slice), space.region); /* a gap would be charged */
 }
 
 /* Writable memory counts as used where overcommit is off; slots beyond the CPUs get it when they are needed. */
@@ -85,15 +85,15 @@ static void the_region_follows_the_machine(void)
 {
     os_memory = 5ull << 40;
     must(space_init(4, 0));
-    must_be((uint64_t)space.unit_most << UNIT_SHIFT, 32ull << 40);
+    must_be((uint64_t)space.slice_most << SLICE_SHIFT, 32ull << 40);
 }
 
 static void a_small_region_has_small_chunks(void)
 {
     must(space_init(4, 8 * MIB));
-    must_be(space.unit_most, 128);
-    must(space.unit_most >> space.chunk_shift >= 4);
-    must((1u << space.chunk_shift) >= WINDOW_UNITS);
+    must_be(space.slice_most, 128);
+    must(space.slice_most >> space.chunk_shift >= 4);
+    must((1u << space.chunk_shift) >= WINDOW_SLICES);
 }
 
 /* Slots take at most an eighth of what the process may have. */
@@ -108,14 +108,14 @@ static void halved_until_it_is_granted(void)
 {
     os_refuse(OS_EXTEND, 1, 5); /* all places of the first size, and a hole for it */
     must(space_init(4, GIB));
-    must_be((uint64_t)space.unit_most << UNIT_SHIFT, GIB / 2);
+    must_be((uint64_t)space.slice_most << SLICE_SHIFT, GIB / 2);
 }
 
 static void another_place_where_one_is_taken(void)
 {
     os_refuse(OS_EXTEND, 1, 1);
     must(space_init(4, GIB));
-    must_be((uint64_t)space.unit_most << UNIT_SHIFT, GIB);
+    must_be((uint64_t)space.slice_most << SLICE_SHIFT, GIB);
 }
 
 static void nothing_is_left_where_it_is_refused(void)
@@ -148,7 +148,7 @@ static void a_mapping_in_the_way_of_the_start_survives(void)
     os_hook = block_once;
     must(space_init(16, GIB));
     must(in_the_way && os_intact(in_the_way, 4096));
-    must_be((uint64_t)space.unit_most << UNIT_SHIFT, GIB);
+    must_be((uint64_t)space.slice_most << SLICE_SHIFT, GIB);
 }
 
 static void block_planned_places(enum os_call call, void *at, size_t size)
@@ -164,9 +164,9 @@ static void a_hole_where_no_place_is_free(void)
     os_hook = block_planned_places;
     must(space_init(64, 0));
     must_be(space.slots, 64);
-    must_be((uint64_t)space.unit_most << UNIT_SHIFT, 8192 * GIB);
-    must(space_grow(&space.slabs, 64 * MIB) && space_grow(&space.sheaves, 64 * MIB) && space_reach(UNITS_FIRST + 1));
-    must_be(space.region % (WINDOW_UNITS << UNIT_SHIFT), 0);
+    must_be((uint64_t)space.slice_most << SLICE_SHIFT, 8192 * GIB);
+    must(space_grow(&space.slabs, 64 * MIB) && space_grow(&space.sheaves, 64 * MIB) && space_reach(SLICES_FIRST + 1));
+    must_be(space.region % (WINDOW_SLICES << SLICE_SHIFT), 0);
 }
 
 /* ---- tables ---- */
@@ -239,12 +239,12 @@ static void more_caches_have_counters_elsewhere(void)
     }
 }
 
-/* ---- units ---- */
+/* ---- slices ---- */
 
 /* What the fast path of free compares with `lowest`. */
 static uintptr_t compared(uintptr_t p)
 {
-    return (uintptr_t)((intptr_t)(space.base - 1 - p) >> UNIT_SHIFT);
+    return (uintptr_t)((intptr_t)(space.base - 1 - p) >> SLICE_SHIFT);
 }
 
 static void the_region_reaches_further(void)
@@ -252,17 +252,17 @@ static void the_region_reaches_further(void)
     must(space_init(4, 0));
     uintptr_t lowest = 0;
     space_tell_lowest(&lowest);
-    must(compared(space.region + GIB - 1) > lowest); /* the last unit is ours */
+    must(compared(space.region + GIB - 1) > lowest); /* the last slice is ours */
     must_be(compared(space.region + GIB), lowest);
-    must_be(space.unit_count, UNITS_FIRST);
-    must(space_reach(UNITS_FIRST));
-    must_be(space.unit_count, UNITS_FIRST);
-    must(space_reach(UNITS_FIRST + 1));
-    must_be(space.unit_count, 32768);
-    must(writable(unit_at(32767)) && writable(unit_id(32767)));
+    must_be(space.slice_count, SLICES_FIRST);
+    must(space_reach(SLICES_FIRST));
+    must_be(space.slice_count, SLICES_FIRST);
+    must(space_reach(SLICES_FIRST + 1));
+    must_be(space.slice_count, 32768);
+    must(writable(slice_at(32767)) && writable(slice_id(32767)));
     must(compared(space.region + 2 * GIB - 1) > lowest);
     must_be(compared(space.region + 2 * GIB), lowest);
-    must(!space_reach(space.unit_most + 1));
+    must(!space_reach(space.slice_most + 1));
 }
 
 static void a_refused_reach_changes_nothing(void)
@@ -270,11 +270,11 @@ static void a_refused_reach_changes_nothing(void)
     must(space_init(4, 0));
     for (unsigned nth = 1; nth <= 3; nth++) { /* ids, structs, dirty bits; what was granted before stays */
         os_refuse(OS_EXTEND, 1, 1);
-        must(!space_reach(UNITS_FIRST + 1));
-        must_be(space.unit_count, UNITS_FIRST);
+        must(!space_reach(SLICES_FIRST + 1));
+        must_be(space.slice_count, SLICES_FIRST);
         os_clear();
         os_refuse(OS_EXTEND, 2, OS_ALWAYS);
-        bool done = space_reach(UNITS_FIRST + 1);
+        bool done = space_reach(SLICES_FIRST + 1);
         must_be(done, nth == 3);
         os_grant();
     }
@@ -288,7 +288,7 @@ static void no_shadow_unless_there_is_one(void)
     must_be(os_count(OS_EXTEND), 0);
     must(space_grow(&space.shadow, 1));
     must(space_reach_shadow(64));
-    must_be(space.shadow.mapped, 64 * UNIT_SIZE);
+    must_be(space.shadow.mapped, 64 * SLICE_SIZE);
 }
 
 static void a_shadow_is_staged_where_it_must_be(void)
@@ -311,11 +311,11 @@ static void little_is_writable_where_memory_is_staged(void)
     must(vm_staged && space.slots_open == 1);
     must(writable((void *)space.base) && writable(space.counters - COUNTER_BLOCK));
     must(!writable((void *)(space.base + (1ul << SLOT_SHIFT))) && !writable(space.counters - 2 * COUNTER_BLOCK));
-    must(writable(space.dirty_first) && writable(space.chunks) && writable(unit_at(0)) && writable(unit_id(0)));
+    must(writable(space.dirty_first) && writable(space.chunks) && writable(slice_at(0)) && writable(slice_id(0)));
     must(writable(&space.orders[(size_t)(space.sheaves_first - space.sheaves.start) >> SHEAF_PAGE_SHIFT]));
-    must(!writable(space.orders) && !writable(unit_at(UNITS_FIRST - 1)) && !writable(unit_id(UNITS_FIRST - 1)));
+    must(!writable(space.orders) && !writable(slice_at(SLICES_FIRST - 1)) && !writable(slice_id(SLICES_FIRST - 1)));
     must(!writable(space.sheaves_first) && !writable(space.slabs.start + space.slabs_first));
-    must(!writable(unit_address(0)) && !writable(unit_address(UNITS_START) - 1));
+    must(!writable(slice_address(0)) && !writable(slice_address(SLICES_START) - 1));
 }
 
 static void staged_tables_are_committed_as_they_grow(void)
@@ -327,11 +327,11 @@ static void staged_tables_are_committed_as_they_grow(void)
     must(space_grow(&space.hub_sheaves, 1) && writable(space.sheaves_first));
     must(space_grow(&space.hub_slabs, 4097) && writable(space.slabs.start + space.slabs_first + 4096));
     must(space_grow(&space.sheaves, 4096) && writable(space.sheaves.start) && writable(space.orders));
-    must(space_reach(9000) && writable(unit_at(8999)) && writable(unit_id(8999)));
+    must(space_reach(9000) && writable(slice_at(8999)) && writable(slice_id(8999)));
     must(writable(&space.chunks[9000 >> space.chunk_shift]));
-    must(space_reach(UNITS_FIRST + 1));
-    for (uint32_t unit = 0; unit <= UNITS_FIRST; unit++)
-        must(writable(unit_at(unit)) && writable(unit_id(unit)));
+    must(space_reach(SLICES_FIRST + 1));
+    for (uint32_t slice = 0; slice <= SLICES_FIRST; slice++)
+        must(writable(slice_at(slice)) && writable(slice_id(slice)));
 }
 
 /* A process that may have little address space would be refused so much in any case. */
@@ -339,14 +339,14 @@ static void a_small_limit_is_no_sign_of_overcommit(void)
 {
     os_limit = GIB;
     must(space_init(4, GIB));
-    must(!vm_staged && writable(unit_address(0)));
+    must(!vm_staged && writable(slice_address(0)));
 }
 
 static void the_setting_of_the_system_tells_as_well(void)
 {
     os_overcommit_off = true;
     must(space_init(4, GIB));
-    must(vm_staged && !writable(unit_address(0)));
+    must(vm_staged && !writable(slice_address(0)));
 }
 
 static void rows_of_caches_open_by_group(void)
@@ -371,8 +371,8 @@ static void little_is_mapped_where_memory_is_locked(void)
     must(space_init(64, 0));
     must(space.lean && space.slots_open == 1 && space.possible <= 64);
     must(os_mapped <= 512 * KIB);
-    must(writable((void *)space.base) && writable(space.counters - COUNTER_BLOCK) && writable(unit_address(0)));
-    must(writable(space.dirty_first) && writable(space.chunks) && writable(unit_at(0)) && writable(unit_id(0)));
+    must(writable((void *)space.base) && writable(space.counters - COUNTER_BLOCK) && writable(slice_address(0)));
+    must(writable(space.dirty_first) && writable(space.chunks) && writable(slice_at(0)) && writable(slice_id(0)));
     must(writable(&space.orders[(size_t)(space.sheaves_first - space.sheaves.start) >> SHEAF_PAGE_SHIFT]));
 }
 
@@ -380,7 +380,7 @@ static void lean_tables_grow_by_pages(void)
 {
     atomic_store(&space.locked, true);
     must(space_init(64, 0));
-    must(!writable(space.sheaves_first) && !writable(unit_at(UNITS_FIRST - 1)));
+    must(!writable(space.sheaves_first) && !writable(slice_at(SLICES_FIRST - 1)));
     size_t before = os_mapped;
     must(space_grow(&space.hub_sheaves, 1) && writable(space.sheaves_first));
     must(space_grow(&space.hub_slabs, 4097) && writable(space.slabs.start + space.slabs_first + 4096));
@@ -388,13 +388,13 @@ static void lean_tables_grow_by_pages(void)
     must(space_grow(&space.sheaves, 4096) && writable(space.sheaves.start) && writable(space.orders));
     uintptr_t lowest = 0;
     space_tell_lowest(&lowest);
-    for (uint32_t units = 100; units < 3 * UNITS_FIRST; units += units / 2) {
-        must(space_reach(units));
-        must(space.unit_count >= units);
-        must_be(compared(space.region + ((uintptr_t)space.unit_count << UNIT_SHIFT)), lowest);
-        for (uint32_t unit = 0; unit < units; unit += 50)
-            must(writable(unit_at(unit)) && writable(unit_id(unit)) &&
-                 writable(&space.chunks[unit >> space.chunk_shift]));
+    for (uint32_t slices = 100; slices < 3 * SLICES_FIRST; slices += slices / 2) {
+        must(space_reach(slices));
+        must(space.slice_count >= slices);
+        must_be(compared(space.region + ((uintptr_t)space.slice_count << SLICE_SHIFT)), lowest);
+        for (uint32_t slice = 0; slice < slices; slice += 50)
+            must(writable(slice_at(slice)) && writable(slice_id(slice)) &&
+                 writable(&space.chunks[slice >> space.chunk_shift]));
     }
 }
 
@@ -432,20 +432,20 @@ static void a_space_that_becomes_lean(void)
 {
     must(space_init(64, 0));
     must(space_open_slots(6));
-    *(char *)unit_at(40) = 1;
+    *(char *)slice_at(40) = 1;
     space_slim(100, 3);
-    must(os_mapped <= 1536 * KIB + UNITS_START * UNIT_SIZE);
+    must(os_mapped <= 1536 * KIB + SLICES_START * SLICE_SIZE);
     must_be(space.slots_open, 3);
-    must(*(char *)unit_at(40) == 1 && !writable(unit_at(200)) && space.unit_count >= 100);
+    must(*(char *)slice_at(40) == 1 && !writable(slice_at(200)) && space.slice_count >= 100);
     must(writable(space.sheaves_first + space.sheaves_first_size - 1));
     space_shorten(&space.hub_sheaves, 5000);
     must(writable(space.sheaves_first + 8191) && !writable(space.sheaves_first + 8192));
     must(space_grow(&space.hub_sheaves, 9000) && writable(space.sheaves_first + 8999));
     must(space_grow(&space.sheaves, 4096) && writable(space.orders));
-    must(space_reach(UNITS_FIRST + 1));
-    for (uint32_t unit = 0; unit <= UNITS_FIRST; unit += 7)
-        must(writable(unit_at(unit)) && writable(unit_id(unit)) &&
-             writable(&space.chunks[unit >> space.chunk_shift]));
+    must(space_reach(SLICES_FIRST + 1));
+    for (uint32_t slice = 0; slice <= SLICES_FIRST; slice += 7)
+        must(writable(slice_at(slice)) && writable(slice_id(slice)) &&
+             writable(&space.chunks[slice >> space.chunk_shift]));
     must(space_open_caches(2) && writable(space.caches + 2ul * COUNTER_GROUP * CACHE_ROW));
     size_t before = os_mapped;
     space_slim(100, 3);

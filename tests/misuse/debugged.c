@@ -361,7 +361,7 @@ static void interior_large(void)
     take(tell((char *)give(100000) + 4096));
 }
 
-static void interior_large_unit(void)
+static void interior_large_slice(void)
 {
     take(tell((char *)give(1 << 20) + (1 << 16)));
 }
@@ -528,7 +528,7 @@ static const struct fault faults[] = {
     {"interior-class-step", "free of p + 64", interior_class_step, INTERIOR, NULL, "malloc-256", 1},
     {"interior-freed", "free of p + 16 after free of p", interior_freed, INTERIOR, NULL, "malloc-64", 1},
     {"interior-large", "free of p + 4096 in a large block", interior_large, INTERIOR, INTERIOR, "large block", 0},
-    {"interior-large-unit", "free of p + 64 KiB in a large block", interior_large_unit, INTERIOR, INTERIOR,
+    {"interior-large-slice", "free of p + 64 KiB in a large block", interior_large_slice, INTERIOR, INTERIOR,
      "large block", 0},
     {"free-static", "free of a static object", free_static, FOREIGN, FOREIGN, "not from", 0},
     {"free-thread-local", "free of a thread-local object", free_thread_local, FOREIGN, FOREIGN, "not from", 0},

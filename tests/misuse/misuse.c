@@ -64,7 +64,7 @@ static void interior_large(void)
     free(tell(p + 4096));
 }
 
-static void interior_large_unit(void)
+static void interior_large_slice(void)
 {
     char *p = malloc(1 << 20);
     free(tell(p + (1 << 16)));
@@ -237,7 +237,7 @@ static const struct misuse {
     {"double-free-seen-at-flush", double_late, "double free", "malloc-256"},
     {"interior-of-small", interior_small, "interior pointer", "malloc-256"},
     {"interior-of-large", interior_large, "interior pointer", "large block"},
-    {"interior-of-large-at-unit", interior_large_unit, "interior pointer", "large block"},
+    {"interior-of-large-at-slice", interior_large_slice, "interior pointer", "large block"},
     {"large-twice", large_twice, "double free", "large block"},
     {"static", static_object, "foreign pointer", ""},
     {"stack", stack_object, "foreign pointer", ""},

@@ -393,7 +393,7 @@ static void many_closed(void)
     read_of_large();
 }
 
-/* 2^48 bytes are 2^32 units, so a count of units in 32 bits would overflow to a small number. */
+/* 2^48 bytes are 2^32 slices, so a count of slices in 32 bits would overflow to a small number. */
 static void guard_resized_by_far(void)
 {
     void *next = malloc(100000);

@@ -223,7 +223,7 @@ static void large_blocks_are_bounded(void)
         bounded(4 * LIMIT, waits, 2 * SIZE);
     }
     kvfree_rcu_barrier();
-    must(stats_now().bytes == 0 && region_stats.large_units == 0);
+    must(stats_now().bytes == 0 && region_stats.large_slices == 0);
 }
 
 struct item {
@@ -251,10 +251,10 @@ static void malloc_of_all_sizes(void)
     for (unsigned i = 0; i < 40; i++)
         must(blocks[i][0] == 1 && blocks[i][((size_t)16 << (i % 20)) - 1] == 1);
     must(stats_now().bytes >= 16u << 20);
-    uint64_t before = region_stats.large_units;
+    uint64_t before = region_stats.large_slices;
     end_reader(&reader);
     kvfree_rcu_barrier();
-    must(stats_now().bytes == 0 && region_stats.large_units < before);
+    must(stats_now().bytes == 0 && region_stats.large_slices < before);
 }
 
 /* Blocks outside the region can be freed, too. */
@@ -277,11 +277,11 @@ static void typesafe_slabs_are_kept(void)
     for (int i = 0; i < 200; i++)
         memset(objects[i] = kmem_cache_alloc(cache, 0), 1, 4096);
     start_reader(&reader);
-    uint64_t units = region_stats.slab_units;
+    uint64_t slices = region_stats.slab_slices;
     for (int i = 0; i < 200; i++)
         kmem_cache_free(cache, objects[i]);
     must(kmem_cache_shrink(cache) == 0 && stats_now().slabs >= 12);
-    must(region_stats.slab_units == units);
+    must(region_stats.slab_slices == slices);
     must(kmem_cache_destroy(cache) == 0);
     struct kmem_cache *other = make_cache(4096, 5, 0);
     for (int i = 0; i < 400; i++)

@@ -128,12 +128,12 @@ static void hash_table(void)
 
 /* ---- a barrier covers earlier frees, even if another thread holds their sheaf ---- */
 
-static _Atomic uint32_t *freed; /* how often the block at each unit was freed */
+static _Atomic uint32_t *freed; /* how often the block at each slice was freed */
 static void (*real_free)(void *p);
 
 static void recording_free(void *p)
 {
-    atomic_fetch_add(&freed[unit_of(p)], 1);
+    atomic_fetch_add(&freed[slice_of(p)], 1);
     real_free(p);
 }
 
@@ -141,10 +141,10 @@ static void *free_and_wait(void *unused)
 {
     for (int i = 0; i < 300; i++) {
         void *p = sheaf_malloc(100000);
-        uint32_t before = atomic_load(&freed[unit_of(p)]);
+        uint32_t before = atomic_load(&freed[slice_of(p)]);
         kfree_rcu(p);
         kvfree_rcu_barrier();
-        must(atomic_load(&freed[unit_of(p)]) > before);
+        must(atomic_load(&freed[slice_of(p)]) > before);
     }
     return unused;
 }
@@ -160,7 +160,7 @@ static void barriers(void)
 {
     pthread_t threads[4], others[2];
     sheaf_free(sheaf_malloc(1));
-    must(freed = calloc(space.unit_count, sizeof(*freed)));
+    must(freed = calloc(space.slice_count, sizeof(*freed)));
     real_free = hooks.rcu_free_large;
     hooks.rcu_free_large = recording_free;
     for (int i = 0; i < 2; i++)
@@ -173,8 +173,8 @@ static void barriers(void)
     for (int i = 0; i < 2; i++)
         pthread_join(others[i], NULL);
     kvfree_rcu_barrier();
-    cache_trim_all(); /* also empties the slots' stashes of large blocks */
-    must(stats_now().bytes == 0 && region_stats.large_units == 0);
+    cache_trim_all(); /* also empties the slots' span caches of large blocks */
+    must(stats_now().bytes == 0 && region_stats.large_slices == 0);
 }
 
 /* ---- signal handlers interrupt any step ---- */

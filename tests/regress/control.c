@@ -136,13 +136,13 @@ static void describes_memory(struct client *client)
     must(first == 0 && n > 0 && n <= SHEAF_WINDOW_BYTES / 4 && n <= all);
     for (uint64_t i = 0; i < n; i++) {
         uint32_t word = client->window[i], kind = word & 15, cache = word >> 4 & 2047;
-        must(kind <= SHEAF_UNIT_OTHER);
+        must(kind <= SHEAF_SLICE_OTHER);
         kinds[kind]++;
-        must(kind == SHEAF_UNIT_SLAB || word >> 4 << 5 == 0);
-        must(kind != SHEAF_UNIT_SLAB || cache < client->header.cache_max || cache == SHEAF_UNIT_UNRECORDED);
-        slabs_out += kind == SHEAF_UNIT_SLAB ? word >> 15 & 8191 : 0;
+        must(kind == SHEAF_SLICE_SLAB || word >> 4 << 5 == 0);
+        must(kind != SHEAF_SLICE_SLAB || cache < client->header.cache_max || cache == SHEAF_SLICE_UNRECORDED);
+        slabs_out += kind == SHEAF_SLICE_SLAB ? word >> 15 & 8191 : 0;
     }
-    must(kinds[SHEAF_UNIT_SLAB] > 10 && slabs_out > 10000 && kinds[SHEAF_UNIT_LARGE] >= (3 << 20 >> 16));
+    must(kinds[SHEAF_SLICE_SLAB] > 10 && slabs_out > 10000 && kinds[SHEAF_SLICE_LARGE] >= (3 << 20 >> 16));
     must(client_ask(client, SHEAF_MAP, 0, n / 2) == SHEAF_DONE && client->control->results[0] == n / 2);
     must(client_ask(client, SHEAF_MAP, 0, all) == SHEAF_DONE && client->control->results[1] == 0);
     must(client_ask(client, SHEAF_MAP, 0, all + 100000) == SHEAF_RANGE);

@@ -91,8 +91,8 @@ static void growth_leaves_it_paused(void)
     needs_sections();
     _Atomic uint32_t *word = foreign_add((uintptr_t)__builtin_thread_pointer(), 0, FOREIGN_CLONES);
     slot_pause_fast();
-    uint32_t before = space.unit_count;
-    while (space.unit_count == before)
+    uint32_t before = space.slice_count;
+    while (space.slice_count == before)
         must(sheaf_malloc(64 << 20));
     must(paused());
     foreign_remove(word);

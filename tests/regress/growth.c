@@ -169,20 +169,20 @@ static void others_in_the_way(void)
         must(pieces[i][8191] == (char)(i + 1));
 }
 
-/* Units beyond UNITS_FIRST have their structs elsewhere; the fast path finds slabs there, too. */
-static void beyond_the_first_units(void)
+/* Slices beyond SLICES_FIRST have their structs elsewhere; the fast path finds slabs there, too. */
+static void beyond_the_first_slices(void)
 {
     enum { N = 20000 };
     static char *block[N];
     must(sheaf_malloc(1));
     char *large = sheaf_malloc(3 * GIB);
-    must(large && space.unit_count > UNITS_FIRST);
+    must(large && space.slice_count > SLICES_FIRST);
     large[3 * GIB - 1] = 1;
     size_t beyond = 0;
     for (size_t i = 0; i < N; i++) {
         must((block[i] = sheaf_malloc(5000)));
         block[i][0] = block[i][4999] = (char)i;
-        beyond += unit_of(block[i]) > UNITS_FIRST;
+        beyond += slice_of(block[i]) > SLICES_FIRST;
     }
     must(beyond > N / 4);
     for (size_t i = 0; i < N; i++) {
@@ -227,7 +227,7 @@ static void own_mappings(void)
     size_t before = mapped_bytes();
     large_threshold = 128 << 10;
     for (size_t i = 0; i < N; i++) {
-        must((block[i] = sheaf_malloc(EACH)) && unit_of(block[i]) >= space.unit_count);
+        must((block[i] = sheaf_malloc(EACH)) && slice_of(block[i]) >= space.slice_count);
         memcpy(block[i], &i, sizeof(i));
     }
     for (size_t i = 0; i < N; i += 3) {
@@ -250,7 +250,7 @@ static const struct test_case cases[] = {
     {"failed-allocations-leave-nothing-mapped", failed_allocations},
     {"the-end-of-the-region-is-unmapped", the_end_is_unmapped},
     {"mappings-of-others-in-the-way", others_in_the_way},
-    {"slabs-beyond-the-first-units", beyond_the_first_units},
+    {"slabs-beyond-the-first-slices", beyond_the_first_slices},
     {"blocks-with-their-own-mappings", own_mappings},
     {"more-than-the-machine-has", more_than_the_machine_has},
 };

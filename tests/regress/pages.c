@@ -53,7 +53,7 @@ static void only_large_heaps(void)
 {
     grow();
     must(advice_for(block[0]) == 'n'); /* the first 16 MiB get small pages */
-    must(advice_for(block[N - 1]) == 'h' && huge_units() << UNIT_SHIFT > 32 * MIB);
+    must(advice_for(block[N - 1]) == 'h' && huge_slices() << SLICE_SHIFT > 32 * MIB);
 }
 
 /* If huge pages are expensive, most windows get small pages, and huge pages are tried ever less often. */
@@ -61,7 +61,7 @@ static void expensive_ones_are_avoided(void)
 {
     tick = 1000000000000; /* small pages seem as expensive at first, so avoiding huge ones takes a while */
     grow();
-    must(huge_units() << UNIT_SHIFT < 24 * MIB);
+    must(huge_slices() << SLICE_SHIFT < 24 * MIB);
     must(advice_for(block[N - 1]) == 'n');
 }
 
@@ -69,18 +69,18 @@ static void expensive_ones_are_avoided(void)
 static void a_window_returned_in_part(void)
 {
     grow();
-    uint32_t window = (uint32_t)unit_of(block[N - 1]) / WINDOW_UNITS * WINDOW_UNITS - 4 * WINDOW_UNITS;
-    uint64_t before = huge_units();
-    must(unit_at(window)->window == WINDOW_HUGE && advice_for(unit_address(window)) == 'h');
+    uint32_t window = (uint32_t)slice_of(block[N - 1]) / WINDOW_SLICES * WINDOW_SLICES - 4 * WINDOW_SLICES;
+    uint64_t before = huge_slices();
+    must(slice_at(window)->window == WINDOW_HUGE && advice_for(slice_address(window)) == 'h');
     for (size_t i = 0; i < N; i++) {
-        uint32_t unit = (uint32_t)unit_of(block[i]);
-        if (unit >= window + 8 && unit < window + 24)
+        uint32_t slice = (uint32_t)slice_of(block[i]);
+        if (slice >= window + 8 && slice < window + 24)
             sheaf_free(block[i]);
     }
     sheaf_malloc_trim();
-    must(region_unit_clean(window + 16)); /* it was returned to the system */
-    must(unit_at(window)->window == WINDOW_AGAINST && advice_for(unit_address(window)) == 'n');
-    must(advice_for(unit_address(window + WINDOW_UNITS)) == 'h' && huge_units() < before);
+    must(region_slice_clean(window + 16)); /* it was returned to the system */
+    must(slice_at(window)->window == WINDOW_AGAINST && advice_for(slice_address(window)) == 'n');
+    must(advice_for(slice_address(window + WINDOW_SLICES)) == 'h' && huge_slices() < before);
 }
 
 /* Unmapped windows do not count as huge, and are advised again when they are mapped again. */
@@ -90,9 +90,9 @@ static void unmapped_and_mapped_again(void)
     for (size_t i = 0; i < N; i++)
         sheaf_free(block[i]);
     sheaf_malloc_trim();
-    must(huge_units() << UNIT_SHIFT < 8 * MIB);
+    must(huge_slices() << SLICE_SHIFT < 8 * MIB);
     grow();
-    must(advice_for(block[N - 1]) == 'h' && huge_units() << UNIT_SHIFT > 32 * MIB);
+    must(advice_for(block[N - 1]) == 'h' && huge_slices() << SLICE_SHIFT > 32 * MIB);
 }
 
 /* A large block that shrinks stays at its address, and its end is freed. */
@@ -101,11 +101,12 @@ static void shrinking_in_place(void)
     char *p = sheaf_malloc(64 * MIB);
     must(p);
     memset(p, 7, 64 * MIB);
-    uint64_t before = region_stats.large_units;
+    uint64_t before = region_stats.large_slices;
     must(sheaf_realloc(p, 8 * MIB) == p);
     must(sheaf_malloc_usable_size(p) == 8 * MIB && p[8 * MIB - 1] == 7);
-    must(before - region_stats.large_units == 56 * MIB >> UNIT_SHIFT);
-    must(unit_at(unit_of(p) + (8 * MIB >> UNIT_SHIFT))->kind != UNIT_INSIDE || region_end() <= unit_of(p) + 1024);
+    must(before - region_stats.large_slices == 56 * MIB >> SLICE_SHIFT);
+    must(slice_at(slice_of(p) + (8 * MIB >> SLICE_SHIFT))->kind != SLICE_INSIDE ||
+         region_end() <= slice_of(p) + 1024);
     char *other = sheaf_malloc(16 * MIB);
     must(other > p && other < p + 64 * MIB); /* it reuses the freed end */
     must(sheaf_realloc(p, 8 * MIB - 4096) == p);

@@ -11,7 +11,7 @@
 #include "region/huge.h"
 #include "region/state.h"
 #include "sheaf/malloc.h"
-#include "slot/stash.h"
+#include "slot/span_cache.h"
 
 #include <stdlib.h>
 
@@ -38,11 +38,11 @@ static void decay(void)
 static void keep(void)
 {
     start_allocator();
-    must(stash_on && !sheaf_config.chosen.keep);
+    must(span_cache_on && !sheaf_config.chosen.keep);
     must(setting_change(SHEAF_SET_KEEP, 8 << 20) == SHEAF_DONE);
-    must(region.floor == 8 << 20 >> UNIT_SHIFT && region.keep[ARENA_LARGE].most == region.floor);
+    must(region.floor == 8 << 20 >> SLICE_SHIFT && region.keep[ARENA_LARGE].most == region.floor);
     must(sheaf_config.keep == 8 << 20 && sheaf_config.chosen.keep);
-    must(setting_change(SHEAF_SET_KEEP, 0) == SHEAF_DONE && !stash_on && region.floor == 0);
+    must(setting_change(SHEAF_SET_KEEP, 0) == SHEAF_DONE && !span_cache_on && region.floor == 0);
     must(setting_change(SHEAF_SET_KEEP, (1ull << 40) + 1) == SHEAF_RANGE && sheaf_config.keep == 0);
 }
 
@@ -81,18 +81,18 @@ static void huge(void)
     start_allocator();
     must(setting_change(SHEAF_SET_HUGE, 2) == SHEAF_RANGE);
     fill();
-    must(huge_units() > 0);
-    must(setting_change(SHEAF_SET_HUGE, 0) == SHEAF_DONE && huge_units() == 0);
+    must(huge_slices() > 0);
+    must(setting_change(SHEAF_SET_HUGE, 0) == SHEAF_DONE && huge_slices() == 0);
     give_all();
     fill();
-    must(huge_units() == 0);
+    must(huge_slices() == 0);
     must(setting_change(SHEAF_SET_HUGE, 1) == SHEAF_DONE);
     for (int i = 0; i < 200; i++)
         must(sheaf_malloc(30000));
     void *volatile more[4000];
     for (int i = 0; i < 4000; i++)
         must((more[i] = sheaf_malloc(30000)));
-    must(huge_units() > 0);
+    must(huge_slices() > 0);
     give_all();
 }
 

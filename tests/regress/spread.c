@@ -36,7 +36,7 @@ static unsigned windows(void)
     if (map < 0 || page != 4096)
         _exit(CASE_SKIPPED);
     unsigned n = 0;
-    must(!space.slabs.mapped && !space.sheaves.mapped && !space.units_table.mapped && !space.dirty_table.mapped);
+    must(!space.slabs.mapped && !space.sheaves.mapped && !space.slices_table.mapped && !space.dirty_table.mapped);
     for (uintptr_t at = space.base - space.ids_table.mapped; at < space.region; at += WINDOW) {
         must(pread(map, entries, sizeof(entries), (off_t)(at / page * 8)) == sizeof(entries));
         bool any = false;
@@ -90,13 +90,13 @@ static void descriptors_beyond_the_first(void)
     for (unsigned i = 0; i < N; i++) {
         must((made[i] = descriptor_alloc(OBJECTS)) != NULL);
         must(descriptor_of(made[i]->reference) == made[i]);
-        made[i]->unit = i;
+        made[i]->slice = i;
         for (unsigned k = 0; k < OBJECTS / 64; k++)
             made[i]->bits[k] = i;
     }
     bool beyond = false;
     for (unsigned i = 0; i < N; i++) {
-        must(made[i]->unit == i);
+        must(made[i]->slice == i);
         for (unsigned k = 0; k < OBJECTS / 64; k++)
             must(made[i]->bits[k] == i);
         beyond |= (char *)made[i] < space.slabs.start + space.slabs_first;

@@ -6,7 +6,7 @@
  *
  * Usage: stress MODE... [--seconds S] [--seed N]
  * Modes: threads, signals, migrate, fork, trim, all. With `large` all blocks have sizes that slots keep in their
- * stashes, and few of their bytes are touched, which makes more operations possible.
+ * span caches, and few of their bytes are touched, which makes more operations possible.
  * Prints "ok" and exits with 0, or reports the fault and aborts. SIGALRM ends it if it hangs.
  */
 #define _GNU_SOURCE

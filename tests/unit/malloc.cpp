@@ -53,7 +53,7 @@ TEST_CASE("realloc keeps contents between all kinds of blocks")
             p[to - 1] = 1;
             sheaf_free(p);
         }
-    CHECK(probe_large_units() == 0);
+    CHECK(probe_large_slices() == 0);
     probe_check_all();
 }
 
@@ -89,7 +89,7 @@ TEST_CASE("aligned_alloc serves all alignments, and impossible sizes fail")
 
 TEST_CASE("adjacent free runs are merged and serve a block of their total size")
 {
-    sheaf_malloc_trim(); // empties the stashes
+    sheaf_malloc_trim(); // empties the span caches
     std::vector<void *> blocks;
     for (int i = 0; i < 64; i++)
         blocks.push_back(sheaf_malloc(100000));
@@ -97,31 +97,31 @@ TEST_CASE("adjacent free runs are merged and serve a block of their total size")
         sheaf_free(blocks[i]);
     for (size_t i = 1; i < blocks.size(); i += 2)
         sheaf_free(blocks[i]);
-    CHECK(probe_large_units() == 0);
+    CHECK(probe_large_slices() == 0);
     sheaf_malloc_trim();
     void *all = sheaf_malloc(64 * 131072);
     CHECK(all == blocks[0]);
     sheaf_free(all);
 }
 
-TEST_CASE("large blocks from a stash are counted and zeroed like others")
+TEST_CASE("large blocks from a span cache are counted and zeroed like others")
 {
     sheaf_malloc_trim();
     for (size_t n : {33000, 65536, 131072, 200000, 262144}) {
         auto *p = static_cast<unsigned char *>(sheaf_malloc(n));
         REQUIRE(p);
-        uint64_t units = probe_large_units(), allocs = probe_large_allocs(), frees = probe_large_frees();
+        uint64_t slices = probe_large_slices(), allocs = probe_large_allocs(), frees = probe_large_frees();
         for (int i = 0; i < 100; i++) {
             std::memset(p, 0xff, n);
             sheaf_free(p);
-            CHECK(probe_large_units() == 0);
+            CHECK(probe_large_slices() == 0);
             p = static_cast<unsigned char *>(sheaf_calloc(1, n));
             REQUIRE(p);
             for (size_t k = 0; k < n; k += 509)
                 REQUIRE(p[k] == 0);
             REQUIRE(p[n - 1] == 0);
         }
-        CHECK(probe_large_units() == units);
+        CHECK(probe_large_slices() == slices);
         CHECK(probe_large_allocs() == allocs + 100);
         CHECK(probe_large_frees() == frees + 100);
         sheaf_free(p);

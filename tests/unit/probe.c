@@ -82,7 +82,7 @@ struct probe_budgets probe_limit(size_t bytes, int chosen)
     sheaf_config.chosen.keep = sheaf_config.chosen.rcu_limit = chosen;
     limit_apply(bytes);
     struct probe_budgets now = {sheaf_config.slot_budget, sheaf_config.rcu_limit,
-                                (size_t)region.keep[ARENA_SLAB].most << UNIT_SHIFT};
+                                (size_t)region.keep[ARENA_SLAB].most << SLICE_SHIFT};
     sheaf_config = before;
     region_keep(sheaf_config.keep, sheaf_config.chosen.keep);
     return now;
@@ -123,9 +123,9 @@ size_t probe_classes(const uint16_t **sizes)
     return CACHE_CLASSES;
 }
 
-uint64_t probe_large_units(void)
+uint64_t probe_large_slices(void)
 {
-    return large_totals().bytes >> UNIT_SHIFT;
+    return large_totals().bytes >> SLICE_SHIFT;
 }
 
 uint64_t probe_large_allocs(void)
@@ -155,19 +155,19 @@ void probe_take_totals(struct probe_totals *totals)
         .slab_rest = t.slab_rest,
         .slab_bytes = t.slab_bytes,
         .large = t.large_bytes,
-        .stash = t.stash_bytes,
+        .span_cache = t.span_cache_bytes,
         .warm = t.warm_bytes,
     };
 }
 
 uint64_t probe_purged_bytes(void)
 {
-    return region_stats.purged_units << UNIT_SHIFT;
+    return region_stats.purged_slices << SLICE_SHIFT;
 }
 
 uint64_t probe_warm_slab_bytes(void)
 {
-    return (uint64_t)warm_of(ARENA_SLAB) << UNIT_SHIFT;
+    return (uint64_t)warm_of(ARENA_SLAB) << SLICE_SHIFT;
 }
 
 void probe_forget(void)
@@ -176,7 +176,7 @@ void probe_forget(void)
     for (unsigned kind = 0; kind < ARENA_COUNT; kind++) {
         uint32_t share = region.keep[kind].share;
         region.keep[kind] = (struct keep){0};
-        keep_init(&region.keep[kind], ((size_t)64 << 20) >> UNIT_SHIFT, share);
+        keep_init(&region.keep[kind], ((size_t)64 << 20) >> SLICE_SHIFT, share);
     }
 }
 
@@ -219,14 +219,14 @@ int64_t probe_budget_used(void)
     return sum;
 }
 
-unsigned probe_region_units(void)
+unsigned probe_region_slices(void)
 {
-    return space.unit_count;
+    return space.slice_count;
 }
 
 uint64_t probe_slab_bytes(void)
 {
-    return region_stats.slab_units << UNIT_SHIFT;
+    return region_stats.slab_slices << SLICE_SHIFT;
 }
 
 unsigned probe_slabs(const struct kmem_cache *cache)
@@ -259,7 +259,7 @@ uint64_t probe_hole_bytes(void)
 
 unsigned probe_node_of(const void *object)
 {
-    return region_node((uint32_t)unit_of(object));
+    return region_node((uint32_t)slice_of(object));
 }
 
 uint64_t probe_node_counter(const struct kmem_cache *cache, enum probe_node_counter which)

@@ -57,16 +57,16 @@ uint32_t probe_twin_size(size_t n);
 /* The table of classes (slot/spacing.def). Returns their number. */
 size_t probe_classes(const uint16_t **sizes);
 
-/* Large blocks: units in use, how often they were allocated and freed; and bytes that may be resident though free,
+/* Large blocks: slices in use, how often they were allocated and freed; and bytes that may be resident though free,
  * and that were given back to the system in all. */
-uint64_t probe_large_units(void);
+uint64_t probe_large_slices(void);
 uint64_t probe_large_allocs(void), probe_large_frees(void);
 uint64_t probe_warm_bytes(void), probe_purged_bytes(void);
 
-/* Where all bytes are, as malloc_totals() says; `large`: units of large blocks in use. */
+/* Where all bytes are, as malloc_totals() says; `large`: slices of large blocks in use. */
 struct probe_totals {
     uint64_t in_use, cached, set_aside, free_in_slabs, slab_rest, slab_bytes;
-    uint64_t large, stash, warm;
+    uint64_t large, span_cache, warm;
 };
 void probe_take_totals(struct probe_totals *totals);
 
@@ -90,8 +90,8 @@ void probe_set_capacity(struct kmem_cache *cache, unsigned capacity);
 /* Bytes that the sheaves of all slots are allowed to hold by now. */
 int64_t probe_budget_used(void);
 
-/* Units of the region, in use or not. */
-unsigned probe_region_units(void);
+/* Slices of the region, in use or not. */
+unsigned probe_region_slices(void);
 
 /* Bytes of the region in slabs, slabs of one cache, and bytes that all barns hold. */
 uint64_t probe_slab_bytes(void), probe_barn_bytes(void);

@@ -62,20 +62,20 @@ struct Cache {
     }
 };
 
-// Allocates all memory of the region except some units, each of which is enough for one slab of small objects.
+// Allocates all memory of the region except some slices, each of which is enough for one slab of small objects.
 class Hog
 {
     kmem_cache *cache_;
     std::vector<void *> held_;
 
   public:
-    explicit Hog(unsigned units) : cache_(kmem_cache_create("hog", 8192, nullptr, 0))
+    explicit Hog(unsigned slices) : cache_(kmem_cache_create("hog", 8192, nullptr, 0))
     {
         REQUIRE(cache_ != nullptr);
         INFO("run with SHEAF_REGION=8388608");
-        REQUIRE(probe_region_units() <= 1024);
+        REQUIRE(probe_region_slices() <= 1024);
         held_ = exhaust(cache_);
-        leave(units);
+        leave(slices);
     }
     ~Hog()
     {
@@ -86,14 +86,14 @@ class Hog
     Hog(const Hog &) = delete;
     Hog &operator=(const Hog &) = delete;
 
-    // Frees `units` more units.
-    void leave(unsigned units)
+    // Frees `slices` more slices.
+    void leave(unsigned slices)
     {
-        while (units--) {
-            auto unit = reinterpret_cast<uintptr_t>(held_.back()) >> 16;
+        while (slices--) {
+            auto slice = reinterpret_cast<uintptr_t>(held_.back()) >> 16;
             std::vector<void *> rest;
             for (void *object : held_)
-                if (reinterpret_cast<uintptr_t>(object) >> 16 == unit)
+                if (reinterpret_cast<uintptr_t>(object) >> 16 == slice)
                     kmem_cache_free(cache_, object);
                 else
                     rest.push_back(object);

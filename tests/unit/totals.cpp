@@ -12,8 +12,8 @@ static probe_totals conserved()
     probe_totals t;
     probe_take_totals(&t);
     CHECK(t.in_use + t.cached + t.set_aside + t.free_in_slabs + t.slab_rest == t.slab_bytes);
-    CHECK(t.large == probe_large_units() << 16);
-    CHECK(t.stash <= t.warm);
+    CHECK(t.large == probe_large_slices() << 16);
+    CHECK(t.span_cache <= t.warm);
     return t;
 }
 
@@ -62,15 +62,15 @@ TEST_CASE("objects in prefilled sheaves and reserves are counted as set aside", 
     kmem_cache_destroy(cache);
 }
 
-TEST_CASE("a run in a stash counts as stash bytes, not as in use", "[totals]")
+TEST_CASE("a span in a span cache counts as bytes of the span cache, not as in use", "[totals]")
 {
     sheaf_malloc_trim();
     probe_totals before = conserved();
-    REQUIRE(before.stash == 0);
+    REQUIRE(before.span_cache == 0);
     sheaf_free(sheaf_malloc(60000));
     probe_totals after = conserved();
     CHECK(after.large == before.large);
-    CHECK((after.stash == 65536 || after.stash == 0)); // 0 if the options disable the stash
+    CHECK((after.span_cache == 65536 || after.span_cache == 0)); // 0 if the options disable the span cache
     sheaf_malloc_trim();
-    CHECK(conserved().stash == 0);
+    CHECK(conserved().span_cache == 0);
 }

@@ -44,7 +44,7 @@ def _program_json(name: str, account: Account) -> dict[str, Any]:
     return {
         "program": name, "processes": account.now.processes, "started": account.started, "ended": sum(account.ends.values()),
         "live_bytes": held.get("live_objects", 0) + held.get("live_large", 0),
-        "warm_bytes": sum(held.get(part, 0) for part in ("sheaves", "barns", "slabs", "stash", "region")),
+        "warm_bytes": sum(held.get(part, 0) for part in ("sheaves", "barns", "slabs", "span_cache", "region")),
         "resident_bytes": held.get("resident", 0),
     }  # fmt: skip
 

@@ -75,5 +75,5 @@ PROCESS_COUNTERS = PROCESS_VALUES + CACHE_COUNTERS
 
 # Values that the parts of live and warm memory add up to, by the value of the label.
 LIVE = {"objects": "live_objects", "large": "live_large"}
-WARM = {"sheaves": "sheaves", "barns": "barns", "slabs": "slabs", "stash": "stash", "region": "region"}
+WARM = {"sheaves": "sheaves", "barns": "barns", "slabs": "slabs", "span_cache": "span_cache", "region": "region"}
 CACHE_USES = {"in_use": "in_use_bytes", "sheaves": "in_sheaves_bytes", "barns": "in_barns_bytes", "slabs": "in_slabs_bytes"}

@@ -67,7 +67,7 @@ class History:
         total = dict.fromkeys(VALUES, 0)
         for name, account in accounts.programs.items():
             memory = account.now.memory
-            warm = sum(memory.get(part, 0) for part in ("sheaves", "barns", "slabs", "stash", "region"))
+            warm = sum(memory.get(part, 0) for part in ("sheaves", "barns", "slabs", "span_cache", "region"))
             live = memory.get("live_objects", 0) + memory.get("live_large", 0)
             values = {"live": live, "warm": warm, "resident": memory.get("resident", 0)}
             for one in VALUES:

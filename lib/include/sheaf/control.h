@@ -33,8 +33,8 @@ enum sheaf_operation {
     SHEAF_TRIM = 2,    /* return free memory to the system. results[0]: bytes returned */
     SHEAF_SET = 3,     /* set the option `subject`, enum sheaf_settable, to `value` */
     SHEAF_PROFILE = 4, /* sample every `value` bytes on average (sheaf/profile.h); 0 stops sampling */
-    SHEAF_MAP = 5,     /* write what lies in the units from `value` on into the window. results[0]: the first unit
-                          described, [1]: units described, [2]: units of the region in all */
+    SHEAF_MAP = 5,     /* write what lies in the slices from `value` on into the window. results[0]: the first slice
+                          described, [1]: slices described, [2]: slices of the region in all */
     SHEAF_LEAKS = 6,   /* make a copy of the process, with a table of `value` words (struct sheaf_leaks, below); if
                           `subject` is 0, only while no other thread holds a lock of the allocator.
                           results[0]: the address of that structure, [1]: its size */
@@ -83,24 +83,24 @@ struct sheaf_control {
 };
 
 /*
- * The window for SHEAF_MAP, at `window_offset` of the file: one word for each unit of 64 KiB.
+ * The window for SHEAF_MAP, at `window_offset` of the file: one word for each slice of 64 KiB.
  *
- *   bits 0 to 3     enum sheaf_unit_kind
- *   bits 4 to 14    slabs: the index of the cache among the record's caches; SHEAF_UNIT_UNRECORDED if it has none
- *   bits 15 to 27   slabs: objects of the slab that are out of it, in this unit's slab as a whole, at most 8191
- *   bit 31          the first unit of its run
+ *   bits 0 to 3     enum sheaf_slice_kind
+ *   bits 4 to 14    slabs: the index of the cache among the record's caches; SHEAF_SLICE_UNRECORDED if it has none
+ *   bits 15 to 27   slabs: objects of the slab that are out of it, in this slice's slab as a whole, at most 8191
+ *   bit 31          the first slice of its span
  */
-enum sheaf_unit_kind {
-    SHEAF_UNIT_UNMAPPED = 0, /* no memory: beyond what an arena uses */
-    SHEAF_UNIT_RETURNED = 1, /* free, and returned to the system */
-    SHEAF_UNIT_FREE = 2,     /* free, perhaps resident */
-    SHEAF_UNIT_SLAB = 3,
-    SHEAF_UNIT_LARGE = 4, /* a large block */
-    SHEAF_UNIT_OTHER = 5, /* guards, stashes, the reserve of handlers, and runs that are about to change */
+enum sheaf_slice_kind {
+    SHEAF_SLICE_UNMAPPED = 0, /* no memory: beyond what an arena uses */
+    SHEAF_SLICE_RETURNED = 1, /* free, and returned to the system */
+    SHEAF_SLICE_FREE = 2,     /* free, perhaps resident */
+    SHEAF_SLICE_SLAB = 3,
+    SHEAF_SLICE_LARGE = 4, /* a large block */
+    SHEAF_SLICE_OTHER = 5, /* guards, span caches, the reserve of handlers, and spans that are about to change */
 };
-#define SHEAF_UNIT_UNRECORDED 2047 /* of a cache that only the program made: see cache_max in sheaf/record.h */
-#define SHEAF_UNIT_OUT_MOST   8191
-#define SHEAF_WINDOW_BYTES    (64u << 10)
+#define SHEAF_SLICE_UNRECORDED 2047 /* of a cache that only the program made: see cache_max in sheaf/record.h */
+#define SHEAF_SLICE_OUT_MOST   8191
+#define SHEAF_WINDOW_BYTES     (64u << 10)
 
 /*
  * The search for lost blocks (SHEAF_LEAKS). The client stops all threads but the helper by ptrace, reads their

@@ -68,7 +68,7 @@ struct sheaf_profile {
 /*
  * What a stratum holds, counted and not estimated. The last two are those of large blocks: first the blocks below
  * `rate`, and then those that are always sampled, whose stacks have exact sums. Bytes are those that the objects and
- * blocks take up: the size of the class, or whole units.
+ * blocks take up: the size of the class, or whole slices.
  *
  * `before_...` is what was live when sampling was switched on last. Some of that may have been freed since, and no
  * sample stands for it, so the stacks share at least live - before and at most live. With SHEAF_PROFILE it is 0, and
@@ -108,7 +108,7 @@ struct sheaf_profile_stack {
 /*
  * Functions of interpreted programs stand in stacks in place of the interpreter's function that runs them. Their
  * addresses have SHEAF_PROFILE_NAMED set, which no address of code has. The lowest bits are the line that runs (0:
- * not known), and the others the offset of the function's name from names_at, in units of 8 bytes.
+ * not known), and the others the offset of the function's name from names_at, in slices of 8 bytes.
  */
 #define SHEAF_PROFILE_NAMED     (1ull << 63)
 #define SHEAF_PROFILE_LINE_BITS 24

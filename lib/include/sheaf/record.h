@@ -65,8 +65,8 @@
  * This holds exactly after the end, and while no thread of the process is in a slow path, except that no cache
  * counts typesafe slabs which wait for a grace period. While slow paths run, a reader sees values of slightly
  * different moments. Values that lag behind, as described above, shift objects between in_use and in_sheaves of one
- * cache and keep their sum. Blocks that come from a stash and return to it publish nothing: large_bytes and
- * stash_bytes, which change together, may lag behind until the next slow path. In a forked child purged_bytes
+ * cache and keep their sum. Blocks that come from a span cache and return to it publish nothing: large_bytes and
+ * span_cache_bytes, which change together, may lag behind until the next slow path. In a forked child purged_bytes
  * starts with the value of its parent.
  */
 #ifndef SHEAF_RECORD_H

@@ -1,4 +1,4 @@
-"""What lies in the units of a process's region: the words that SHEAF_MAP writes (sheaf/control.h)."""
+"""What lies in the slices of a process's region: the words that SHEAF_MAP writes (sheaf/control.h)."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from sheaf.control import Control
 from sheaf.errors import SheafError
 from sheaf.record import Record
 
-UNIT_BYTES = 64 << 10
-KINDS = ("unmapped", "returned", "free", "slab", "large", "other")  # enum sheaf_unit_kind
+SLICE_BYTES = 64 << 10
+KINDS = ("unmapped", "returned", "free", "slab", "large", "other")  # enum sheaf_slice_kind
 UNMAPPED, RETURNED, FREE, SLAB, LARGE, OTHER = range(len(KINDS))
 FILLS = ("empty", "to_25", "to_50", "to_75", "below_100", "full")  # bins of slabs by the share of objects that are out
 _CACHE_SHIFT, _OUT_SHIFT = 4, 15
 _FIRST = 1 << 31
-_MOST = 1 << 25  # units that are described, of 2 TiB
+_MOST = 1 << 25  # slices that are described, of 2 TiB
 
 
 @dataclass
-class Run:
+class Span:
     """
-    Consecutive units of one kind; for slabs one slab, otherwise one run of the allocator or a part of it. `objects` are those
+    Consecutive slices of one kind; for slabs one slab, otherwise one span of the allocator or a part of it. `objects` are those
     of a slab, and `out` those of them that are in use or in sheaves and barns; 0 for caches that the record does not have.
     """
 
-    unit: int
-    units: int
+    first: int
+    slices: int
     kind: int
     cache: str = ""
     out: int = 0
@@ -37,7 +37,7 @@ class Run:
 
     @property
     def fill(self) -> float | None:
-        """The share of a slab's objects that are out, 0 to 1; None for other runs and where it is not known."""
+        """The share of a slab's objects that are out, 0 to 1; None for other spans and where it is not known."""
         return min(1.0, self.out / self.objects) if self.objects else None
 
 
@@ -47,7 +47,7 @@ class Slabs:
 
     cache: Cache
     slabs: int = 0
-    units: int = 0
+    slices: int = 0
     out: int = 0
     fills: list[int] = field(default_factory=lambda: [0] * len(FILLS))
 
@@ -62,7 +62,7 @@ def _bin(fill: float) -> int:
 
 
 def read(process: Control) -> array.array[int]:
-    """One word for each unit of the region. Raises SheafError if the process cannot describe them."""
+    """One word for each slice of the region. Raises SheafError if the process cannot describe them."""
     words = array.array("I")
     total = 1
     while len(words) < total:
@@ -70,7 +70,7 @@ def read(process: Control) -> array.array[int]:
         if answer.status == control.NO_ROOM:
             raise SheafError(f"{process.head.path}: no room for the map: the file system is full; free 64 KiB in it")
         first, count, total = answer.results[:3]
-        if answer.status == control.RANGE or (not count and total):  # fewer units than before
+        if answer.status == control.RANGE or (not count and total):  # fewer slices than before
             break
         damaged = first != len(words) or not 4 * count <= control.WINDOW_BYTES or total > _MOST
         if answer.status != control.DONE or damaged:
@@ -82,47 +82,47 @@ def read(process: Control) -> array.array[int]:
     return words
 
 
-def runs(words: Sequence[int], record: Record) -> list[Run]:
-    """The runs that the words describe, in order of address. Units of one free run that were returned or not are apart."""
+def spans(words: Sequence[int], record: Record) -> list[Span]:
+    """The spans that the words describe, in order of address. Slices of one free span that were returned or not are apart."""
     caches = {cache.number: cache for cache in record.parts}
-    found: list[Run] = []
+    found: list[Span] = []
     before = -1
-    for unit, word in enumerate(words):
-        kind, first = word & 15, word & _FIRST
-        if found and not first and word == before & ~_FIRST:
-            found[-1].units += 1
+    for first, word in enumerate(words):
+        kind, begins = word & 15, word & _FIRST
+        if found and not begins and word == before & ~_FIRST:
+            found[-1].slices += 1
             continue
         before = word
-        run = Run(unit, 1, kind if kind < len(KINDS) else OTHER)
+        span = Span(first, 1, kind if kind < len(KINDS) else OTHER)
         if kind == SLAB:
             number = word >> _CACHE_SHIFT & 2047
             cache = caches.get(number)
-            run.cache = cache.name if cache else ""
-            run.objects = cache.geometry.get("slab_objects", 0) if cache else 0
-            run.out = word >> _OUT_SHIFT & 8191
-        found.append(run)
+            span.cache = cache.name if cache else ""
+            span.objects = cache.geometry.get("slab_objects", 0) if cache else 0
+            span.out = word >> _OUT_SHIFT & 8191
+        found.append(span)
     return found
 
 
-def by_cache(found: Sequence[Run], record: Record) -> list[Slabs]:
+def by_cache(found: Sequence[Span], record: Record) -> list[Slabs]:
     """The slabs of each cache that has any, those with the most memory first. Siblings on several nodes are added up."""
     caches = {cache.name: cache for cache in reversed(record.parts)}
     slabs: dict[str, Slabs] = {}
-    for run in found:
-        if run.kind == SLAB and run.cache:
-            into = slabs.setdefault(run.cache, Slabs(caches[run.cache]))
+    for span in found:
+        if span.kind == SLAB and span.cache:
+            into = slabs.setdefault(span.cache, Slabs(caches[span.cache]))
             into.slabs += 1
-            into.units += run.units
-            into.out += run.out
-            into.fills[_bin(run.fill or 0.0)] += 1
-    return sorted(slabs.values(), key=lambda one: (-one.units, one.cache.name))
+            into.slices += span.slices
+            into.out += span.out
+            into.fills[_bin(span.fill or 0.0)] += 1
+    return sorted(slabs.values(), key=lambda one: (-one.slices, one.cache.name))
 
 
-def units_by_kind(found: Sequence[Run]) -> dict[str, int]:
-    """The number of units of each kind."""
+def slices_by_kind(found: Sequence[Span]) -> dict[str, int]:
+    """The number of slices of each kind."""
     counts = dict.fromkeys(KINDS, 0)
-    for run in found:
-        counts[KINDS[run.kind]] += run.units
+    for span in found:
+        counts[KINDS[span.kind]] += span.slices
     return counts
 
 
@@ -134,7 +134,7 @@ LEGEND = [
     ("L", "large blocks"),
     ("-", "free memory that may be resident"),
     (".", "free memory that was returned to the system"),
-    ("x", "stashes, guards, and runs that are about to change"),
+    ("x", "span caches, guards, and spans that are about to change"),
     ("space", "no memory"),
 ]
 _SYMBOLS = " .-?Lx"
@@ -147,16 +147,16 @@ def _symbol(kind: int, fill: float) -> str:
     return "#" if fill >= 1 else str(int(10 * fill))
 
 
-def _groups(found: Sequence[Run], size: int) -> Iterator[str]:
-    """A character for each `size` units: that of the kind that most of them have; for slabs with their mean fill."""
+def _groups(found: Sequence[Span], size: int) -> Iterator[str]:
+    """A character for each `size` slices: that of the kind that most of them have; for slabs with their mean fill."""
     kinds, fills, room = [0] * len(KINDS), 0.0, size
-    for run in found:
-        left = run.units
+    for span in found:
+        left = span.slices
         while left:
             now = min(left, room)
-            kinds[run.kind] += now
-            if run.kind == SLAB:
-                fills += now * (run.fill if run.fill is not None else 1.0)
+            kinds[span.kind] += now
+            if span.kind == SLAB:
+                fills += now * (span.fill if span.fill is not None else 1.0)
             left, room = left - now, room - now
             if not room:
                 kind = max(range(len(kinds)), key=lambda k: (kinds[k], k))
@@ -167,21 +167,21 @@ def _groups(found: Sequence[Run], size: int) -> Iterator[str]:
         yield _symbol(kind, fills / kinds[SLAB] if kinds[SLAB] else 0.0)
 
 
-def group_size(units: int, width: int, rows: int) -> int:
-    """The least power of two of units for which a character each fits into so many rows."""
+def group_size(slices: int, width: int, rows: int) -> int:
+    """The least power of two of slices for which a character each fits into so many rows."""
     size = 1
-    while -(-units // size) > width * rows:
+    while -(-slices // size) > width * rows:
         size *= 2
     return size
 
 
-def text(found: Sequence[Run], width: int, rows: int = 32) -> list[str]:
-    """The map as lines: each begins with the offset of its first unit in the region. Rows without memory are left out."""
-    units = sum(run.units for run in found)
+def text(found: Sequence[Span], width: int, rows: int = 32) -> list[str]:
+    """The map as lines: each begins with the offset of its first slice in the region. Rows without memory are left out."""
+    slices = sum(span.slices for span in found)
     columns = max(16, (width - _OFFSET) // 16 * 16)
-    size = group_size(units, columns, rows)
+    size = group_size(slices, columns, rows)
     symbols = "".join(_groups(found, size))
-    lines = [f"each character stands for {_bytes(size * UNIT_BYTES)} of the region"]
+    lines = [f"each character stands for {_bytes(size * SLICE_BYTES)} of the region"]
     skipped = False
     for at in range(0, len(symbols), columns):
         row = symbols[at : at + columns]
@@ -191,7 +191,7 @@ def text(found: Sequence[Run], width: int, rows: int = 32) -> list[str]:
         if skipped:
             lines.append(f"{'...':>{_OFFSET - 2}}")
         skipped = False
-        lines.append(f"{_bytes(at * size * UNIT_BYTES):>{_OFFSET - 2}}  {row}".rstrip())
+        lines.append(f"{_bytes(at * size * SLICE_BYTES):>{_OFFSET - 2}}  {row}".rstrip())
     return lines
 
 
