@@ -180,7 +180,7 @@ static void say_alive(void)
     write_once(((uint64_t *)(void *)record_at(RECORD_VALUES_AT))[VALUE_alive_time_ns], record_now_ns());
 }
 
-static bool look(void)
+static bool poll_request(void)
 {
     if (!record_is_ours())
         return true;
@@ -198,7 +198,7 @@ static uint32_t *bell(void)
     return record_file.header ? &record_control()->bell : NULL;
 }
 
-static void tell_waits(bool waits)
+static void publish_waits(bool waits)
 {
     if (!record_file.header)
         return;
@@ -212,16 +212,16 @@ static void tell_waits(bool waits)
 
 void control_start(void)
 {
-    hooks.look_control = look;
+    hooks.poll_control = poll_request;
     hooks.control_bell = bell;
-    hooks.control_waits = tell_waits;
+    hooks.control_waits = publish_waits;
     if (sheaf_config.helper != HELPER_OFF)
         helper_note_main();
 }
 
 void control_stop(void)
 {
-    hooks.look_control = NULL;
+    hooks.poll_control = NULL;
     hooks.control_bell = NULL;
     hooks.control_waits = NULL;
 }

@@ -242,7 +242,7 @@ static bool differ(uintptr_t symbol, uintptr_t own)
  */
 static enum { UNKNOWN, ALL_OURS, SOME_REPLACED } operators;
 
-static __attribute__((noinline)) void operators_look(void)
+static __attribute__((noinline)) void operators_find(void)
 {
     if (operators != UNKNOWN)
         return;
@@ -263,7 +263,7 @@ static always_inline bool all_ours(void)
 {
     if (__atomic_load_n(&operators, __ATOMIC_RELAXED) == ALL_OURS)
         return true;
-    operators_look();
+    operators_find();
     return false;
 }
 

@@ -34,7 +34,7 @@ sheaf_export struct mallinfo2 mallinfo2(void)
         return next();
     struct malloc_totals t;
     malloc_totals(&t);
-    size_t large = t.large_bytes + t.outside_bytes;
+    size_t large = t.large_bytes + t.mapped_bytes;
     return (struct mallinfo2){
         .arena = t.slab_bytes,
         .ordblks = t.cached + t.free_in_slabs ? 1 : 0,
@@ -81,7 +81,7 @@ sheaf_export int mallopt(int parameter, int value)
     case M_TRIM_THRESHOLD:
         if (value >= 0) {
             sheaf_config.keep = (size_t)value;
-            region_keep((size_t)value, true);
+            region_retain((size_t)value, true);
             span_cache_keep((size_t)value);
         }
         return 1;
@@ -170,8 +170,8 @@ sheaf_export void malloc_stats(void)
     fprintf(
         stderr,
         "system bytes     = %10zu\nin use bytes     = %10zu\nlarge bytes      = %10zu\nfree warm bytes  = %10zu\n",
-        t.slab_bytes + t.large_bytes + t.outside_bytes, t.in_use + t.large_bytes + t.outside_bytes,
-        t.large_bytes + t.outside_bytes, t.warm_bytes);
+        t.slab_bytes + t.large_bytes + t.mapped_bytes, t.in_use + t.large_bytes + t.mapped_bytes,
+        t.large_bytes + t.mapped_bytes, t.warm_bytes);
     print_kept(&t);
     pthread_setcancelstate(state, NULL);
 }
@@ -209,7 +209,7 @@ sheaf_export int malloc_info(int options, FILE *f)
                 cache_at(i)->slab.size, (unsigned long)row.census.in_use, (unsigned long)row.census.in_sheaves,
                 (unsigned long)row.census.in_barns, (unsigned long)row.free_in_slabs, (unsigned long)row.slabs);
     }
-    size_t large = t.large_bytes + t.outside_bytes;
+    size_t large = t.large_bytes + t.mapped_bytes;
     fprintf(
         f,
         "</sizes>\n<total type=\"fast\" count=\"0\" size=\"%zu\"/>\n<total type=\"rest\" count=\"0\" size=\"%zu\"/>\n"

@@ -21,7 +21,7 @@
  * object into the list or removes one, without allocating, and while dl_iterate_phdr() runs its callbacks, which may
  * allocate. Stacks are walked only for SHEAF_DEBUG, SHEAF_HARDEN=sample and profiles.
  *
- * Locks: a walk starts with no lock of Sheaf's held, except that of takeovers, during a report, and those whose
+ * Locks: a walk starts with no lock of Sheaf's held, except that of remote drains, during a report, and those whose
  * holder a signal handler interrupted. Another thread may wait for such a lock in a callback of dl_iterate_phdr(). So
  * find_object() finds nothing while the thread holds one of the enumeration in space/locks.h, and the stack ends.
  *

@@ -28,7 +28,7 @@ static const struct link_map *first_map(void)
 }
 
 /* This object in the list, or NULL. */
-static const struct link_map *own_map(void)
+static const struct link_map *internal_map(void)
 {
     const struct link_map *map = first_map();
     while (map && map->l_ld != own_dynamic)
@@ -50,7 +50,7 @@ static bool is_sheaf(const struct link_map *map)
 
 bool next_defined_before(const char *name)
 {
-    const struct link_map *map = first_map(), *own = own_map();
+    const struct link_map *map = first_map(), *own = internal_map();
     for (; own && map != own; map = map->l_next)
         if (libc_object_defines(map->l_addr, map->l_ld, name))
             return true;
@@ -60,7 +60,7 @@ bool next_defined_before(const char *name)
 /* The first definition behind this object; stores in *in which object has it. */
 static uintptr_t next_definition(const char *name, const struct link_map **in)
 {
-    const struct link_map *map = own_map();
+    const struct link_map *map = internal_map();
     *in = NULL;
     if (!map)
         return (uintptr_t)libc_symbol(RTLD_NEXT, name);

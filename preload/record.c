@@ -12,10 +12,10 @@
 #include "process/census.h"
 #include "process/decay.h"
 #include "process/helper.h"
-#include "cache/takeover.h"
+#include "cache/remote.h"
 #include "os/vm.h"
 #include "region/huge.h"
-#include "space/outside.h"
+#include "space/mapped.h"
 #include "slab/holes.h"
 
 #include <errno.h>
@@ -49,11 +49,11 @@ static void publish_process(void)
     write_once(values[VALUE_span_cache_bytes], large.span_cache_bytes);
     write_once(values[VALUE_purged_bytes], region_stats.purged_slices << SLICE_SHIFT);
     write_once(values[VALUE_hole_bytes], slab_hole_bytes());
-    write_once(values[VALUE_outside_bytes], outside_bytes());
+    write_once(values[VALUE_mapped_bytes], mapped_bytes());
     write_once(values[VALUE_sheaf_bytes], sheaf_pool_bytes());
     write_once(values[VALUE_sheaf_alloc], sheaf_pool_cut());
     write_once(values[VALUE_restarts], rseq_restarts);
-    write_once(values[VALUE_takeovers], takeover_count());
+    write_once(values[VALUE_remote_drains], remote_drains());
     write_once(values[VALUE_trims], decay_trims());
     write_once(values[VALUE_reserve_slices], region_stats.reserve_slices);
     struct sheaf_rcu_stats rcu = {0};
@@ -192,7 +192,7 @@ static void fold_slots(void)
         for (unsigned i = CACHE_FIRST; i < cache_top; i++) {
             uint64_t *word = &slot_words(slot, SLOT_ID(i))->top;
             uint64_t top = read_once(*word);
-            if (cache_in_use(cache_at(i)) && top && !top_held(top))
+            if (cache_in_use(cache_at(i)) && top && !top_claimed(top))
                 write_once(*word, ends_top(cache_at(i), slot, ends_fold(cache_at(i), slot, top)));
         }
 }

@@ -32,7 +32,7 @@ void *record_profile_area(size_t *bytes);
 
 /*
  * Whether this process has a record of its own. The child of a bare clone(), which runs no handlers, gets its record
- * here. No lock is held but that of takeovers.
+ * here. No lock is held but that of remote drains.
  */
 bool record_is_ours(void);
 

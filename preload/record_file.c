@@ -5,7 +5,7 @@
 #include "os/file.h"
 #include "os/libc.h"
 #include "os/message.h"
-#include "space/own.h"
+#include "space/internal.h"
 #include "os/syscall.h"
 #include "os/text.h"
 #include "os/vm.h"
@@ -334,7 +334,7 @@ static bool reserve(void)
         at = mmap(NULL, mapped = least, PROT_NONE, flags, -1, 0);
     mapping = at == MAP_FAILED ? NULL : at;
     if (mapping)
-        own_note(mapping, mapped); /* the profile area has the addresses of samples */
+        internal_note(mapping, mapped); /* the profile area has the addresses of samples */
     return mapping;
 }
 

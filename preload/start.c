@@ -48,7 +48,7 @@ static void reopen_error_output(void)
         dup2(error_output, STDERR_FILENO);
 }
 
-static void tell_at_exit(void)
+static void report_at_exit(void)
 {
     reopen_error_output();
     if (sheaf_config.stats)
@@ -59,7 +59,7 @@ static void tell_at_exit(void)
         leak_report();
     options_at_exit(&sheaf_config, environ, debug_on());
     if (sheaf_config.fail)
-        fail_tell();
+        fail_report();
 }
 
 /* In most programs the environment has no options: then options_read() and its tables stay untouched. */
@@ -134,6 +134,6 @@ void sheaf_started(void)
     if (sheaf_config.stats || sheaf_config.validate || sheaf_config.leaks || sheaf_config.debug_log ||
         sheaf_config.debug_go_on || sheaf_config.fail) {
         keep_error_output();
-        atexit(tell_at_exit);
+        atexit(report_at_exit);
     }
 }

@@ -29,7 +29,7 @@ class Memory:
     barns: int
     slabs: int  # free objects in slabs, even if never touched, and the unused tail of each slab
     span_cache: int
-    region: int  # warm runs outside the span caches
+    region: int  # warm spans outside the span caches
     returned: int  # since the start; a forked child continues from its parent's value
     resident: int | None  # None if the process ended without recording it
     peak_resident: int | None

@@ -120,10 +120,10 @@ def large_rows(records: Sequence[Record]) -> list[Row]:
     Rows for the memory that belongs to no cache: large blocks of the region, and those that have mappings of their own,
     whose number is not counted.
     """
-    value = {name: sum(r.process.get(name, 0) for r in records) for name in ("large_blocks", "large_bytes", "outside_bytes")}
+    value = {name: sum(r.process.get(name, 0) for r in records) for name in ("large_blocks", "large_bytes", "mapped_bytes")}
     rows = [{"name": "large blocks", "in_use": value["large_blocks"], "memory_bytes": value["large_bytes"]}]
-    if value["outside_bytes"]:
-        rows.append({"name": "own mappings", "memory_bytes": value["outside_bytes"]})
+    if value["mapped_bytes"]:
+        rows.append({"name": "own mappings", "memory_bytes": value["mapped_bytes"]})
     return [{**row, "in_use_bytes": row["memory_bytes"]} for row in rows]
 
 

@@ -30,7 +30,7 @@ ROLES = {
     "region": "units of 64 KiB: arenas, free runs, return to the system",
     "slab": "objects of one cache in a run of units",
     "slot": "per-CPU words, sheaves, barns, counters",
-    "cache": "descriptor, refill and flush, takeover, sparse caches",
+    "cache": "descriptor, refill and flush, remote drains, sparse caches",
     "feature": "debugging, hardening, fault injection, sampling",
     "script": "what interpreters have in common",
     "python": "frames of a Python interpreter",

@@ -75,7 +75,7 @@ static void *alloc_exchanged(struct kmem_cache *cache, unsigned slot, uint64_t t
     void *object = ends.pop->objects[--ends.pop->count];
     count_allocated(cache, slot);
     ends_attach(cache, slot, ends);
-    cache_went_slow(cache);
+    cache_publish(cache);
     return object;
 }
 
@@ -105,7 +105,7 @@ static struct sheaf *find_filled(struct kmem_cache *cache, unsigned slot, uint64
     return refill(cache, slot, spare);
 }
 
-/* Allocates one object without a sheaf: a takeover holds the slot's ends, its word keeps changing, or there is no
+/* Allocates one object without a sheaf: a remote drain holds the slot's ends, its word keeps changing, or there is no
  * sheaf for it. */
 static void *alloc_around(struct kmem_cache *cache, unsigned slot)
 {
@@ -144,7 +144,7 @@ void *cache_alloc_raw(struct kmem_cache *cache)
     unsigned slot = slot_counting();
     cache_decay(slot);
     void *object = alloc_around(cache, slot);
-    cache_went_slow(cache);
+    cache_publish(cache);
     return object;
 }
 
@@ -167,14 +167,14 @@ void *cache_alloc_slow(struct kmem_cache *cache)
         }
         uintptr_t id = SLOT_ID(cache->number);
         uint64_t top = read_once(slot_words(slot, id)->top);
-        if (unlikely(top_held(top))) {
-            count(slot, cache->number, COUNT_held, 1);
+        if (unlikely(top_claimed(top))) {
+            count(slot, cache->number, COUNT_claimed, 1);
             break;
         }
         if (end_holds(top_pop_end(top))) {
             if (cache->lifo && top_full_count(top)) {
                 fold_in_place(cache, slot, top);
-                cache_went_slow(cache);
+                cache_publish(cache);
             }
             void *object = slot_pop(id, cache->lifo);
             if (object)
@@ -195,7 +195,7 @@ void *cache_alloc_slow(struct kmem_cache *cache)
         void *object = sheaf->objects[--sheaf->count];
         count_allocated(cache, slot);
         ends_replace_pop(cache, slot, top, sheaf);
-        cache_went_slow(cache);
+        cache_publish(cache);
         return object;
     }
     return likely(cache->ops == NULL) ? alloc_around(cache, slot) : alloc_by_ops(cache, slot);

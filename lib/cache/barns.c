@@ -38,7 +38,7 @@ static uint64_t bound(void)
  * Flush the cache's share of the excess: half of each barn, or all that was not needed since the last step of decay
  * if that is more. Returns the bytes flushed.
  */
-static uint64_t give_share(struct kmem_cache *cache, uint64_t excess)
+static uint64_t flush_share(struct kmem_cache *cache, uint64_t excess)
 {
     uint64_t given = 0;
     for (unsigned d = 0; d < slot_domains() && given < excess; d++) {
@@ -59,9 +59,9 @@ static uint64_t give_share(struct kmem_cache *cache, uint64_t excess)
     return given;
 }
 
-/* A different cache is the first each time, so that none is always flushed. The takeover lock is held, so that no
+/* A different cache is the first each time, so that none is always flushed. The remote drain lock is held, so that no
  * cache is destroyed meanwhile. */
-static void give_excess(uint64_t excess)
+static void flush_excess(uint64_t excess)
 {
     static _Atomic unsigned turn;
     unsigned top = read_once(cache_top);
@@ -71,10 +71,10 @@ static void give_excess(uint64_t excess)
         struct kmem_cache *cache = cache_at(CACHE_FIRST + (first + i) % (top - CACHE_FIRST));
         if (!cache_in_use(cache))
             continue;
-        uint64_t share = give_share(cache, excess - given);
+        uint64_t share = flush_share(cache, excess - given);
         given += share;
         if (share)
-            cache_went_slow(cache);
+            cache_publish(cache);
     }
 }
 
@@ -86,16 +86,16 @@ void burst_handled(void)
     atomic_store_explicit(&burst_mark, slices >= SMALL_HEAP ? slices - slices / 8 : 0, memory_order_relaxed);
 }
 
-void barns_look(void)
+void barns_poll(void)
 {
     uint64_t held = 0, most = bound();
     for (unsigned i = CACHE_FIRST; i < read_once(cache_top); i++)
         if (cache_in_use(cache_at(i)))
             held += held_by(cache_at(i));
     /* if the lock is taken, decay or another thread in this function is already flushing */
-    if (held > most && lock_try(lock_of(LOCK_TAKEOVER))) {
-        give_excess(held - most);
-        lock_release(lock_of(LOCK_TAKEOVER));
+    if (held > most && lock_try(lock_of(LOCK_DRAIN))) {
+        flush_excess(held - most);
+        lock_release(lock_of(LOCK_DRAIN));
     }
     uint32_t half = (uint32_t)read_once(region_stats.slab_slices) / 2;
     if (half > atomic_load_explicit(&burst_mark, memory_order_relaxed))

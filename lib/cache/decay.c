@@ -1,10 +1,10 @@
 #include "cache/decay.h"
 #include "cache/holes.h"
 #include "cache/sheaves.h"
-#include "cache/takeover.h"
+#include "cache/remote.h"
 #include "os/hooks.h"
 
-#define LOOK_EVERY 32 /* slow paths of a slot between two looks at the clock */
+#define POLL_EVERY 32 /* slow paths of a slot between two looks at the clock */
 
 void cache_decay(unsigned slot)
 {
@@ -14,9 +14,9 @@ void cache_decay(unsigned slot)
     uint64_t *calls = &slot_head(slot)->slow_calls;
     uint64_t n = read_once(*calls) + 1;
     write_once(*calls, n);
-    if (unlikely(n % LOOK_EVERY == 0)) {
-        hooks.look(slot);
-        cache_went_slow(NULL);
+    if (unlikely(n % POLL_EVERY == 0)) {
+        hooks.poll(slot);
+        cache_publish(NULL);
     }
 }
 
@@ -34,23 +34,23 @@ static void empty_barn(struct kmem_cache *cache, struct barn *barn, uint64_t obj
 
 void cache_drain_locked(struct kmem_cache *cache)
 {
-    takeover(cache, 0, read_once(slot_top), TAKEOVER_EMPTY);
+    remote_drain(cache, 0, read_once(slot_top), REMOTE_EMPTY);
     __typeof__(cache->ops->release_kept) release_kept = cache_op(cache, release_kept);
     if (unlikely(release_kept != NULL))
         release_kept(cache);
     for (unsigned i = 0; i < slot_domains(); i++)
         empty_barn(cache, cache_barn(cache, i), UINT64_MAX);
     slab_shrink(&cache->slab);
-    cache_went_slow(cache);
+    cache_publish(cache);
 }
 
 void cache_drain(struct kmem_cache *cache)
 {
-    if (!lock_acquire(lock_of(LOCK_TAKEOVER)))
+    if (!lock_acquire(lock_of(LOCK_DRAIN)))
         return;
     if (cache_in_use(cache))
         cache_drain_locked(cache);
-    lock_release(lock_of(LOCK_TAKEOVER));
+    lock_release(lock_of(LOCK_DRAIN));
 }
 
 /* ---- by age ---- */
@@ -67,16 +67,16 @@ void decay_slot(struct kmem_cache *cache, unsigned slot)
         struct sheaf *collected = cache_take_spare(slot, SLOT_ID(cache->number));
         if (collected)
             cache_op(cache, send_home)(cache, slot, collected);
-        takeover(cache, slot, slot + 1, TAKEOVER_EMPTY);
+        remote_drain(cache, slot, slot + 1, REMOTE_EMPTY);
         return;
     }
     uint32_t *seen = &slot_seen(slot)[cache->number];
     uint64_t both = top + read_once(*counter_at(slot, cache->number, COUNT_alloc_fastpath));
-    if (!cache->lifo && top_push_end(top) > END_HELD) /* an exchange changes the account */
+    if (!cache->lifo && top_push_end(top) > END_CLAIMED) /* an exchange changes the account */
         both += (uint64_t)read_once(sheaf_containing(top_push_end(top))->link) << 16;
     uint32_t now = (uint32_t)((both * 0x9e3779b97f4a7c15ull) >> 32);
     if (read_once(*seen) == now)
-        takeover(cache, slot, slot + 1, TAKEOVER_EMPTY);
+        remote_drain(cache, slot, slot + 1, REMOTE_EMPTY);
     else
         write_once(*seen, now);
 }

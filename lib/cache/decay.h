@@ -4,18 +4,18 @@
 
 #include "cache/kmem_cache.h"
 
-/* Called at the beginning of each slow path: calls hooks.look() at every 32nd of the slot. No lock held. */
+/* Called at the beginning of each slow path: calls hooks.poll() at every 32nd of the slot. No lock held. */
 void cache_decay(unsigned slot);
 
 /*
  * Flush all sheaves and barns of the cache to its slabs, and return empty slabs to the region. cache_drain() takes
- * the takeover lock, which keeps the cache from being destroyed meanwhile; in a signal handler that interrupted a
+ * the remote drain lock, which keeps the cache from being destroyed meanwhile; in a signal handler that interrupted a
  * holder it does nothing. The caller of cache_drain_locked() holds that lock.
  */
 void cache_drain(struct kmem_cache *cache);
 void cache_drain_locked(struct kmem_cache *cache);
 
-/* ---- one step of decay (process/decay.c); the takeover lock is held ---- */
+/* ---- one step of decay (process/decay.c); the remote drain lock is held ---- */
 
 /* Why a step is due: the decay time has passed, slabs grew, or much went through barns. */
 enum decay_reason { DECAY_NOT_DUE, DECAY_AGED, DECAY_GROWN, DECAY_CHURNED };

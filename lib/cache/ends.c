@@ -39,7 +39,7 @@ static uint32_t start_of(unsigned objects, unsigned code)
 
 struct ends_account ends_account(const struct kmem_cache *cache, uint64_t top)
 {
-    if (unlikely(top_held(top))) /* a takeover owns the sheaves and may be changing their accounts */
+    if (unlikely(top_claimed(top))) /* a remote drain owns the sheaves and may be changing their accounts */
         return (struct ends_account){0};
     uint32_t pop_end = top_pop_end(top), push_end = cache->lifo ? 0 : top_push_end(top);
     struct ends_account a = {.pop_depth = end_holds(pop_end), .push_depth = end_holds(push_end)};
@@ -224,7 +224,7 @@ bool ends_swap(unsigned slot, uintptr_t id)
     const struct slot_words *words = slot_words(slot, id);
     const uint32_t *half = (const uint32_t *)&words->top; /* one load of both would wait for the stores of each */
     uint32_t pop_end = read_once(half[0]), push_end = read_once(half[1]);
-    if (unlikely(pop_end <= END_HELD || push_end <= END_HELD))
+    if (unlikely(pop_end <= END_CLAIMED || push_end <= END_CLAIMED))
         return false;
     struct sheaf *to = sheaf_containing(pop_end), *from = sheaf_containing(push_end);
     unsigned stays = (unsigned)(sheaf_entry(pop_end) - to->objects);

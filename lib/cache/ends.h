@@ -38,7 +38,7 @@ struct ends {
     struct sheaf *pop, *push; /* NULL: none. A LIFO cache has only the first. */
 };
 
-/* Fast operations that follow from a slot's word, and the objects at its ends. All are 0 if a takeover holds the
+/* Fast operations that follow from a slot's word, and the objects at its ends. All are 0 if a remote drain holds the
  * ends. */
 struct ends_account {
     uint32_t pops, pushes;

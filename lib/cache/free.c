@@ -44,7 +44,7 @@ void cache_free_raw(struct kmem_cache *cache, void *object)
     struct slab_report report;
     if (cache_absorb(cache, object))
         return;
-    if (slab_give(&cache->slab, &object, 1, &report)) {
+    if (slab_put(&cache->slab, &object, 1, &report)) {
         if (unlikely(report.fault))
             misuse_slab(cache, &report);
         return;
@@ -70,7 +70,7 @@ static void free_around(struct kmem_cache *cache, unsigned slot, void *object)
  * A push refuses an object that equals one of the two on top. If the end did not move during the comparison, these
  * two are free objects of this slot, and the caller frees one of them again.
  */
-static bool looks_on_top(const uint32_t *word, uint32_t end, unsigned depth, const void *object)
+static bool is_on_top(const uint32_t *word, uint32_t end, unsigned depth, const void *object)
 {
     void *const *at = sheaf_entry(end);
     bool found = (depth > 0 && __atomic_load_n(&at[-1], __ATOMIC_ACQUIRE) == object) ||
@@ -85,10 +85,10 @@ static bool looks_on_top(const uint32_t *word, uint32_t end, unsigned depth, con
  */
 static bool on_top(const uint32_t *word, uint32_t end, unsigned depth, const void *object)
 {
-    if (likely(!looks_on_top(word, end, depth, object)))
+    if (likely(!is_on_top(word, end, depth, object)))
         return false;
     membarrier_rseq();
-    return looks_on_top(word, end, depth, object);
+    return is_on_top(word, end, depth, object);
 }
 
 /*
@@ -107,7 +107,7 @@ static bool free_exchanged(struct kmem_cache *cache, unsigned slot, uint64_t top
         count(slot, cache->number, COUNT_free_slowpath, 1);
     }
     ends_attach(cache, slot, ends);
-    cache_went_slow(cache);
+    cache_publish(cache);
     return room;
 }
 
@@ -127,8 +127,8 @@ void cache_free_slow(struct kmem_cache *cache, void *object)
             break;
         }
         uint64_t top = read_once(slot_words(slot, SLOT_ID(cache->number))->top);
-        if (unlikely(top_held(top))) {
-            count(slot, cache->number, COUNT_held, 1);
+        if (unlikely(top_claimed(top))) {
+            count(slot, cache->number, COUNT_claimed, 1);
             break;
         }
         uint32_t end = cache->lifo ? top_pop_end(top) : top_push_end(top);
@@ -153,7 +153,7 @@ void cache_free_slow(struct kmem_cache *cache, void *object)
             continue;
         }
         if (unlikely(cache_is_sparse(cache)) && sparse_free(cache, slot, top, object)) {
-            cache_went_slow(cache);
+            cache_publish(cache);
             return;
         }
         struct sheaf *sheaf = find_room(cache, slot, top);
@@ -162,7 +162,7 @@ void cache_free_slow(struct kmem_cache *cache, void *object)
         sheaf->objects[sheaf->count++] = object;
         count(slot, cache->number, COUNT_free_slowpath, 1);
         ends_replace_push(cache, slot, top, sheaf);
-        cache_went_slow(cache);
+        cache_publish(cache);
         return;
     }
     free_around(cache, slot, object);

@@ -6,7 +6,7 @@
 #include "cache/sparse.h"
 
 /* For a step of decay: return free pages of the cache if it has been sparse for a quarter of the decay time. The
- * takeover lock is held. */
+ * remote drain lock is held. */
 void holes_age_sparse(struct kmem_cache *cache);
 static inline void holes_age(struct kmem_cache *cache)
 {
@@ -14,7 +14,7 @@ static inline void holes_age(struct kmem_cache *cache)
         holes_age_sparse(cache);
 }
 
-/* Return free pages of the cache now if it is sparse. The takeover lock is held. */
+/* Return free pages of the cache now if it is sparse. The remote drain lock is held. */
 void holes_now(struct kmem_cache *cache);
 
 #endif

@@ -43,7 +43,7 @@ struct kmem_cache {
     uint64_t alloc_fail;            /* allocations that failed; added to by any thread */
     uint64_t waiting;               /* objects freed but kept back by a feature; added to by any thread */
     uint32_t sparse_since;          /* clock_ms() at the first step of decay that found it sparse; 0: it is not.
-                                       Takeover lock */
+                                       Remote drain lock */
     _Atomic uint32_t reserved;      /* objects in the standing reserve */
     const struct cache_ops *ops;    /* what features changed; NULL: nothing. Read it by cache_op() */
 } cache_aligned;
@@ -164,7 +164,7 @@ static inline bool cache_enter(struct kmem_cache **cache, unsigned slot)
 /* Publish the gauges of the cache in the record, if there is one; called after each slow path that may change one,
  * which ends_swap() does not. With NULL, publish those of the process; called at every 32nd slow path, and after a
  * large block was allocated or freed without the span cache. */
-static inline void cache_went_slow(const struct kmem_cache *cache)
+static inline void cache_publish(const struct kmem_cache *cache)
 {
     if (unlikely(hooks.publish != NULL))
         hooks.publish(cache);
@@ -197,7 +197,7 @@ void cache_setup(unsigned number, struct cache_shape shape);
 /* Set the limits of the cache's barns by sheaf_config; `size` is that of its objects. */
 void cache_barn_limits(struct kmem_cache *cache, uint32_t size);
 
-/* Clear an empty cache, so that its number can be used again. The locks of setup, of takeovers and of the cache
+/* Clear an empty cache, so that its number can be used again. The locks of setup, of remote drains and of the cache
  * are held. */
 void cache_forget(struct kmem_cache *cache);
 

@@ -22,7 +22,7 @@ noinline_cold void misuse_report(const char *kind, const void *p, const char *wh
     abort();
 }
 
-noinline_cold void misuse_tell(const char *kind, const void *p, const char *what)
+noinline_cold void misuse_warn(const char *kind, const void *p, const char *what)
 {
     if (!hooks.report || !sheaf_config.debug_go_on)
         misuse_report(kind, p, what);

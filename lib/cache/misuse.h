@@ -14,7 +14,7 @@ _Noreturn void misuse_report(const char *kind, const void *p, const char *what);
 
 /* The same for misuse that can be ignored: returns if anything is debugged and SHEAF_DEBUG_ACTION=continue is
  * set. */
-void misuse_tell(const char *kind, const void *p, const char *what);
+void misuse_warn(const char *kind, const void *p, const char *what);
 
 /* Report what a check of an object against its slab has found. */
 _Noreturn void misuse_slab(const struct kmem_cache *cache, const struct slab_report *report);

@@ -6,7 +6,7 @@
  * with cache_attach(): from hooks.attach_features while the cache is being set up, or later. Features never share an
  * entry. A cache without features has no table, so that the core tests one pointer.
  *
- * The operations are called with no lock held, or with the takeover lock alone (by drains and decay). All may be
+ * The operations are called with no lock held, or with the remote drain lock alone (by drains and decay). All may be
  * called in signal handlers.
  */
 #ifndef SHEAF_CACHE_OPS_H
@@ -55,7 +55,7 @@ struct cache_ops {
 
     /* The number of fast allocations on the slot, from the last call of `counted` on, until one is to take the slow
      * path; UINT32_MAX: any number. Sheaves are attached accordingly. More may happen where there is no memory, and
-     * after a takeover. */
+     * after a remote drain. */
     uint32_t (*limit)(const struct kmem_cache *cache, unsigned slot);
 
     /* ---- memory nodes ---- */

@@ -94,13 +94,13 @@ struct sheaf *cache_swap_spare(struct kmem_cache *cache, unsigned slot, uint64_t
 bool cache_flush_sheaf(struct kmem_cache *cache, unsigned slot, struct sheaf *sheaf)
 {
     struct slab_report report;
-    if (!slab_give(&cache->slab, sheaf->objects, sheaf->count, &report))
+    if (!slab_put(&cache->slab, sheaf->objects, sheaf->count, &report))
         return false;
     if (unlikely(report.fault))
         misuse_slab(cache, &report);
     count(slot, cache->number, COUNT_sheaf_flush, sheaf->count);
     sheaf->count = 0;
-    burst_look();
+    burst_poll();
     return true;
 }
 

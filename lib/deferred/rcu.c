@@ -383,7 +383,7 @@ static void hand_back(struct sheaf *sheaf)
         free_all_large(sheaf);
     } else {
         give_back(cache_at(number), slot_in(bottom), domain_in(bottom), sheaf);
-        cache_went_slow(cache_at(number));
+        cache_publish(cache_at(number));
     }
 }
 

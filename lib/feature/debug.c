@@ -127,8 +127,8 @@ static bool damaged(struct damage *damage, const char *at, size_t length, int by
 }
 
 /* Returns what is wrong with an object in use, with *damage set; NULL if nothing is. */
-static const char *look_live(const struct kmem_cache *cache, const struct debug_object *record, const char *raw,
-                             struct damage *damage)
+static const char *check_live(const struct kmem_cache *cache, const struct debug_object *record, const char *raw,
+                              struct damage *damage)
 {
     const char *end = raw + record->offset + record->size;
     /* of a neighbour, this may be the offset of one allocation and the size of the next: debug_check() notices */
@@ -142,7 +142,7 @@ static const char *look_live(const struct kmem_cache *cache, const struct debug_
 }
 
 /* The same for a free object. */
-static const char *look_free(const struct kmem_cache *cache, const char *raw, struct damage *damage)
+static const char *check_free(const struct kmem_cache *cache, const char *raw, struct damage *damage)
 {
     const char *object = raw + cache->slab.lead, *end = object + cache->object_size;
     if (poisoned(cache) &&
@@ -163,8 +163,8 @@ static struct debug_report report_on(const struct kmem_cache *cache, const char 
         .kind = kind, .pointer = object, .cache = cache->name, .record = record, .object = object, .damage = damage};
 }
 
-static void tell(const struct kmem_cache *cache, const char *kind, const struct debug_object *record, char *raw,
-                 const struct damage *damage, const char *done)
+static void report(const struct kmem_cache *cache, const char *kind, const struct debug_object *record, char *raw,
+                   const struct damage *damage, const char *done)
 {
     struct debug_report report = report_on(cache, kind, record, raw, damage);
     report.done = done;
@@ -237,9 +237,9 @@ static void slab_released(struct slab_cache *slab, uint32_t slice)
         struct debug_object *record = record_at(slice, i);
         char *raw = (char *)slice_address(slice) + (size_t)i * slab->size;
         struct damage damage;
-        const char *kind = look_free(cache, raw, &damage);
+        const char *kind = check_free(cache, raw, &damage);
         if (kind)
-            tell(cache, kind, record, raw, &damage, "not repaired: its slab is returned to the region");
+            report(cache, kind, record, raw, &damage, "not repaired: its slab is returned to the region");
         atomic_store_explicit(&record->state, OBJECT_NONE, memory_order_relaxed);
         atomic_fetch_add(&record->version, 2);
     }
@@ -268,9 +268,9 @@ void *debug_present(struct kmem_cache *cache, void *raw, size_t size, size_t ali
     struct damage damage;
     if (!record)
         __builtin_unreachable(); /* every object of a slab has a record */
-    const char *kind = look_free(cache, raw, &damage);
+    const char *kind = check_free(cache, raw, &damage);
     if (unlikely(kind != NULL))
-        tell(cache, kind, record, raw, &damage, "repaired: the object was refilled before its allocation");
+        report(cache, kind, record, raw, &damage, "repaired: the object was refilled before its allocation");
     atomic_store_explicit(&record->state, OBJECT_BUSY, memory_order_relaxed);
     atomic_fetch_add(&record->version, 1);
     record->offset = (uint32_t)(round_up((uintptr_t)raw + cache->slab.lead, align) - (uintptr_t)raw);
@@ -311,9 +311,9 @@ bool debug_check(const struct kmem_cache *cache, struct debug_place place, struc
     if (version & 1)
         return false;
     if (state == OBJECT_LIVE)
-        kind = look_live(cache, place.record, place.raw, damage);
+        kind = check_live(cache, place.record, place.raw, damage);
     else if (state == OBJECT_FREE)
-        kind = look_free(cache, place.raw, damage);
+        kind = check_free(cache, place.raw, damage);
     atomic_thread_fence(memory_order_seq_cst);
     if (likely(!kind) || atomic_load(&place.record->version) != version)
         return false;
@@ -321,7 +321,7 @@ bool debug_check(const struct kmem_cache *cache, struct debug_place place, struc
     return true;
 }
 
-static void look_at_neighbour(const struct kmem_cache *cache, uint32_t slice, uint32_t index)
+static void check_neighbour(const struct kmem_cache *cache, uint32_t slice, uint32_t index)
 {
     struct debug_report report;
     struct damage damage;
@@ -333,15 +333,15 @@ static void look_at_neighbour(const struct kmem_cache *cache, uint32_t slice, ui
 }
 
 /* SLAB_CONSISTENCY_CHECKS: check the objects on both sides. */
-static void look_at_neighbours(const struct kmem_cache *cache, const char *raw)
+static void check_neighbours(const struct kmem_cache *cache, const char *raw)
 {
     uint32_t slice, index;
     if (!slab_locate(&cache->slab, raw, &slice, &index))
         return;
     if (index)
-        look_at_neighbour(cache, slice, index - 1);
+        check_neighbour(cache, slice, index - 1);
     if (index + 1 < cache->slab.objects)
-        look_at_neighbour(cache, slice, index + 1);
+        check_neighbour(cache, slice, index + 1);
 }
 
 void *debug_free(struct kmem_cache *cache, void *object)
@@ -355,12 +355,12 @@ void *debug_free(struct kmem_cache *cache, void *object)
         return NULL;
     }
     struct damage damage;
-    const char *kind = look_live(cache, record, place.raw, &damage);
+    const char *kind = check_live(cache, record, place.raw, &damage);
     if (unlikely(kind != NULL))
-        tell(cache, kind, record, place.raw, &damage,
-             "repaired: the red zones were rewritten, and the object was freed");
+        report(cache, kind, record, place.raw, &damage,
+               "repaired: the red zones were rewritten, and the object was freed");
     if (cache->flags & SLAB_CONSISTENCY_CHECKS)
-        look_at_neighbours(cache, place.raw);
+        check_neighbours(cache, place.raw);
     if (unlikely(cache->flags & SLAB_TRACE))
         trace(cache, " free ", object, record);
     atomic_fetch_add(&record->version, 1);

@@ -1,7 +1,7 @@
 #define _GNU_SOURCE
 #include "feature/debug_report.h"
 #include "feature/depot.h"
-#include "cache/takeover.h"
+#include "cache/remote.h"
 #include "os/libc.h"
 #include "os/syscall.h"
 
@@ -123,13 +123,13 @@ static bool report_enter(void)
 /* ---- lines ---- */
 
 /*
- * dladdr() waits for the dynamic linker's lock, and the holder of that may be waiting for the lock of takeovers (a
- * constructor that calls malloc_trim). So under the lock of takeovers only the file is found, by a function that
- * takes no lock; `sheaf report` finds the symbol. The same happens without dladdr().
+ * dladdr() waits for the dynamic linker's lock, and the holder of that may be waiting for the lock of remote drains
+ * (a constructor that calls malloc_trim). So under the lock of remote drains only the file is found, by a function
+ * that takes no lock; `sheaf report` finds the symbol. The same happens without dladdr().
  */
 static bool find_symbol(uintptr_t pc, Dl_info *info)
 {
-    if (likely(!lock_held_by_self(lock_of(LOCK_TAKEOVER))) && libc_has(dladdr))
+    if (likely(!lock_held_by_self(lock_of(LOCK_DRAIN))) && libc_has(dladdr))
         return dladdr((void *)pc, info) && info->dli_fname;
 #ifdef DLFO_STRUCT_HAS_EH_DBASE /* glibc 2.35 */
     struct dl_find_object object;

@@ -3,8 +3,8 @@
  * the thread that found it, and what was done about it. They go to standard error, or to the file of
  * SHEAF_DEBUG_LOG.
  *
- * Reports are written without malloc and stdio. The caller may hold the lock of takeovers and no other. Symbols
- * come from dladdr(), which takes the dynamic linker's lock; they are left out under the lock of takeovers.
+ * Reports are written without malloc and stdio. The caller may hold the lock of remote drains and no other. Symbols
+ * come from dladdr(), which takes the dynamic linker's lock; they are left out under the lock of remote drains.
  */
 #ifndef SHEAF_FEATURE_DEBUG_REPORT_H
 #define SHEAF_FEATURE_DEBUG_REPORT_H

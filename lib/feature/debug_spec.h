@@ -11,7 +11,7 @@
 #define DEBUG_FLAGS                                                                                                  \
     (SLAB_CONSISTENCY_CHECKS | SLAB_RED_ZONE | SLAB_POISON | SLAB_STORE_USER | SLAB_TRACE | SLAB_FAILSLAB)
 
-#define DEBUG_LOOKS (DEBUG_FLAGS & ~SLAB_FAILSLAB) /* a cache with any of these is debugged */
+#define DEBUG_CHECKS (DEBUG_FLAGS & ~SLAB_FAILSLAB) /* a cache with any of these is debugged */
 
 /* The flags of the cache with that name. */
 slab_flags_t debug_spec_flags(const char *spec, const char *name);

@@ -124,7 +124,7 @@ static void write_amount(const char *before, uint64_t bytes, uint64_t count, con
 }
 
 /* Clears the sums of each reported stack, so that the next search finds the next largest. */
-static void tell_stacks(struct live *live)
+static void report_stacks(struct live *live)
 {
     uint64_t bytes = live->bytes, count = live->count;
     depot_each(count_stack, live);
@@ -156,7 +156,7 @@ static void add_cache(struct kmem_cache *cache, struct live *live)
     each_object(cache, add_object, live);
 }
 
-static void tell_cache(struct kmem_cache *cache, struct live *all)
+static void report_cache(struct kmem_cache *cache, struct live *all)
 {
     (void)all;
     struct live live = {.bytes = 0};
@@ -170,15 +170,15 @@ static void tell_cache(struct kmem_cache *cache, struct live *all)
     write_amount("sheaf:   ", live.bytes, live.count, m.text);
 }
 
-static void tell_live(void)
+static void report_live(void)
 {
     struct live live = {.bytes = 0};
     depot_each(forget, NULL);
     each_cache(add_cache, &live);
     add_large(&live);
     write_amount("sheaf: live at exit: ", live.bytes, live.count, "");
-    tell_stacks(&live);
-    each_cache(tell_cache, &live);
+    report_stacks(&live);
+    each_cache(report_cache, &live);
 }
 
 void debug_at_exit(void)
@@ -192,7 +192,7 @@ void debug_at_exit(void)
     if (sheaf_config.validate)
         problems += hooks.validate_large ? hooks.validate_large() : 0;
     if (sheaf_config.leaks == LEAKS_LIVE)
-        tell_live();
+        report_live();
     if (problems && !sheaf_config.debug_go_on)
         abort();
 }

@@ -9,9 +9,9 @@
 #include <string.h>
 #include <sys/auxv.h>
 
-#define PATTERNS 8
-#define TELL     10                    /* failures that are reported by a line each */
-#define ALWAYS   (100ull * 1000000ull) /* a probability, in millionths of a percent */
+#define PATTERNS    8
+#define REPORT_MOST 10                    /* failures that are reported by a line each */
+#define ALWAYS      (100ull * 1000000ull) /* a probability, in millionths of a percent */
 
 struct pattern {
     const char *text; /* in the option's list, which is never freed */
@@ -156,7 +156,7 @@ bool fail_concerns(const char *cache, bool marked)
 
 /* ---- each allocation ---- */
 
-static void tell_one(uint64_t call, const char *cache, size_t size)
+static void report_one(uint64_t call, const char *cache, size_t size)
 {
     struct message m = {.length = 0};
     message_text(&m, "sheaf: SHEAF_FAIL: allocation ");
@@ -200,12 +200,12 @@ bool fail_now(const char *cache, size_t size)
         if (before >= spec.times)
             return false;
     } while (!atomic_compare_exchange_weak(&failed, &before, before + 1));
-    if (!spec.quiet && before < TELL)
-        tell_one(call, cache, size);
+    if (!spec.quiet && before < REPORT_MOST)
+        report_one(call, cache, size);
     return true;
 }
 
-void fail_tell(void)
+void fail_report(void)
 {
     struct message m = {.length = 0};
     if (!atomic_load(&calls))

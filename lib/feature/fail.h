@@ -25,6 +25,6 @@ extern hidden bool fail_large;
 bool fail_now(const char *cache, size_t size);
 
 /* At exit: print how many allocations failed, unless none was counted. */
-void fail_tell(void);
+void fail_report(void);
 
 #endif

@@ -2,7 +2,7 @@
 #include "feature/debug_report.h"
 #include "feature/depot.h"
 #include "os/message.h"
-#include "space/own.h"
+#include "space/internal.h"
 #include "os/random.h"
 #include "os/syscall.h"
 #include "os/vm.h"
@@ -47,7 +47,7 @@ void pool_init(uint32_t n, bool all_come_by)
     struct slot_state *slots = vm_map(round_up(POOL_SLOTS * sizeof(*slots), pool.page), pool.page);
     if (!pages || !slots || !vm_close(pages, bytes))
         return;
-    own_note(slots, POOL_SLOTS * sizeof(*slots));
+    internal_note(slots, POOL_SLOTS * sizeof(*slots));
     pool.slots = slots;
     pool.every = n;
     pool.left = (int64_t)(random_next() % n) + 1;
@@ -156,7 +156,7 @@ void pool_each(void (*visit)(const void *object, size_t size, uint32_t stack, vo
 
 /* ---- reports ---- */
 
-static void tell_owner(const char *what, const struct owner *owner)
+static void report_owner(const char *what, const struct owner *owner)
 {
     struct message m = {.length = 0};
     message_text(&m, "sheaf:   ");
@@ -182,9 +182,9 @@ static void report(const char *kind, const void *p, const struct slot_state *slo
     message_text(&m, ")");
     debug_write(&m);
     if (slot->object)
-        tell_owner("allocated", &slot->allocated);
+        report_owner("allocated", &slot->allocated);
     if (atomic_load(&slot->state) == FREED)
-        tell_owner("freed", &slot->freed);
+        report_owner("freed", &slot->freed);
 }
 
 static noinline_cold _Noreturn void die(const char *kind, const void *p, const struct slot_state *slot)

@@ -9,7 +9,7 @@
 uint16_t instruments_for(const char *name, slab_flags_t flags)
 {
     unsigned instruments = 0;
-    if (unlikely(flags & DEBUG_LOOKS) && debug_start())
+    if (unlikely(flags & DEBUG_CHECKS) && debug_start())
         instruments |= INSTRUMENT_DEBUG;
     if (unlikely(fail_concerns(name, flags & SLAB_FAILSLAB)))
         instruments |= INSTRUMENT_FAIL;

@@ -2,7 +2,7 @@
 #include "feature/debug.h"
 #include "feature/harden.h"
 #include "cache/misuse.h"
-#include "space/own.h"
+#include "space/internal.h"
 #include "os/vm.h"
 #include "cache/free.h"
 
@@ -34,7 +34,7 @@ void quarantine_init(size_t bytes)
     ring.mask = n - 1;
     ring.entries = vm_map(n * sizeof(uintptr_t), 1);
     if (ring.entries)
-        own_note((const void *)ring.entries, n * sizeof(uintptr_t));
+        internal_note((const void *)ring.entries, n * sizeof(uintptr_t));
 }
 
 /* ---- the pattern ---- */

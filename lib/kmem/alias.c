@@ -1,5 +1,5 @@
 #include "kmem/alias.h"
-#include "cache/takeover.h"
+#include "cache/remote.h"
 
 #include <string.h>
 

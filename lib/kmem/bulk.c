@@ -17,13 +17,13 @@ static bool worth_it(const struct kmem_cache *cache, size_t n)
     return n >= BULK_LEAST && cache_has_sheaves(cache);
 }
 
-/* Detach the slot's sheaves. Both are NULL if the slot has none, if a takeover holds its ends, or if its word has
+/* Detach the slot's sheaves. Both are NULL if the slot has none, if a remote drain holds its ends, or if its word has
  * just changed. */
 static struct ends detach(struct kmem_cache *cache, unsigned slot)
 {
     struct ends ends = {.pop = NULL};
     uint64_t top = read_once(slot_words(slot, SLOT_ID(cache->number))->top);
-    if (!top_held(top))
+    if (!top_claimed(top))
         ends_detach(cache, slot, top, &ends);
     return ends;
 }
@@ -103,7 +103,7 @@ size_t bulk_take(struct kmem_cache *cache, void **objects, size_t want)
     size_t n = take_from_sheaves(cache, slot, objects, want);
     if (n < want)
         n += take_from_slabs(cache, slot, objects + n, want - n);
-    cache_went_slow(cache);
+    cache_publish(cache);
     return n;
 }
 
@@ -137,7 +137,7 @@ static struct sheaf *exchange_full(struct kmem_cache *cache, unsigned slot, stru
     return empty_sheaf_alloc(cache_next_capacity(cache, slot));
 }
 
-size_t bulk_give(struct kmem_cache *cache, void *const *objects, size_t n)
+size_t bulk_free(struct kmem_cache *cache, void *const *objects, size_t n)
 {
     unsigned slot = slot_counting();
     if (!worth_it(cache, n) || !slot_writable(slot) || cache_is_far(cache, slot))
@@ -161,6 +161,6 @@ size_t bulk_give(struct kmem_cache *cache, void *const *objects, size_t n)
     }
     count(slot, cache->number, COUNT_free_fastpath, done);
     ends_attach(cache, slot, hand);
-    cache_went_slow(cache);
+    cache_publish(cache);
     return done;
 }

@@ -14,6 +14,6 @@ size_t bulk_take(struct kmem_cache *cache, void **objects, size_t want);
 
 /* Free objects from the front of the array. All `n` must belong to the cache. A double free that is found is
  * reported. */
-size_t bulk_give(struct kmem_cache *cache, void *const *objects, size_t n);
+size_t bulk_free(struct kmem_cache *cache, void *const *objects, size_t n);
 
 #endif

@@ -104,7 +104,7 @@ static void report_left(const struct kmem_cache *cache, uint64_t left)
     message_write(&m);
 }
 
-/* The takeover lock keeps out decay, trims and forks, which visit all caches. */
+/* The remote drain lock keeps out decay, trims and forks, which visit all caches. */
 static bool destroy_locked(struct kmem_cache *cache, uint64_t *left)
 {
     uint32_t slabs = 0;
@@ -154,9 +154,9 @@ sheaf_export int kmem_cache_destroy(struct kmem_cache *cache)
     uint64_t left = 0;
     if (!lock_acquire(lock_of(LOCK_SETUP)))
         return -EBUSY;
-    if (lock_acquire(lock_of(LOCK_TAKEOVER))) {
+    if (lock_acquire(lock_of(LOCK_DRAIN))) {
         done = destroy_locked(cache, &left);
-        lock_release(lock_of(LOCK_TAKEOVER));
+        lock_release(lock_of(LOCK_DRAIN));
     }
     lock_release(lock_of(LOCK_SETUP));
     if (left)

@@ -70,12 +70,12 @@ static void free_checked(struct kmem_cache *cache, void *object)
 {
     struct kmem_cache *owner = cache_of(object);
     if (unlikely(!owner)) {
-        misuse_tell("free of foreign pointer", object, cache->name);
+        misuse_warn("free of foreign pointer", object, cache->name);
         return;
     }
     if (unlikely(owner != cache)) {
         if (owner->home != cache->home)
-            misuse_tell("free to the wrong cache of", object, owner->name);
+            misuse_warn("free to the wrong cache of", object, owner->name);
         cache = owner;
     }
     if (unlikely(!slot_push(cache->slab.id, object)))
@@ -124,7 +124,7 @@ sheaf_export void kmem_cache_free_bulk(struct kmem_cache *cache, size_t n, void 
     while (n) {
         struct kmem_cache *owner = cache_of(objects[0]);
         size_t run = alike(objects, n);
-        size_t done = owner && (!cache || owner->home == cache->home) ? bulk_give(owner, objects, run) : 0;
+        size_t done = owner && (!cache || owner->home == cache->home) ? bulk_free(owner, objects, run) : 0;
         for (; done < run; done++) {
             if (unlikely(!owner && !cache))
                 misuse_report("free of foreign pointer", objects[done], "bulk");

@@ -17,7 +17,7 @@
  * while no other thread can reach them, and are linked to the user's sheaf only when all objects are there. So a
  * refill that fails changes nothing.
  *
- * No lock is held on entry or exit; the locks of the slabs and of takeovers are taken in between. A sheaf leaves
+ * No lock is held on entry or exit; the locks of the slabs and of remote drains are taken in between. A sheaf leaves
  * the slot and returns to it by one exchange of the spare's word, so all functions work in signal handlers, except
  * on a sheaf that the interrupted code is using. If the handler cannot get the slabs' lock, prefilling fails.
  * Fork: the user's sheaves are memory like any other, and the child has a copy. Those that another thread had or
@@ -214,7 +214,7 @@ static struct sheaf *prefill(struct kmem_cache *cache, unsigned slot, unsigned s
         sheaf = larger;
     }
     bool filled = fill(cache, slot, sheaf, size, flags);
-    cache_went_slow(cache);
+    cache_publish(cache);
     if (filled)
         return sheaf;
     put_back(cache, slot, sheaf);
@@ -244,7 +244,7 @@ sheaf_export struct slab_sheaf *kmem_cache_prefill_sheaf(struct kmem_cache *cach
     } else {
         count(slot, cache->number, COUNT_sheaf_prefill_oversize, 1);
         sheaf = fails(cache, size) ? NULL : collect(cache, slot, size, 0, flags);
-        cache_went_slow(cache);
+        cache_publish(cache);
     }
     if (unlikely(!sheaf))
         return kmem_alloc_failed(cache);
@@ -341,5 +341,5 @@ sheaf_export void kmem_cache_return_sheaf(struct kmem_cache *cache, gfp_t flags,
     bool fast = put_back(cache, slot, sheaf);
     count(slot, cache->number, fast ? COUNT_sheaf_return_fast : COUNT_sheaf_return_slow, 1);
     if (unlikely(!fast))
-        cache_went_slow(cache);
+        cache_publish(cache);
 }

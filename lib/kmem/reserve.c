@@ -101,7 +101,7 @@ static bool absorb(struct kmem_cache *cache, void *object)
     struct sheaf *carrier = sheaf_stack_pop(&reserve_of(cache)->empty);
     if (!carrier)
         return false;
-    /* the checks of slab_give(), which this object does not pass through */
+    /* the checks of slab_put(), which this object does not pass through */
     bool inside = slab_object(&cache->slab, object) != object;
     if (unlikely(inside || slab_is_free(&cache->slab, object))) {
         struct slab_report report = {inside ? SLAB_INTERIOR : SLAB_DOUBLE_FREE, object};
@@ -148,7 +148,7 @@ static bool grow(struct kmem_cache *cache)
     struct sheaf *carrier = empty_sheaf_alloc(sheaf_capacity_of(SHEAF_ORDER_MIN));
     struct slab_report report;
     if (!carrier) {
-        slab_give(&cache->slab, &object, 1, &report);
+        slab_put(&cache->slab, &object, 1, &report);
         return false;
     }
     atomic_fetch_add_explicit(&reserve_of(cache)->size, 1, memory_order_relaxed);

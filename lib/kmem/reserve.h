@@ -19,7 +19,7 @@ void *reserve_take(struct kmem_cache *cache);
 uint32_t reserve_size(const struct kmem_cache *cache);
 
 /* The next cache with this number starts without a reserve. The cache is empty, and the locks of setup and of
- * takeovers are held. */
+ * remote drains are held. */
 void reserve_forget(const struct kmem_cache *cache);
 
 /* Visit the carriers of all caches, for the leak scan. */

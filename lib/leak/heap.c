@@ -7,7 +7,7 @@
 #include "leak/sort.h"
 #include "malloc/guarded.h"
 #include "malloc/large_debug.h"
-#include "space/outside.h"
+#include "space/mapped.h"
 #include "slab/descriptor.h"
 
 /* ---- one slice ---- */
@@ -125,7 +125,7 @@ static void add_extra(const void *start, size_t size, uint32_t stack, void *with
             (struct heap_extra){{(uintptr_t)start, size + !size}, stack};
 }
 
-static void add_outside(const void *start, size_t size, void *with)
+static void add_mapped(const void *start, size_t size, void *with)
 {
     add_extra(start, size, 0, with);
 }
@@ -138,13 +138,13 @@ static bool by_address(const void *a, const void *b)
 static bool read_extras(struct heap *heap)
 {
     struct extras extras = {heap, POOL_SLOTS};
-    if (outside_bytes())
-        extras.most += OUTSIDE_MAX;
+    if (mapped_bytes())
+        extras.most += MAPPED_MAX;
     heap->extras = leak_map(extras.most * sizeof(*heap->extras));
     if (!heap->extras)
         return false;
-    if (outside_bytes())
-        outside_each(add_outside, &extras);
+    if (mapped_bytes())
+        mapped_each(add_mapped, &extras);
     pool_each(add_extra, &extras);
     leak_sort(heap->extras, heap->extra_count, sizeof(*heap->extras), by_address);
     return true;

@@ -46,7 +46,7 @@ static void take_out_counted(struct sheaf *sheaf, void *with)
 
 static void take_out_end(struct kept *kept, uint32_t end)
 {
-    if (end > END_HELD)
+    if (end > END_CLAIMED)
         take_out_sheaf(kept, sheaf_containing(end), end_depth(end));
 }
 

@@ -2,7 +2,7 @@
 #include "cache/kmem_cache.h"
 #include "leak/memory.h"
 #include "leak/scan.h"
-#include "leak/tell.h"
+#include "leak/report.h"
 #include "os/message.h"
 
 /* `low`: see world_stop(). */
@@ -37,7 +37,7 @@ static __attribute__((noinline)) void report(uintptr_t low)
         message_text(&m, why[failure]);
         message_write(&m);
     } else {
-        tell_report(&groups, running);
+        report_leaks(&groups, running);
     }
     leak_unmap_all();
 }

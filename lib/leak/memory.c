@@ -1,9 +1,9 @@
 #include "leak/memory.h"
-#include "space/own.h"
+#include "space/internal.h"
 #include "os/vm.h"
 
 /* Only the thread that reports uses them. */
-static struct own_range tables[LEAK_TABLES];
+static struct internal_range tables[LEAK_TABLES];
 static unsigned count;
 
 void *leak_map(size_t bytes)
@@ -11,7 +11,7 @@ void *leak_map(size_t bytes)
     size_t size = round_up(bytes + !bytes, vm_page_size());
     char *table = count < LEAK_TABLES ? vm_map(size, 1) : NULL;
     if (table)
-        tables[count++] = (struct own_range){(uintptr_t)table, (uintptr_t)table + size};
+        tables[count++] = (struct internal_range){(uintptr_t)table, (uintptr_t)table + size};
     return table;
 }
 

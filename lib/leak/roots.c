@@ -4,12 +4,12 @@
 #include "leak/sort.h"
 #include "os/vm.h"
 #include "region/region.h"
-#include "space/own.h"
+#include "space/internal.h"
 #include "space/slice.h"
 
 /* Ranges that are no roots. */
 struct ranges {
-    struct own_range *all;
+    struct internal_range *all;
     size_t count, most;
 };
 
@@ -17,7 +17,7 @@ static void leave_out(uintptr_t start, uintptr_t end, void *with)
 {
     struct ranges *ranges = with;
     if (start < end && ranges->count < ranges->most)
-        ranges->all[ranges->count++] = (struct own_range){start, end};
+        ranges->all[ranges->count++] = (struct internal_range){start, end};
 }
 
 /* ---- memory of the allocator, and blocks ---- */
@@ -42,7 +42,7 @@ static void leave_out_space(struct ranges *ranges)
     leave_out_table(ranges, &space.sheaves);
     leave_out_table(ranges, &space.shadow);
     leave_out(space.base, space.base + ((uintptr_t)space.slots << SLOT_SHIFT), ranges);
-    leave_out((uintptr_t)space.outside, space.region, ranges); /* the hub follows */
+    leave_out((uintptr_t)space.mapped, space.region, ranges); /* the hub follows */
 }
 
 /* Spans of the region, whatever they hold. Between them there may be mappings of the program. */
@@ -65,8 +65,8 @@ static void leave_out_region(struct ranges *ranges)
 
 static void leave_out_ours(struct ranges *ranges, const struct heap *heap)
 {
-    struct own_range own[OWN_MOST], data = own_data();
-    unsigned n = own_ranges(own, OWN_MOST);
+    struct internal_range own[INTERNAL_MOST], data = own_data();
+    unsigned n = internal_ranges(own, INTERNAL_MOST);
     for (unsigned i = 0; i < n; i++)
         leave_out(own[i].start, own[i].end, ranges);
     leave_out(data.start, data.end, ranges);
@@ -164,7 +164,7 @@ static void leave_out_ended(struct ranges *ranges, struct maps *maps, const stru
 
 static bool by_address(const void *a, const void *b)
 {
-    return ((const struct own_range *)a)->start < ((const struct own_range *)b)->start;
+    return ((const struct internal_range *)a)->start < ((const struct internal_range *)b)->start;
 }
 
 /* Without knowing which pages of a file were written to, its read-only mappings are left out: most are constants. */

@@ -5,7 +5,7 @@
 #include "leak/memory.h"
 #include "leak/scan.h"
 #include "leak/sort.h"
-#include "leak/tell.h"
+#include "leak/report.h"
 #include "os/syscall.h"
 #include "os/vm.h"
 #include "space/locks.h"
@@ -132,7 +132,7 @@ static enum scan_failure make_report(struct sheaf_leaks *leaks, struct scan *sca
     mark_lost(&scan->mark);
     if (!groups_make(&groups, &scan->mark))
         return SCAN_NO_MEMORY;
-    leaks->bytes = tell_compose(&groups, (uint32_t)leaks->running, process, &text);
+    leaks->bytes = report_compose(&groups, (uint32_t)leaks->running, process, &text);
     leaks->result = (uintptr_t)text;
     return leaks->bytes ? SCAN_DONE : SCAN_NO_MEMORY;
 }

@@ -106,7 +106,7 @@ struct listed {
 };
 
 /* Reads what /proc tells of a thread. */
-static struct listed look_at(uint32_t id)
+static struct listed read_status(uint32_t id)
 {
     char path[48] = "/proc/self/task/", text[2048], digits[12];
     size_t at = sizeof(digits) - 1;
@@ -163,7 +163,7 @@ static void count_blocked(uint32_t id, void *with)
     struct blocked *blocked = with;
     if (id == self)
         return;
-    struct listed thread = look_at(id);
+    struct listed thread = read_status(id);
     blocked->others = true;
     for (int i = FIRST_SIGNAL; i <= LAST_SIGNAL && thread.alive; i++)
         blocked->threads[i] += thread.blocked >> (i - 1) & 1;
@@ -218,7 +218,7 @@ static void ask(uint32_t id, void *with)
         round->beyond++;
         return;
     }
-    struct listed listed = look_at(id);
+    struct listed listed = read_status(id);
     if (!listed.alive)
         return;
     struct world_thread *thread = &world.threads[n];
@@ -239,7 +239,7 @@ static uint32_t missing(uint32_t *able)
         struct world_thread *thread = &world.threads[i];
         if (atomic_load(&thread->stopped) || thread->gone)
             continue;
-        thread->gone = sys_call3(SYS_tgkill, process, thread->id, 0) == -ESRCH || !look_at(thread->id).alive;
+        thread->gone = sys_call3(SYS_tgkill, process, thread->id, 0) == -ESRCH || !read_status(thread->id).alive;
         all += !thread->gone;
         *able += !thread->gone && !thread->slow;
     }

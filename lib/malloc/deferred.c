@@ -5,7 +5,7 @@
 #include "feature/guarded_pool.h"
 #include "malloc/fast.h"
 #include "malloc/large.h"
-#include "space/outside.h"
+#include "space/mapped.h"
 #include "slab/retire.h"
 #include "os/hooks.h"
 #include "process/start.h"
@@ -14,7 +14,7 @@ static size_t size_large(void *p)
 {
     if (unlikely(pool_has(p)))
         return pool_size(p);
-    return in_region(p) ? large_size(p) : outside_size(p);
+    return in_region(p) ? large_size(p) : mapped_size(p);
 }
 
 static void free_any(void *p)
@@ -36,7 +36,7 @@ static bool owns(const void *p)
 {
     if (!__atomic_load_n(&cache_layer_ready, __ATOMIC_ACQUIRE))
         return false;
-    return slice_of(p) < space.slice_count || pool_has(p) || outside_size(p);
+    return slice_of(p) < space.slice_count || pool_has(p) || mapped_size(p);
 }
 
 static bool owns_cache(const struct kmem_cache *cache)

@@ -8,7 +8,7 @@
 
 static struct sigaction before;
 
-static void tell(const char *kind, const void *address, uint32_t block)
+static void report(const char *kind, const void *address, uint32_t block)
 {
     struct message m = {.length = 0};
     message_text(&m, "sheaf: ");
@@ -31,21 +31,21 @@ static uint32_t head_of(uint32_t slice)
     return slice;
 }
 
-static void tell_region(const void *address)
+static void report_region(const void *address)
 {
     uint32_t slice = (uint32_t)slice_of(address), head = head_of(slice);
     const struct slice *span = slice_at(head);
     if (span->kind == SLICE_CLOSED) {
-        tell("access after free at", address, head);
+        report("access after free at", address, head);
     } else if (span->kind == SLICE_LARGE && span->guarded) {
-        tell("access past the end at", address, head);
+        report("access past the end at", address, head);
     } else if (span->kind == SLICE_GUARD && span->length == 1) {
-        tell("access to the guard between slabs at", address, SLICE_NONE);
+        report("access to the guard between slabs at", address, SLICE_NONE);
     } else if (span->kind == SLICE_GUARD) {
         uint32_t block = head + 1;
         while (slice_at(block)->kind == SLICE_INSIDE)
             block++;
-        tell("access before the start at", address, block);
+        report("access before the start at", address, block);
     }
 }
 
@@ -57,7 +57,7 @@ static void handle(int signal, siginfo_t *info, void *context)
     if (info->si_code > 0 && pool_has(address))
         pool_report(address);
     else if (info->si_code > 0 && slice_of(address) < space.slice_count)
-        tell_region(address);
+        report_region(address);
     sigaction(signal, &before, NULL);
     if (info->si_code <= 0) /* sent by a process: it would not be repeated */
         raise(signal);

@@ -7,7 +7,7 @@
 #include "malloc/guarded.h"
 #include "os/vm.h"
 #include "region/guard.h"
-#include "space/outside.h"
+#include "space/mapped.h"
 #include "cache/decay.h"
 #include "process/decay.h"
 #include "profile/profile.h"
@@ -63,7 +63,7 @@ static void *plain_span(size_t n, size_t align, bool zero)
     keep_visible(p);
     if (zero && !zeroed)
         zero_dirty(slice, n);
-    cache_went_slow(NULL);
+    cache_publish(NULL);
     keep_visible(p);
     return p;
 }
@@ -77,10 +77,10 @@ static void *guarded_span(size_t n, size_t align, bool zero)
     return p;
 }
 
-static void *outside_block(size_t n, size_t align)
+static void *mapped_block(size_t n, size_t align)
 {
-    void *p = outside_alloc(n, align);
-    cache_went_slow(NULL);
+    void *p = mapped_alloc(n, align);
+    cache_publish(NULL);
     return p;
 }
 
@@ -103,12 +103,12 @@ void *large_plain_alloc(size_t n, size_t align, bool zero)
     zero |= sheaf_config.harden.zero_alloc;
     cache_decay(slot_current());
     void *p = sheaf_config.harden.guard        ? guarded_span(n, align, zero)
-              : unlikely(n >= large_threshold) ? outside_block(n, align)
+              : unlikely(n >= large_threshold) ? mapped_block(n, align)
                                                : NULL;
     if (!p)
         p = plain_span(n, align, zero);
     if (!p)
-        p = outside_block(n, align);
+        p = mapped_block(n, align);
     return p || !slices_for(n, &slices) || !worth_trimming(n) || !cache_trim_all() ? p : plain_span(n, align, zero);
 }
 
@@ -177,7 +177,7 @@ void large_plain_free(void *p)
     if (unlikely((uintptr_t)p & (SLICE_SIZE - 1)) ||
         unlikely(!__atomic_compare_exchange_n(&slice_at(slice)->kind, &live, SLICE_CLOSED, false, __ATOMIC_ACQ_REL,
                                               __ATOMIC_RELAXED))) {
-        large_tell("free of", p);
+        large_warn("free of", p);
         return;
     }
     cache_decay(slot_current());
@@ -189,7 +189,7 @@ void large_plain_free(void *p)
         return;
     else
         region_free((uint32_t)slice);
-    cache_went_slow(NULL);
+    cache_publish(NULL);
 }
 
 void large_free(void *p)
@@ -289,7 +289,7 @@ void *large_plain_resize(void *p, size_t n)
     if (slices == have || (slices < have && have - slices < 2 + slices / 4))
         return p;
     if (region_resize((uint32_t)slice_of(p), slices)) {
-        cache_went_slow(NULL);
+        cache_publish(NULL);
         return p;
     }
     return slices < have ? p : grow_moving(p, old, n);
@@ -337,7 +337,7 @@ static const char *misuse_of(const void *p, const char **what)
     return "foreign pointer";
 }
 
-noinline_cold void large_tell(const char *call, const void *p)
+noinline_cold void large_warn(const char *call, const void *p)
 {
     char text[64];
     const char *what;
@@ -349,11 +349,11 @@ noinline_cold void large_tell(const char *call, const void *p)
     } else {
         strcpy(text, "double free of");
     }
-    misuse_tell(text, p, what);
+    misuse_warn(text, p, what);
 }
 
 noinline_cold void large_report(const char *call, const void *p)
 {
-    large_tell(call, p);
+    large_warn(call, p);
     abort(); /* there is no result to return, even if debugging is to continue */
 }

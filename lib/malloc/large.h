@@ -15,7 +15,7 @@ void *large_alloc(size_t n, size_t align, bool zero);
 /* Free a block. `p` lies in a slice of the region without a slab; anything but a live block is reported. */
 void large_free(void *p);
 
-/* Blocks of at least this size have mappings of their own (space/outside.h); set by M_MMAP_THRESHOLD. */
+/* Blocks of at least this size have mappings of their own (space/mapped.h); set by M_MMAP_THRESHOLD. */
 extern hidden size_t large_threshold;
 
 /*
@@ -47,7 +47,7 @@ void *large_plain_resize(void *p, size_t n);
  * Report what is wrong with a pointer into the region that is not the start of a live block; `call` names the
  * operation. The first returns if debugging is to continue.
  */
-void large_tell(const char *call, const void *p);
+void large_warn(const char *call, const void *p);
 _Noreturn void large_report(const char *call, const void *p);
 
 #endif

@@ -3,7 +3,7 @@
 #include "feature/debug_report.h"
 #include "feature/debug_spec.h"
 #include "os/hooks.h"
-#include "space/outside.h"
+#include "space/mapped.h"
 
 #include <string.h>
 
@@ -80,7 +80,7 @@ static bool damaged(const struct debug_object *record, char *p, struct damage *d
     return debug_differs(end, damage->length, BYTE_ZONE, &damage->first, &damage->end);
 }
 
-static void look(const struct debug_object *record, char *p)
+static void check(const struct debug_object *record, char *p)
 {
     struct damage damage;
     struct debug_report report = report_on("overflow: bytes were written past the end of", record, p);
@@ -102,7 +102,7 @@ bool large_debug_free(void *p)
     if (!record || read_once(slice_at(slice_of(p))->kind) != SLICE_LARGE)
         record = NULL;
     else if (claim(record)) {
-        look(record, p);
+        check(record, p);
         if (large_debug & SLAB_POISON)
             memset(p, BYTE_FREED, record->size < POISON_MOST ? record->size : POISON_MOST);
         debug_track(&record->freed, large_debug);
@@ -129,7 +129,7 @@ void *large_debug_resize(void *p, size_t n)
     if (n > PTRDIFF_MAX)
         n = PTRDIFF_MAX; /* makes the call below fail */
     if (known) {
-        look(record, p);
+        check(record, p);
         debug_track(&record->freed, large_debug);
         atomic_store_explicit(&record->state, OBJECT_FREE, memory_order_release);
     }
@@ -171,7 +171,7 @@ static unsigned validate(void)
 
 void large_debug_start(void)
 {
-    slab_flags_t flags = debug_spec_flags(sheaf_config.debug, name) & DEBUG_LOOKS;
+    slab_flags_t flags = debug_spec_flags(sheaf_config.debug, name) & DEBUG_CHECKS;
     if (!flags || !debug_start())
         return;
     hooks.validate_large = validate;

@@ -17,7 +17,7 @@
 #include "malloc/large_debug.h"
 #include "malloc/strata.h"
 #include "os/vm.h"
-#include "space/outside.h"
+#include "space/mapped.h"
 
 #include <errno.h>
 #include <string.h>
@@ -80,10 +80,10 @@ static void *class_alloc(unsigned number, size_t n, size_t align)
 }
 
 /* A block outside the region, wherever the system has memory, unless the user limits the size of the heap. */
-static void *small_outside(unsigned number)
+static void *small_mapped(unsigned number)
 {
     size_t size = class_size(number);
-    void *p = sheaf_config.region ? NULL : outside_small(number, size);
+    void *p = sheaf_config.region ? NULL : mapped_small(number, size);
     return p && sheaf_config.harden.zero_alloc ? memset(p, 0, size) : p;
 }
 
@@ -94,7 +94,7 @@ static void *small_outside(unsigned number)
  */
 static noinline_cold void *last_resort(unsigned number, size_t n, size_t align)
 {
-    void *p = region_crowded() ? small_outside(number) : NULL;
+    void *p = region_crowded() ? small_mapped(number) : NULL;
     if (!p && vm_staged) {
         cache_drain_all();
         p = class_alloc(number, n, align);
@@ -102,7 +102,7 @@ static noinline_cold void *last_resort(unsigned number, size_t n, size_t align)
     if (!p && cache_trim_all())
         p = class_alloc(number, n, align);
     if (!p)
-        p = small_outside(number);
+        p = small_mapped(number);
     if (!p)
         p = large_alloc(n, align, false);
     if (!p)
@@ -112,7 +112,7 @@ static noinline_cold void *last_resort(unsigned number, size_t n, size_t align)
 
 static noinline_cold void *small_around(unsigned number, size_t n)
 {
-    void *outside = region_crowded() ? small_outside(number) : NULL;
+    void *outside = region_crowded() ? small_mapped(number) : NULL;
     if (outside)
         return outside;
     for (unsigned i = 1; i <= LARGER_CLASSES && number + i < CLASS_FIRST + CLASSES; i++) {
@@ -319,7 +319,7 @@ void *malloc_aligned(size_t align, size_t n)
 /* Whether an address below space.slice_count without an object is of the region: see in_region(). */
 static bool of_region(const void *p)
 {
-    return likely(read_once(slice_at(slice_of(p))->kind) != SLICE_INSIDE) || (!outside_size(p) && !pool_has(p));
+    return likely(read_once(slice_at(slice_of(p))->kind) != SLICE_INSIDE) || (!mapped_size(p) && !pool_has(p));
 }
 
 static noinline_cold void free_foreign(void *p)
@@ -328,10 +328,10 @@ static noinline_cold void free_foreign(void *p)
         pool_free(p);
         return;
     }
-    if (unlikely(atomic_load_explicit(&profile_outside, memory_order_relaxed)))
-        profile_outside_freed(p);
-    if (cache_layer_ready && outside_free(p)) {
-        cache_went_slow(NULL);
+    if (unlikely(atomic_load_explicit(&profile_mapped, memory_order_relaxed)))
+        profile_mapped_freed(p);
+    if (cache_layer_ready && mapped_free(p)) {
+        cache_publish(NULL);
         return;
     }
     const struct other_malloc *owner = sheaf_owner_of_foreign();
@@ -339,7 +339,7 @@ static noinline_cold void free_foreign(void *p)
         owner->free(p);
         return;
     }
-    misuse_tell("free of foreign pointer", p, "not from this allocator");
+    misuse_warn("free of foreign pointer", p, "not from this allocator");
 }
 
 /* Reached by tail calls only, so that the return address is that of free()'s caller. */
@@ -395,7 +395,7 @@ size_t malloc_size(const void *p, const char *call)
             large_report(call, p);
     }
     if (unlikely(!size) && cache_layer_ready)
-        size = pool_has(p) ? pool_size(p) : outside_size(p);
+        size = pool_has(p) ? pool_size(p) : mapped_size(p);
     if (!size && sheaf_owner_of_foreign())
         return SIZE_OF_ANOTHER;
     if (!size) {
@@ -417,7 +417,7 @@ static void *move(void *p, size_t old, size_t n)
     return to;
 }
 
-static void *resize_outside(void *p, size_t old, size_t n)
+static void *resize_mapped(void *p, size_t old, size_t n)
 {
     if (unlikely(old == SIZE_OF_ANOTHER))
         return sheaf_owner_of_foreign()->realloc(p, n);
@@ -425,11 +425,11 @@ static void *resize_outside(void *p, size_t old, size_t n)
         return p;
     if (n > old && !promised(n - old))
         return no_memory();
-    void *to = n > CLASS_MOST && likely(!fail_large) ? outside_resize(p, n) : NULL;
+    void *to = n > CLASS_MOST && likely(!fail_large) ? mapped_resize(p, n) : NULL;
     if (!to)
         return move(p, old, n);
-    if (unlikely(atomic_load_explicit(&profile_outside, memory_order_relaxed)))
-        profile_outside_freed(p);
+    if (unlikely(atomic_load_explicit(&profile_mapped, memory_order_relaxed)))
+        profile_mapped_freed(p);
     if (unlikely(read_once(profile_on)))
         profile_large(to, n);
     return to;
@@ -452,7 +452,7 @@ void *malloc_resize(void *p, size_t n)
                    : move(p, old, n);
     }
     if (unlikely(slice >= space.slice_count || !of_region(p)))
-        return resize_outside(p, old, n);
+        return resize_mapped(p, old, n);
     if (n <= CLASS_MOST)
         return move(p, old, n);
     void *to = n > old && (large_fails(n) || !promised(n - old)) ? NULL : large_resize(p, n);
@@ -515,5 +515,5 @@ apart void malloc_totals(struct malloc_totals *totals)
     totals->warm_bytes = large.warm_bytes;
     totals->span_cache_bytes = large.span_cache_bytes;
     totals->purged_bytes = read_once(region_stats.purged_slices) << SLICE_SHIFT;
-    totals->outside_bytes = outside_bytes() + pool_live_bytes();
+    totals->mapped_bytes = mapped_bytes() + pool_live_bytes();
 }

@@ -59,7 +59,7 @@ struct malloc_totals {
     size_t slab_rest;     /* bytes of slabs behind their last object */
     size_t slab_bytes;    /* all slices of slabs, in bytes */
     size_t large_bytes, large_count;
-    size_t outside_bytes;
+    size_t mapped_bytes;
     size_t warm_bytes;       /* bytes of free slices that may be resident */
     size_t span_cache_bytes; /* the part of it in span caches */
     size_t purged_bytes;

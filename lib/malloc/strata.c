@@ -2,7 +2,7 @@
 #include "cache/ends.h"
 #include "malloc/large.h"
 #include "profile/area.h"
-#include "space/outside.h"
+#include "space/mapped.h"
 
 /* Adds the objects of a cache to its stratum. Other threads may allocate meanwhile; each slot then counts a little
  * more or less. */
@@ -32,5 +32,5 @@ void malloc_count_strata(struct sheaf_profile_stratum *strata)
             count_cache(cache_at(i), &strata[cache_at(i)->home - CACHE_FIRST]);
     struct large_totals large = large_totals();
     strata[STRATUM_LARGE].live_count = large.blocks;
-    strata[STRATUM_LARGE].live_bytes = large.bytes + outside_bytes();
+    strata[STRATUM_LARGE].live_bytes = large.bytes + mapped_bytes();
 }

@@ -161,7 +161,7 @@ static apart bool node_free(struct kmem_cache *cache, unsigned slot, void *objec
     if (sheaf->count < sheaf->capacity && cache_put_spare(slot, id, sheaf))
         return true;
     node_send(cache, slot, sheaf);
-    cache_went_slow(cache);
+    cache_publish(cache);
     return true;
 }
 

@@ -6,7 +6,7 @@
 
 /*
  * Static, because the stack may be a signal handler's of a few KiB. Only one thread may therefore run this code at
- * a time; limit_look() (process/limit.c) calls cgroup_limit() once per process.
+ * a time; limit_poll() (process/limit.c) calls cgroup_limit() once per process.
  */
 #define TEXT_MOST 4096
 static large_table char groups[TEXT_MOST], name[TEXT_MOST];

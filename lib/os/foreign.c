@@ -38,7 +38,7 @@ _Static_assert(offsetof(struct entry, thread) == 0, "the word of an entry is its
  * A system call is needed only where the thread pointer does not tell. Where two threads in different namespaces have
  * the same number and the same thread pointer, each is taken for foreign, with one name.
  */
-uint64_t foreign_look(void)
+uint64_t foreign_find(void)
 {
     uintptr_t pointer = (uintptr_t)__builtin_thread_pointer();
     uint32_t self = 0, end = atomic_load_explicit(&entries_end, memory_order_relaxed);

@@ -25,13 +25,13 @@
 extern hidden _Atomic uint32_t foreign_threads;
 
 /* The name of the calling thread if it is foreign, else 0; to be called through foreign_name(). */
-uint64_t foreign_look(void);
+uint64_t foreign_find(void);
 
 /* What locks name a foreign thread by: no thread pointer has the highest bit. 0 if the calling thread is not foreign.
  */
 static inline uint64_t foreign_name(void)
 {
-    return unlikely(atomic_load_explicit(&foreign_threads, memory_order_relaxed) != 0) ? foreign_look() : 0;
+    return unlikely(atomic_load_explicit(&foreign_threads, memory_order_relaxed) != 0) ? foreign_find() : 0;
 }
 
 static inline bool foreign_here(void)

@@ -33,10 +33,10 @@ struct hooks {
     void (*attach_features)(struct kmem_cache *cache, struct cache_shape *shape);
 
     /* Look at the clock, and run a step of decay if one is due. Called by one slow path in 32, with no lock held. */
-    void (*look)(unsigned slot);
+    void (*poll)(unsigned slot);
 
     /* Slabs fell to half of what they were, or by an eighth again. Called by each flush of a sheaf that finds it,
-     * with at most the locks of setup and takeovers held. */
+     * with at most the locks of setup and remote drains held. */
     void (*burst_ended)(void);
 
     /* ---- set by preload/start.c at the first allocation ---- */
@@ -47,7 +47,7 @@ struct hooks {
     /* ---- set by preload/record.c when a record is opened; cleared in a child of fork that cannot have one ---- */
 
     /* Copy the gauges of the cache to the record, and those of the process if slabs came or went; with NULL, only the
-     * latter. Called by slow paths, decay and trims, with at most the takeover lock held. */
+     * latter. Called by slow paths, decay and trims, with at most the remote drain lock held. */
     void (*publish)(const struct kmem_cache *cache);
 
     /* ---- set by preload/control.c when a record is opened; cleared as `publish` is ---- */
@@ -55,7 +55,7 @@ struct hooks {
     /* Do what a client asks for in the control area of the record (sheaf/control.h). Returns false if a request is
      * left that this thread cannot do now. Called where slow paths look at the clock, and by the helper thread, with
      * no lock held. */
-    bool (*look_control)(void);
+    bool (*poll_control)(void);
 
     /* The futex by which clients wake the helper thread, or NULL if this process has no record of its own. Any
      * context. */

@@ -82,7 +82,7 @@ void numa_init(enum numa_choice choice, unsigned wanted)
 
 /* ---- the current node ---- */
 
-static int own_index(unsigned node)
+static int internal_index(unsigned node)
 {
     for (unsigned i = 0; i < numa.count; i++)
         if (numa.node[i] == node)
@@ -119,7 +119,7 @@ static unsigned nearest_index(unsigned node)
     uint8_t index = read_once(*known);
     if (!index) {
         int local = node_of_local_page();
-        int own = local >= 0 ? own_index((unsigned)local) : -1;
+        int own = local >= 0 ? internal_index((unsigned)local) : -1;
         index = (uint8_t)(own >= 0 ? own + 1 : (int)(node % numa.count) + 1);
         write_once(*known, index);
     }
@@ -135,13 +135,13 @@ apart unsigned numa_here(unsigned *cpu)
     }
     if (sys_call3(SYS_getcpu, (long)cpu, (long)&node, 0) < 0)
         *cpu = 0;
-    int own = own_index(node);
+    int own = internal_index(node);
     return own >= 0 ? (unsigned)own : nearest_index(node);
 }
 
 apart int numa_index_of(int node)
 {
-    return node < 0 ? -1 : own_index((unsigned)node);
+    return node < 0 ? -1 : internal_index((unsigned)node);
 }
 
 /* ---- policies ---- */

@@ -18,7 +18,7 @@ static uint32_t *word_of(bool *shared)
     return word ? word : &private_word;
 }
 
-struct bell bell_look(void)
+struct bell bell_read(void)
 {
     bool shared;
     const uint32_t *word = word_of(&shared);

@@ -16,9 +16,9 @@ struct bell {
     uint32_t seen;
     bool shared;
 };
-struct bell bell_look(void);
+struct bell bell_read(void);
 
-/* Sleep until somebody has rung since bell_look(), or for `ms`. May return early. Leaves errno alone. */
+/* Sleep until somebody has rung since bell_read(), or for `ms`. May return early. Leaves errno alone. */
 void bell_wait(struct bell bell, uint32_t ms);
 
 /* Wake the thread. Any context. */

@@ -2,7 +2,7 @@
 #include "cache/barns.h"
 #include "cache/decay.h"
 #include "cache/holes.h"
-#include "cache/takeover.h"
+#include "cache/remote.h"
 #include "deferred/rcu.h"
 #include "feature/quarantine.h"
 #include "os/clock.h"
@@ -26,23 +26,23 @@ uint64_t decay_trims(void)
 
 void cache_fold_all(void)
 {
-    if (!cache_layer_ready || !lock_acquire(lock_of(LOCK_TAKEOVER)))
+    if (!cache_layer_ready || !lock_acquire(lock_of(LOCK_DRAIN)))
         return;
     for (unsigned i = CACHE_FIRST; i < cache_top; i++)
         if (cache_in_use(cache_at(i)))
-            takeover(cache_at(i), 0, read_once(slot_top), TAKEOVER_COUNT);
-    lock_release(lock_of(LOCK_TAKEOVER));
+            remote_drain(cache_at(i), 0, read_once(slot_top), REMOTE_COUNT);
+    lock_release(lock_of(LOCK_DRAIN));
 }
 
 /* The lock keeps caches from being destroyed meanwhile. */
 void cache_publish_all(void)
 {
-    if (likely(hooks.publish == NULL) || !lock_acquire(lock_of(LOCK_TAKEOVER)))
+    if (likely(hooks.publish == NULL) || !lock_acquire(lock_of(LOCK_DRAIN)))
         return;
     for (unsigned i = CACHE_FIRST; i < cache_top; i++)
         if (cache_in_use(cache_at(i)))
-            cache_went_slow(cache_at(i));
-    lock_release(lock_of(LOCK_TAKEOVER));
+            cache_publish(cache_at(i));
+    lock_release(lock_of(LOCK_DRAIN));
 }
 
 void cache_drain_all(void)
@@ -69,7 +69,7 @@ static void step(enum decay_reason why)
 {
     if (unlikely(hooks.rcu_kick))
         rcu_age();
-    if (!lock_acquire(lock_of(LOCK_TAKEOVER)))
+    if (!lock_acquire(lock_of(LOCK_DRAIN)))
         return;
     for (unsigned i = CACHE_FIRST; i < cache_top; i++)
         for (unsigned slot = 0; cache_in_use(cache_at(i)) && slot < read_once(slot_top); slot++)
@@ -83,7 +83,7 @@ static void step(enum decay_reason why)
             write_once(slot_head(slot)->barn_traffic, 0);
     atomic_store_explicit(&last_held, held, memory_order_relaxed);
     atomic_store_explicit(&last_step_ms, clock_ms(), memory_order_relaxed);
-    lock_release(lock_of(LOCK_TAKEOVER));
+    lock_release(lock_of(LOCK_DRAIN));
     if (why == DECAY_AGED)
         span_cache_flush();
     region_purge(false);
@@ -104,11 +104,11 @@ static bool few_are_out(const struct kmem_cache *cache)
 
 void decay_after_burst(void)
 {
-    bool comes_again = region_keeps_learned();
-    if (!lock_try(lock_of(LOCK_TAKEOVER)))
+    bool comes_again = region_retains_learned();
+    if (!lock_try(lock_of(LOCK_DRAIN)))
         return;
     if (!burst_fell()) { /* another thread has just handled the same fall */
-        lock_release(lock_of(LOCK_TAKEOVER));
+        lock_release(lock_of(LOCK_DRAIN));
         return;
     }
     for (unsigned i = CACHE_FIRST; i < read_once(cache_top); i++) {
@@ -121,13 +121,13 @@ void decay_after_burst(void)
         else
             slab_shrink(&cache->slab);
         holes_now(cache);
-        cache_went_slow(cache);
+        cache_publish(cache);
     }
     burst_handled();
-    lock_release(lock_of(LOCK_TAKEOVER));
+    lock_release(lock_of(LOCK_DRAIN));
     if (!comes_again)
         region_purge_fallen();
-    cache_went_slow(NULL);
+    cache_publish(NULL);
 }
 
 static bool aged(void)
@@ -165,16 +165,16 @@ static bool churned(unsigned slot)
            clock_ms() - atomic_load_explicit(&last_step_ms, memory_order_relaxed) >= STEP_LEAST_MS;
 }
 
-void decay_look(unsigned slot)
+void decay_poll(unsigned slot)
 {
     if (unlikely(read_once(slot_paused)) && foreign_sweep())
         slot_resume_fast();
-    if (unlikely(region_in_use() >= LIMIT_LOOK_FROM))
-        limit_look();
-    if (unlikely(hooks.look_control != NULL))
-        hooks.look_control();
-    if (helper_may() || unlikely(hooks.look_control != NULL))
-        helper_look();
+    if (unlikely(region_in_use() >= LIMIT_POLL_FROM))
+        limit_poll();
+    if (unlikely(hooks.poll_control != NULL))
+        hooks.poll_control();
+    if (helper_may() || unlikely(hooks.poll_control != NULL))
+        helper_poll();
     if (!sheaf_config.decay_ms)
         return;
     enum decay_reason why = aged()          ? DECAY_AGED

@@ -6,15 +6,15 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* hooks.look: run a step of decay if one is due. Also applies the memory limit of the process once, and decides
+/* hooks.poll: run a step of decay if one is due. Also applies the memory limit of the process once, and decides
  * whether the helper thread should start. */
-void decay_look(unsigned slot);
+void decay_poll(unsigned slot);
 
 /*
  * hooks.burst_ended: drain all caches that have few objects out, and return free pages inside slabs of sparse
  * caches and free memory of the region, because these frees may be the program's last calls. If the region has
  * learned that such memory is soon needed again, only empty slabs and free pages inside slabs are returned. Does
- * nothing if the takeover lock is taken, as it is for the flushes that are made here.
+ * nothing if the remote drain lock is taken, as it is for the flushes that are made here.
  */
 void decay_after_burst(void);
 

@@ -2,7 +2,7 @@
 #include "cache/kmem_cache.h"
 #include "process/helper.h"
 #include "deferred/rcu.h"
-#include "cache/takeover.h"
+#include "cache/remote.h"
 #include "os/random.h"
 #include "os/syscall.h"
 
@@ -24,7 +24,7 @@
  * release.
  *
  * Sheaves that other threads had detached are lost to the child. Slots, barns and the pool of sheaves only change
- * by single words. A takeover holds its lock, so ends are held only if the fork could not take that lock. The
+ * by single words. A remote drain holds its lock, so ends are claimed only if the fork could not take that lock. The
  * child stores 0 in such words, and their sheaves are lost.
  */
 
@@ -105,7 +105,7 @@ static void free_held_slots(void)
         if (atomic_load_explicit(&slot_head(slot)->lock, memory_order_relaxed)) /* a write would copy the page */
             atomic_store(&slot_head(slot)->lock, 0);
         for (unsigned i = CACHE_FIRST; i < cache_top; i++)
-            if (cache_in_use(cache_at(i)) && top_held(slot_words(slot, SLOT_ID(i))->top))
+            if (cache_in_use(cache_at(i)) && top_claimed(slot_words(slot, SLOT_ID(i))->top))
                 slot_words(slot, SLOT_ID(i))->top = 0;
     }
 }
@@ -138,9 +138,9 @@ void cache_fork_child(void)
         forget(i);
     forget(LOCK_PROFILE);
     forget(LOCK_REGION);
-    if (taken_by_fork(LOCK_TAKEOVER) || !lock_held_by_self(lock_of(LOCK_TAKEOVER)))
+    if (taken_by_fork(LOCK_DRAIN) || !lock_held_by_self(lock_of(LOCK_DRAIN)))
         free_held_slots();
-    forget(LOCK_TAKEOVER);
+    forget(LOCK_DRAIN);
     if (unlikely(hooks.rcu_kick))
         rcu_fork_child(); /* takes no lock */
     forget(LOCK_SETUP);

@@ -46,9 +46,9 @@ static uint64_t distance(uint64_t a, uint64_t b)
     return a > b ? a - b : b - a;
 }
 
-static struct helper_look look(void)
+static struct helper_view observe(void)
 {
-    struct helper_look now = {
+    struct helper_view now = {
         .in_use = region_in_use(),
         .warm = read_once(region_stats.warm_slices),
     };
@@ -83,7 +83,7 @@ static bool maybe_last(void)
  * where there is a record. */
 static bool stays(void)
 {
-    if (!hooks.look_control || read_once(sheaf_config.helper) == HELPER_OFF || atomic_load(&leaving))
+    if (!hooks.poll_control || read_once(sheaf_config.helper) == HELPER_OFF || atomic_load(&leaving))
         return false;
     return !maybe_last() || (cgroup_may_open() && !is_last_thread());
 }
@@ -100,7 +100,7 @@ static bool worth_it(void)
                WORTH;
 }
 
-void helper_look(void)
+void helper_poll(void)
 {
     bool worth = helper_may() && sheaf_config.decay_ms && worth_it();
     if (atomic_load_explicit(&running, memory_order_relaxed)) {
@@ -290,11 +290,11 @@ void helper_return(bool was)
  */
 bool helper_round(struct helper_rounds *rounds)
 {
-    struct helper_look now = look();
+    struct helper_view now = observe();
     rounds->quiet = now.calls - rounds->before.calls > BUSY ? 0 : rounds->quiet + 1;
     if (rounds->quiet) {
         cache_decay_idle(rounds->quiet >= QUIET_ALL);
-        now = look();
+        now = observe();
     }
     bool moved =
         distance(now.in_use, rounds->before.in_use) > LITTLE || distance(now.warm, rounds->before.warm) > LITTLE;
@@ -312,7 +312,7 @@ static uint32_t round_ms(void)
 /* Do what a client asks for. Returns for how long the thread may then sleep, at most `ms`. */
 static uint32_t answer(uint32_t ms)
 {
-    bool done = !hooks.look_control || hooks.look_control();
+    bool done = !hooks.poll_control || hooks.poll_control();
     return done || ms < RETRY_MS ? ms : RETRY_MS;
 }
 
@@ -321,7 +321,7 @@ static bool wait_for_round(void)
 {
     uint32_t start = clock_ms(), ms = round_ms(), passed = 0;
     do {
-        struct bell bell = bell_look();
+        struct bell bell = bell_read();
         uint32_t most = answer(ms - passed);
         if (!returns_memory())
             return false;
@@ -334,7 +334,7 @@ static bool wait_for_round(void)
 
 static void return_memory(void)
 {
-    struct helper_rounds rounds = {.before = look()};
+    struct helper_rounds rounds = {.before = observe()};
     while (wait_for_round() && helper_round(&rounds)) {
     }
     atomic_store_explicit(&rest_in_use, rounds.before.in_use, memory_order_relaxed);
@@ -345,14 +345,14 @@ static void return_memory(void)
 static void wait_for_client(void)
 {
     atomic_store(&parked, true);
-    struct bell bell = bell_look();
+    struct bell bell = bell_read();
     uint32_t most = answer(maybe_last() ? round_ms() : HELPER_SLEEP_MS);
     if (stays() && !(returns_memory() && worth_it()))
         bell_wait(bell, most);
     atomic_store(&parked, false);
 }
 
-static void tell_waits(bool waits)
+static void publish_waits(bool waits)
 {
     if (hooks.control_waits)
         hooks.control_waits(waits);
@@ -362,14 +362,14 @@ static void *helper(void *unused)
 {
     (void)unused;
     atomic_store(&number, (int)sys_call(SYS_gettid, 0, 0, 0, 0, 0, 0));
-    tell_waits(true);
+    publish_waits(true);
     do {
-        if (returns_memory() && (worth_it() || !hooks.look_control))
+        if (returns_memory() && (worth_it() || !hooks.poll_control))
             return_memory();
         while (stays() && !(returns_memory() && worth_it()))
             wait_for_client();
     } while (returns_memory() && worth_it());
-    tell_waits(false);
+    publish_waits(false);
     atomic_store(&failed, 0);
     atomic_store(&running, 0);
     return NULL;

@@ -41,7 +41,7 @@ static inline bool helper_may(void)
 
 /* Called by one slow path in 32: has the thread started, or woken, if there is memory worth returning, and started if
  * there is a record. */
-void helper_look(void);
+void helper_poll(void);
 
 /* Have the thread started by the next slow path, if the user wants one in any case. */
 void helper_at_once(void);
@@ -68,11 +68,11 @@ void helper_start(const void *caller);
 void helper_forget(void);
 
 /* One round of the thread, called by the thread and by tests. Returns whether the thread should go on. */
-struct helper_look {
+struct helper_view {
     uint64_t calls, in_use, warm; /* slow paths so far, slices */
 };
 struct helper_rounds {
-    struct helper_look before;
+    struct helper_view before;
     unsigned quiet; /* consecutive rounds with few slow paths */
     unsigned still; /* consecutive rounds in which hardly any memory came or went */
 };

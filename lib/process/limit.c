@@ -22,14 +22,14 @@ void limit_apply(size_t bytes)
     if (sheaf_config.slot_budget_by_memory)
         write_once(sheaf_config.slot_budget, at_most(sheaf_config.slot_budget, share));
     if (!sheaf_config.chosen.keep && bytes / SHARE_OF_KEEP < sheaf_config.keep)
-        region_keep(bytes / SHARE_OF_KEEP, false);
+        region_retain(bytes / SHARE_OF_KEEP, false);
     if (!sheaf_config.chosen.rcu_limit)
         write_once(sheaf_config.rcu_limit, at_most(sheaf_config.rcu_limit, bytes / SHARE_OF_RCU));
 }
 
 bool limit_allowed;
 
-void limit_look(void)
+void limit_poll(void)
 {
     static _Atomic bool looked;
     if (!limit_allowed || atomic_load_explicit(&looked, memory_order_relaxed) || atomic_exchange(&looked, true))

@@ -25,7 +25,7 @@ static bool is_head(uint8_t kind)
 }
 
 /* Descriptors of slabs that were released, and used again for other slabs, name another slice. */
-static void look_at_slab(struct map_walk *walk)
+static void read_slab(struct map_walk *walk)
 {
     uint32_t reference = read_once(slice_at(walk->first)->slab);
     const struct slab *slab = reference ? descriptor_of(reference) : NULL;
@@ -47,7 +47,7 @@ static void enter_span(struct map_walk *walk, uint32_t first)
     walk->first = first;
     walk->end = first + (length < 1 ? 1 : length < most ? length : most);
     if (walk->kind == SLICE_SLAB)
-        look_at_slab(walk);
+        read_slab(walk);
 }
 
 struct map_walk map_from(uint32_t slice)

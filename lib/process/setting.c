@@ -60,12 +60,12 @@ static enum option_index changed_by(unsigned subject, uint64_t value, struct she
 
 /*
  * Apply sheaf_config.barn_max to the caches in use. A cache that another thread is setting up meanwhile may keep the
- * former limit. The takeover lock keeps caches from being destroyed. A barn that has grown beyond the new limit takes
- * no sheaves until it holds less.
+ * former limit. The remote drain lock keeps caches from being destroyed. A barn that has grown beyond the new limit
+ * takes no sheaves until it holds less.
  */
 static void limit_barns(void)
 {
-    if (!lock_acquire(lock_of(LOCK_TAKEOVER)))
+    if (!lock_acquire(lock_of(LOCK_DRAIN)))
         return;
     for (unsigned i = CACHE_FIRST; i < read_once(cache_top); i++) {
         if (!cache_in_use(cache_at(i)))
@@ -78,7 +78,7 @@ static void limit_barns(void)
                 atomic_store_explicit(&barn->grown, more, memory_order_relaxed);
         }
     }
-    lock_release(lock_of(LOCK_TAKEOVER));
+    lock_release(lock_of(LOCK_DRAIN));
 }
 
 /* Other threads read these fields at any time. Only this one writes them, except that mallopt() sets `keep`. */
@@ -92,7 +92,7 @@ static void apply(enum option_index which, const struct sheaf_config *config)
     case OPTION_keep:
         write_once(sheaf_config.chosen.keep, true);
         write_once(sheaf_config.keep, config->keep);
-        region_keep(config->keep, true);
+        region_retain(config->keep, true);
         span_cache_keep(config->keep);
         break;
     case OPTION_helper:

@@ -64,7 +64,7 @@ static bool init_locked(void)
         return false;
     hooks.may_wait = fork_may_wait;
     hooks.attach_features = attach_features;
-    hooks.look = decay_look;
+    hooks.poll = decay_poll;
     hooks.burst_ended = decay_after_burst;
     /* nodes require that each slot is a CPU and so belongs to one node */
     if (sheaf_config.slots != SLOTS_MM_CID)

@@ -9,7 +9,7 @@
 #include "profile/script.h"
 #include "profile/strata.h"
 #include "space/locks.h"
-#include "space/own.h"
+#include "space/internal.h"
 
 #include <string.h>
 #include <time.h>
@@ -105,7 +105,7 @@ static void add_module(uintptr_t pc)
     *module = found;
     mirror_publish_at(module, sizeof(*module));
     area.truth->modules_used++;
-    script_look(&found);
+    script_examine(&found);
 }
 
 /* ---- stacks ---- */
@@ -197,7 +197,7 @@ static struct sheaf_profile_stack *in_stratum(uint32_t offset, unsigned stratum)
 }
 
 /* Before the values of a live stack change: keep those of the peak, which is the moment of the last new maximum. */
-static void keep_peak(struct sheaf_profile_stack *stack)
+static void retain_peak(struct sheaf_profile_stack *stack)
 {
     if (stack->peak_epoch == area.truth->peak_epoch)
         return;
@@ -288,7 +288,7 @@ static void drop(uint32_t place)
     uint32_t index = area.tables->samples[place] - 1;
     struct sheaf_profile_sample *sample = sample_at(index);
     struct sheaf_profile_stack *stack = stack_at(sample->stack);
-    keep_peak(stack);
+    retain_peak(stack);
     count_in(stack, sample, -1);
     count_lifetime(sample);
     empty_place(place);
@@ -344,7 +344,7 @@ static bool add(const struct sample *new)
     area.truth->taken++;
     area.truth->lost_stacks += !stack->depth;
     area.truth->slowed += new->slowed;
-    keep_peak(stack);
+    retain_peak(stack);
     count_in(stack, sample, 1);
     mirror_publish_at(sample, sizeof(*sample));
     publish_sums(stack);

@@ -1,6 +1,6 @@
 #include "profile/mirror.h"
 #include "os/vm.h"
-#include "space/own.h"
+#include "space/internal.h"
 
 #include <string.h>
 
@@ -17,7 +17,7 @@ bool mirror_start(void)
 {
     mirror_truth = vm_map_staged(SHEAF_PROFILE_BYTES, 4096);
     if (mirror_truth)
-        own_note(mirror_truth, SHEAF_PROFILE_BYTES); /* it has the addresses of samples */
+        internal_note(mirror_truth, SHEAF_PROFILE_BYTES); /* it has the addresses of samples */
     return mirror_truth;
 }
 

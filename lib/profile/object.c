@@ -123,8 +123,9 @@ static void *sampled_object(struct kmem_cache *cache, size_t n, unsigned slot, u
 }
 
 /*
- * A request is due after as many allocations as were drawn. Detaching the ends counts the fast ones. Where a takeover
- * holds the ends, which may last if its thread is preempted, all requests come here, and there are no fast ones.
+ * A request is due after as many allocations as were drawn. Detaching the ends counts the fast ones. Where a remote
+ * drain holds the ends, which may last if its thread is preempted, all requests come here, and there are no fast
+ * ones.
  */
 static bool request_is_due(struct kmem_cache *cache, unsigned slot, struct drawn *next, unsigned *slower)
 {
@@ -134,12 +135,12 @@ static bool request_is_due(struct kmem_cache *cache, unsigned slot, struct drawn
     unsigned most = PACE_DRAWN >> pace_of_slot(slot).pressure;
     if (!due || (unlikely(next->pace.exponent) && pace_relax(&next->pace, clock_ms(), most)))
         due = draw(cache, slot, next); /* again: the distribution is memoryless */
-    if (due - 1 > ends_account(cache, top).pops || (!top_held(top) && !ends_detach(cache, slot, top, &ends)))
+    if (due - 1 > ends_account(cache, top).pops || (!top_claimed(top) && !ends_detach(cache, slot, top, &ends)))
         return false;
     *slower = next->slower;
     pace_note(&next->pace, clock_ms(), most);
     draw(cache, slot, next);
-    if (!top_held(top))
+    if (!top_claimed(top))
         ends_attach(cache, slot, ends);
     return true;
 }

@@ -7,10 +7,10 @@
 #include "profile/script.h"
 #include "profile/take.h"
 #include "profile/walked.h"
-#include "space/outside.h"
+#include "space/mapped.h"
 
 bool profile_on;
-_Atomic uint32_t profile_outside;
+_Atomic uint32_t profile_mapped;
 
 bool profile_switch(uint64_t rate)
 {
@@ -84,7 +84,7 @@ void profile_large(void *p, size_t n)
     if (in_region(p))
         write_once(slice_at(slice_of(p))->sampled, 1);
     else
-        atomic_fetch_add(&profile_outside, 1);
+        atomic_fetch_add(&profile_mapped, 1);
 }
 
 void profile_large_freed(void *p)
@@ -93,9 +93,9 @@ void profile_large_freed(void *p)
     area_remove(p);
 }
 
-/* profile_outside counts down with those that were samples, which area_remove() tells. */
-void profile_outside_freed(void *p)
+/* profile_mapped counts down with those that were samples, which area_remove() tells. */
+void profile_mapped_freed(void *p)
 {
     if (area_remove(p))
-        atomic_fetch_sub(&profile_outside, 1);
+        atomic_fetch_sub(&profile_mapped, 1);
 }

@@ -56,13 +56,13 @@ void profile_fork_child(void);
 /* ---- large blocks ---- */
 
 /* Sampled blocks that lie outside the region. */
-extern hidden _Atomic uint32_t profile_outside;
+extern hidden _Atomic uint32_t profile_mapped;
 
 /* Draw whether to sample a new block of n bytes, which is in use. */
 void profile_large(void *p, size_t n);
 
-/* A sampled block of the region is about to be freed; or any block outside it, while profile_outside is not 0. */
+/* A sampled block of the region is about to be freed; or any block outside it, while profile_mapped is not 0. */
 void profile_large_freed(void *p);
-void profile_outside_freed(void *p);
+void profile_mapped_freed(void *p);
 
 #endif

@@ -1,6 +1,6 @@
 #include "profile/readers.h"
 #include "os/vm.h"
-#include "space/own.h"
+#include "space/internal.h"
 
 #define READERS 16
 
@@ -12,7 +12,7 @@ static struct reader *reader_at(void *all, const struct readers *readers, unsign
 struct reader *readers_claim(struct readers *readers, unsigned slot)
 {
     if (!__atomic_load_n(&readers->all, __ATOMIC_ACQUIRE) && vm_map_once(&readers->all, READERS * readers->bytes))
-        own_note(readers->all, READERS * readers->bytes); /* they have addresses of objects */
+        internal_note(readers->all, READERS * readers->bytes); /* they have addresses of objects */
     void *all = __atomic_load_n(&readers->all, __ATOMIC_ACQUIRE);
     struct reader *mine = all ? reader_at(all, readers, slot % READERS) : NULL;
     return mine && !atomic_exchange_explicit(&mine->busy, true, memory_order_acquire) ? mine : NULL;

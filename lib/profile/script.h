@@ -23,11 +23,11 @@ static inline bool script_compiled(void)
 }
 
 /* A module of the process, which may be an interpreter. One caller at a time. */
-static inline void script_look(const struct sheaf_profile_module *module)
+static inline void script_examine(const struct sheaf_profile_module *module)
 {
-    python_look(module);
-    ruby_look(module);
-    v8_look(module);
+    python_examine(module);
+    ruby_examine(module);
+    v8_examine(module);
 }
 
 /* Replace the stack by the same one with the program's functions, if it has any, and account for the time. Any

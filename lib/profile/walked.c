@@ -3,7 +3,7 @@
 #include "os/stack.h"
 #include "os/vm.h"
 #include "profile/chance.h"
-#include "space/own.h"
+#include "space/internal.h"
 
 #include <string.h>
 
@@ -56,7 +56,7 @@ static struct path paths[PATHS];
 void walked_start(void)
 {
     if (STACK_HAS_PLACES && !slots && vm_map_once((void **)&slots, ENTRIES * sizeof(*slots)))
-        own_note(slots, ENTRIES * sizeof(*slots)); /* they have addresses of stacks */
+        internal_note(slots, ENTRIES * sizeof(*slots)); /* they have addresses of stacks */
 }
 
 /* ---- the way through the allocator ---- */

@@ -81,7 +81,7 @@ static const struct python_layout *layout_of(const struct sheaf_profile_module *
     return minor < 13 || published(&layouts[i], (const uint64_t *)runtime) ? &layouts[i] : NULL;
 }
 
-void python_look(const struct sheaf_profile_module *module)
+void python_examine(const struct sheaf_profile_module *module)
 {
     size_t size = 0;
     const void *dynamic = python_loop ? NULL : script_dynamic(module);

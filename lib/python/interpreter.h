@@ -32,11 +32,11 @@ struct python {
     struct sheaf_profile_module module;
 };
 
-/* 0 until python_look() found an interpreter; read it with acquire semantics before the rest. */
+/* 0 until python_examine() found an interpreter; read it with acquire semantics before the rest. */
 extern hidden uintptr_t python_loop;
 extern hidden struct python python_found;
 
 /* A module of the process, which may be the interpreter. One caller at a time. */
-void python_look(const struct sheaf_profile_module *module);
+void python_examine(const struct sheaf_profile_module *module);
 
 #endif

@@ -460,11 +460,11 @@ uint32_t arena_take_frontier(struct arena *arena, uint32_t slices, uint32_t alig
  * Among the spans freed last, one that starts with so many dirty slices. Such slices are still committed: they cost
  * no system call, and are available even where the system refuses to commit more.
  */
-#define LOOK_AT 16 /* spans */
+#define SCAN_MOST 16 /* spans */
 static noinline_cold uint32_t find_committed(const struct arena *arena, uint32_t slices)
 {
     uint32_t span = arena->newest - 1;
-    for (int i = 0; i < LOOK_AT && span != SLICE_NONE; i++, span = slice_at(span)->age_prev)
+    for (int i = 0; i < SCAN_MOST && span != SLICE_NONE; i++, span = slice_at(span)->age_prev)
         if (slice_at(span)->length >= slices && dirty_count(span, span + slices) == slices)
             return span;
     return SLICE_NONE;

@@ -2,7 +2,7 @@
 #include "space/space.h"
 
 /* Spans examined in the bin of the wanted length, some of which may be too short. */
-#define BINS_LOOK 8
+#define BINS_SCAN 8
 
 static unsigned bin_of(uint32_t slices)
 {
@@ -40,7 +40,7 @@ void bins_remove(struct bins *bins, uint32_t slice)
         bins->filled[bin / 64] &= ~(1ull << (bin % 64));
 }
 
-static uint32_t look(const struct bins *bins, unsigned bin, uint32_t slices, unsigned most)
+static uint32_t scan(const struct bins *bins, unsigned bin, uint32_t slices, unsigned most)
 {
     uint32_t slice = bins->head[bin] - 1;
     while (slice != SLICE_NONE && most--) {
@@ -54,7 +54,7 @@ static uint32_t look(const struct bins *bins, unsigned bin, uint32_t slices, uns
 uint32_t bins_find(const struct bins *bins, uint32_t slices)
 {
     unsigned bin = bin_of(slices);
-    uint32_t slice = look(bins, bin, slices, bin == BINS - 1 ? UINT32_MAX : BINS_LOOK);
+    uint32_t slice = scan(bins, bin, slices, bin == BINS - 1 ? UINT32_MAX : BINS_SCAN);
     if (slice != SLICE_NONE)
         return slice;
     bin++;
@@ -65,7 +65,7 @@ uint32_t bins_find(const struct bins *bins, uint32_t slices)
         if (!filled)
             continue;
         unsigned found = i * 64 + (unsigned)__builtin_ctzll(filled);
-        return look(bins, found, slices, found == BINS - 1 ? UINT32_MAX : 1);
+        return scan(bins, found, slices, found == BINS - 1 ? UINT32_MAX : 1);
     }
     return SLICE_NONE;
 }

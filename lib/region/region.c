@@ -1,10 +1,10 @@
-#include "region/give.h"
+#include "region/purge.h"
 #include "space/locks.h"
 #include "region/arena.h"
 #include "region/dirty.h"
 #include "region/guard.h"
 #include "region/huge.h"
-#include "region/keep.h"
+#include "region/retain.h"
 #include "os/clock.h"
 #include "os/lock.h"
 #include "os/numa.h"
@@ -42,7 +42,7 @@ static void count_resident(uint32_t slice, uint32_t slices)
     region.debt[kind] += slices - dirty;
     bool last = slice >= arena->start; /* slices of earlier stretches are all accounted */
     uint32_t before = !last ? slices : arena->reached > slice ? arena->reached - slice : 0;
-    keep_took(&region.keep[kind], (before < slices ? before : slices) - dirty);
+    retain_took(&region.retain[kind], (before < slices ? before : slices) - dirty);
     if (last && arena->reached < slice + slices)
         arena->reached = slice + slices;
 }
@@ -52,12 +52,12 @@ static void count_taken(uint32_t slice, uint32_t slices, enum arena_kind kind)
     count_resident(slice, slices);
     if (kind == ARENA_SLAB) {
         region_stats.slab_slices += slices;
-        keep_peak(&region.keep[ARENA_SLAB], region_stats.slab_slices);
+        retain_peak(&region.retain[ARENA_SLAB], region_stats.slab_slices);
     } else {
         region_stats.large_slices += slices;
         region_stats.large_blocks++;
         region_stats.large_alloc++;
-        keep_peak(&region.keep[ARENA_LARGE], region_stats.large_slices);
+        retain_peak(&region.retain[ARENA_LARGE], region_stats.large_slices);
     }
 }
 
@@ -103,8 +103,8 @@ void region_collect(void)
 {
     if (unlikely(atomic_load_explicit(&region.refused, memory_order_relaxed)) &&
         atomic_exchange(&region.refused, false)) {
-        keep_little(&region.keep[ARENA_SLAB]);
-        keep_little(&region.keep[ARENA_LARGE]);
+        retain_little(&region.retain[ARENA_SLAB]);
+        retain_little(&region.retain[ARENA_LARGE]);
     }
     if (unlikely(atomic_load_explicit(&region.aside_slabs, memory_order_relaxed)))
         region_stats.slab_slices += atomic_exchange(&region.aside_slabs, 0);
@@ -195,14 +195,14 @@ static uint32_t alloc(struct request want, bool *zeroed)
     const struct arena *arena = slab_arena(want.node);
     huge_grown(region_stats.slab_slices, arena);
     uint32_t start = arena->start, frontier = arena->frontier;
-    struct debt debt = give_take_debt(want.kind);
+    struct debt debt = purge_take_debt(want.kind);
     lock_release(lock_of(LOCK_REGION));
     if (*zeroed)
         huge_touch(slice, want.slices);
     if (unlikely(guard_on))
         guard_close(want.node, start, frontier);
     if (unlikely(debt.slices))
-        give_pay(debt);
+        purge_old(debt);
     keep_visible(address);
     return slice;
 }
@@ -240,8 +240,8 @@ static void free_locked(uint32_t slice)
     dirty_change(slice, slice + length, true);
     count_warm(arena_of(slice), length);
     arena_insert(arena_of(slice), slice, length, now);
-    keep_age(&region.keep[ARENA_SLAB], region_stats.slab_slices, warm_of(ARENA_SLAB), now);
-    keep_age(&region.keep[ARENA_LARGE], region_stats.large_slices, warm_of(ARENA_LARGE), now);
+    retain_age(&region.retain[ARENA_SLAB], region_stats.slab_slices, warm_of(ARENA_SLAB), now);
+    retain_age(&region.retain[ARENA_LARGE], region_stats.large_slices, warm_of(ARENA_LARGE), now);
 }
 
 void region_free(uint32_t slice)
@@ -256,11 +256,11 @@ void region_free(uint32_t slice)
     region_collect();
     free_locked(slice);
     enum arena_kind kind = kind_of(arena_of(slice));
-    uint64_t limit = give_limit(kind);
-    bool too_much = give_due(kind, limit);
+    uint64_t limit = purge_limit(kind);
+    bool too_much = purge_due(kind, limit);
     lock_release(lock_of(LOCK_REGION));
     if (unlikely(too_much))
-        give_surplus(kind, limit);
+        purge_surplus(kind, limit);
 }
 
 static bool grow_locked(uint32_t slice, uint32_t slices)
@@ -287,7 +287,7 @@ static bool grow_locked(uint32_t slice, uint32_t slices)
         arena_insert(arena, end + more, have - more, stamp);
     count_resident(end, more);
     region_stats.large_slices += more;
-    keep_peak(&region.keep[ARENA_LARGE], region_stats.large_slices);
+    retain_peak(&region.retain[ARENA_LARGE], region_stats.large_slices);
     span->length = slices;
     return true;
 }
@@ -308,15 +308,15 @@ bool region_resize(uint32_t slice, uint32_t slices)
         count_warm(arena_of(slice), rest);
         dirty_change(slice + slices, slice + slices + rest, true);
         arena_insert(arena_of(slice), slice + slices, rest, clock_ms());
-        limit = give_limit(kind_of(arena_of(slice)));
-        too_much = give_due(kind_of(arena_of(slice)), limit);
+        limit = purge_limit(kind_of(arena_of(slice)));
+        too_much = purge_due(kind_of(arena_of(slice)), limit);
     }
-    struct debt debt = give_take_debt(ARENA_LARGE);
+    struct debt debt = purge_take_debt(ARENA_LARGE);
     lock_release(lock_of(LOCK_REGION));
     if (unlikely(debt.slices))
-        give_pay(debt);
+        purge_old(debt);
     if (unlikely(too_much))
-        give_surplus(kind_of(arena_of(slice)), limit);
+        purge_surplus(kind_of(arena_of(slice)), limit);
     return done;
 }
 
@@ -333,12 +333,12 @@ bool region_resize(uint32_t slice, uint32_t slices)
 static void set_keep(size_t bytes, bool chosen)
 {
     uint64_t slices = bytes >> SLICE_SHIFT;
-    keep_init(&region.keep[ARENA_SLAB], slices, KEEP_OF_SLABS);
-    keep_init(&region.keep[ARENA_LARGE], slices, KEEP_OF_LARGE);
+    retain_init(&region.retain[ARENA_SLAB], slices, KEEP_OF_SLABS);
+    retain_init(&region.retain[ARENA_LARGE], slices, KEEP_OF_LARGE);
     region.floor = chosen ? slices : 0;
 }
 
-void region_keep(size_t bytes, bool chosen)
+void region_retain(size_t bytes, bool chosen)
 {
     if (!lock_acquire(lock_of(LOCK_REGION)))
         return;
@@ -352,9 +352,9 @@ void region_decay(uint32_t ms)
     write_once(region.decay_ms, ms);
 }
 
-bool region_keeps_learned(void)
+bool region_retains_learned(void)
 {
-    const struct keep *keep = &region.keep[ARENA_SLAB];
+    const struct retain *keep = &region.retain[ARENA_SLAB];
     return read_once(keep->now) != read_once(keep->least);
 }
 

@@ -93,9 +93,9 @@ void region_purge_idle(bool all);
  */
 void region_refused(void);
 
-/* Change what region_init() set. region_keep() does nothing in a signal handler that interrupted the lock's holder.
+/* Change what region_init() set. region_retain() does nothing in a signal handler that interrupted the lock's holder.
  */
-void region_keep(size_t bytes, bool chosen);
+void region_retain(size_t bytes, bool chosen);
 void region_decay(uint32_t ms);
 
 /* The same as region_purge_idle(false), and keep less until more slices are in use than now. Without decay nothing
@@ -103,7 +103,7 @@ void region_decay(uint32_t ms);
 void region_purge_fallen(void);
 
 /* Whether free memory of slabs stays resident because returned memory was soon missed. Takes no lock. */
-bool region_keeps_learned(void);
+bool region_retains_learned(void);
 
 /*
  * Whether the region lately found no room, because of mappings that are not its own or because the system refused it.

@@ -6,7 +6,7 @@
 #define SHEAF_REGION_STATE_H
 
 #include "region/arena.h"
-#include "region/keep.h"
+#include "region/retain.h"
 #include "region/region.h"
 #include "os/numa.h"
 
@@ -15,10 +15,10 @@
 struct region {
     /* slabs of the first node, large blocks, slabs of the other nodes */
     struct arena arenas[ARENA_COUNT + NODES_MAX - 1];
-    struct keep keep[ARENA_COUNT]; /* for slabs of all nodes, and for large blocks */
-    uint32_t leaving[ARENA_COUNT]; /* slices that give_back() has taken out; still warm */
-    uint32_t no_less[ARENA_COUNT]; /* with this many slices warm, nothing could be returned; 0: unknown */
-    uint64_t floor;                /* slices that stay resident until everything is returned: the user's choice */
+    struct retain retain[ARENA_COUNT]; /* for slabs of all nodes, and for large blocks */
+    uint32_t leaving[ARENA_COUNT];     /* slices that purge() has taken out; still warm */
+    uint32_t no_less[ARENA_COUNT];     /* with this many slices warm, nothing could be returned; 0: unknown */
+    uint64_t floor;                    /* slices that stay resident until everything is returned: the user's choice */
     uint32_t decay_ms;
     _Atomic bool refused;       /* see region_refused(); until the next holder of the lock has seen it */
     uint64_t fallen_to;         /* slices in use when the last burst ended; less is kept until more are in use */
@@ -62,7 +62,7 @@ static inline void count_warm(struct arena *arena, int64_t slices)
 {
     arena->warm += (uint32_t)slices;
     region_stats.warm_slices += (uint64_t)slices;
-    keep_warm(&region.keep[kind_of(arena)], warm_of(kind_of(arena)));
+    keep_warm(&region.retain[kind_of(arena)], warm_of(kind_of(arena)));
 }
 
 /*

@@ -25,7 +25,7 @@ static const struct ruby_layout *layout_of(const struct sheaf_profile_module *mo
     return numbers[0] == 3 && i < sizeof(layouts) / sizeof(*layouts) ? &layouts[i] : NULL;
 }
 
-void ruby_look(const struct sheaf_profile_module *module)
+void ruby_examine(const struct sheaf_profile_module *module)
 {
     size_t size = 0;
     const void *dynamic = ruby_loop ? NULL : script_dynamic(module);

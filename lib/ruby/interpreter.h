@@ -27,11 +27,11 @@ struct ruby {
     struct sheaf_profile_module module;
 };
 
-/* 0 until ruby_look() found an interpreter; read it with acquire semantics before the rest. */
+/* 0 until ruby_examine() found an interpreter; read it with acquire semantics before the rest. */
 extern hidden uintptr_t ruby_loop;
 extern hidden struct ruby ruby_found;
 
 /* A module of the process, which may be the interpreter. One caller at a time. */
-void ruby_look(const struct sheaf_profile_module *module);
+void ruby_examine(const struct sheaf_profile_module *module);
 
 #endif

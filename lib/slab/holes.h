@@ -13,7 +13,7 @@
 /*
  * Return free pages of the cache's slabs to the system; returns the bytes. The contents of free objects are lost,
  * so this is not for caches with a constructor, with SLAB_TYPESAFE_BY_RCU or with patterns in free objects. Slabs
- * are off the lists during the system calls. The caller therefore holds the lock of takeovers, which keeps out
+ * are off the lists during the system calls. The caller therefore holds the lock of remote drains, which keeps out
  * forks and the destruction of caches, and no lock that follows it.
  */
 size_t slab_holes(struct slab_cache *cache);

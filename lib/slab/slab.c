@@ -306,7 +306,7 @@ unsigned slab_try_take(struct slab_cache *cache, void **objects, unsigned want)
 }
 
 /* Sets the object's bit, if the pointer is valid, and *into to its slab. */
-static enum slab_fault give_one(struct slab_cache *cache, void *object, struct slab **into)
+static enum slab_fault flush_one(struct slab_cache *cache, void *object, struct slab **into)
 {
     struct slab *slab = descriptor_of_slice(slice_of(object));
     uintptr_t offset = (uintptr_t)object - (uintptr_t)slab_start(slab);
@@ -357,7 +357,7 @@ struct slab *slab_settle(struct slab_cache *cache, struct slab *slab)
  * Slabs are chained through their descriptors rather than in arrays, because the stack may be a signal handler's
  * of a few KiB.
  */
-bool slab_give(struct slab_cache *cache, void *const *objects, unsigned n, struct slab_report *report)
+bool slab_put(struct slab_cache *cache, void *const *objects, unsigned n, struct slab_report *report)
 {
     uint32_t touched = 0;
     struct slab *empty = NULL;
@@ -367,7 +367,7 @@ bool slab_give(struct slab_cache *cache, void *const *objects, unsigned n, struc
     unsigned i;
     for (i = 0; i < n; i++) {
         struct slab *slab;
-        enum slab_fault fault = give_one(cache, objects[i], &slab);
+        enum slab_fault fault = flush_one(cache, objects[i], &slab);
         if (unlikely(fault)) {
             *report = (struct slab_report){fault, objects[i]};
             break;

@@ -122,7 +122,7 @@ unsigned slab_try_take(struct slab_cache *cache, void **objects, unsigned want);
  * nothing done, in a signal handler that interrupted the lock's holder. The caller holds neither the cache's lock
  * nor the region's.
  */
-bool slab_give(struct slab_cache *cache, void *const *objects, unsigned n, struct slab_report *report);
+bool slab_put(struct slab_cache *cache, void *const *objects, unsigned n, struct slab_report *report);
 
 /* Release all empty slabs. The caller holds neither the cache's lock nor the region's. */
 void slab_shrink(struct slab_cache *cache);

@@ -127,7 +127,7 @@ struct slot_head {
 
     /*
      * The constant sheaves, in slot 0: 0, 0, the mark of a full sheaf, 0, the mark. Offsets start at the first mark.
-     * At offset 0 and at END_HELD a pop finds an empty sheaf, and a push a full one.
+     * At offset 0 and at END_CLAIMED a pop finds an empty sheaf, and a push a full one.
      */
     uint64_t constant[5];
 
@@ -138,7 +138,7 @@ struct slot_head {
                               or below this, unsigned, is of no block of ours */
 };
 
-#define END_HELD 16u /* the offset of the second constant sheaf */
+#define END_CLAIMED 16u /* the offset of the second constant sheaf */
 
 #define HEAD_HAS(member, offset, bytes)                                                                              \
     _Static_assert(offsetof(struct slot_head, member) == (offset) &&                                                 \
@@ -153,7 +153,7 @@ HEAD_HAS(barn_traffic, 32, 8);
 HEAD_HAS(slow_calls, 40, 8);
 HEAD_HAS(constant, 48, 40);
 HEAD_HAS(constant[2], CONSTANT_AT, 8);
-HEAD_HAS(constant[4], CONSTANT_AT + END_HELD, 8);
+HEAD_HAS(constant[4], CONSTANT_AT + END_CLAIMED, 8);
 HEAD_HAS(limit, 88, 8);
 HEAD_HAS(area, AREA_AT, 16);
 HEAD_HAS(lowest, 112, 8);

@@ -32,7 +32,7 @@ static _Atomic unsigned domains;
 void slot_init(bool rseq, bool own, bool want_cid, bool cpu_id_only, uint32_t fold_interval)
 {
     struct slot_head *head = slot_head(0);
-    *sheaf_entry(0) = *sheaf_entry(END_HELD) = (void *)sheaf_full_mark();
+    *sheaf_entry(0) = *sheaf_entry(END_CLAIMED) = (void *)sheaf_full_mark();
     bool is_cid = false;
     enum rseq_owner owner = rseq ? rseq_probe(own, want_cid && !cpu_id_only, &head->area, &is_cid) : RSEQ_NONE;
     slot_mode = owner == RSEQ_NONE  ? SHEAF_MODE_LOCK
@@ -167,7 +167,7 @@ static void set_limits(struct slot_head *head, bool paused)
 {
     write_once(slot_paused, paused);
     write_once(head->limit, paused ? 0 : paused_limit);
-    space_tell_lowest(paused ? NULL : &head->lowest);
+    space_publish_lowest(paused ? NULL : &head->lowest);
     if (paused)
         write_once(head->lowest, UINTPTR_MAX);
     write_once(counters_area, paused ? NULL : &head->area);
@@ -180,7 +180,7 @@ static void set_limits(struct slot_head *head, bool paused)
  * addition may lose one.
  *
  * The region's lock keeps resumptions away. A signal handler to which it is refused goes on without: growth of the
- * region looks again (tell_lowest() in space/space.c), and so does a resumption that is under way.
+ * region looks again (publish_lowest() in space/space.c), and so does a resumption that is under way.
  */
 void slot_pause_fast(void)
 {

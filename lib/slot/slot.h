@@ -14,13 +14,13 @@
  * slow path.
  *
  * The sections of rseq/rseq.h change `top` on the slot itself; without rseq, code under the slot's lock does. Pops
- * and pushes store one half; LIFO pops, exchanges and installs store the whole word. From any CPU a takeover
- * (cache/takeover.c) sets the ends to END_HELD by compare-and-swap. Later it stores the whole word or, if a late
- * section has changed an end, gives back each end that is still held by compare-and-swap.
+ * and pushes store one half; LIFO pops, exchanges and installs store the whole word. From any CPU a remote drain
+ * (cache/remote.c) sets the ends to END_CLAIMED by compare-and-swap. Later it stores the whole word or, if a late
+ * section has changed an end, gives back each end that is still claimed by compare-and-swap.
  *
  * An end of 0 leads to the constant sheaf, which is both empty and full: every operation takes the slow path, which
- * may attach a sheaf there. END_HELD leads to a second constant sheaf. No sheaf may be attached while a takeover
- * holds an end.
+ * may attach a sheaf there. END_CLAIMED leads to a second constant sheaf. No sheaf may be attached while a remote
+ * drain holds an end.
  *
  * `spare` holds the offset of the spare in its low half, 0 for none. The thread that exchanges the offset for 0 owns
  * the sheaf. The lower 16 bits of the high half are the capacity to which the slot's sheaves of this cache have
@@ -94,7 +94,7 @@ bool slot_install(unsigned slot, uintptr_t id, uint64_t old, uint64_t new);
  */
 bool slot_exchange(unsigned slot, uintptr_t id, uint64_t top, const struct sheaf *from, struct sheaf *to, unsigned n);
 
-/* Without rseq: take the lock of the slot for a takeover. Returns false if the slot stays busy. */
+/* Without rseq: take the lock of the slot for a remote drain. Returns false if the slot stays busy. */
 bool slot_shut(unsigned slot);
 void slot_open(unsigned slot);
 
@@ -133,10 +133,10 @@ static inline uint64_t top_of(uint32_t pop_end, uint32_t high)
 {
     return pop_end | (uint64_t)high << 32;
 }
-/* For both formats, because a count of pops is never END_HELD. */
-static inline bool top_held(uint64_t top)
+/* For both formats, because a count of pops is never END_CLAIMED. */
+static inline bool top_claimed(uint64_t top)
 {
-    return top_pop_end(top) == END_HELD || top_push_end(top) == END_HELD;
+    return top_pop_end(top) == END_CLAIMED || top_push_end(top) == END_CLAIMED;
 }
 /* LIFO: whether the count of pops is full. */
 static inline bool top_full_count(uint64_t top)
@@ -144,15 +144,15 @@ static inline bool top_full_count(uint64_t top)
     return top >> 32 == UINT32_MAX;
 }
 
-/* Objects in the sheaf of an end, which is neither 0 nor END_HELD. */
+/* Objects in the sheaf of an end, which is neither 0 nor END_CLAIMED. */
 static inline unsigned end_depth(uint32_t end)
 {
     return (unsigned)(sheaf_entry(end) - sheaf_containing(end)->objects);
 }
-/* Objects at an end; 0 if the end is empty or held. */
+/* Objects at an end; 0 if the end is empty or claimed. */
 static inline unsigned end_holds(uint32_t end)
 {
-    return end > END_HELD ? end_depth(end) : 0;
+    return end > END_CLAIMED ? end_depth(end) : 0;
 }
 /* The end for a sheaf whose count is right; 0 if there is none. */
 static inline uint32_t end_of(const struct sheaf *sheaf)

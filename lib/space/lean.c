@@ -110,9 +110,9 @@ static void slim_slots(unsigned used)
     size_t bytes = (size_t)COUNTER_GROUP * CACHE_ROW;
     char *rows_end = space.caches + space.caches_size;
     unmap_between(rows_end, space.counters - open * COUNTER_BLOCK);
-    if (!atomic_load(&space.outside_open)) {
-        unmap_between((char *)space.outside, space.caches);
-        space.outside_most = OUTSIDE_LEAN;
+    if (!atomic_load(&space.mapped_open)) {
+        unmap_between((char *)space.mapped, space.caches);
+        space.mapped_most = MAPPED_LEAN;
     }
     for (unsigned group = 0; (group + 1) * bytes <= space.caches_size && !(atomic_load(&caches_open) >> 1); group++)
         if (!(atomic_load(&caches_open) >> group & 1))
@@ -127,7 +127,7 @@ void space_slim(uint32_t slices, unsigned slots)
     char *chunks_end = space.slabs.start + space.slabs_first;
     lean_set_up(slices);
     if (space.lowest)
-        space_tell_lowest(space.lowest);
+        space_publish_lowest(space.lowest);
     unmap_between(space.hub_slices.start + space.hub_slices.mapped, (char *)space.region);
     unmap_between(space.orders_table.start + space.orders_table.mapped,
                   space.orders_table.start + space.orders_table.most);

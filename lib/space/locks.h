@@ -9,12 +9,12 @@
  *   lock           protects                                             may be held when the lock is taken
  *   LOCK_SETUP     the start of all layers; which numbers of user       no lock
  *                  caches are in use, and their aliases
- *   LOCK_TAKEOVER  ends that a takeover has claimed; no cache is        LOCK_SETUP
+ *   LOCK_DRAIN  ends that a remote drain has claimed; no cache is        LOCK_SETUP
  *                  destroyed while a thread holds it
- *   LOCK_REGION    arenas, bins, slices and dirty bits of spans that      LOCK_SETUP, LOCK_TAKEOVER
+ *   LOCK_REGION    arenas, bins, slices and dirty bits of spans that      LOCK_SETUP, LOCK_DRAIN
  *                  are not in use; growth of the tables of the space
  *   LOCK_PROFILE   the table of samples (profile/area.h)                LOCK_SETUP
- *   of a cache     the lists of the cache's slabs, their bits and       LOCK_SETUP, LOCK_TAKEOVER
+ *   of a cache     the lists of the cache's slabs, their bits and       LOCK_SETUP, LOCK_DRAIN
  *                  counts
  *
  * A signal handler that interrupted the holder of a lock cannot wait for the same lock, nor for an earlier one, whose
@@ -22,7 +22,7 @@
  * the handler does without the lock:
  *
  *   LOCK_SETUP     the allocator does not start, so the allocation fails; no cache is created or destroyed
- *   LOCK_TAKEOVER  nothing is taken over, drained or decayed, and no cache is destroyed
+ *   LOCK_DRAIN  nothing is taken over, drained or decayed, and no cache is destroyed
  *   LOCK_REGION    an allocation gets a slice of the reserve or fails; a free puts its span aside for the next
  *                  holder; a resize fails; no span is returned to the system, and no table grows
  *   LOCK_PROFILE   the allocation is not sampled; a sample that is freed is noted for the next holder
@@ -31,7 +31,7 @@
  *
  * Fork (process/fork.c) blocks signals and takes all locks but those that its thread already holds, in a handler.
  * Afterwards the parent releases what the fork took. The child resets every lock, because other holders do not exist
- * there; only those that its own thread held before the fork stay held. Ends that another thread's takeover held
+ * there; only those that its own thread held before the fork stay held. Ends that another thread's remote drain held
  * become 0 in the child, and their sheaves are lost.
  *
  * The locks lie together because fork writes to all of them, and each page that is written after a fork is copied, in
@@ -46,7 +46,7 @@
 
 enum {
     LOCK_SETUP,
-    LOCK_TAKEOVER,
+    LOCK_DRAIN,
     LOCK_REGION,
     LOCK_FORKER, /* never taken: its word names the thread that forks (process/fork.c) */
     LOCK_PROFILE,

@@ -50,11 +50,11 @@ static size_t take(size_t *at, size_t bytes)
 
 /* Offsets from the start of the plan, and sizes, in bytes. */
 struct layout {
-    size_t slabs, slabs_size, outside, caches, dirty_rest, slices_rest, counters_rest, counters_size, caches_size,
+    size_t slabs, slabs_size, mapped, caches, dirty_rest, slices_rest, counters_rest, counters_size, caches_size,
         ids_near, base, sheaves, sheaves_size, counters, orders, dirty, chunks, slabs_first, sheaves_first, slices,
         slices_end, region, shadow, shadow_size, total;
     unsigned slots, slots_open, chunk_shift;
-    uint32_t slice_most, outside_most;
+    uint32_t slice_most, mapped_most;
 };
 
 /* Computes the offsets of the hub from the end of the counters on. */
@@ -78,7 +78,7 @@ static void lay_out_above(struct layout *l, size_t base)
     size_t at = base;
     l->base = take(&at, (size_t)l->slots << SLOT_SHIFT);
     l->sheaves = take(&at, l->sheaves_size);
-    l->outside = take(&at, sizeof(struct outside) * l->outside_most);
+    l->mapped = take(&at, sizeof(struct mapped) * l->mapped_most);
     l->caches = take(&at, l->caches_size);
     /*
      * The hub ends where the region begins. The first pass measures it from a boundary of windows; what is left of
@@ -104,7 +104,7 @@ static void lay_out(struct layout *l, unsigned slots, size_t region_bytes)
          WINDOW_SLICES >> l->chunk_shift == 0 && l->slice_most >> l->chunk_shift < CHUNKS_LEAST;)
         l->chunk_shift--;
     bool tiny = region_bytes < REGION_SMALLEST; /* for malloc alone, so that the plan fits into a small hole */
-    l->outside_most = tiny || space.lean ? OUTSIDE_LEAN : OUTSIDE_MAX;
+    l->mapped_most = tiny || space.lean ? MAPPED_LEAN : MAPPED_MAX;
     size_t sheaves = region_bytes / 64, least = tiny ? 256ul << 10 : 1ul << 20;
     sheaves = sheaves < least ? least : sheaves > SHEAVES_MOST ? SHEAVES_MOST : sheaves;
     l->sheaves_size = round_up(sheaves, SLICE_SIZE);
@@ -224,7 +224,7 @@ static bool map_start(char *plan, const struct layout *l)
     const struct part parts[] = {
         {slots - l->ids_near, slots_open, vm_extend_staged},
         {slots_open, slots + ((size_t)l->slots << SLOT_SHIFT), vm_extend_readable},
-        {plan + l->outside, counters_open, vm_extend_readable},
+        {plan + l->mapped, counters_open, vm_extend_readable},
         {counters_open, plan + l->region + ((size_t)SLICES_START << SLICE_SHIFT), vm_extend_staged},
     };
     if (!map_parts(parts, array_size(parts)))
@@ -272,7 +272,7 @@ static void set_up(char *plan, const struct layout *l)
     space.slabs_first_end = space.slabs_first + SLABS_FIRST;
     space.caches = plan + l->caches;
     space.caches_size = l->caches_size;
-    space.outside = (struct outside *)(void *)(plan + l->outside);
+    space.mapped = (struct mapped *)(void *)(plan + l->mapped);
     size_t ids_below = (l->region - l->base) >> SLICE_SHIFT;
     space.ids_table = table(plan + l->base, (ids_below + l->slice_most) * sizeof(uint16_t));
     space.ids_table.step = SLICE_SIZE;
@@ -327,7 +327,7 @@ static bool try_plan(char *plan, const struct layout *l)
         return false;
     set_up(plan, l);
     space.slices_start = space.lean ? 1 : SLICES_START;
-    space.outside_most = l->outside_most;
+    space.mapped_most = l->mapped_most;
     if (unlikely(space.lean)) {
         space.ids_table.mapped = space.ids_near = page_up((ids_below() + slices_of_page()) * sizeof(uint16_t));
         lean_set_up(0);
@@ -483,18 +483,18 @@ bool space_open_slots(unsigned slots)
  * A signal handler may take the word away while this runs, and then store another value (slot_pause_fast()), which
  * must stay.
  */
-static void tell_lowest(uintptr_t *word)
+static void publish_lowest(uintptr_t *word)
 {
     uintptr_t before = read_once(*word), now = ~(((space.region - space.base) >> SLICE_SHIFT) + space.slice_count);
     if (__atomic_load_n(&space.lowest, __ATOMIC_ACQUIRE) == word)
         __atomic_compare_exchange_n(word, &before, now, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
 }
 
-void space_tell_lowest(uintptr_t *word)
+void space_publish_lowest(uintptr_t *word)
 {
     write_once(space.lowest, word);
     if (word)
-        tell_lowest(word);
+        publish_lowest(word);
 }
 
 /* Commits the structs, ids and chunks of the first slices, as far as they lie in what is mapped from the start. */
@@ -514,7 +514,7 @@ static void count_slices(uint32_t slices)
     write_once(space.slice_count, slices);
     uintptr_t *word = read_once(space.lowest);
     if (word)
-        tell_lowest(word);
+        publish_lowest(word);
 }
 
 /* If lean: maps the structs, ids and chunks of the first slices. */

@@ -10,7 +10,7 @@
  *             offset of words; 0 for all slices without a slab and for everything below the region
  *   slots     upwards from base, 64 KiB for each slot: its words (slot/slot.h); slot 0 holds the constant sheaf
  *   sheaves   memory of sheaves (slot/sheaf.h) beyond the first
- *   outside   the table of blocks outside the region (space/outside.h)
+ *   outside   the table of blocks outside the region (space/mapped.h)
  *   caches    CACHE_ROW bytes for each number: the tables of caches beyond the first group (cache/kmem_cache.h)
  *   counters  of the first group of caches: 32 KiB for each slot, that of slot 0 last
  *   orders    one byte for each 4 KiB from the start of sheaves to the end of the first ones: the size of its sheaves
@@ -40,30 +40,31 @@
 
 #include "os/compiler.h"
 
-#define SLICE_SHIFT   16 /* 64 KiB */
-#define SLICE_SIZE    (1ul << SLICE_SHIFT)
-#define SLICES_FIRST  16384u /* slices whose structs and dirty bits lie in the hub: 1 GiB of the region */
-#define SLICES_START  32u    /* slices of the region that are mapped from the start, unless memory is locked */
-#define WINDOW_SHIFT  5
-#define WINDOW_SLICES (1u << WINDOW_SHIFT) /* slices in 2 MiB, which one huge page or one page of page tables maps   \
-                                            */
-#define CACHE_MAX        2048              /* caches, including size classes of malloc and siblings (node/node.h) */
-#define COUNTER_STRIDE   256               /* bytes of counters of one cache in a slot's block */
-#define COUNTER_GROUP    128u              /* caches in a block */
+#define SLICE_SHIFT  16 /* 64 KiB */
+#define SLICE_SIZE   (1ul << SLICE_SHIFT)
+#define SLICES_FIRST 16384u /* slices whose structs and dirty bits lie in the hub: 1 GiB of the region */
+#define SLICES_START 32u    /* slices of the region that are mapped from the start, unless memory is locked */
+#define WINDOW_SHIFT 5
+#define WINDOW_SLICES                                                                                                \
+    (1u << WINDOW_SHIFT)      /* slices in 2 MiB, which one huge page or one page of page tables maps                \
+                               */
+#define CACHE_MAX        2048 /* caches, including size classes of malloc and siblings (node/node.h) */
+#define COUNTER_STRIDE   256  /* bytes of counters of one cache in a slot's block */
+#define COUNTER_GROUP    128u /* caches in a block */
 #define COUNTER_BLOCK    ((size_t)COUNTER_GROUP * COUNTER_STRIDE)
 #define CACHE_ROW        1088 /* bytes that the cache layer keeps for a cache beyond the first group */
 #define SHEAF_PAGE_SHIFT 12   /* sheaves are cut from pages of 4 KiB; all sheaves of a page have the same size */
 
 struct slice;
-/* An entry of the table of blocks with mappings of their own (space/outside.c). */
-struct outside {
+/* An entry of the table of blocks with mappings of their own (space/mapped.c). */
+struct mapped {
     _Atomic uintptr_t start; /* 0: never used; 1: being filled or emptied; 2: was used */
     _Atomic size_t size;     /* bytes mapped */
 };
 
 /* Twice the number of mappings that a process may have by default (vm.max_map_count). A power of two. */
-#define OUTSIDE_MAX  (1u << 17)
-#define OUTSIDE_LEAN (1u << 12) /* where memory is locked */
+#define MAPPED_MAX  (1u << 17)
+#define MAPPED_LEAN (1u << 12) /* where memory is locked */
 
 /*
  * Attempts to grow that failed because a foreign mapping is in the way, which they may be without end. After the nth
@@ -126,7 +127,7 @@ struct space {
     uint8_t *chunks;      /* one more than the arena's index; 0 if the chunk belongs to none */
     unsigned chunk_shift; /* a chunk has 1 << chunk_shift slices, fewer than 32 MiB if the region is small */
     struct space_table slabs;
-    struct outside *outside;
+    struct mapped *mapped;
     char *caches;
     size_t caches_size;                  /* 0 in the smallest space, which has no caches beyond the first group */
     size_t slabs_first, slabs_first_end; /* where the first descriptors lie, in bytes from the start of `slabs` */
@@ -139,7 +140,7 @@ struct space {
     uint32_t slice_count;
     uint32_t slice_most; /* the limit of slice_count */
     size_t page_size;
-    uintptr_t *lowest;           /* see space_tell_lowest() */
+    uintptr_t *lowest;           /* see space_publish_lowest() */
     size_t limit;                /* RLIMIT_AS at the start; SIZE_MAX for none */
     _Atomic unsigned slots_open; /* the first slots_open slots have writable words and counters; only grows, but for
                                     space_slim() */
@@ -154,8 +155,8 @@ struct space {
     _Atomic bool locked;
     _Atomic bool opening;                          /* a thread opens slots, if lean */
     struct space_table orders_table, chunks_table; /* if lean: what is mapped of these parts, but for their ends */
-    _Atomic bool outside_open;                     /* the table of blocks outside is writable */
-    uint32_t outside_most;                         /* its entries, a power of two */
+    _Atomic bool mapped_open;                      /* the table of blocks outside is writable */
+    uint32_t mapped_most;                          /* its entries, a power of two */
 };
 
 extern hidden struct space space;
@@ -208,7 +209,7 @@ bool space_reach_shadow(uint32_t slices);
  * addresses with one comparison: an address is foreign if (base - 1 - address) >> SLICE_SHIFT is at or below *word,
  * unsigned. With NULL, no word is written any more.
  */
-void space_tell_lowest(uintptr_t *word);
+void space_publish_lowest(uintptr_t *word);
 
 /* The address of a cache's counters in slot 0; those of slot n lie n COUNTER_BLOCKs below. */
 static inline uintptr_t space_counters(unsigned number)

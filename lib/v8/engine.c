@@ -64,7 +64,7 @@ static bool read_constant(const struct sheaf_profile_module *module, const void 
     return value >= -OFFSET_MOST && value <= (type ? TYPE_MOST : OFFSET_MOST);
 }
 
-void v8_look(const struct sheaf_profile_module *module)
+void v8_examine(const struct sheaf_profile_module *module)
 {
     const void *dynamic = v8_running ? NULL : script_dynamic(module);
     struct v8 found = {.module = *module};

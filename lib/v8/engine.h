@@ -28,11 +28,11 @@ struct v8 {
     struct sheaf_profile_module module;
 };
 
-/* False until v8_look() found an engine; read it with acquire semantics before the rest. */
+/* False until v8_examine() found an engine; read it with acquire semantics before the rest. */
 extern hidden bool v8_running;
 extern hidden struct v8 v8_found;
 
 /* A module of the process, which may be the engine. One caller at a time. */
-void v8_look(const struct sheaf_profile_module *module);
+void v8_examine(const struct sheaf_profile_module *module);
 
 #endif

@@ -18,7 +18,7 @@ from sheaf.record import Record
 
 # In records of write_record(), an object takes 64 bytes and a slab 64 KiB.
 OBJECTS = {"alloc_fastpath": 1000, "free_fastpath": 700, "slabs": 2, "objects": 2000, "free_in_slabs": 1500, "barn_objects": 100}
-VALUES = {"large_bytes": 131072, "warm_bytes": 400000, "span_cache_bytes": 65536, "purged_bytes": 5 << 30, "outside_bytes": 4096,
+VALUES = {"large_bytes": 131072, "warm_bytes": 400000, "span_cache_bytes": 65536, "purged_bytes": 5 << 30, "mapped_bytes": 4096,
           "resident_bytes": 700000}  # fmt: skip
 
 
@@ -131,7 +131,7 @@ def conserved(found: Record) -> Memory:
     """The memory of a process; asserts that the caches and the region count the same bytes."""
     m = memory.of_process(found)
     assert m.live_objects + m.sheaves + m.barns + m.slabs == found.process["slab_bytes"]
-    assert m.live_large == found.process["large_bytes"] + found.process["outside_bytes"]
+    assert m.live_large == found.process["large_bytes"] + found.process["mapped_bytes"]
     assert m.span_cache + m.region == found.process["warm_bytes"]
     return m
 
@@ -163,11 +163,11 @@ def test_blocks_outside_the_region_are_live_until_freed(library: str, tmp_path: 
         assert process.stdout.readline() == "burst\n"
         path = next(record.find(str(process.pid)))
         full = conserved(record.read(path))
-        assert full.live_large >= record.read(path).process["outside_bytes"] > 9000000
+        assert full.live_large >= record.read(path).process["mapped_bytes"] > 9000000
         process.stdin.write("\n")
         process.stdin.flush()
         assert process.stdout.readline() == "freed\n"
-        assert record.read(path).process["outside_bytes"] == 0
+        assert record.read(path).process["mapped_bytes"] == 0
         assert conserved(record.read(path)).live_large <= full.live_large - 9000000
         process.communicate("\n")
 

@@ -64,7 +64,7 @@ def test_the_table_has_sizes_shares_and_large_blocks(sheaf: Run, tmp_path: Path)
     assert rows[3] == ["total", "-", "310", "140", "100", "1500", "2", "3200K", "97%", "99.1%"]
     assert second.split()[:9] == ["NAME", "REFILL", "FLUSH", "GETS", "FAILS", "PUTS", "FAILS", "malloc-64", "253"]
     assert "own mappings" not in first
-    write_record(path, {"malloc-64": A}, values={**values, "outside_bytes": 1 << 30})
+    write_record(path, {"malloc-64": A}, values={**values, "mapped_bytes": 1 << 30})
     lines = sheaf("stats", str(path)).stdout.splitlines()
     assert next(line for line in lines if line.startswith("own mappings")).split()[-3:] == ["1.0G", "-", "-"]
 
@@ -92,7 +92,7 @@ def test_no_figure_has_two_names(sheaf: Run, tmp_path: Path) -> None:
     """Each counter, gauge and value is different, so equal figures are one figure."""
     numbers = {name: 10**6 + 1009 * 3**i for i, name in enumerate(A)}
     values = {name: 10**7 + 1000 * i for i, name in enumerate(
-        ("slab_bytes", "large_bytes", "outside_bytes", "warm_bytes", "span_cache_bytes", "purged_bytes", "resident_bytes"))}
+        ("slab_bytes", "large_bytes", "mapped_bytes", "warm_bytes", "span_cache_bytes", "purged_bytes", "resident_bytes"))}
     path = write_record(tmp_path / "prog.1.sheaf", {"malloc-64": numbers}, values=values, peak=1 << 25)
     out = json.loads(sheaf("stats", "--format", "json", str(path)).stdout)
     (row,), (process,) = out["rows"], out["processes"]

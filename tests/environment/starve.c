@@ -162,7 +162,7 @@ static void *busy(void *seed)
     return NULL;
 }
 
-/* A takeover needs membarrier. Without it, trimming leaves the sheaves of slots that are in use alone. */
+/* A remote drain needs membarrier. Without it, trimming leaves the sheaves of slots that are in use alone. */
 static void threads_without_membarrier(void)
 {
     static const char *const rules[] = {"membarrier=EPERM", NULL};

@@ -24,7 +24,7 @@ static void returned_objects_come_before_fresh_ones(void)
     take(objects, 20);
     void *back[] = {objects[7], objects[3], objects[15]};
     struct slab_report report;
-    must(slab_give(&cache, back, 3, &report) && report.fault == SLAB_OK);
+    must(slab_put(&cache, back, 3, &report) && report.fault == SLAB_OK);
     void *again[4];
     take(again, 4);
     must(again[0] == objects[3] && again[1] == objects[7] && again[2] == objects[15]);
@@ -107,7 +107,7 @@ static void a_double_free_is_found(void)
     take(objects, 4);
     void *back[] = {objects[1], objects[2], objects[1], objects[3]};
     struct slab_report report;
-    must(slab_give(&cache, back, 4, &report));
+    must(slab_put(&cache, back, 4, &report));
     must_be(report.fault, SLAB_DOUBLE_FREE);
     must(report.object == objects[1]);
     must_be(slab_out(&cache), 2); /* what came before the fault is free, what came after is not */
@@ -122,7 +122,7 @@ static void an_object_that_was_never_handed_out(void)
     void *next = (char *)objects[3] + KIB;
     struct slab_report report;
     must(slab_is_free(&cache, next));
-    must(slab_give(&cache, &next, 1, &report));
+    must(slab_put(&cache, &next, 1, &report));
     must_be(report.fault, SLAB_DOUBLE_FREE);
     slab_check(&cache);
 }
@@ -133,7 +133,7 @@ static void an_interior_pointer_is_found(void)
     take(objects, 4);
     void *inside = (char *)objects[2] + 8;
     struct slab_report report;
-    must(slab_give(&cache, &inside, 1, &report));
+    must(slab_put(&cache, &inside, 1, &report));
     must_be(report.fault, SLAB_INTERIOR);
     must(report.object == inside);
     must_be(slab_out(&cache), 4);
@@ -197,7 +197,7 @@ static void nothing_below_a_handler(void)
     BELOW_HANDLER(NUMBER, {
         must_be(slab_take(&cache, objects + 10, 1), 0);
         must_be(slab_try_take(&cache, objects + 10, 1), 0);
-        must(!slab_give(&cache, objects, 10, &report));
+        must(!slab_put(&cache, objects, 10, &report));
     });
     must_be(slab_out(&cache), 10);
     give(objects, 10);
@@ -397,7 +397,7 @@ static void faults_are_found_in_shuffled_slabs(void)
     unsigned faults = 0;
     for (unsigned i = 0; i < OBJECTS; i++) {
         void *object = first + i * KIB;
-        must(slab_give(&cache, &object, 1, &report));
+        must(slab_put(&cache, &object, 1, &report));
         faults += report.fault == SLAB_DOUBLE_FREE;
     }
     must_be(faults, OBJECTS - 5);

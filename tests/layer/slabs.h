@@ -37,7 +37,7 @@ static void give(void *const *from, unsigned n)
 {
     struct slab_report report;
     for (unsigned i = 0; i < n; i++) {
-        must(slab_give(&cache, from + i, 1, &report));
+        must(slab_put(&cache, from + i, 1, &report));
         must_be(report.fault, SLAB_OK);
     }
 }

@@ -96,11 +96,11 @@ static void a_word_that_changed_is_not_installed_to(void)
 static void a_held_end_serves_no_operation(void)
 {
     start(16);
-    *top_in(0) = top_of(END_HELD, END_HELD);
-    must(top_held(*top_in(0)));
+    *top_in(0) = top_of(END_CLAIMED, END_CLAIMED);
+    must(top_claimed(*top_in(0)));
     must(!slot_pop(ID, false) && !slot_pop(ID, true) && !slot_push(PUSH, object(1)));
-    must_be(*top_in(0), top_of(END_HELD, END_HELD));
-    must_be(end_holds(END_HELD) + end_holds(0), 0);
+    must_be(*top_in(0), top_of(END_CLAIMED, END_CLAIMED));
+    must_be(end_holds(END_CLAIMED) + end_holds(0), 0);
 }
 
 static void ends_change_over(void)
@@ -164,8 +164,8 @@ static void slots_of_two_ends_do_not_touch(void)
         for (unsigned number = CACHE_FIRST; number < CACHE_MAX; number++)
             must_be(slot_words(slot, SLOT_ID(number))->top, slot * CACHE_MAX + number);
     must_be(*sheaf_entry(0), sheaf_full_mark());
-    must_be(*sheaf_entry(END_HELD), sheaf_full_mark());
-    must(!sheaf_entry(0)[-1] && !sheaf_entry(END_HELD)[-1]);
+    must_be(*sheaf_entry(END_CLAIMED), sheaf_full_mark());
+    must(!sheaf_entry(0)[-1] && !sheaf_entry(END_CLAIMED)[-1]);
 }
 
 /* ---- counting, domains ---- */

@@ -251,7 +251,7 @@ static void the_region_reaches_further(void)
 {
     must(space_init(4, 0));
     uintptr_t lowest = 0;
-    space_tell_lowest(&lowest);
+    space_publish_lowest(&lowest);
     must(compared(space.region + GIB - 1) > lowest); /* the last slice is ours */
     must_be(compared(space.region + GIB), lowest);
     must_be(space.slice_count, SLICES_FIRST);
@@ -387,7 +387,7 @@ static void lean_tables_grow_by_pages(void)
     must_be(os_mapped, before + 12 * KIB);
     must(space_grow(&space.sheaves, 4096) && writable(space.sheaves.start) && writable(space.orders));
     uintptr_t lowest = 0;
-    space_tell_lowest(&lowest);
+    space_publish_lowest(&lowest);
     for (uint32_t slices = 100; slices < 3 * SLICES_FIRST; slices += slices / 2) {
         must(space_reach(slices));
         must(space.slice_count >= slices);

@@ -261,11 +261,11 @@ static void malloc_of_all_sizes(void)
 static void outside_the_region(void)
 {
     sheaf_free(sheaf_malloc(1));
-    void *p = outside_alloc(1 << 20, 1);
-    must(p && outside_bytes());
+    void *p = mapped_alloc(1 << 20, 1);
+    must(p && mapped_bytes());
     kfree_rcu(p);
     kvfree_rcu_barrier();
-    must(outside_bytes() == 0);
+    must(mapped_bytes() == 0);
 }
 
 /* A slab of such a cache is not reused for other objects while a reader may access it. */

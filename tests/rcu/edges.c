@@ -2,7 +2,7 @@
 #define _GNU_SOURCE
 #include "rcu.h"
 
-#include "cache/takeover.h"
+#include "cache/remote.h"
 #include "process/decay.h"
 
 #include <dlfcn.h>
@@ -183,9 +183,9 @@ static void fork_during_a_decay_step(void)
     atomic_fetch_add((_Atomic uint32_t *)&slot_rcu(1)[shared->number], 1); /* as if another thread held it */
     slot_raise_top(1);
     kmem_cache_free_rcu(shared, kmem_cache_alloc(shared, 0));
-    must(lock_acquire(lock_of(LOCK_TAKEOVER)));
+    must(lock_acquire(lock_of(LOCK_DRAIN)));
     pid_t pid = fork();
-    lock_release(lock_of(LOCK_TAKEOVER));
+    lock_release(lock_of(LOCK_DRAIN));
     if (!pid) {
         alarm(CASE_SECONDS / 2);
         for (unsigned slot = 0; slot < slot_top; slot++)

@@ -6,7 +6,7 @@
 
 #include "cases.h"
 #include "deferred/rcu.h"
-#include "space/outside.h"
+#include "space/mapped.h"
 #include "sheaf/malloc.h"
 #include "sheaf/rcu.h"
 #include "process/census.h"

@@ -5,7 +5,7 @@
 #include "malloc/large.h"
 #include "os/vm.h"
 #include "region/arena.h"
-#include "space/outside.h"
+#include "space/mapped.h"
 #include "sheaf/malloc.h"
 #include "process/census.h"
 
@@ -239,9 +239,9 @@ static void own_mappings(void)
         memcpy(&held, block[i], sizeof(held));
         must(held == i);
         sheaf_free(block[i]);
-        must(!outside_size(block[i]) && !outside_free(block[i]));
+        must(!mapped_size(block[i]) && !mapped_free(block[i]));
     }
-    must(!outside_bytes() && mapped_bytes() < before + 32 * MIB);
+    must(!mapped_bytes() && mapped_bytes() < before + 32 * MIB);
 }
 
 static const struct test_case cases[] = {

@@ -53,7 +53,7 @@ static void over_each(void (*after)(void))
     must(cache_top > CACHE_FIRST + 3);
     for (int round = 0; round < 2; round++) { /* locks that are skipped once are taken the next time */
         fork_over(LOCK_SETUP, after);
-        fork_over(LOCK_TAKEOVER, after);
+        fork_over(LOCK_DRAIN, after);
         fork_over(LOCK_REGION, after);
         fork_over(CACHE_FIRST, after);
         fork_over(cache_top - 1, after);

@@ -24,8 +24,8 @@ static void take_two(unsigned first, unsigned second)
 static void in_order(void)
 {
     start();
-    take_two(LOCK_SETUP, LOCK_TAKEOVER);
-    take_two(LOCK_TAKEOVER, LOCK_REGION);
+    take_two(LOCK_SETUP, LOCK_DRAIN);
+    take_two(LOCK_DRAIN, LOCK_REGION);
     take_two(LOCK_REGION, CACHE_FIRST);
     take_two(CACHE_FIRST, CACHE_FIRST + 1);
 }
@@ -46,8 +46,8 @@ static void must_abort(unsigned first, unsigned second)
 static void against_the_order(void)
 {
     start();
-    must_abort(LOCK_TAKEOVER, LOCK_SETUP);
-    must_abort(LOCK_REGION, LOCK_TAKEOVER);
+    must_abort(LOCK_DRAIN, LOCK_SETUP);
+    must_abort(LOCK_REGION, LOCK_DRAIN);
     must_abort(CACHE_FIRST, LOCK_REGION);
     must_abort(CACHE_FIRST + 1, CACHE_FIRST);
 }
@@ -57,8 +57,8 @@ static void by_try(void)
 {
     start();
     must(lock_acquire(lock_of(CACHE_FIRST)));
-    must(lock_try(lock_of(LOCK_TAKEOVER)));
-    lock_release(lock_of(LOCK_TAKEOVER));
+    must(lock_try(lock_of(LOCK_DRAIN)));
+    lock_release(lock_of(LOCK_DRAIN));
     lock_release(lock_of(CACHE_FIRST));
 }
 

@@ -1,5 +1,5 @@
-/* Samples where a takeover holds the ends of a slot: the slow path serves every request then, and draws as it does
- * elsewhere. Includes internal headers. */
+/* Samples where a remote drain holds the ends of a slot: the slow path serves every request then, and draws as it
+ * does elsewhere. Includes internal headers. */
 #include "../cases.h"
 #include "class.h"
 #include "cache/ends.h"
@@ -23,7 +23,7 @@ static void held_ends(void)
     for (unsigned slot = 0; slot < slots; slot++) {
         uint64_t *top = &slot_words(slot, SLOT_ID(cache->number))->top;
         words[slot] = *top;
-        __atomic_store_n(top, top_of(END_HELD, END_HELD), __ATOMIC_SEQ_CST);
+        __atomic_store_n(top, top_of(END_CLAIMED, END_CLAIMED), __ATOMIC_SEQ_CST);
     }
     uint64_t before = samples->taken;
     for (unsigned i = 0; i < REQUESTS; i++)

@@ -40,7 +40,7 @@ static void keep(void)
     start_allocator();
     must(span_cache_on && !sheaf_config.chosen.keep);
     must(setting_change(SHEAF_SET_KEEP, 8 << 20) == SHEAF_DONE);
-    must(region.floor == 8 << 20 >> SLICE_SHIFT && region.keep[ARENA_LARGE].most == region.floor);
+    must(region.floor == 8 << 20 >> SLICE_SHIFT && region.retain[ARENA_LARGE].most == region.floor);
     must(sheaf_config.keep == 8 << 20 && sheaf_config.chosen.keep);
     must(setting_change(SHEAF_SET_KEEP, 0) == SHEAF_DONE && !span_cache_on && region.floor == 0);
     must(setting_change(SHEAF_SET_KEEP, (1ull << 40) + 1) == SHEAF_RANGE && sheaf_config.keep == 0);

@@ -1,7 +1,7 @@
 // The kmem_cache interface and the conservation of objects.
 #include "catch.hpp"
 #include "probe.h"
-#include "takeovers.hpp"
+#include "remote.hpp"
 
 #include <algorithm>
 #include <atomic>
@@ -191,7 +191,7 @@ TEST_CASE("bulks of whole sheaves and slabs yield distinct objects and exact cou
     }
 }
 
-TEST_CASE("bulks, single calls and takeovers in threads neither lose nor duplicate objects", "[bulk]")
+TEST_CASE("bulks, single calls and remote drains in threads neither lose nor duplicate objects", "[bulk]")
 {
     Cache c(64);
     std::atomic<int> running{3};
@@ -217,7 +217,7 @@ TEST_CASE("bulks, single calls and takeovers in threads neither lose nor duplica
             running--;
         });
     while (running)
-        probe_takeover(c.cache);
+        probe_remote_drain(c.cache);
     for (auto &thread : threads)
         thread.join();
     probe_check(c.cache);
@@ -279,12 +279,12 @@ TEST_CASE("objects have the requested alignment")
     CHECK(kmem_cache_size(lines.cache) == 100);
 }
 
-TEST_CASE("exchanges between threads and takeovers neither lose nor duplicate objects")
+TEST_CASE("exchanges between threads and remote drains neither lose nor duplicate objects")
 {
     Cache c(64);
     constexpr size_t boxes = 256;
     static std::atomic<void *> mailbox[boxes];
-    among_takeovers(c.cache, 8, [&](unsigned t) {
+    among_remote_drains(c.cache, 8, [&](unsigned t) {
         unsigned long x = t * 7919 + 1;
         for (int i = 0; i < 150000; i++) {
             x = x * 6364136223846793005ul + 1442695040888963407ul;

@@ -1,6 +1,6 @@
 // Prefilled sheaves.
 #include "starved.hpp"
-#include "takeovers.hpp"
+#include "remote.hpp"
 
 #include <atomic>
 #include <cerrno>
@@ -375,11 +375,11 @@ TEST_CASE("signal handlers may prefill while they interrupt a prefill", "[prefil
     CHECK(c.census().in_prefilled == 0);
 }
 
-TEST_CASE("threads prefill, exchange sheaves and free during takeovers", "[prefill]")
+TEST_CASE("threads prefill, exchange sheaves and free during remote drains", "[prefill]")
 {
     Cache c(64, 32);
     static std::atomic<slab_sheaf *> passed;
-    among_takeovers(c.cache, 6, [&](unsigned t) {
+    among_remote_drains(c.cache, 6, [&](unsigned t) {
         unsigned long x = t * 7919 + 1;
         for (int i = 0; i < 20000; i++) {
             x = x * 6364136223846793005ul + 1442695040888963407ul;

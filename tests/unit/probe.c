@@ -4,7 +4,7 @@
 #include "cache/kmem_cache.h"
 #include "process/limit.h"
 #include "node/node.h"
-#include "cache/takeover.h"
+#include "cache/remote.h"
 #include "slab/holes.h"
 #include "malloc/classes.h"
 #include "malloc/large.h"
@@ -77,32 +77,32 @@ struct probe_budgets probe_limit(size_t bytes, int chosen)
     cache_layer_init();
     struct sheaf_config before = sheaf_config;
     sheaf_config.keep = 64 << 20; /* in each mode */
-    region_keep(sheaf_config.keep, chosen);
+    region_retain(sheaf_config.keep, chosen);
     sheaf_config.slot_budget_by_memory = !chosen;
     sheaf_config.chosen.keep = sheaf_config.chosen.rcu_limit = chosen;
     limit_apply(bytes);
     struct probe_budgets now = {sheaf_config.slot_budget, sheaf_config.rcu_limit,
-                                (size_t)region.keep[ARENA_SLAB].most << SLICE_SHIFT};
+                                (size_t)region.retain[ARENA_SLAB].most << SLICE_SHIFT};
     sheaf_config = before;
-    region_keep(sheaf_config.keep, sheaf_config.chosen.keep);
+    region_retain(sheaf_config.keep, sheaf_config.chosen.keep);
     return now;
 }
 
-void probe_hold_takeovers(void)
+void probe_hold_remote_drains(void)
 {
-    lock_acquire(lock_of(LOCK_TAKEOVER));
+    lock_acquire(lock_of(LOCK_DRAIN));
 }
 
-void probe_allow_takeovers(void)
+void probe_allow_remote_drains(void)
 {
-    lock_release(lock_of(LOCK_TAKEOVER));
+    lock_release(lock_of(LOCK_DRAIN));
 }
 
-void probe_takeover(struct kmem_cache *cache)
+void probe_remote_drain(struct kmem_cache *cache)
 {
-    lock_acquire(lock_of(LOCK_TAKEOVER));
-    takeover(cache, 0, slot_top, TAKEOVER_EMPTY);
-    lock_release(lock_of(LOCK_TAKEOVER));
+    lock_acquire(lock_of(LOCK_DRAIN));
+    remote_drain(cache, 0, slot_top, REMOTE_EMPTY);
+    lock_release(lock_of(LOCK_DRAIN));
 }
 
 uint32_t probe_class_size(size_t n)
@@ -174,9 +174,9 @@ void probe_forget(void)
 {
     cache_trim_all();
     for (unsigned kind = 0; kind < ARENA_COUNT; kind++) {
-        uint32_t share = region.keep[kind].share;
-        region.keep[kind] = (struct keep){0};
-        keep_init(&region.keep[kind], ((size_t)64 << 20) >> SLICE_SHIFT, share);
+        uint32_t share = region.retain[kind].share;
+        region.retain[kind] = (struct retain){0};
+        retain_init(&region.retain[kind], ((size_t)64 << 20) >> SLICE_SHIFT, share);
     }
 }
 
@@ -298,15 +298,15 @@ void sheaf_configure(struct sheaf_config *config)
 
 void probe_learn_to_keep(void)
 {
-    region.keep[ARENA_SLAB].now = region.keep[ARENA_SLAB].most;
+    region.retain[ARENA_SLAB].now = region.retain[ARENA_SLAB].most;
 }
 
 void probe_forget_learned(void)
 {
-    region.keep[ARENA_SLAB].now = region.keep[ARENA_SLAB].least;
+    region.retain[ARENA_SLAB].now = region.retain[ARENA_SLAB].least;
 }
 
-uint64_t probe_takeovers(void)
+uint64_t probe_remote_drains(void)
 {
-    return takeover_count();
+    return remote_drains();
 }

@@ -41,14 +41,14 @@ void probe_learn_to_keep(void);
 void probe_forget_learned(void);
 
 /* Slots whose ends were taken over so far. */
-uint64_t probe_takeovers(void);
+uint64_t probe_remote_drains(void);
 
-/* Take and release the lock of takeovers, as a step of decay does. */
-void probe_hold_takeovers(void);
-void probe_allow_takeovers(void);
+/* Take and release the lock of remote drains, as a step of decay does. */
+void probe_hold_remote_drains(void);
+void probe_allow_remote_drains(void);
 
 /* Take the sheaves of all slots from outside, as trim does. */
-void probe_takeover(struct kmem_cache *cache);
+void probe_remote_drain(struct kmem_cache *cache);
 
 /* Size classes: how many bytes a request of n gets, and how many if it is sampled. */
 uint32_t probe_class_size(size_t n);

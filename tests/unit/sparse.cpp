@@ -66,18 +66,18 @@ TEST_CASE("a burst that ends during a step of decay is noticed after it", "[shea
     auto blocks = burst();
     uint64_t peak = probe_slab_bytes();
     probe_forget_learned();
-    probe_hold_takeovers();
+    probe_hold_remote_drains();
     while (probe_slab_bytes() > peak * 15 / 32) { // less than half, and more than an eighth less than that
         sheaf_free(blocks.back());
         blocks.pop_back();
     }
-    probe_allow_takeovers();
-    uint64_t before = probe_takeovers();
-    while (probe_takeovers() == before && probe_slab_bytes() > peak * 29 / 64) {
+    probe_allow_remote_drains();
+    uint64_t before = probe_remote_drains();
+    while (probe_remote_drains() == before && probe_slab_bytes() > peak * 29 / 64) {
         sheaf_free(blocks.back());
         blocks.pop_back();
     }
-    CHECK(probe_takeovers() > before);
+    CHECK(probe_remote_drains() > before);
     for (void *block : blocks)
         sheaf_free(block);
     sheaf_malloc_trim();
@@ -89,17 +89,17 @@ TEST_CASE("a burst that recurs keeps its sheaves", "[sheaves]")
     auto blocks = burst();
     std::shuffle(blocks.begin(), blocks.end(), std::mt19937(2));
     probe_forget_learned();
-    uint64_t before = probe_takeovers();
+    uint64_t before = probe_remote_drains();
     for (void *block : blocks)
         sheaf_free(block);
-    CHECK(probe_takeovers() > before);
+    CHECK(probe_remote_drains() > before);
     blocks = burst();
     std::shuffle(blocks.begin(), blocks.end(), std::mt19937(2));
-    before = probe_takeovers();
+    before = probe_remote_drains();
     probe_learn_to_keep();
     for (void *block : blocks)
         sheaf_free(block);
-    CHECK(probe_takeovers() == before);
+    CHECK(probe_remote_drains() == before);
     probe_forget_learned();
     sheaf_malloc_trim();
 }
@@ -123,7 +123,7 @@ TEST_CASE("a decay step frees a cache's empty slab", "[sheaves]")
 {
     kmem_cache *cache = kmem_cache_create("empty-slab", 200, nullptr, 0);
     kmem_cache_free(cache, kmem_cache_alloc(cache, GFP_KERNEL));
-    probe_takeover(cache); // empties the sheaves; one empty slab is kept
+    probe_remote_drain(cache); // empties the sheaves; one empty slab is kept
     REQUIRE(probe_slabs(cache) == 1);
     probe_decay();
     CHECK(probe_slabs(cache) == 0);

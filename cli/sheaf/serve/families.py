@@ -59,7 +59,7 @@ OF_PROCESSES = (
     _plain("sheaf_freed_large_blocks", "large_free", "Large blocks freed."),
     _plain("sheaf_moved_large_blocks", "large_remap", "Large blocks moved by mremap."),
     _plain("sheaf_restarts", "restarts", "Restartable sequences that the kernel restarted."),
-    _plain("sheaf_takeovers", "takeovers", "Sheaves taken over from another slot."),
+    _plain("sheaf_remote_drains", "remote_drains", "Sheaves drained from another slot."),
     _plain("sheaf_trims", "trims", "Calls of malloc_trim and kmem_cache_shrink."),
     _plain("sheaf_deferred_free_waits", "rcu_waits", "Deferred frees that waited because too much memory did."),
     _plain("sheaf_deferred_free_losses", "rcu_lost", "Deferred frees that were lost for want of memory."),

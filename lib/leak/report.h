@@ -1,6 +1,6 @@
 /* The text of a leak report. */
-#ifndef SHEAF_LEAK_TELL_H
-#define SHEAF_LEAK_TELL_H
+#ifndef SHEAF_LEAK_REPORT_H
+#define SHEAF_LEAK_REPORT_H
 
 #include "leak/groups.h"
 
@@ -10,12 +10,12 @@
  * Write the report. The other threads run again: symbols come from dladdr(), which takes the dynamic linker's lock.
  * `running`: threads that could not be stopped.
  */
-void tell_report(const struct groups *groups, uint32_t running);
+void report_leaks(const struct groups *groups, uint32_t running);
 
 /*
  * Compose the report of all groups, with addresses instead of symbols, for the process with that number. Takes no
  * lock. Returns its size, 0 if there is no memory; *text stays until leak_unmap_all().
  */
-size_t tell_compose(const struct groups *groups, uint32_t running, uint32_t process, const char **text);
+size_t report_compose(const struct groups *groups, uint32_t running, uint32_t process, const char **text);
 
 #endif

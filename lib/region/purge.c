@@ -1,4 +1,4 @@
-#include "region/give.h"
+#include "region/purge.h"
 #include "region/dirty.h"
 #include "region/huge.h"
 #include "space/locks.h"
@@ -15,20 +15,20 @@
 #define PAY_LEAST 16u /* slices: 1 MiB */
 
 /* Why memory is returned, which determines which spans and how much. */
-enum give_why {
-    GIVE_ALL,  /* all free memory */
-    GIVE_AGED, /* what has been free for `age` ms, down to the floor */
-    GIVE_PAID, /* the same, at most `slices` in all */
-    GIVE_OVER, /* memory of `kind`: down to `slices`, and all that has been free for `age` ms */
+enum purge_why {
+    PURGE_ALL,  /* all free memory */
+    PURGE_AGED, /* what has been free for `age` ms, down to the floor */
+    PURGE_PAID, /* the same, at most `slices` in all */
+    PURGE_OVER, /* memory of `kind`: down to `slices`, and all that has been free for `age` ms */
 };
 
-struct give_back {
-    enum give_why why;
-    uint32_t age; /* ms; 0 with GIVE_OVER: age does not matter */
+struct purge {
+    enum purge_why why;
+    uint32_t age; /* ms; 0 with PURGE_OVER: age does not matter */
     enum arena_kind kind;
-    unsigned spare; /* bits by kind: what is kept of it because it was missed (keep_learned()) stays */
+    unsigned spare; /* bits by kind: what is kept of it because it was missed (retain_learned()) stays */
     uint64_t slices;
-    uint64_t limit; /* with GIVE_OVER: windows are not broken up until this is clearly exceeded */
+    uint64_t limit; /* with PURGE_OVER: windows are not broken up until this is clearly exceeded */
 };
 
 /* A span that is out of the bins, and the part [from, to) of it that is returned. */
@@ -44,28 +44,28 @@ static uint64_t min(uint64_t a, uint64_t b)
 }
 
 /* The most slices that may be returned from an arena, whatever their age. */
-static uint64_t may_give(const struct give_back *what, const struct arena *arena)
+static uint64_t may_purge(const struct purge *what, const struct arena *arena)
 {
-    if (what->why == GIVE_ALL)
+    if (what->why == PURGE_ALL)
         return arena->warm;
     bool spared = what->spare >> kind_of(arena) & 1;
-    uint64_t kept = spared ? keep_learned(&region.keep[kind_of(arena)]) : 0;
+    uint64_t kept = spared ? retain_learned(&region.retain[kind_of(arena)]) : 0;
     uint64_t above_kept = warm_of(kind_of(arena)) > kept ? warm_of(kind_of(arena)) - kept : 0;
     uint64_t above_floor = region_stats.warm_slices > region.floor ? region_stats.warm_slices - region.floor : 0;
     return min(min(arena->warm, above_kept), above_floor);
 }
 
 /* The slices that should be returned now, starting with the span at `slice`. `given` slices were returned before. */
-static uint64_t due(const struct give_back *what, uint32_t slice, uint64_t given, uint32_t now)
+static uint64_t due(const struct purge *what, uint32_t slice, uint64_t given, uint32_t now)
 {
     const struct arena *arena = arena_of(slice);
-    uint64_t most = may_give(what, arena);
+    uint64_t most = may_purge(what, arena);
     uint32_t age = now - slice_at(slice)->stamp;
-    if (what->why == GIVE_ALL)
+    if (what->why == PURGE_ALL)
         return most;
-    if (what->why == GIVE_PAID)
+    if (what->why == PURGE_PAID)
         return age < what->age || given >= what->slices ? 0 : min(most, what->slices - given);
-    if (what->why == GIVE_AGED)
+    if (what->why == PURGE_AGED)
         return age < what->age ? 0 : most;
     if (what->age && age >= what->age)
         return most;
@@ -74,13 +74,14 @@ static uint64_t due(const struct give_back *what, uint32_t slice, uint64_t given
 }
 
 /* The oldest free and dirty span of the arenas that may return memory. */
-static uint32_t oldest_span(const struct give_back *what, uint32_t now)
+static uint32_t oldest_span(const struct purge *what, uint32_t now)
 {
     uint32_t best = SLICE_NONE;
     for (unsigned i = 0; i < ARENA_COUNT + numa.count - 1; i++) {
         const struct arena *arena = &region.arenas[i];
         uint32_t slice = arena->oldest - 1;
-        if (slice == SLICE_NONE || (what->why == GIVE_OVER && what->kind != kind_of(arena)) || !may_give(what, arena))
+        if (slice == SLICE_NONE || (what->why == PURGE_OVER && what->kind != kind_of(arena)) ||
+            !may_purge(what, arena))
             continue;
         if (best == SLICE_NONE || now - slice_at(slice)->stamp > now - slice_at(best)->stamp)
             best = slice;
@@ -110,13 +111,13 @@ static bool whole_windows(struct leaving *leaving, uint64_t wanted)
 }
 
 /* The part of the span at `slice` that would be returned; changes nothing. */
-static struct leaving part_of(const struct give_back *what, uint32_t slice, uint64_t wanted)
+static struct leaving part_of(const struct purge *what, uint32_t slice, uint64_t wanted)
 {
     struct leaving leaving = {
         .arena = arena_of(slice), .slice = slice, .length = slice_at(slice)->length, .stamp = slice_at(slice)->stamp};
     leaving.to = slice + leaving.length;
-    bool exact = kind_of(leaving.arena) == ARENA_LARGE || region.floor || what->why == GIVE_OVER ||
-                 (what->why == GIVE_AGED && what->spare);
+    bool exact = kind_of(leaving.arena) == ARENA_LARGE || region.floor || what->why == PURGE_OVER ||
+                 (what->why == PURGE_AGED && what->spare);
     leaving.from = exact ? dirty_last(slice, leaving.length, wanted) : slice;
     return leaving;
 }
@@ -127,11 +128,11 @@ static struct leaving part_of(const struct give_back *what, uint32_t slice, uint
  * returned only when the limit is exceeded by a quarter of it, and by at least a window, because free memory is
  * then scattered.
  */
-#define LOOK_AT 16 /* spans */
-static bool find_surplus(const struct give_back *what, uint64_t wanted, uint32_t oldest, struct leaving *leaving)
+#define SCAN_MOST 16 /* spans */
+static bool find_surplus(const struct purge *what, uint64_t wanted, uint32_t oldest, struct leaving *leaving)
 {
     uint32_t slice = oldest;
-    for (int i = 0; i < LOOK_AT && slice != SLICE_NONE; i++, slice = slice_at(slice)->age_next) {
+    for (int i = 0; i < SCAN_MOST && slice != SLICE_NONE; i++, slice = slice_at(slice)->age_next) {
         *leaving = part_of(what, slice, wanted);
         if (whole_windows(leaving, wanted))
             return true;
@@ -142,13 +143,13 @@ static bool find_surplus(const struct give_back *what, uint64_t wanted, uint32_t
 }
 
 /* Selects what is returned next; false if nothing is. The caller holds the region's lock. */
-static bool find_leaving(const struct give_back *what, uint64_t given, uint32_t now, struct leaving *leaving)
+static bool find_leaving(const struct purge *what, uint64_t given, uint32_t now, struct leaving *leaving)
 {
     uint32_t slice = oldest_span(what, now);
     uint64_t wanted = slice != SLICE_NONE ? due(what, slice, given, now) : 0;
     if (!wanted)
         return false;
-    if (what->why != GIVE_OVER || what->kind != ARENA_SLAB || region.floor) {
+    if (what->why != PURGE_OVER || what->kind != ARENA_SLAB || region.floor) {
         *leaving = part_of(what, slice, wanted);
         return true;
     }
@@ -162,7 +163,7 @@ static bool find_leaving(const struct give_back *what, uint64_t given, uint32_t 
  * Accounts for the part that was returned and puts the span back into the bins. Returns the slices that were
  * returned. The caller holds the region's lock.
  */
-static uint32_t file_again(const struct give_back *what, const struct leaving *span, bool done, uint32_t now)
+static uint32_t file_again(const struct purge *what, const struct leaving *span, bool done, uint32_t now)
 {
     uint32_t slices = 0;
     slice_at(span->slice)->kind = SLICE_INSIDE;
@@ -170,12 +171,12 @@ static uint32_t file_again(const struct give_back *what, const struct leaving *s
         slices = dirty_change(span->from, span->to, false);
         count_warm(span->arena, -(int64_t)slices);
         region_stats.purged_slices += slices;
-        if (what->why == GIVE_PAID || (what->why == GIVE_OVER && (!what->age || now - span->stamp < what->age)))
-            keep_gave_back(&region.keep[kind_of(span->arena)], slices, now);
+        if (what->why == PURGE_PAID || (what->why == PURGE_OVER && (!what->age || now - span->stamp < what->age)))
+            retain_purged(&region.retain[kind_of(span->arena)], slices, now);
     }
     arena_insert(span->arena, span->slice, span->length, done ? span->stamp : now);
     /* A surplus stays mapped: it may be needed again soon, and then costs no system call. */
-    if (done && what->why != GIVE_OVER)
+    if (done && what->why != PURGE_OVER)
         arena_trim(span->arena);
     return slices;
 }
@@ -186,10 +187,10 @@ static uint32_t file_again(const struct give_back *what, const struct leaving *s
  * whole, to keep huge pages intact, unless that would undercut what the user chose to keep. Of a span of large
  * blocks the end is returned, because requests are served from its start.
  */
-static size_t give_back(struct give_back what)
+static size_t purge(struct purge what)
 {
     uint64_t given = 0;
-    for (int spans = 0; what.why != GIVE_OVER || spans < 64; spans++) {
+    for (int spans = 0; what.why != PURGE_OVER || spans < 64; spans++) {
         if (!lock_acquire(lock_of(LOCK_REGION)))
             break;
         region_collect();
@@ -220,10 +221,10 @@ static size_t give_back(struct give_back what)
     return given << SLICE_SHIFT;
 }
 
-uint64_t give_limit(enum arena_kind kind)
+uint64_t purge_limit(enum arena_kind kind)
 {
     uint64_t in_use = region_in_use();
-    uint64_t limit = keep_limit(&region.keep[kind], in_use, in_use <= read_once(region.fallen_to));
+    uint64_t limit = retain_limit(&region.retain[kind], in_use, in_use <= read_once(region.fallen_to));
     return limit > region.floor ? limit : region.floor;
 }
 
@@ -233,7 +234,7 @@ uint64_t give_limit(enum arena_kind kind)
  * The caller holds the region's lock.
  */
 #define TRY_AGAIN 16u /* slices */
-bool give_due(enum arena_kind kind, uint64_t limit)
+bool purge_due(enum arena_kind kind, uint64_t limit)
 {
     uint32_t warm = warm_of(kind);
     if (likely(warm - region.leaving[kind] <= limit)) {
@@ -244,17 +245,17 @@ bool give_due(enum arena_kind kind, uint64_t limit)
 }
 
 /* Returns a quarter of the limit more than the surplus, so that not every free has to return memory. */
-void give_surplus(enum arena_kind kind, uint64_t limit)
+void purge_surplus(enum arena_kind kind, uint64_t limit)
 {
-    give_back((struct give_back){
-        .why = GIVE_OVER, .age = region.decay_ms, .kind = kind, .slices = limit - limit / 4, .limit = limit});
+    purge((struct purge){
+        .why = PURGE_OVER, .age = region.decay_ms, .kind = kind, .slices = limit - limit / 4, .limit = limit});
 }
 
 size_t region_purge(bool all)
 {
     if (all)
-        return give_back((struct give_back){.why = GIVE_ALL});
-    return region.decay_ms ? give_back((struct give_back){.why = GIVE_AGED, .age = region.decay_ms}) : 0;
+        return purge((struct purge){.why = PURGE_ALL});
+    return region.decay_ms ? purge((struct purge){.why = PURGE_AGED, .age = region.decay_ms}) : 0;
 }
 
 void region_purge_fallen(void)
@@ -267,10 +268,10 @@ void region_purge_fallen(void)
 
 void region_purge_idle(bool all)
 {
-    give_back((struct give_back){.why = GIVE_AGED, .spare = all ? 0 : 1u << ARENA_SLAB | 1u << ARENA_LARGE});
+    purge((struct purge){.why = PURGE_AGED, .spare = all ? 0 : 1u << ARENA_SLAB | 1u << ARENA_LARGE});
 }
 
-struct debt give_take_debt(enum arena_kind by)
+struct debt purge_take_debt(enum arena_kind by)
 {
     struct debt debt = {by, region.debt[by]};
     if (likely(debt.slices < PAY_LEAST))
@@ -285,9 +286,8 @@ struct debt give_take_debt(enum arena_kind by)
  * A kind does not pay for itself with memory that it keeps because it was missed, but does pay for the other kind
  * with it.
  */
-void give_pay(struct debt debt)
+void purge_old(struct debt debt)
 {
     if (region.decay_ms)
-        give_back(
-            (struct give_back){.why = GIVE_PAID, .age = PAY_AGE, .slices = debt.slices, .spare = 1u << debt.by});
+        purge((struct purge){.why = PURGE_PAID, .age = PAY_AGE, .slices = debt.slices, .spare = 1u << debt.by});
 }

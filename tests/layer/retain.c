@@ -1,39 +1,39 @@
 /* What the region learns to keep resident, by the accounts alone; the test tells the time. */
 #include "layer.h"
-#include "region/keep.h"
+#include "region/retain.h"
 
 #define SLICES_OF_MIB 16u
 #define LEAST_MIB     2
 
-static struct keep keep;
+static struct retain keep;
 static uint32_t now = 1000000;
 static uint32_t given;
 
 static uint64_t limit_mib(uint32_t in_use)
 {
-    return keep_limit(&keep, in_use, false) / SLICES_OF_MIB;
+    return retain_limit(&keep, in_use, false) / SLICES_OF_MIB;
 }
 
 static void start(uint32_t share)
 {
     memset(&keep, 0, sizeof(keep));
-    keep_init(&keep, 64 * SLICES_OF_MIB, share);
+    retain_init(&keep, 64 * SLICES_OF_MIB, share);
 }
 
 /* A load that takes `most` slices and frees all: what is over the limit goes back, and is missed `pause` ms later. */
 static void swing(uint32_t most, uint32_t pause)
 {
-    keep_age(&keep, most, 0, now);
+    retain_age(&keep, most, 0, now);
     keep_warm(&keep, 0);
-    uint32_t limit = (uint32_t)keep_limit(&keep, 0, false), stays = limit < most ? limit : most;
+    uint32_t limit = (uint32_t)retain_limit(&keep, 0, false), stays = limit < most ? limit : most;
     keep_warm(&keep, stays);
-    keep_age(&keep, 0, stays, now);
+    retain_age(&keep, 0, stays, now);
     if (most > stays)
-        keep_gave_back(&keep, most - stays, now);
+        retain_purged(&keep, most - stays, now);
     given += most - stays;
     now += pause;
     for (uint32_t missed = stays; missed < most; missed += SLICES_OF_MIB)
-        keep_missed(&keep, SLICES_OF_MIB, now);
+        retain_missed(&keep, SLICES_OF_MIB, now);
 }
 
 static void little_stays_at_first(void)
@@ -41,7 +41,7 @@ static void little_stays_at_first(void)
     start(8);
     must_be(limit_mib(0), LEAST_MIB);
     must_be(limit_mib(160 * SLICES_OF_MIB), LEAST_MIB + 10); /* and a sixteenth of what is in use */
-    must_be(keep_limit(&keep, 160 * SLICES_OF_MIB, true), LEAST_MIB * SLICES_OF_MIB + 40); /* less after a burst */
+    must_be(retain_limit(&keep, 160 * SLICES_OF_MIB, true), LEAST_MIB * SLICES_OF_MIB + 40); /* less after a burst */
 }
 
 static void a_swing_that_comes_again_soon_is_learned(void)
@@ -67,9 +67,9 @@ static void few_misses_are_tolerated(void)
 {
     start(8);
     for (int i = 0; i < 100; i++) { /* a MiB each 64 ms */
-        keep_gave_back(&keep, SLICES_OF_MIB, now);
+        retain_purged(&keep, SLICES_OF_MIB, now);
         now += 64;
-        keep_missed(&keep, SLICES_OF_MIB, now);
+        retain_missed(&keep, SLICES_OF_MIB, now);
     }
     must_be(limit_mib(0), LEAST_MIB);
 }
@@ -78,9 +78,9 @@ static void few_misses_are_tolerated(void)
 static void new_memory_is_not_missed(void)
 {
     start(8);
-    keep_gave_back(&keep, 8, now);
+    retain_purged(&keep, 8, now);
     for (int i = 0; i < 100; i++)
-        keep_took(&keep, 100);
+        retain_took(&keep, 100);
     must_be(limit_mib(0), LEAST_MIB);
     must_be(keep.given_back, 0);
 }
@@ -91,8 +91,8 @@ static void never_more_than_the_most(void)
     for (int i = 0; i < 100; i++)
         swing(400 * SLICES_OF_MIB, 20);
     must_be(limit_mib(0), 64);
-    keep_init(&keep, 8, 8);
-    must_be(keep_limit(&keep, 0, false), 8);
+    retain_init(&keep, 8, 8);
+    must_be(retain_limit(&keep, 0, false), 8);
 }
 
 static void large_blocks_keep_a_smaller_share_of_the_peak(void)
@@ -122,7 +122,7 @@ static void the_peak_is_that_of_the_last_half_second(void)
         swing(100 * SLICES_OF_MIB, 20);
     for (int i = 0; i < 2; i++) {
         now += 300;
-        keep_age(&keep, 2 * SLICES_OF_MIB, 0, now);
+        retain_age(&keep, 2 * SLICES_OF_MIB, 0, now);
     }
     must(limit_mib(0) >= 64 && limit_mib(0) <= 66);
 }
@@ -147,7 +147,7 @@ static void a_long_pause_forgets_all(void)
     for (int i = 0; i < 5; i++)
         swing(100 * SLICES_OF_MIB, 20);
     now += 60000;
-    keep_age(&keep, 0, 0, now);
+    retain_age(&keep, 0, 0, now);
     must_be(limit_mib(0), LEAST_MIB);
 }
 
@@ -155,7 +155,7 @@ static void the_clock_may_wrap(void)
 {
     start(8);
     now = UINT32_MAX - 100;
-    keep_age(&keep, 0, 0, now);
+    retain_age(&keep, 0, 0, now);
     for (int i = 0; i < 3; i++)
         swing(100 * SLICES_OF_MIB, 200);
     must(limit_mib(0) >= 100);

@@ -1,17 +1,17 @@
 /* Returning memory to the system: what exceeds the limit, what pays for new memory, what is old, or everything. */
-#ifndef SHEAF_REGION_GIVE_H
-#define SHEAF_REGION_GIVE_H
+#ifndef SHEAF_REGION_PURGE_H
+#define SHEAF_REGION_PURGE_H
 
 #include "region/state.h"
 
 /* The number of slices of a kind that may be free and resident. */
-uint64_t give_limit(enum arena_kind kind);
+uint64_t purge_limit(enum arena_kind kind);
 
-/* Whether give_surplus() should be called. The caller holds the region's lock. */
-bool give_due(enum arena_kind kind, uint64_t limit);
+/* Whether purge_surplus() should be called. The caller holds the region's lock. */
+bool purge_due(enum arena_kind kind, uint64_t limit);
 
 /* Return what exceeds the limit, and some more. The caller must not hold the region's lock. */
-void give_surplus(enum arena_kind kind, uint64_t limit);
+void purge_surplus(enum arena_kind kind, uint64_t limit);
 
 /* The payment that is due for memory that was touched for the first time. */
 struct debt {
@@ -21,9 +21,9 @@ struct debt {
 
 /*
  * Take over the debt of a kind, if it is large enough; the caller holds the region's lock. Then release the lock
- * and pay with give_pay().
+ * and pay with purge_old().
  */
-struct debt give_take_debt(enum arena_kind by);
-void give_pay(struct debt debt);
+struct debt purge_take_debt(enum arena_kind by);
+void purge_old(struct debt debt);
 
 #endif

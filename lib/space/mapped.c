@@ -1,4 +1,4 @@
-#include "space/outside.h"
+#include "space/mapped.h"
 #include "config/config.h"
 #include "os/vm.h"
 
@@ -15,7 +15,7 @@ static _Atomic size_t bytes;
 
 static uint32_t hash(uintptr_t start)
 {
-    return (uint32_t)((start >> 12) * 0x9e3779b97f4a7c15ull >> 32) & (space.outside_most - 1);
+    return (uint32_t)((start >> 12) * 0x9e3779b97f4a7c15ull >> 32) & (space.mapped_most - 1);
 }
 
 /*
@@ -25,15 +25,15 @@ static uint32_t hash(uintptr_t start)
  */
 static bool ready(void)
 {
-    if (likely(atomic_load_explicit(&space.outside_open, memory_order_acquire)))
+    if (likely(atomic_load_explicit(&space.mapped_open, memory_order_acquire)))
         return true;
-    size_t size = space.outside_most * sizeof(struct outside);
-    if (space.lean ? vm_extend(space.outside, size) != VM_EXTENDED : !vm_open(space.outside, size)) {
-        for (int i = 0; i < 10000 && !atomic_load(&space.outside_open); i++) {
+    size_t size = space.mapped_most * sizeof(struct mapped);
+    if (space.lean ? vm_extend(space.mapped, size) != VM_EXTENDED : !vm_open(space.mapped, size)) {
+        for (int i = 0; i < 10000 && !atomic_load(&space.mapped_open); i++) {
         }
-        return atomic_load(&space.outside_open);
+        return atomic_load(&space.mapped_open);
     }
-    atomic_store(&space.outside_open, true);
+    atomic_store(&space.mapped_open, true);
     return true;
 }
 
@@ -41,8 +41,8 @@ static bool add(uintptr_t start, size_t size)
 {
     if (!ready())
         return false;
-    for (uint32_t i = hash(start), n = 0; n < space.outside_most / 2; i = (i + 1) & (space.outside_most - 1), n++) {
-        struct outside *entry = &space.outside[i];
+    for (uint32_t i = hash(start), n = 0; n < space.mapped_most / 2; i = (i + 1) & (space.mapped_most - 1), n++) {
+        struct mapped *entry = &space.mapped[i];
         uintptr_t seen = atomic_load_explicit(&entry->start, memory_order_relaxed);
         if ((seen != NEVER && seen != USED) || !atomic_compare_exchange_strong(&entry->start, &seen, BUSY))
             continue;
@@ -54,15 +54,15 @@ static bool add(uintptr_t start, size_t size)
     return false;
 }
 
-static struct outside *find(uintptr_t of)
+static struct mapped *find(uintptr_t of)
 {
-    if (!atomic_load_explicit(&space.outside_open, memory_order_acquire))
+    if (!atomic_load_explicit(&space.mapped_open, memory_order_acquire))
         return NULL;
-    uint32_t i = hash(of), n = of > USED ? space.outside_most / 2 : 0;
-    for (; n; i = (i + 1) & (space.outside_most - 1), n--) {
-        uintptr_t start = atomic_load_explicit(&space.outside[i].start, memory_order_relaxed);
+    uint32_t i = hash(of), n = of > USED ? space.mapped_most / 2 : 0;
+    for (; n; i = (i + 1) & (space.mapped_most - 1), n--) {
+        uintptr_t start = atomic_load_explicit(&space.mapped[i].start, memory_order_relaxed);
         if (start == of)
-            return &space.outside[i];
+            return &space.mapped[i];
         if (start == NEVER)
             break;
     }
@@ -70,14 +70,14 @@ static struct outside *find(uintptr_t of)
 }
 
 /* Between two threads that free the same block, the exchange decides: the second one finds no block. */
-static struct outside *take(const void *p)
+static struct mapped *take(const void *p)
 {
     uintptr_t start = (uintptr_t)p;
-    struct outside *entry = find(start);
+    struct mapped *entry = find(start);
     return entry && atomic_compare_exchange_strong(&entry->start, &start, BUSY) ? entry : NULL;
 }
 
-static void give_up(struct outside *entry)
+static void give_up(struct mapped *entry)
 {
     atomic_fetch_sub(&bytes, atomic_load(&entry->size));
     atomic_store(&entry->start, USED);
@@ -92,7 +92,7 @@ static void unmap(void *p, size_t size)
 
 /* ---- large blocks ---- */
 
-void *outside_alloc(size_t size, size_t align)
+void *mapped_alloc(size_t size, size_t align)
 {
     size = round_up(size, space.page_size);
     void *p = vm_map(size, align);
@@ -109,20 +109,20 @@ void *outside_alloc(size_t size, size_t align)
  */
 static void *move_to_new(void *p, size_t old, size_t size)
 {
-    void *to = outside_alloc(size, 1);
+    void *to = mapped_alloc(size, 1);
     if (!to || vm_resize(p, old, size, to))
         return to;
     if (vm_extend(to, size) == VM_EXTENDED)
         unmap(to, size);
-    struct outside *entry = take(to);
+    struct mapped *entry = take(to);
     if (entry)
         give_up(entry);
     return NULL;
 }
 
-void *outside_resize(void *p, size_t size)
+void *mapped_resize(void *p, size_t size)
 {
-    struct outside *entry = take(p);
+    struct mapped *entry = take(p);
     size = round_up(size, space.page_size);
     if (!entry)
         return NULL;
@@ -154,7 +154,7 @@ void *outside_resize(void *p, size_t size)
  */
 #define CHUNK     SLICE_SIZE
 #define IS_CHUNK  4u
-#define LOOK_AT   4 /* chunks, before another one is mapped */
+#define SCAN_MOST 4 /* chunks, before another one is mapped */
 #define SMALL_MIN 16u
 
 struct chunk {
@@ -169,7 +169,7 @@ static large_table struct kind {
     struct chunk *_Atomic all;
     struct chunk *_Atomic recent; /* probably has a free block */
     struct chunk *_Atomic next;   /* the search goes on here */
-} kinds[OUTSIDE_KINDS];
+} kinds[MAPPED_KINDS];
 
 static uint64_t no_blocks(const struct chunk *chunk, uint32_t word)
 {
@@ -218,14 +218,14 @@ static void *take_small(struct chunk *chunk)
     return NULL;
 }
 
-void *outside_small(unsigned kind, size_t size)
+void *mapped_small(unsigned kind, size_t size)
 {
-    if (size < SMALL_MIN || size > OUTSIDE_SMALL)
+    if (size < SMALL_MIN || size > MAPPED_SMALL)
         return NULL;
     struct kind *of = &kinds[kind];
     struct chunk *chunk = atomic_load(&of->recent);
     void *p = take_small(chunk);
-    for (int i = 0; !p && chunk && i < LOOK_AT; i++) {
+    for (int i = 0; !p && chunk && i < SCAN_MOST; i++) {
         chunk = atomic_load(&of->next);
         chunk = chunk ? chunk : atomic_load(&of->all);
         atomic_store(&of->next, chunk->next);
@@ -299,19 +299,19 @@ static void each_small(const struct chunk *chunk, void (*visit)(const void *star
 
 /* ---- all blocks ---- */
 
-size_t outside_size(const void *p)
+size_t mapped_size(const void *p)
 {
     uint32_t block;
-    struct outside *entry = find((uintptr_t)p);
+    struct mapped *entry = find((uintptr_t)p);
     if (entry)
         return atomic_load(&entry->size);
     const struct chunk *chunk = chunk_of(p, &block);
     return chunk ? chunk->size : 0;
 }
 
-bool outside_free(void *p)
+bool mapped_free(void *p)
 {
-    struct outside *entry = take(p);
+    struct mapped *entry = take(p);
     if (!entry)
         return free_small(p);
     unmap(p, atomic_load(&entry->size));
@@ -319,19 +319,19 @@ bool outside_free(void *p)
     return true;
 }
 
-void outside_each(void (*visit)(const void *start, size_t size, void *with), void *with)
+void mapped_each(void (*visit)(const void *start, size_t size, void *with), void *with)
 {
-    uint32_t most = atomic_load(&space.outside_open) ? space.outside_most : 0;
+    uint32_t most = atomic_load(&space.mapped_open) ? space.mapped_most : 0;
     for (uint32_t i = 0; i < most; i++) {
-        uintptr_t start = atomic_load(&space.outside[i].start);
+        uintptr_t start = atomic_load(&space.mapped[i].start);
         if (start & IS_CHUNK)
             each_small((const void *)(start - IS_CHUNK), visit, with);
         else if (start > USED)
-            visit((const void *)start, atomic_load(&space.outside[i].size), with);
+            visit((const void *)start, atomic_load(&space.mapped[i].size), with);
     }
 }
 
-size_t outside_bytes(void)
+size_t mapped_bytes(void)
 {
     return atomic_load_explicit(&bytes, memory_order_relaxed);
 }

@@ -1,6 +1,6 @@
 /* The table of blocks with mappings of their own: filled, emptied, used again, and two frees of one block. */
 #include "layer.h"
-#include "space/outside.h"
+#include "space/mapped.h"
 
 #include <pthread.h>
 #include <sched.h>
@@ -14,24 +14,24 @@ static void start(void)
 static void blocks_are_known_by_their_start(void)
 {
     start();
-    char *p = outside_alloc(5000, 1);
+    char *p = mapped_alloc(5000, 1);
     must(p && !p[0] && !p[4999]);
-    must_be(outside_size(p), 8192);
-    must_be(outside_bytes(), 8192);
-    must_be(outside_size(p + 4096), 0);
-    must(!outside_free(p + 4096) && !outside_free(NULL) && !outside_free((void *)2));
-    must(outside_free(p));
+    must_be(mapped_size(p), 8192);
+    must_be(mapped_bytes(), 8192);
+    must_be(mapped_size(p + 4096), 0);
+    must(!mapped_free(p + 4096) && !mapped_free(NULL) && !mapped_free((void *)2));
+    must(mapped_free(p));
     must_be(os_entry(OS_UNMAP, 0)->at, p);
     must_be(os_entry(OS_UNMAP, 0)->size, 8192);
-    must(!outside_free(p));
-    must_be(outside_bytes(), 0);
+    must(!mapped_free(p));
+    must_be(mapped_bytes(), 0);
 }
 
 static void blocks_are_aligned(void)
 {
     start();
     for (size_t align = 4096; align <= 4 * MIB; align *= 2)
-        must_be((uintptr_t)outside_alloc(1, align) % align, 0);
+        must_be((uintptr_t)mapped_alloc(1, align) % align, 0);
 }
 
 static void the_table_opens_when_it_is_needed(void)
@@ -39,9 +39,9 @@ static void the_table_opens_when_it_is_needed(void)
     start();
     must_be(os_count(OS_OPEN), 0);
     os_refuse(OS_OPEN, 1, 1);
-    must(!outside_alloc(1, 1));
+    must(!mapped_alloc(1, 1));
     must_be(os_entry(OS_UNMAP, 0)->at, os_entry(OS_MAP, 0)->at);
-    must(outside_alloc(1, 1) && outside_alloc(1, 1));
+    must(mapped_alloc(1, 1) && mapped_alloc(1, 1));
     must_be(os_count(OS_OPEN), 2);
 }
 
@@ -50,8 +50,8 @@ static void a_refused_block_leaves_nothing(void)
     start();
     size_t before = os_mapped;
     os_refuse(OS_MAP, 1, 1);
-    must(!outside_alloc(MIB, 1));
-    must_be(outside_bytes(), 0);
+    must(!mapped_alloc(MIB, 1));
+    must_be(mapped_bytes(), 0);
     must_be(os_mapped, before);
 }
 
@@ -62,17 +62,17 @@ static void filled_up_and_emptied(void)
     start();
     for (int round = 0; round < 3; round++) {
         for (int i = 0; i < BLOCKS; i++)
-            must(blocks[i] = outside_alloc(1, 1));
-        must_be(outside_bytes(), BLOCKS * 4096ul);
+            must(blocks[i] = mapped_alloc(1, 1));
+        must_be(mapped_bytes(), BLOCKS * 4096ul);
         for (int i = 0; i < BLOCKS; i += 2)
-            must(outside_free(blocks[i]));
+            must(mapped_free(blocks[i]));
         for (int i = 1; i < BLOCKS; i += 2)
-            must_be(outside_size(blocks[i]), 4096);
+            must_be(mapped_size(blocks[i]), 4096);
         for (int i = 0; i < BLOCKS; i += 2)
-            must(!outside_size(blocks[i]));
+            must(!mapped_size(blocks[i]));
         for (int i = 1; i < BLOCKS; i += 2)
-            must(outside_free(blocks[i]));
-        must_be(outside_bytes(), 0);
+            must(mapped_free(blocks[i]));
+        must_be(mapped_bytes(), 0);
         os_clear();
     }
 }
@@ -80,7 +80,7 @@ static void filled_up_and_emptied(void)
 static unsigned entries_used(void)
 {
     unsigned n = 0;
-    for (uint32_t i = 0; i < OUTSIDE_MAX; i++)
+    for (uint32_t i = 0; i < MAPPED_MAX; i++)
         n += space.outside[i].start != 0;
     return n;
 }
@@ -89,11 +89,11 @@ static unsigned entries_used(void)
 static void entries_are_used_again(void)
 {
     start();
-    void *first = outside_alloc(1, 1);
-    must(outside_free(first));
+    void *first = mapped_alloc(1, 1);
+    must(mapped_free(first));
     for (int i = 0; i < 1000; i++) {
-        void *p = outside_alloc(1, 1);
-        must(outside_free(p));
+        void *p = mapped_alloc(1, 1);
+        must(mapped_free(p));
         if (p != first)
             must(entries_used() <= 2);
     }
@@ -104,65 +104,65 @@ static void entries_are_used_again(void)
 static void blocks_behind_a_given_up_entry_are_found(void)
 {
     start();
-    void *p = outside_alloc(1, 1);
+    void *p = mapped_alloc(1, 1);
     uint32_t at = 0;
     while (space.outside[at].start != (uintptr_t)p)
         at++;
-    struct outside *next = &space.outside[(at + 1) & (OUTSIDE_MAX - 1)];
+    struct outside *next = &space.outside[(at + 1) & (MAPPED_MAX - 1)];
     next->size = 4096; /* as if p had been put there because its own entry was in use */
     next->start = (uintptr_t)p;
     space.outside[at].start = 2;
-    must_be(outside_size(p), 4096);
-    must(outside_free(p));
+    must_be(mapped_size(p), 4096);
+    must(mapped_free(p));
 }
 
 static void a_block_grows_in_place_or_moves(void)
 {
     start();
-    char *p = outside_alloc(8192, 1);
+    char *p = mapped_alloc(8192, 1);
     memset(p, 7, 8192);
-    char *q = outside_resize(p, 64 * KIB);
+    char *q = mapped_resize(p, 64 * KIB);
     must(q && q[8191] == 7 && !q[8192]);
-    must_be(outside_size(q), 64 * KIB);
-    must_be(outside_bytes(), 64 * KIB);
+    must_be(mapped_size(q), 64 * KIB);
+    must_be(mapped_bytes(), 64 * KIB);
     os_refuse(OS_RESIZE, 1, 1); /* not in place */
-    char *r = outside_resize(q, MIB);
-    must(r && r != q && r[8191] == 7 && !outside_size(q));
-    must_be(outside_size(r), MIB);
-    must_be(outside_bytes(), MIB);
-    must(!outside_resize(r + 4096, MIB));
-    must(outside_resize(r, 1) == r);
-    must_be(outside_bytes(), 4096);
-    must(outside_free(r));
-    must_be(outside_bytes(), 0);
+    char *r = mapped_resize(q, MIB);
+    must(r && r != q && r[8191] == 7 && !mapped_size(q));
+    must_be(mapped_size(r), MIB);
+    must_be(mapped_bytes(), MIB);
+    must(!mapped_resize(r + 4096, MIB));
+    must(mapped_resize(r, 1) == r);
+    must_be(mapped_bytes(), 4096);
+    must(mapped_free(r));
+    must_be(mapped_bytes(), 0);
 }
 
 static void a_refused_resize_leaves_the_block(void)
 {
     start();
-    char *p = outside_alloc(8192, 1);
+    char *p = mapped_alloc(8192, 1);
     memset(p, 7, 8192);
     os_refuse(OS_RESIZE, 1, OS_ALWAYS);
-    must(!outside_resize(p, MIB));
-    must_be(outside_size(p), 8192);
-    must_be(outside_bytes(), 8192);
+    must(!mapped_resize(p, MIB));
+    must_be(mapped_size(p), 8192);
+    must_be(mapped_bytes(), 8192);
     must(p[8191] == 7);
     os_refuse(OS_MAP, 1, OS_ALWAYS);
-    must(!outside_resize(p, MIB));
-    must(outside_free(p));
-    must_be(outside_bytes(), 0);
+    must(!mapped_resize(p, MIB));
+    must(mapped_free(p));
+    must_be(mapped_bytes(), 0);
 }
 
 /* At the limit of mappings munmap() fails, too; the pages go all the same. */
 static void pages_go_where_unmapping_is_refused(void)
 {
     start();
-    char *p = outside_alloc(8192, 1);
+    char *p = mapped_alloc(8192, 1);
     os_refuse(OS_UNMAP, 1, 1);
-    must(outside_free(p));
+    must(mapped_free(p));
     must_be(os_entry(OS_DISCARD, 0)->at, p);
     must_be(os_entry(OS_DISCARD, 0)->size, 8192);
-    must_be(outside_bytes(), 0);
+    must_be(mapped_bytes(), 0);
 }
 
 /* ---- threads ---- */
@@ -188,7 +188,7 @@ static void *free_it(void *unused)
     (void)unused;
     for (int i = 1; i <= RACES; i++) {
         await_round(i);
-        freed += outside_free(raced);
+        freed += mapped_free(raced);
         done++;
     }
     return NULL;
@@ -202,15 +202,15 @@ static void one_of_two_frees_succeeds(void)
     for (int i = 1; i <= RACES; i++) {
         os_clear();
         freed = done = 0;
-        raced = outside_alloc(1, 1);
+        raced = mapped_alloc(1, 1);
         round_number = i;
-        freed += outside_free(raced);
+        freed += mapped_free(raced);
         while (!done)
             sched_yield();
         must_be(freed, 1);
         must_be(os_count(OS_UNMAP), 1);
     }
-    must_be(outside_bytes(), 0);
+    must_be(mapped_bytes(), 0);
 }
 
 /* ---- small blocks ---- */
@@ -220,25 +220,25 @@ static void small_blocks_share_chunks(void)
     start();
     static char *blocks[10000];
     for (int i = 0; i < 10000; i++) {
-        must(blocks[i] = outside_small(3, 48));
+        must(blocks[i] = mapped_small(3, 48));
         must_be((uintptr_t)blocks[i] % 16, 0);
-        must_be(outside_size(blocks[i]), 48);
+        must_be(mapped_size(blocks[i]), 48);
         memset(blocks[i], i & 127, 48);
     }
     must(os_count(OS_MAP) <= 8); /* 1355 blocks in each chunk */
-    must_be(outside_bytes(), 480000);
+    must_be(mapped_bytes(), 480000);
     for (int i = 0; i < 10000; i++) {
         must(blocks[i][0] == (i & 127) && blocks[i][47] == (i & 127));
-        must(!outside_size(blocks[i] + 16) && !outside_free(blocks[i] + 16));
-        must(!outside_resize(blocks[i], 4096));
+        must(!mapped_size(blocks[i] + 16) && !mapped_free(blocks[i] + 16));
+        must(!mapped_resize(blocks[i], 4096));
     }
     for (int i = 0; i < 10000; i++)
-        must(outside_free(blocks[i]) && !outside_free(blocks[i]) && !outside_size(blocks[i]));
-    must_be(outside_bytes(), 0);
+        must(mapped_free(blocks[i]) && !mapped_free(blocks[i]) && !mapped_size(blocks[i]));
+    must_be(mapped_bytes(), 0);
     must(os_count(OS_DISCARD) >= 6); /* chunks without blocks */
     unsigned maps = os_count(OS_MAP);
     for (int i = 0; i < 5000; i++)
-        must(outside_small(3, 48));
+        must(mapped_small(3, 48));
     must_be(os_count(OS_MAP), maps);
 }
 
@@ -247,10 +247,10 @@ static void small_blocks_are_aligned_to_their_size(void)
     start();
     for (unsigned kind = 0; kind < 10; kind++)
         for (int i = 0; i < 100; i++)
-            must_be((uintptr_t)outside_small(kind, 16u << kind) % (16u << kind), 0);
-    must(!outside_small(0, 8) && !outside_small(11, OUTSIDE_SMALL + 16));
+            must_be((uintptr_t)mapped_small(kind, 16u << kind) % (16u << kind), 0);
+    must(!mapped_small(0, 8) && !mapped_small(11, MAPPED_SMALL + 16));
     os_refuse(OS_MAP, 1, OS_ALWAYS);
-    must(!outside_small(12, 64));
+    must(!mapped_small(12, 64));
 }
 
 static void *allocate_and_free(void *arg)
@@ -262,15 +262,15 @@ static void *allocate_and_free(void *arg)
         uint64_t **p = &mine[(n >> 40) % 100];
         if (*p) {
             must(**p == (uintptr_t)p && (*p)[1] == (uintptr_t)p);
-            must(outside_free(*p));
+            must(mapped_free(*p));
             *p = NULL;
         } else {
-            must(*p = outside_small(1, 32));
+            must(*p = mapped_small(1, 32));
             (*p)[0] = (*p)[1] = (uintptr_t)p;
         }
     }
     for (int i = 0; i < 100; i++)
-        must(!mine[i] || outside_free(mine[i]));
+        must(!mine[i] || mapped_free(mine[i]));
     return NULL;
 }
 
@@ -284,7 +284,7 @@ static void small_blocks_of_several_threads(void)
         must(!pthread_create(&threads[i], NULL, allocate_and_free, (void *)(i + 1)));
     for (int i = 0; i < 4; i++)
         must(!pthread_join(threads[i], NULL));
-    must_be(outside_bytes(), 0);
+    must_be(mapped_bytes(), 0);
 }
 
 static unsigned visited;
@@ -297,9 +297,9 @@ static void visit(const void *block, size_t size, void *with)
 static void small_blocks_are_visited(void)
 {
     start();
-    void *p[3] = {outside_small(4, 64), outside_small(4, 64), outside_small(4, 64)};
-    must(outside_free(p[1]));
-    outside_each(visit, NULL);
+    void *p[3] = {mapped_small(4, 64), mapped_small(4, 64), mapped_small(4, 64)};
+    must(mapped_free(p[1]));
+    mapped_each(visit, NULL);
     must_be(visited, 2);
 }
 

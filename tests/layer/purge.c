@@ -4,7 +4,7 @@
  */
 #include "layer.h"
 #include "slices.h"
-#include "region/give.h"
+#include "region/purge.h"
 #include "region/state.h"
 
 #define DECAY 1000u
@@ -252,7 +252,7 @@ static void the_age_counts_from_the_last_free(void)
 static void what_the_user_chose_to_keep_stays(void)
 {
     start_region(0, DECAY);
-    region_keep(4 * SLICE_SIZE, true);
+    region_retain(4 * SLICE_SIZE, true);
     free_three();
     must_be(region_stats.warm_slices, 4); /* the surplus went */
     pass(10 * DECAY);
@@ -265,7 +265,7 @@ static void what_the_user_chose_to_keep_stays(void)
 /* As if all of what may be learned for large blocks had been missed. */
 static void learn_all(void)
 {
-    struct keep *keep = &region.keep[ARENA_LARGE];
+    struct retain *keep = &region.retain[ARENA_LARGE];
     keep->now = keep->most;
     keep->changed_ms = os_now_ms;
 }
@@ -279,7 +279,7 @@ static void what_was_learned_stays_unless_all_is_to_go(void)
     region_free(slice);
     must_be(warm(ARENA_LARGE), 1610);
     region_purge_idle(false);
-    must_be(warm(ARENA_LARGE), keep_learned(&region.keep[ARENA_LARGE]));
+    must_be(warm(ARENA_LARGE), retain_learned(&region.retain[ARENA_LARGE]));
     must(warm(ARENA_LARGE) > 1590);
     region_purge_idle(true);
     must_be(warm(ARENA_LARGE), 0);
@@ -364,23 +364,23 @@ static void scattered_slabs_are_bounded_too(void)
     uint64_t most = 0;
     for (int i = 0; i < 640; i += 2) {
         region_free(slices[i]);
-        uint64_t limit = give_limit(ARENA_SLAB);
+        uint64_t limit = purge_limit(ARENA_SLAB);
         if (os_count(OS_DISCARD) == 0 && warm(ARENA_SLAB) > limit && warm(ARENA_SLAB) - limit > most)
             most = warm(ARENA_SLAB) - limit;
     }
     must(os_count(OS_DISCARD) > 0);
     must(most >= WINDOW_SLICES - 1 && most <= WINDOW_SLICES + 16);
-    must(warm(ARENA_SLAB) <= give_limit(ARENA_SLAB) + WINDOW_SLICES + 16);
+    must(warm(ARENA_SLAB) <= purge_limit(ARENA_SLAB) + WINDOW_SLICES + 16);
 }
 
 static void what_is_in_use_raises_the_limit(void)
 {
     start_region(0, DECAY);
-    must_be(give_limit(ARENA_SLAB), 32);
+    must_be(purge_limit(ARENA_SLAB), 32);
     block(1600);
-    must_be(give_limit(ARENA_SLAB), 132);
-    region_keep(200 * SLICE_SIZE, true);
-    must_be(give_limit(ARENA_SLAB), 200);
+    must_be(purge_limit(ARENA_SLAB), 132);
+    region_retain(200 * SLICE_SIZE, true);
+    must_be(purge_limit(ARENA_SLAB), 200);
 }
 
 /* After the end of a burst, until more is in use than then. */
@@ -388,11 +388,11 @@ static void less_stays_after_a_burst(void)
 {
     start_region(0, DECAY);
     block(1600);
-    must_be(give_limit(ARENA_SLAB), 132);
+    must_be(purge_limit(ARENA_SLAB), 132);
     region_purge_fallen();
-    must_be(give_limit(ARENA_SLAB), 57);
+    must_be(purge_limit(ARENA_SLAB), 57);
     slab(1);
-    must_be(give_limit(ARENA_SLAB), 132);
+    must_be(purge_limit(ARENA_SLAB), 132);
 }
 
 /* Without decay, what is free below the limit stays. */
@@ -405,7 +405,7 @@ static void without_decay_a_burst_leaves_what_the_limit_allows(void)
     region_purge_fallen();
     must_be(os_count(OS_DISCARD), 0);
     must_be(warm(ARENA_LARGE), 100);
-    must_be(give_limit(ARENA_SLAB), 132);
+    must_be(purge_limit(ARENA_SLAB), 132);
 }
 
 /* A limit that is learned: what went back and is wanted again within half a second stays the next times. */
@@ -572,7 +572,7 @@ static void nothing_is_learned_after_a_refusal(void)
         region_free(a);
         pass(10);
     }
-    must_be(region.keep[ARENA_LARGE].now, region.keep[ARENA_LARGE].least);
+    must_be(region.retain[ARENA_LARGE].now, region.retain[ARENA_LARGE].least);
     must(warm(ARENA_LARGE) < 40);
 }
 

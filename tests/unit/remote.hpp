@@ -7,7 +7,7 @@
 #include <vector>
 
 // Calls `work` with the thread's number in each of `count` threads.
-template <typename Work> void among_takeovers(kmem_cache *cache, unsigned count, Work work)
+template <typename Work> void among_remote_drains(kmem_cache *cache, unsigned count, Work work)
 {
     std::atomic<bool> stop{false};
     std::vector<std::thread> threads;
@@ -15,7 +15,7 @@ template <typename Work> void among_takeovers(kmem_cache *cache, unsigned count,
         threads.emplace_back(work, t);
     std::thread taker([&] {
         while (!stop)
-            probe_takeover(cache);
+            probe_remote_drain(cache);
     });
     for (auto &t : threads)
         t.join();

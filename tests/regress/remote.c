@@ -1,5 +1,5 @@
 /*
- * A takeover races with a section that read the word before the takeover changed it and stores afterwards. A
+ * A remote drain races with a section that read the word before the remote drain changed it and stores afterwards. A
  * filter turns the membarrier of the thread that takes over into a signal, whose handler then does what such a
  * section does: it stores one half of the word, or both. Includes internal headers.
  */
@@ -81,7 +81,7 @@ static void exchange(void)
     __atomic_store_n(word(), seen >> 32 | seen << 32, __ATOMIC_SEQ_CST);
 }
 
-/* The slot's own slow path compares the word before the ends are held, then detaches and reinstalls both. */
+/* The slot's own slow path compares the word before the ends are claimed, then detaches and reinstalls both. */
 static void install(void)
 {
     __atomic_store_n(word(), 0, __ATOMIC_SEQ_CST);
@@ -89,7 +89,7 @@ static void install(void)
     __atomic_store_n(word(), ends_top(cache, slot, ends), __ATOMIC_SEQ_CST);
 }
 
-/* While the ends are held, a census does not count or access their sheaves. */
+/* While the ends are claimed, a census does not count or access their sheaves. */
 static void look(void)
 {
     struct cache_census census;
@@ -103,7 +103,7 @@ static void look(void)
 static void in_barrier(int signal, siginfo_t *info, void *context)
 {
     (void)signal, (void)info;
-    if (!late && top_pop_end(read_once(*word())) == END_HELD) {
+    if (!late && top_pop_end(read_once(*word())) == END_CLAIMED) {
         late = true;
         commit_late();
     }
@@ -199,7 +199,7 @@ static void race(unsigned size, bool used_up, void (*section)(void))
     pthread_t taker;
     must(pthread_create(&taker, NULL, take, NULL) == 0);
     must(pthread_join(taker, NULL) == 0);
-    must(!top_held(read_once(*word())));
+    must(!top_claimed(read_once(*word())));
     cache_check(cache); /* the counts agree with the objects */
     while (n_live < OBJECTS)
         must((live[n_live++] = kmem_cache_alloc(cache, 0)));

@@ -1,5 +1,5 @@
 #define _GNU_SOURCE
-#include "leak/tell.h"
+#include "leak/report.h"
 #include "feature/debug_report.h"
 #include "leak/memory.h"
 #include "os/syscall.h"
@@ -119,7 +119,7 @@ static void message_exact(struct message *m, uint64_t bytes, uint64_t blocks)
     message_count(m, blocks, "block");
 }
 
-static void tell_group(struct page *page, struct frame *frames, const struct group *group)
+static void report_group(struct page *page, struct frame *frames, const struct group *group)
 {
     struct message m = {.length = 0};
     message_text(&m, "sheaf: leak: ");
@@ -144,7 +144,7 @@ static void tell_group(struct page *page, struct frame *frames, const struct gro
     }
 }
 
-static void tell_rest(struct page *page, const struct groups *groups, uint32_t from)
+static void report_rest(struct page *page, const struct groups *groups, uint32_t from)
 {
     struct message m = {.length = 0};
     uint64_t bytes = 0, blocks = 0;
@@ -160,7 +160,7 @@ static void tell_rest(struct page *page, const struct groups *groups, uint32_t f
     page_line(page, &m);
 }
 
-static void tell_running(struct page *page, uint32_t running)
+static void report_running(struct page *page, uint32_t running)
 {
     struct message m = {.length = 0};
     message_text(&m, "sheaf: leaks: ");
@@ -169,7 +169,7 @@ static void tell_running(struct page *page, uint32_t running)
     page_line(page, &m);
 }
 
-static void tell_sum(struct page *page, const struct groups *groups, uint32_t process)
+static void report_sum(struct page *page, const struct groups *groups, uint32_t process)
 {
     struct message m = {.length = 0};
     message_text(&m, "sheaf: ");
@@ -194,29 +194,29 @@ static void tell_sum(struct page *page, const struct groups *groups, uint32_t pr
     page_line(page, &m);
 }
 
-static void tell_all(struct page *page, struct frame *frames, const struct groups *groups, uint32_t most)
+static void report_all(struct page *page, struct frame *frames, const struct groups *groups, uint32_t most)
 {
     for (uint32_t i = 0; i < most; i++)
-        tell_group(page, frames, &groups->all[i]);
+        report_group(page, frames, &groups->all[i]);
     if (most < groups->count)
-        tell_rest(page, groups, most);
+        report_rest(page, groups, most);
 }
 
-void tell_report(const struct groups *groups, uint32_t running)
+void report_leaks(const struct groups *groups, uint32_t running)
 {
     struct page page;
     struct frame *frames = leak_map(FRAMES * sizeof(*frames));
     debug_report_start();
     page_begin(&page);
-    tell_all(&page, frames, groups,
-             debug_writes_to_file() || groups->count < GROUPS_TOLD ? groups->count : GROUPS_TOLD);
+    report_all(&page, frames, groups,
+               debug_writes_to_file() || groups->count < GROUPS_TOLD ? groups->count : GROUPS_TOLD);
     if (running)
-        tell_running(&page, running);
-    tell_sum(&page, groups, (uint32_t)sys_call3(SYS_getpid, 0, 0, 0));
+        report_running(&page, running);
+    report_sum(&page, groups, (uint32_t)sys_call3(SYS_getpid, 0, 0, 0));
     page_write(&page);
 }
 
-size_t tell_compose(const struct groups *groups, uint32_t running, uint32_t process, const char **text)
+size_t report_compose(const struct groups *groups, uint32_t running, uint32_t process, const char **text)
 {
     enum { LINE = sizeof(((struct message *)0)->text) + 1, FRAME_LINE = 32, OTHERS = 4 };
     size_t size = (groups->count + OTHERS) * (size_t)LINE;
@@ -225,10 +225,10 @@ size_t tell_compose(const struct groups *groups, uint32_t running, uint32_t proc
     struct page page = {.text = leak_map(size), .most = size, .kept = true};
     if (!page.text)
         return 0;
-    tell_all(&page, NULL, groups, groups->count);
+    report_all(&page, NULL, groups, groups->count);
     if (running)
-        tell_running(&page, running);
-    tell_sum(&page, groups, process);
+        report_running(&page, running);
+    report_sum(&page, groups, process);
     *text = page.text;
     return page.length;
 }

@@ -1,4 +1,4 @@
-#include "region/keep.h"
+#include "region/retain.h"
 
 #define LEAST     32u  /* slices: 2 MiB */
 #define WINDOW_MS 512u /* ms; memory that is requested later than this was not worth keeping */
@@ -8,7 +8,7 @@
 #define AGE_MS    1000u /* in this time, a quarter of what was not needed is forgotten */
 #define EPOCH_MS  256u  /* the peak covers one to two epochs */
 
-void keep_init(struct keep *keep, uint64_t most, uint32_t share)
+void retain_init(struct retain *keep, uint64_t most, uint32_t share)
 {
     keep->most = most < UINT32_MAX ? (uint32_t)most : UINT32_MAX;
     keep->least = keep->most < LEAST ? keep->most : LEAST;
@@ -16,12 +16,12 @@ void keep_init(struct keep *keep, uint64_t most, uint32_t share)
     keep->share = share;
 }
 
-void keep_little(struct keep *keep)
+void retain_little(struct retain *keep)
 {
     keep->now = keep->most = keep->least;
 }
 
-void keep_gave_back(struct keep *keep, uint32_t slices, uint32_t now_ms)
+void retain_purged(struct retain *keep, uint32_t slices, uint32_t now_ms)
 {
     if (now_ms - keep->given_ms > WINDOW_MS)
         keep->given_back = 0;
@@ -30,7 +30,7 @@ void keep_gave_back(struct keep *keep, uint32_t slices, uint32_t now_ms)
 }
 
 /* The tolerated amount leaves the bucket as time passes. */
-static void leak(struct keep *keep, uint32_t now_ms)
+static void leak(struct retain *keep, uint32_t now_ms)
 {
     uint32_t tolerated = (uint32_t)((uint64_t)(now_ms - keep->missed_ms) * TOLERATED / LEAK_MS);
     if (!tolerated)
@@ -39,7 +39,7 @@ static void leak(struct keep *keep, uint32_t now_ms)
     keep->missed_ms = now_ms;
 }
 
-void keep_missed(struct keep *keep, uint32_t slices, uint32_t now_ms)
+void retain_missed(struct retain *keep, uint32_t slices, uint32_t now_ms)
 {
     if (now_ms - keep->given_ms > WINDOW_MS) {
         keep->given_back = 0;
@@ -59,7 +59,7 @@ void keep_missed(struct keep *keep, uint32_t slices, uint32_t now_ms)
     keep->changed_ms = now_ms;
 }
 
-static void age_peak(struct keep *keep, uint32_t slices, uint32_t now_ms)
+static void age_peak(struct retain *keep, uint32_t slices, uint32_t now_ms)
 {
     uint32_t passed = now_ms - keep->epoch_ms;
     if (likely(passed < EPOCH_MS))
@@ -74,14 +74,14 @@ static void age_peak(struct keep *keep, uint32_t slices, uint32_t now_ms)
  * The amount that is free and resident has varied by high - low, so that much of it was used. A load that uses
  * most of what may stay needs it, although nothing is missed while it stays.
  */
-static bool needed(const struct keep *keep)
+static bool needed(const struct retain *keep)
 {
-    return keep->high - keep->low >= (keep->least + keep_learned(keep)) / 4 * 3;
+    return keep->high - keep->low >= (keep->least + retain_learned(keep)) / 4 * 3;
 }
 
-void keep_age(struct keep *keep, uint64_t slices, uint32_t warm, uint32_t now_ms)
+void retain_age(struct retain *keep, uint64_t slices, uint32_t warm, uint32_t now_ms)
 {
-    keep_peak(keep, slices);
+    retain_peak(keep, slices);
     age_peak(keep, (uint32_t)slices, now_ms);
     uint32_t steps = (now_ms - keep->changed_ms) / AGE_MS;
     if (likely(keep->now == keep->least) || likely(!steps))

@@ -1,38 +1,39 @@
 #include "cache/ends.h"
-#include "cache/takeover.h"
+#include "cache/remote.h"
 #include "os/lock.h"
 #include "rseq/membarrier.h"
 #include "cache/sheaves.h"
 
 /*
- * A takeover takes the sheaves of another slot in three steps.
+ * A remote drain takes the sheaves of another slot in three steps.
  *
- * 1. Compare-and-swap the word: each end becomes END_HELD. The count of pops of a LIFO word stays.
+ * 1. Compare-and-swap the word: each end becomes END_CLAIMED. The count of pops of a LIFO word stays.
  *
- * 2. membarrier: sections that had read the old word have ended, or start again and find the held ends, at which
+ * 2. membarrier: sections that had read the old word have ended, or start again and find the claimed ends, at which
  * pops and pushes fail.
  *
- * 3. Check the word. If both ends are still END_HELD, their sheaves belong to the takeover, in the state that the
- * old word describes. An end that is not END_HELD was stored to by such a section after step 1. That operation is
- * valid, as if it had preceded the takeover. The other end is then restored, because one sheaf holds the account
- * of both, and the takeover is tried again.
+ * 3. Check the word. If both ends are still END_CLAIMED, their sheaves belong to the remote drain, in the state that
+ * the old word describes. An end that is not END_CLAIMED was stored to by such a section after step 1. That operation
+ * is valid, as if it had preceded the remote drain. The other end is then restored, because one sheaf holds the
+ * account of both, and the remote drain is tried again.
  *
- * Meanwhile the slot's slow paths install nothing, because they test top_held() first, and only takeovers write
- * END_HELD. An install that had compared before step 1 and stored after it has replaced both ends. Takeovers run
- * one at a time, under their lock, so that an END_HELD that step 3 finds was written by the same takeover.
+ * Meanwhile the slot's slow paths install nothing, because they test top_claimed() first, and only remote drains
+ * write END_CLAIMED. An install that had compared before step 1 and stored after it has replaced both ends. Remote
+ * drains run one at a time, under their lock, so that an END_CLAIMED that step 3 finds was written by the same remote
+ * drain.
  *
- * If the thread is preempted or interrupted during a takeover, threads on the slot find the held ends and bypass
- * its sheaves. Fork takes the lock of takeovers first.
+ * If the thread is preempted or interrupted during a remote drain, threads on the slot find the claimed ends and
+ * bypass its sheaves. Fork takes the lock of remote drains first.
  */
 
 #define BATCH 64 /* slots for one membarrier */
 #define TRIES 4
 
-static _Atomic uint64_t takeovers;
+static _Atomic uint64_t drains;
 
-uint64_t takeover_count(void)
+uint64_t remote_drains(void)
 {
-    return atomic_load_explicit(&takeovers, memory_order_relaxed);
+    return atomic_load_explicit(&drains, memory_order_relaxed);
 }
 
 /* `sheaf` may be NULL. */
@@ -61,50 +62,50 @@ static void dispose_ends(struct kmem_cache *cache, unsigned slot, struct ends en
 }
 
 /* The word that step 1 stores. */
-static uint64_t held(const struct kmem_cache *cache, uint64_t top)
+static uint64_t claimed(const struct kmem_cache *cache, uint64_t top)
 {
-    return top_of(END_HELD, cache->lifo ? top_push_end(top) : END_HELD);
+    return top_of(END_CLAIMED, cache->lifo ? top_push_end(top) : END_CLAIMED);
 }
 
 /* Undo step 1 at each end that no section has stored to. */
 static void let_go(const struct kmem_cache *cache, uint64_t *top, uint64_t old)
 {
-    uint32_t *half = (uint32_t *)top, seen = END_HELD;
+    uint32_t *half = (uint32_t *)top, seen = END_CLAIMED;
     if (!cache->lifo)
         __atomic_compare_exchange_n(&half[1], &seen, top_push_end(old), false, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED);
-    seen = END_HELD;
+    seen = END_CLAIMED;
     __atomic_compare_exchange_n(&half[0], &seen, top_pop_end(old), false, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED);
 }
 
 /* Step 3; the word was `old` before step 1. Releases the ends, and stores in *ends the sheaves to be emptied.
  * Returns false if the sheaves were not taken. */
-static bool taken(struct kmem_cache *cache, unsigned slot, uint64_t old, enum takeover_aim aim, struct ends *ends)
+static bool taken(struct kmem_cache *cache, unsigned slot, uint64_t old, enum remote_aim aim, struct ends *ends)
 {
     uint64_t *top = &slot_words(slot, SLOT_ID(cache->number))->top;
     *ends = (struct ends){.pop = NULL};
-    if (__atomic_load_n(top, __ATOMIC_ACQUIRE) != held(cache, old)) {
+    if (__atomic_load_n(top, __ATOMIC_ACQUIRE) != claimed(cache, old)) {
         let_go(cache, top, old);
         return false;
     }
     struct ends found = ends_fold(cache, slot, old);
-    bool back = aim == TAKEOVER_COUNT;
+    bool back = aim == REMOTE_COUNT;
     __atomic_store_n(top, back ? ends_top(cache, slot, found) : 0, __ATOMIC_RELEASE);
     if (!back) {
         *ends = found;
-        atomic_fetch_add_explicit(&takeovers, 1, memory_order_relaxed);
+        atomic_fetch_add_explicit(&drains, 1, memory_order_relaxed);
     }
     return true;
 }
 
 /* Without rseq the slot's lock keeps all other operations off its words. */
-static bool take_locked(struct kmem_cache *cache, unsigned slot, enum takeover_aim aim)
+static bool take_locked(struct kmem_cache *cache, unsigned slot, enum remote_aim aim)
 {
     uint64_t *top = &slot_words(slot, SLOT_ID(cache->number))->top;
     if (!slot_shut(slot))
         return false;
     uint64_t old = *top;
     if (old)
-        *top = held(cache, old);
+        *top = claimed(cache, old);
     slot_open(slot);
     struct ends ends;
     if (old && taken(cache, slot, old, aim, &ends))
@@ -113,23 +114,23 @@ static bool take_locked(struct kmem_cache *cache, unsigned slot, enum takeover_a
 }
 
 /* The current slot needs no barrier. Without the kernel's membarrier it is the only one that can be emptied. */
-static void take_own(struct kmem_cache *cache, enum takeover_aim aim)
+static void take_own(struct kmem_cache *cache, enum remote_aim aim)
 {
     unsigned slot = slot_current();
     uint64_t old = read_once(slot_words(slot, SLOT_ID(cache->number))->top);
     struct ends ends;
-    if (!old || top_held(old) || !ends_detach(cache, slot, old, &ends))
+    if (!old || top_claimed(old) || !ends_detach(cache, slot, old, &ends))
         return;
-    if (aim == TAKEOVER_COUNT) {
+    if (aim == REMOTE_COUNT) {
         ends_attach(cache, slot, ends);
         return;
     }
-    atomic_fetch_add_explicit(&takeovers, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&drains, 1, memory_order_relaxed);
     dispose_ends(cache, slot, ends);
 }
 
 /* Take over the slots [from, to), at most BATCH of them. Returns false if some must be tried again. */
-static bool take_batch(struct kmem_cache *cache, unsigned from, unsigned to, enum takeover_aim aim)
+static bool take_batch(struct kmem_cache *cache, unsigned from, unsigned to, enum remote_aim aim)
 {
     uint64_t old[BATCH];
     bool any = false, all = true;
@@ -142,7 +143,8 @@ static bool take_batch(struct kmem_cache *cache, unsigned from, unsigned to, enu
         uint64_t seen = old[slot - from] = __atomic_load_n(top, __ATOMIC_ACQUIRE);
         if (!seen)
             continue;
-        if (!__atomic_compare_exchange_n(top, &seen, held(cache, seen), false, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED)) {
+        if (!__atomic_compare_exchange_n(top, &seen, claimed(cache, seen), false, __ATOMIC_SEQ_CST,
+                                         __ATOMIC_RELAXED)) {
             old[slot - from] = 0;
             all = false;
             continue;
@@ -169,11 +171,11 @@ static bool take_batch(struct kmem_cache *cache, unsigned from, unsigned to, enu
     return all;
 }
 
-void takeover(struct kmem_cache *cache, unsigned from, unsigned to, enum takeover_aim aim)
+void remote_drain(struct kmem_cache *cache, unsigned from, unsigned to, enum remote_aim aim)
 {
     for (; from < to; from += BATCH) {
         unsigned end = from + BATCH < to ? from + BATCH : to;
-        for (unsigned slot = from; slot < end && aim == TAKEOVER_EMPTY; slot++)
+        for (unsigned slot = from; slot < end && aim == REMOTE_EMPTY; slot++)
             take_spare(cache, slot);
         if (slot_mode == SHEAF_MODE_LOCK) {
             for (unsigned slot = from; slot < end; slot++)

@@ -4,14 +4,14 @@
  * the two it is shows only afterwards. So little is kept at first, more if returned memory is soon missed, and
  * less again if kept memory is not used. Protected by the region's lock.
  */
-#ifndef SHEAF_REGION_KEEP_H
-#define SHEAF_REGION_KEEP_H
+#ifndef SHEAF_REGION_RETAIN_H
+#define SHEAF_REGION_RETAIN_H
 
 #include "os/clock.h"
 #include "os/compiler.h"
 
 /* All amounts are slices, all times are ms of clock_ms(). */
-struct keep {
+struct retain {
     uint32_t now;         /* kept regardless of what is in use; least <= now <= most */
     uint32_t least, most; /* if equal, nothing is learned */
     uint32_t share;       /* eighths of the peak that are kept when `now` equals `most` */
@@ -27,10 +27,10 @@ struct keep {
 };
 
 /* Set the upper bound to `most` slices and the share of the peak to `share` eighths. Little is kept at first. */
-void keep_init(struct keep *keep, uint64_t most, uint32_t share);
+void retain_init(struct retain *keep, uint64_t most, uint32_t share);
 
 /* Forget what was learned, and learn nothing from now on. */
-void keep_little(struct keep *keep);
+void retain_little(struct retain *keep);
 
 /*
  * The part that is kept because it was missed: that of `now` beyond the least, and as large a part of the share of
@@ -38,7 +38,7 @@ void keep_little(struct keep *keep);
  * half their sum; because a load that frees everything and starts again needs all of it; and because the end of a
  * burst is then bounded without a later call.
  */
-static inline uint64_t keep_learned(const struct keep *keep)
+static inline uint64_t retain_learned(const struct retain *keep)
 {
     uint32_t learned = keep->now - keep->least;
     return likely(!learned) ? 0
@@ -50,13 +50,13 @@ static inline uint64_t keep_learned(const struct keep *keep)
  * fixed and the learned part a sixteenth of them or, if use has not grown since a burst ended (`fallen`), a
  * sixty-fourth.
  */
-static inline uint64_t keep_limit(const struct keep *keep, uint64_t in_use, bool fallen)
+static inline uint64_t retain_limit(const struct retain *keep, uint64_t in_use, bool fallen)
 {
-    return keep->least + in_use / (fallen ? 64 : 16) + keep_learned(keep);
+    return keep->least + in_use / (fallen ? 64 : 16) + retain_learned(keep);
 }
 
 /* This kind now has `slices` in use. */
-static inline void keep_peak(struct keep *keep, uint64_t slices)
+static inline void retain_peak(struct retain *keep, uint64_t slices)
 {
     if (unlikely(slices > keep->peak_recent)) {
         keep->peak_recent = (uint32_t)slices;
@@ -66,7 +66,7 @@ static inline void keep_peak(struct keep *keep, uint64_t slices)
 }
 
 /* This kind now has `slices` free and resident. */
-static inline void keep_warm(struct keep *keep, uint32_t slices)
+static inline void keep_warm(struct retain *keep, uint32_t slices)
 {
     if (slices < keep->low)
         keep->low = slices;
@@ -75,20 +75,20 @@ static inline void keep_warm(struct keep *keep, uint32_t slices)
 }
 
 /* `slices` were returned to the system, as surplus or payment. */
-void keep_gave_back(struct keep *keep, uint32_t slices, uint32_t now_ms);
+void retain_purged(struct retain *keep, uint32_t slices, uint32_t now_ms);
 
 /* `slices` were allocated that had been resident before and no longer were. */
-void keep_missed(struct keep *keep, uint32_t slices, uint32_t now_ms);
-static inline void keep_took(struct keep *keep, uint32_t slices)
+void retain_missed(struct retain *keep, uint32_t slices, uint32_t now_ms);
+static inline void retain_took(struct retain *keep, uint32_t slices)
 {
     if (unlikely(keep->given_back && slices))
-        keep_missed(keep, slices, clock_ms());
+        retain_missed(keep, slices, clock_ms());
 }
 
 /*
  * Must be called when memory is freed. This kind now has `slices` in use and `warm` slices free and resident.
  * Forgets part of what was learned as time passes.
  */
-void keep_age(struct keep *keep, uint64_t slices, uint32_t warm, uint32_t now_ms);
+void retain_age(struct retain *keep, uint64_t slices, uint32_t warm, uint32_t now_ms);
 
 #endif
