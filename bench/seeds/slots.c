@@ -79,12 +79,12 @@ unsigned __wrap_slab_take(struct slab_cache *cache, void **objects, unsigned wan
     return __real_slab_take(cache, objects, want);
 }
 
-bool __real_slab_give(struct slab_cache *cache, void *const *objects, unsigned n, struct slab_report *report);
-bool __wrap_slab_give(struct slab_cache *cache, void *const *objects, unsigned n, struct slab_report *report);
-bool __wrap_slab_give(struct slab_cache *cache, void *const *objects, unsigned n, struct slab_report *report)
+bool __real_slab_put(struct slab_cache *cache, void *const *objects, unsigned n, struct slab_report *report);
+bool __wrap_slab_put(struct slab_cache *cache, void *const *objects, unsigned n, struct slab_report *report);
+bool __wrap_slab_put(struct slab_cache *cache, void *const *objects, unsigned n, struct slab_report *report)
 {
     counts.slab++;
-    return __real_slab_give(cache, objects, n, report);
+    return __real_slab_put(cache, objects, n, report);
 }
 
 static uintptr_t from_thread_pointer(volatile void *p)

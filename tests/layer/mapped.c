@@ -81,7 +81,7 @@ static unsigned entries_used(void)
 {
     unsigned n = 0;
     for (uint32_t i = 0; i < MAPPED_MAX; i++)
-        n += space.outside[i].start != 0;
+        n += space.mapped[i].start != 0;
     return n;
 }
 
@@ -106,12 +106,12 @@ static void blocks_behind_a_given_up_entry_are_found(void)
     start();
     void *p = mapped_alloc(1, 1);
     uint32_t at = 0;
-    while (space.outside[at].start != (uintptr_t)p)
+    while (space.mapped[at].start != (uintptr_t)p)
         at++;
-    struct outside *next = &space.outside[(at + 1) & (MAPPED_MAX - 1)];
+    struct mapped *next = &space.mapped[(at + 1) & (MAPPED_MAX - 1)];
     next->size = 4096; /* as if p had been put there because its own entry was in use */
     next->start = (uintptr_t)p;
-    space.outside[at].start = 2;
+    space.mapped[at].start = 2;
     must_be(mapped_size(p), 4096);
     must(mapped_free(p));
 }

@@ -22,7 +22,7 @@ static void parts_do_not_overlap(void)
         {space.ids_table.start - space.ids_table.most, space.ids_table.most},
         {(char *)space.base, (size_t)space.slots << SLOT_SHIFT},
         {space.sheaves.start, space.sheaves.most},
-        {(char *)space.outside, 1},
+        {(char *)space.mapped, 1},
         {space.caches, (size_t)CACHE_MAX * CACHE_ROW},
         {space.counters - space.slots * COUNTER_BLOCK, space.slots * COUNTER_BLOCK},
         {(char *)space.orders, 1},
@@ -56,7 +56,7 @@ static void the_first_of_each_part_is_writable(void)
     must(writable(space.dirty_first) && writable(space.chunks) && writable(slice_at(SLICES_FIRST - 1)));
     must(writable(space.slabs.start + space.slabs_first_end - 1) && writable(space.sheaves_first));
     must(writable(slice_address(SLICES_START) - 1) && writable(slice_id(SLICES_FIRST - 1)));
-    must(!writable(space.outside));
+    must(!writable(space.mapped));
     must_be((uintptr_t)slice_at(SLICES_FIRST - 1) + sizeof(struct slice), space.region); /* a gap would be charged */
 }
 
