@@ -249,7 +249,7 @@ void *record_profile_area(size_t *bytes)
     char *area = record_file.header ? record_file.profile : NULL;
     size_t page = space.page_size;
     if (!area || !vm_populate(area + SHEAF_PROFILE_BYTES - page, page) || !vm_populate(area, page) ||
-        !record_file_has_twins())
+        !record_file_has_sampled())
         return NULL;
     record_file.reach_profile = true;
     *bytes = SHEAF_PROFILE_BYTES;

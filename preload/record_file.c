@@ -262,10 +262,10 @@ static bool allocate(int fd, off_t from, off_t size)
            (errno != ENOSPC && errno != EDQUOT && errno != EFBIG);
 }
 
-/* The numbers of malloc's caches, and with a profile area those of their twins, end here. */
+/* The numbers of malloc's caches, and with a profile area those of their sampled caches, end here. */
 static unsigned caches_end(void)
 {
-    return record_file.reach_profile ? TWIN_END : CACHE_GAP;
+    return record_file.reach_profile ? SAMPLED_END : CACHE_GAP;
 }
 
 static bool has_room(int fd)
@@ -284,19 +284,19 @@ static bool has_room(int fd)
     return room;
 }
 
-/* Whether the file has memory for an array of which the part for twins is about to be used. */
-static bool confirm_twins(uint64_t offset, size_t size)
+/* Whether the file has memory for an array of which the part for sampled caches is about to be used. */
+static bool confirm_sampled(uint64_t offset, size_t size)
 {
-    uint64_t from = offset + CACHE_GAP * size, to = offset + TWIN_END * size;
+    uint64_t from = offset + CACHE_GAP * size, to = offset + SAMPLED_END * size;
     from -= from % space.page_size;
     return vm_populate(record_at(from), round_up(to - from, space.page_size));
 }
 
-bool record_file_has_twins(void)
+bool record_file_has_sampled(void)
 {
-    bool room = confirm_twins(RECORD_CACHES_AT, sizeof(struct sheaf_record_cache));
+    bool room = confirm_sampled(RECORD_CACHES_AT, sizeof(struct sheaf_record_cache));
     for (unsigned slot = 0; room && slot < record_file.slots; slot++)
-        room = confirm_twins(record_file.slots_at + slot * record_slot_stride(), COUNTER_STRIDE);
+        room = confirm_sampled(record_file.slots_at + slot * record_slot_stride(), COUNTER_STRIDE);
     return room;
 }
 

@@ -35,8 +35,9 @@ extern hidden struct record_file record_file;
  */
 bool record_file_open(void);
 
-/* Whether the file has memory for the counters of twins (profile/profile.h); makes system calls. Any context. */
-bool record_file_has_twins(void);
+/* Whether the file has memory for the counters of sampled caches (profile/profile.h); makes system calls. Any
+ * context. */
+bool record_file_has_sampled(void);
 
 /* The control area and its window in the mapping. The header has their offsets too, but is not read back. */
 struct sheaf_control *record_control(void);

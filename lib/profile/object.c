@@ -11,9 +11,9 @@
 
 #include <string.h>
 
-/* ---- twins ---- */
+/* ---- sampled caches ---- */
 
-static void name_twin(char *name, uint32_t size)
+static void name_sampled(char *name, uint32_t size)
 {
     char digits[12], *at = digits + sizeof(digits) - 1;
     for (*at = 0; size; size /= 10)
@@ -22,28 +22,28 @@ static void name_twin(char *name, uint32_t size)
     strcat(name, at);
 }
 
-/* Two threads may set up the same twin at once: both write the same values, and the size last. */
-static struct kmem_cache *twin_of(const struct kmem_cache *cache)
+/* Two threads may set up the same sampled cache at once: both write the same values, and the size last. */
+static struct kmem_cache *sampled_cache_of(const struct kmem_cache *cache)
 {
-    unsigned number = twin_number(cache->home);
+    unsigned number = sampled_number(cache->home);
     if (unlikely(!cache_in_use(cache_at(number)))) {
         char name[32];
-        uint32_t size = twin_size(cache->home);
-        name_twin(name, size);
+        uint32_t size = sampled_size(cache->home);
+        name_sampled(name, size);
         cache_setup(number,
                     (struct cache_shape){.name = name, .object_size = size, .size = size, .align = cache->align});
     }
     return cache_at(number);
 }
 
-static void *twin_free(struct kmem_cache *cache, void *object)
+static void *sampled_free(struct kmem_cache *cache, void *object)
 {
     (void)cache;
     area_remove(object);
     return object;
 }
 
-static const struct cache_ops twin_ops = {.free = twin_free};
+static const struct cache_ops sampled_ops = {.free = sampled_free};
 
 /* ---- what each class has on each slot ---- */
 
@@ -116,7 +116,7 @@ static void *sampled_object(struct kmem_cache *cache, size_t n, unsigned slot, u
     double weight = 1 / chance_of(cache->slab.size, slower);
     if (!take_begin(&take, slot, cache->home - CACHE_FIRST, weight, slower != 0))
         return NULL;
-    void *object = cache_alloc_raw(twin_of(cache));
+    void *object = cache_alloc_raw(sampled_cache_of(cache));
     if (object)
         take_end(&take, object, n, cache->slab.size);
     return object;
@@ -147,7 +147,7 @@ static bool request_is_due(struct kmem_cache *cache, unsigned slot, struct drawn
 
 static void *sample_request(struct kmem_cache *cache, size_t n, size_t align)
 {
-    (void)align; /* objects of the twin are aligned like those of the class */
+    (void)align; /* objects of the sampled cache are aligned like those of the class */
     unsigned slot = slot_current(), slower;
     if (!read_once(profile_on) || !slot_writable(slot) || !cache_enter(&cache, slot) ||
         !request_is_due(cache, slot, drawn_at(cache, slot), &slower))
@@ -168,7 +168,7 @@ void profile_attach_slow(struct kmem_cache *cache, struct cache_shape *shape)
 {
     if (cache_gap(cache->number)) {
         shape->capacity_most = 0;
-        cache_attach(cache, &twin_ops);
+        cache_attach(cache, &sampled_ops);
     } else if (cache_is_class(cache)) {
         profile_attach_objects(cache);
     }

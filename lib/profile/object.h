@@ -1,4 +1,4 @@
-/* Sampled objects of malloc's classes, which lie in the twins of these. */
+/* Sampled objects of malloc's classes, which lie in the sampled caches of these. */
 #ifndef SHEAF_PROFILE_OBJECT_H
 #define SHEAF_PROFILE_OBJECT_H
 

@@ -3,9 +3,9 @@
  *
  * Which allocations are sampled is drawn in advance (chance.h), and the sheaves of a slot get no more objects than
  * may be allocated until then (ops->limit), so that fast paths do not change and take no part. A sampled object
- * comes from the *twin* of its class: a cache with objects of at least the same size and alignment, but without
- * sheaves, so that its free takes the slow path, which removes the sample. A sampled large block is marked in its
- * slice. Allocations of instrumented caches, of large blocks under debugging, and of kmem_cache_alloc() are not
+ * comes from the *sampled cache* of its class: a cache with objects of at least the same size and alignment, but
+ * without sheaves, so that its free takes the slow path, which removes the sample. A sampled large block is marked in
+ * its slice. Allocations of instrumented caches, of large blocks under debugging, and of kmem_cache_alloc() are not
  * sampled.
  */
 #ifndef SHEAF_PROFILE_PROFILE_H
@@ -14,24 +14,25 @@
 #include "cache/kmem_cache.h"
 
 /*
- * Twins have numbers in the gap behind malloc's caches (slot/page.h), where all words are 0 but those of the span
- * cache, and in the same group of counters as these. Up to 128 bytes each class has a twin of its own; above, each
- * two classes share that of the larger one. Its size is a multiple of the largest power of two that divides the
- * smaller size (slot/spacing.def).
+ * Sampled caches have numbers in the gap behind malloc's caches (slot/page.h), where all words are 0 but those of the
+ * span cache, and in the same group of counters as these. Up to 128 bytes each class has a sampled cache of its own;
+ * above, each two classes share that of the larger one. Its size is a multiple of the largest power of two that
+ * divides the smaller size (slot/spacing.def).
  */
-#define TWIN_FIRST (CACHE_GAP + 2)
-#define TWIN_PAIRS (CACHE_FIRST + CLASS_128 + 1) /* the first class of the first pair */
-#define TWIN_END   (TWIN_FIRST + (TWIN_PAIRS - CACHE_FIRST) + (CACHE_GAP - TWIN_PAIRS) / 2)
-_Static_assert(SLOT_ID(TWIN_FIRST) >= SPAN_CACHE_END && TWIN_END <= COUNTER_GROUP, "twins have words and counters");
-_Static_assert((CACHE_GAP - TWIN_PAIRS) % 2 == 0, "each class above 128 bytes is one of a pair");
-static inline unsigned twin_number(unsigned class)
+#define SAMPLED_FIRST (CACHE_GAP + 2)
+#define SAMPLED_PAIRS (CACHE_FIRST + CLASS_128 + 1) /* the first class of the first pair */
+#define SAMPLED_END   (SAMPLED_FIRST + (SAMPLED_PAIRS - CACHE_FIRST) + (CACHE_GAP - SAMPLED_PAIRS) / 2)
+_Static_assert(SLOT_ID(SAMPLED_FIRST) >= SPAN_CACHE_END && SAMPLED_END <= COUNTER_GROUP,
+               "sampled caches have words and counters");
+_Static_assert((CACHE_GAP - SAMPLED_PAIRS) % 2 == 0, "each class above 128 bytes is one of a pair");
+static inline unsigned sampled_number(unsigned class)
 {
-    return TWIN_FIRST +
-           (class < TWIN_PAIRS ? class - CACHE_FIRST : TWIN_PAIRS - CACHE_FIRST + (class - TWIN_PAIRS) / 2);
+    return SAMPLED_FIRST +
+           (class < SAMPLED_PAIRS ? class - CACHE_FIRST : SAMPLED_PAIRS - CACHE_FIRST + (class - SAMPLED_PAIRS) / 2);
 }
-static inline uint32_t twin_size(unsigned class)
+static inline uint32_t sampled_size(unsigned class)
 {
-    bool smaller = class >= TWIN_PAIRS && (class - TWIN_PAIRS) % 2 == 0; /* of a pair */
+    bool smaller = class >= SAMPLED_PAIRS && (class - SAMPLED_PAIRS) % 2 == 0; /* of a pair */
     return class_size(class + smaller);
 }
 

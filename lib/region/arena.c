@@ -176,8 +176,8 @@ static uint32_t deal(const struct arena *arena, uint64_t start, uint64_t slices)
     return (uint32_t)end;
 }
 
-/* Extends the stretch to reach `to`; returns whether it does. */
-static bool stretch_to(struct arena *arena, uint64_t to)
+/* Extends the extent to reach `to`; returns whether it does. */
+static bool extent_reach(struct arena *arena, uint64_t to)
 {
     if (to <= arena->end)
         return true;
@@ -241,17 +241,17 @@ static enum vm_extent map_some(struct arena *arena, uint32_t to)
 
 bool arena_move_frontier(struct arena *arena, uint32_t frontier)
 {
-    if (!stretch_to(arena, frontier) || map_some(arena, frontier) != VM_EXTENDED)
+    if (!extent_reach(arena, frontier) || map_some(arena, frontier) != VM_EXTENDED)
         return false;
     set_frontier(arena, frontier);
     return true;
 }
 
 /*
- * Turns what can be mapped of the rest of a stretch into a free span and gives up the remainder. Where another
+ * Turns what can be mapped of the rest of an extent into a free span and gives up the remainder. Where another
  * mapping lies in the rest, halves of it are tried.
  */
-static void leave_stretch(struct arena *arena)
+static void leave_extent(struct arena *arena)
 {
     uint32_t from = arena->frontier;
     if (unlikely(guard_on) && arena->slabs) /* spans must not cross guards */
@@ -266,10 +266,10 @@ static void leave_stretch(struct arena *arena)
 }
 
 /*
- * Where a new stretch of `slices` may begin, given that `hop` is 0 unless a foreign mapping was met; space.slice_most
+ * Where a new extent of `slices` may begin, given that `hop` is 0 unless a foreign mapping was met; space.slice_most
  * when there is no such place. The chunk in which it begins may have other mappings below it.
  */
-static uint64_t place_of_stretch(uint64_t slices, uint32_t hop)
+static uint64_t place_of_extent(uint64_t slices, uint32_t hop)
 {
     if (likely(!hop))
         return dealt;
@@ -282,22 +282,22 @@ static uint64_t place_of_stretch(uint64_t slices, uint32_t hop)
     return at ? slice_of((void *)at) : space.slice_most;
 }
 
-/* Begins a new stretch of at least `slices`. */
-static bool next_stretch(struct arena *arena, uint64_t slices, uint32_t hop)
+/* Begins a new extent of at least `slices`. */
+static bool next_extent(struct arena *arena, uint64_t slices, uint32_t hop)
 {
-    uint64_t start = place_of_stretch(slices, hop);
+    uint64_t start = place_of_extent(slices, hop);
     uint32_t end = deal(arena, start, slices);
     if (!end)
         return false;
     if (arena->end)
-        leave_stretch(arena);
+        leave_extent(arena);
     arena->passed = used(arena);
     arena->start = arena->frontier = arena->mapped = arena->reached = (uint32_t)start;
     arena->end = end;
     return true;
 }
 
-/* The length of the free span that ends at the frontier, within this stretch. */
+/* The length of the free span that ends at the frontier, within this extent. */
 static uint32_t free_at_frontier(const struct arena *arena)
 {
     return arena->frontier > arena->start ? free_below(arena, arena->frontier) : 0;
@@ -311,7 +311,7 @@ static uint64_t aligned(uint64_t slice, uint32_t align)
 }
 
 /*
- * Makes room for `slices` aligned slices at the frontier: in this stretch, which is extended if possible, or in a
+ * Makes room for `slices` aligned slices at the frontier: in this extent, which is extended if possible, or in a
  * new one. When a foreign mapping is in the way, the new one begins in the next hole that is large enough. To find
  * it, all mappings of the process are read, and that is in vain while other mappings lie where the region or its
  * tables should grow. So more and more requests are refused at once. They are served outside the region.
@@ -323,16 +323,16 @@ static bool make_room(struct arena *arena, uint32_t slices, uint32_t align)
         uint64_t to = aligned(arena->frontier - free_at_frontier(arena), align) + slices;
         if (to > arena->mapped && slices >= no_room.less && taken_still(&no_room.taken))
             return false;
-        if (stretch_to(arena, to)) {
+        if (extent_reach(arena, to)) {
             enum vm_extent done = map_some(arena, (uint32_t)to);
             if (done != VM_TAKEN) {
                 taken_note(&no_room.taken, false);
                 return done == VM_EXTENDED;
             }
-            arena->end = arena->mapped; /* the stretch ends before the foreign mapping */
+            arena->end = arena->mapped; /* the extent ends before the foreign mapping */
             hop = hop ? 2 * hop : HOP_FIRST;
         }
-        if (!next_stretch(arena, (uint64_t)slices + align - 1, hop))
+        if (!next_extent(arena, (uint64_t)slices + align - 1, hop))
             break;
     }
     if (hop) {
@@ -428,7 +428,7 @@ static bool pass_guard(struct arena *arena, uint32_t slices, uint32_t align)
         return true;
     if (!make_room(arena, guard + 1 - start + slices, 1))
         return false;
-    if (arena->frontier != start) /* a new stretch, which starts with a group */
+    if (arena->frontier != start) /* a new extent, which starts with a group */
         return true;
     set_frontier(arena, guard + 1);
     slice_at(guard)->length = 1;

@@ -3,9 +3,9 @@
  * by the region's lock.
  *
  * The region is dealt out to the arenas in chunks, one after another as they grow, so that everything ever used
- * lies together. An arena grows in its last *stretch* of chunks until another arena takes the next chunk; then it
- * continues in a new stretch above all others. The rest of the old stretch becomes a free span. No span spans two
- * stretches with another arena's chunks between them. Memory is mapped as the frontier advances; free and clean
+ * lies together. An arena grows in its last *extent* of chunks until another arena takes the next chunk; then it
+ * continues in a new extent above all others. The rest of the old extent becomes a free span. No span spans two
+ * extents with another arena's chunks between them. Memory is mapped as the frontier advances; free and clean
  * memory at the frontier is unmapped again.
  */
 #ifndef SHEAF_REGION_ARENA_H
@@ -15,11 +15,11 @@
 #include "region/bins.h"
 #include "space/space.h"
 
-/* The slices of the stretch from `frontier` to `end` are not in use; those from `mapped` on have no memory. */
+/* The slices of the extent from `frontier` to `end` are not in use; those from `mapped` on have no memory. */
 struct arena {
-    uint32_t start, frontier, end; /* of the current stretch */
+    uint32_t start, frontier, end; /* of the current extent */
     uint32_t mapped;
-    uint32_t passed;         /* slices of earlier stretches */
+    uint32_t passed;         /* slices of earlier extents */
     uint32_t most;           /* the most slices ever in use, gaps included; only grows */
     uint32_t oldest, newest; /* free and dirty spans by age, each one more than the slice */
     uint32_t warm;           /* free and dirty slices */
@@ -53,7 +53,7 @@ uint32_t arena_take_free(struct arena *arena, uint32_t slices, uint32_t align);
 uint32_t arena_take_frontier(struct arena *arena, uint32_t slices, uint32_t align);
 
 /*
- * Move the frontier up within its stretch. Returns false when another arena's chunk is in the way or the system
+ * Move the frontier up within its extent. Returns false when another arena's chunk is in the way or the system
  * grants no memory.
  */
 bool arena_move_frontier(struct arena *arena, uint32_t frontier);
@@ -74,10 +74,10 @@ static inline bool arena_commit(uint32_t slice, uint32_t slices)
  */
 bool arena_uncommit(uint32_t from, uint32_t to);
 
-/* Unmap free and clean memory at the end of the current stretch, if there is enough of it. */
+/* Unmap free and clean memory at the end of the current extent, if there is enough of it. */
 void arena_trim(struct arena *arena);
 
-/* Unmap what the current stretch has beyond its frontier, which nothing has used. */
+/* Unmap what the current extent has beyond its frontier, which nothing has used. */
 void arena_slim(struct arena *arena);
 
 #endif

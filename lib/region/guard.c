@@ -24,7 +24,7 @@ static _Atomic uint32_t next_guard[NODES_MAX];
 
 /*
  * A guard stays open if there are too many already or the system refuses to close it (which vm_failures counts).
- * Stretches follow one another upwards, so guards below next_guard need no second look.
+ * Extents follow one another upwards, so guards below next_guard need no second look.
  */
 void guard_close(unsigned node, uint32_t start, uint32_t frontier)
 {

@@ -35,7 +35,7 @@ static inline uint32_t guard_from(uint32_t slice)
 }
 
 /*
- * Close the guards of a node's slabs in [start, frontier), which lies in the current stretch of its arena. The
+ * Close the guards of a node's slabs in [start, frontier), which lies in the current extent of its arena. The
  * caller must not hold the region's lock. Safe in signal handlers.
  */
 void guard_close(unsigned node, uint32_t start, uint32_t frontier);

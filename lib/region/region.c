@@ -40,7 +40,7 @@ static void count_resident(uint32_t slice, uint32_t slices)
     count_warm(arena, -(int64_t)dirty);
     enum arena_kind kind = kind_of(arena);
     region.debt[kind] += slices - dirty;
-    bool last = slice >= arena->start; /* slices of earlier stretches are all accounted */
+    bool last = slice >= arena->start; /* slices of earlier extents are all accounted */
     uint32_t before = !last ? slices : arena->reached > slice ? arena->reached - slice : 0;
     retain_took(&region.retain[kind], (before < slices ? before : slices) - dirty);
     if (last && arena->reached < slice + slices)

@@ -6,7 +6,7 @@
  *   `kind`. The last slice of a free span repeats the length with kind SLICE_TAIL. All other slices have kind
  *   SLICE_INSIDE, so the kind of a slice tells whether a pointer to it can be freed, without a search for the head.
  * - No two free spans of an arena are adjacent: they are joined when freed. The slice below an arena's frontier may
- *   be the tail of a free span. All slices at and above the frontier, in the arena's current stretch, are
+ *   be the tail of a free span. All slices at and above the frontier, in the arena's current extent, are
  *   SLICE_INSIDE.
  * - A free span is in the bin of its length; if any of its slices is dirty, it is also in the list by age.
  */

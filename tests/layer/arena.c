@@ -144,7 +144,7 @@ static void the_end_of_what_is_dirty(void)
     must_be(dirty_last(5, 100, 21), 5);
 }
 
-static void only_dirty_stretches_are_discarded(void)
+static void only_dirty_parts_are_discarded(void)
 {
     start_region(0, 0);
     dirty_change(3, 5, true);
@@ -288,7 +288,7 @@ static void refused_growth_changes_nothing(void)
     must_be(arena_take_frontier(slabs(), 5, 1), free);
 }
 
-/* Past the first GiB the tables have to grow; a stretch is not dealt out before they have. */
+/* Past the first GiB the tables have to grow; an extent is not dealt out before they have. */
 static void refused_tables_change_nothing(void)
 {
     start_region(0, 0);
@@ -326,8 +326,8 @@ static void the_region_ends(void)
     must(!arena_move_frontier(slabs(), space.slice_most + 1));
 }
 
-/* Two arenas that grow in turn: none has a span across the other's chunk, and what is left of a stretch is free. */
-static void stretches_of_two_arenas(void)
+/* Two arenas that grow in turn: none has a span across the other's chunk, and what is left of an extent is free. */
+static void extents_of_two_arenas(void)
 {
     start_region(0, 0);
     must_be(arena_take_frontier(slabs(), CHUNK, 1), 0);
@@ -379,7 +379,7 @@ static void over_a_mapping_in_the_way(void)
     check_arenas();
 }
 
-static void a_refused_stretch_leaves_the_arenas_in_order(void)
+static void a_refused_extent_leaves_the_arenas_in_order(void)
 {
     for (unsigned nth = 1; nth <= 4; nth++) {
         pid_t pid = fork();
@@ -510,14 +510,14 @@ static void large_blocks_have_no_guards_between_them(void)
     must_be(os_count(OS_CLOSE), 0);
 }
 
-/* The rest of a stretch is free, and used, although slabs have guards; where guards lie in it, it is given up. */
-static void rests_of_stretches_beside_guards(void)
+/* The rest of an extent is free, and used, although slabs have guards; where guards lie in it, it is given up. */
+static void rests_of_extents_beside_guards(void)
 {
     guard_on = true;
     start_region(0, 0);
     must_be(arena_take_frontier(large(), 10, 1), CHUNK);
     arena_take_frontier(slabs(), 1, 1);
-    while (arena_take_frontier(slabs(), 8, 1) < CHUNK) { /* until there is a second stretch of slabs */
+    while (arena_take_frontier(slabs(), 8, 1) < CHUNK) { /* until there is a second extent of slabs */
     }
     must_be(arena_take_frontier(large(), CHUNK, 1), 3 * CHUNK);
     must_be(arena_take_free(large(), CHUNK - 10, 1), CHUNK + 10);
@@ -573,7 +573,7 @@ static const struct test_case cases[] = {
     CASE(the_last_bin_is_searched_whole),
     CASE(dirty_bits_across_words_and_tables),
     CASE(the_end_of_what_is_dirty),
-    CASE(only_dirty_stretches_are_discarded),
+    CASE(only_dirty_parts_are_discarded),
     CASE(neighbours_join_in_any_order),
     CASE(a_rest_keeps_its_age),
     CASE(clean_runs_have_no_age),
@@ -585,11 +585,11 @@ static const struct test_case cases[] = {
     CASE(refused_tables_change_nothing),
     CASE(very_much_is_requested_only_where_it_is_granted),
     CASE(the_region_ends),
-    CASE(stretches_of_two_arenas),
+    CASE(extents_of_two_arenas),
     CASE(arenas_do_not_join),
     CASE(a_larger_arena_gets_more_chunks),
     CASE(over_a_mapping_in_the_way),
-    CASE(a_refused_stretch_leaves_the_arenas_in_order),
+    CASE(a_refused_extent_leaves_the_arenas_in_order),
     CASE(clean_slices_at_the_end_are_unmapped),
     CASE(little_is_not_worth_unmapping),
     CASE(what_is_dirty_stays_mapped),
@@ -597,7 +597,7 @@ static const struct test_case cases[] = {
     CASE(nothing_is_unmapped_below_a_shadow),
     CASE(guards_between_groups_of_slabs),
     CASE(large_blocks_have_no_guards_between_them),
-    CASE(rests_of_stretches_beside_guards),
+    CASE(rests_of_extents_beside_guards),
     CASE(guards_of_each_node),
     CASE(guards_end_where_mappings_do),
     CASE(a_guard_that_is_refused_stays_open),

@@ -33,8 +33,8 @@ TEST_CASE("the table of classes keeps its rules")
             REQUIRE(sizes[i] % alignment_of(n) == 0);
     }
     for (size_t i = 0; i < classes; i++) { /* a sampled object is no smaller, and aligned alike */
-        REQUIRE(probe_twin_size(sizes[i]) >= sizes[i]);
-        REQUIRE(probe_twin_size(sizes[i]) % alignment_of(sizes[i]) == 0);
+        REQUIRE(probe_sampled_size(sizes[i]) >= sizes[i]);
+        REQUIRE(probe_sampled_size(sizes[i]) % alignment_of(sizes[i]) == 0);
     }
 }
 

@@ -111,10 +111,10 @@ uint32_t probe_class_size(size_t n)
     return class_size(class_number(n));
 }
 
-uint32_t probe_twin_size(size_t n)
+uint32_t probe_sampled_size(size_t n)
 {
     malloc_init();
-    return twin_size(class_number(n));
+    return sampled_size(class_number(n));
 }
 
 size_t probe_classes(const uint16_t **sizes)

@@ -52,7 +52,7 @@ void probe_remote_drain(struct kmem_cache *cache);
 
 /* Size classes: how many bytes a request of n gets, and how many if it is sampled. */
 uint32_t probe_class_size(size_t n);
-uint32_t probe_twin_size(size_t n);
+uint32_t probe_sampled_size(size_t n);
 
 /* The table of classes (slot/spacing.def). Returns their number. */
 size_t probe_classes(const uint16_t **sizes);
