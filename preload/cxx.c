@@ -135,7 +135,7 @@ static noinline_cold void *aligned_new_elsewhere(size_t size, size_t align)
 }
 
 /* Continues where the fast paths missed. Called last, so that the fast paths need no stack frame. */
-static __attribute__((noinline)) void *new_slow(size_t size)
+static __attribute__((noinline)) void *new_missed(size_t size)
 {
     void *p = malloc_own(size);
     if (likely(p != NULL))
@@ -143,7 +143,7 @@ static __attribute__((noinline)) void *new_slow(size_t size)
     return names_ours() ? new_failed(size, 0) : new_elsewhere(size);
 }
 
-static __attribute__((noinline)) void *aligned_new_slow(size_t size, size_t align);
+static __attribute__((noinline)) void *aligned_new_missed(size_t size, size_t align);
 
 /* ---- the four that a program replaces and to which all others lead ---- */
 
@@ -151,7 +151,7 @@ sheaf_export replaceable void *_Znwm(size_t size);
 line_export void *_Znwm(size_t size)
 {
     void *p = malloc_try(size);
-    return likely(p != NULL) ? p : new_slow(size);
+    return likely(p != NULL) ? p : new_missed(size);
 }
 
 /* From cxx_base, because it leads to aligned_alloc(), which the program may have replaced. */
@@ -159,7 +159,7 @@ sheaf_export replaceable void *_ZnwmSt11align_val_t(size_t size, size_t align);
 line_export void *_ZnwmSt11align_val_t(size_t size, size_t align)
 {
     void *p = malloc_try_at(rseq_roots.cxx_base, size_for_aligned(align, size));
-    return likely(p != NULL) ? p : aligned_new_slow(size, align);
+    return likely(p != NULL) ? p : aligned_new_missed(size, align);
 }
 
 /* Sheaf has not started where it steps aside. */
@@ -175,7 +175,7 @@ line_export void *_ZnwmSt11align_val_t(size_t size, size_t align)
     static __attribute__((noinline)) void name##_slow parameters                                                     \
     {                                                                                                                \
         if (likely(ours)) {                                                                                          \
-            free_slow(p);                                                                                            \
+            free_missed(p);                                                                                          \
             return;                                                                                                  \
         }                                                                                                            \
         __typeof__(name) *next = names_ours() ? NULL : next_or(#name, __typeof__(name), NULL);                       \
@@ -267,7 +267,7 @@ static always_inline bool all_ours(void)
     return false;
 }
 
-static __attribute__((noinline)) void *aligned_new_slow(size_t size, size_t align)
+static __attribute__((noinline)) void *aligned_new_missed(size_t size, size_t align)
 {
     bool ours = all_ours();
     bool elsewhere = !ours && !names_bound_here(bound_aligned_alloc);
@@ -279,10 +279,10 @@ static __attribute__((noinline)) void *aligned_new_slow(size_t size, size_t alig
 
 /* ---- arrays ---- */
 
-static __attribute__((noinline)) void *array_new_slow(size_t size)
+static __attribute__((noinline)) void *array_new_missed(size_t size)
 {
     if (all_ours())
-        return new_slow(size);
+        return new_missed(size);
     new_function *call = names_ours() ? plain_new : next_or("_Znam", new_function, plain_new);
     return call(size);
 }
@@ -291,7 +291,7 @@ sheaf_export replaceable void *_Znam(size_t size);
 line_export void *_Znam(size_t size)
 {
     void *p = malloc_try_at(rseq_roots.cxx_base, size);
-    return likely(p != NULL) ? p : array_new_slow(size);
+    return likely(p != NULL) ? p : array_new_missed(size);
 }
 
 sheaf_export replaceable void *_ZnamSt11align_val_t(size_t size, size_t align);
@@ -333,16 +333,16 @@ static noinline_cold void *nothrow_failed(const char *symbol, size_t size, size_
  * Continues where the fast path missed. `replaced` tells whether the program replaced the plain operator or, for
  * arrays, the array form; each pair may be replaced separately.
  */
-static __attribute__((noinline)) void *nothrow_slow(const char *symbol, size_t size, const void *tag, bool replaced)
+static __attribute__((noinline)) void *nothrow_missed(const char *symbol, size_t size, const void *tag, bool replaced)
 {
     if (!all_ours() && (replaced || !names_ours()))
         return next_nothrow(symbol, size, 0, tag);
-    void *p = malloc_slow(size);
+    void *p = malloc_missed(size);
     return likely(p != NULL) ? p : nothrow_failed(symbol, size, 0, tag);
 }
 
-static __attribute__((noinline)) void *aligned_nothrow_slow(const char *symbol, size_t size, size_t align,
-                                                            const void *tag, bool replaced)
+static __attribute__((noinline)) void *aligned_nothrow_missed(const char *symbol, size_t size, size_t align,
+                                                              const void *tag, bool replaced)
 {
     if (!all_ours() && (replaced || !names_ours()))
         return next_nothrow(symbol, size, align, tag);
@@ -353,7 +353,7 @@ static __attribute__((noinline)) void *aligned_nothrow_slow(const char *symbol, 
 #define NOTHROW(name, replaced)                                                                                      \
     static __attribute__((noinline)) void *name##_slow(size_t size, const void *tag)                                 \
     {                                                                                                                \
-        return nothrow_slow(#name, size, tag, replaced);                                                             \
+        return nothrow_missed(#name, size, tag, replaced);                                                           \
     }                                                                                                                \
     sheaf_export void *name(size_t size, const void *tag);                                                           \
     line_export void *name(size_t size, const void *tag)                                                             \
@@ -369,7 +369,7 @@ NOTHROW(_ZnamRKSt9nothrow_t, REPLACED(plain_new) || REPLACED(array_new))
     sheaf_export void *name(size_t size, size_t align, const void *tag);                                             \
     sheaf_export void *name(size_t size, size_t align, const void *tag)                                              \
     {                                                                                                                \
-        return aligned_nothrow_slow(#name, size, align, tag, replaced);                                              \
+        return aligned_nothrow_missed(#name, size, align, tag, replaced);                                            \
     }
 #define ALIGNED_REPLACED (REPLACED(aligned_new) || !names_bound_here(bound_aligned_alloc))
 NOTHROW_ALIGNED(_ZnwmSt11align_val_tRKSt9nothrow_t, ALIGNED_REPLACED)

@@ -107,7 +107,7 @@ static struct sheaf *find_filled(struct kmem_cache *cache, unsigned slot, uint64
 
 /* Allocates one object without a sheaf: a remote drain holds the slot's ends, its word keeps changing, or there is no
  * sheaf for it. */
-static void *alloc_around(struct kmem_cache *cache, unsigned slot)
+static void *alloc_bypassing_slot(struct kmem_cache *cache, unsigned slot)
 {
     void *object = barn_get_object(cache_barn_here(cache));
     if (!object)
@@ -132,7 +132,7 @@ static noinline_cold void *alloc_by_ops(struct kmem_cache *cache, unsigned slot)
     __typeof__(cache->ops->alloc) alloc = cache_op(cache, alloc);
     if (alloc)
         return alloc(cache, cache->object_size, 1);
-    void *object = alloc_around(cache, slot);
+    void *object = alloc_bypassing_slot(cache, slot);
     __typeof__(cache->ops->alloc_elsewhere) elsewhere = cache_op(cache, alloc_elsewhere);
     return unlikely(!object && elsewhere) ? elsewhere(cache, slot) : object;
 }
@@ -143,7 +143,7 @@ void *cache_alloc_raw(struct kmem_cache *cache)
 {
     unsigned slot = slot_counting();
     cache_decay(slot);
-    void *object = alloc_around(cache, slot);
+    void *object = alloc_bypassing_slot(cache, slot);
     cache_publish(cache);
     return object;
 }
@@ -198,5 +198,5 @@ void *cache_alloc_slow(struct kmem_cache *cache)
         cache_publish(cache);
         return object;
     }
-    return likely(cache->ops == NULL) ? alloc_around(cache, slot) : alloc_by_ops(cache, slot);
+    return likely(cache->ops == NULL) ? alloc_bypassing_slot(cache, slot) : alloc_by_ops(cache, slot);
 }

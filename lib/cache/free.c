@@ -57,7 +57,7 @@ void cache_free_raw(struct kmem_cache *cache, void *object)
 }
 
 /* Frees one object without a sheaf. */
-static void free_around(struct kmem_cache *cache, unsigned slot, void *object)
+static void free_bypassing_slot(struct kmem_cache *cache, unsigned slot, void *object)
 {
     __typeof__(cache->ops->free) take_back = cache_op(cache, free);
     if (unlikely(take_back != NULL) && !(object = take_back(cache, object)))
@@ -165,5 +165,5 @@ void cache_free_slow(struct kmem_cache *cache, void *object)
         cache_publish(cache);
         return;
     }
-    free_around(cache, slot, object);
+    free_bypassing_slot(cache, slot, object);
 }

@@ -50,7 +50,7 @@ static always_inline void *entry_realloc(void *p, size_t size)
     return likely(p && size) ? malloc_resize(p, size) : malloc_or_free(p, size);
 }
 
-static __attribute__((noinline, unused)) void *entry_aligned_alloc_slow(size_t align, size_t size)
+static __attribute__((noinline, unused)) void *entry_aligned_alloc_missed(size_t align, size_t size)
 {
     void *p = likely(is_power_of_two(align)) ? malloc_aligned(align, size) : entry_error(EINVAL);
     return likely(p != NULL) ? p : ENTRY_FAILED(NULL, aligned_alloc, align, size);
@@ -59,7 +59,7 @@ static __attribute__((noinline, unused)) void *entry_aligned_alloc_slow(size_t a
 static always_inline void *entry_aligned_alloc(size_t align, size_t size)
 {
     void *p = likely(is_power_of_two(align)) ? malloc_try(size_for_aligned(align, size)) : NULL;
-    return likely(p != NULL) ? p : entry_aligned_alloc_slow(align, size);
+    return likely(p != NULL) ? p : entry_aligned_alloc_missed(align, size);
 }
 
 /* Like glibc, rounds an alignment that is no power of two up to the next one. EINVAL if there is none. */
@@ -75,9 +75,9 @@ static always_inline void *entry_memalign(size_t align, size_t size)
 }
 
 /* posix_memalign() returns the error and leaves errno alone. */
-static __attribute__((noinline, unused)) int entry_posix_memalign_slow(void **out, size_t align, size_t size)
+static __attribute__((noinline, unused)) int entry_posix_memalign_missed(void **out, size_t align, size_t size)
 {
-    void *p = malloc_retry(size_for_aligned(align, size));
+    void *p = malloc_try_others(size_for_aligned(align, size));
     if (unlikely(!p)) {
         int saved = errno;
         p = malloc_aligned(align, size);
@@ -95,7 +95,7 @@ static always_inline int entry_posix_memalign(void **out, size_t align, size_t s
         return ENTRY_FAILED(EINVAL, posix_memalign, out, align, size);
     void *p = malloc_try(size_for_aligned(align, size));
     if (unlikely(!p))
-        return entry_posix_memalign_slow(out, align, size);
+        return entry_posix_memalign_missed(out, align, size);
     *out = p;
     return 0;
 }

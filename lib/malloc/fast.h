@@ -25,7 +25,7 @@ static always_inline void *malloc_try(size_t n)
 static always_inline void *malloc_fast(size_t n)
 {
     void *object = malloc_try(n);
-    return likely(object != NULL) ? object : malloc_slow(n);
+    return likely(object != NULL) ? object : malloc_missed(n);
 }
 
 /*
@@ -55,7 +55,7 @@ static always_inline bool free_try_at(uintptr_t base, void *p)
 static always_inline void free_fast(void *p)
 {
     if (unlikely(!free_try_at(rseq_roots.cid_base, p)))
-        free_slow(p);
+        free_missed(p);
 }
 
 #endif

@@ -92,7 +92,7 @@ static void *small_mapped(unsigned number)
  * may refuse to commit again what was returned. If all of it fails, a block outside the region serves the request, or
  * a span of slices, because the caller may be a signal handler for which all locks are out of reach.
  */
-static noinline_cold void *last_resort(unsigned number, size_t n, size_t align)
+static noinline_cold void *alloc_after_trim(unsigned number, size_t n, size_t align)
 {
     void *p = region_crowded() ? small_mapped(number) : NULL;
     if (!p && vm_staged) {
@@ -110,17 +110,17 @@ static noinline_cold void *last_resort(unsigned number, size_t n, size_t align)
     return p;
 }
 
-static noinline_cold void *small_around(unsigned number, size_t n)
+static noinline_cold void *alloc_larger_class(unsigned number, size_t n)
 {
-    void *outside = region_crowded() ? small_mapped(number) : NULL;
-    if (outside)
-        return outside;
+    void *mapped = region_crowded() ? small_mapped(number) : NULL;
+    if (mapped)
+        return mapped;
     for (unsigned i = 1; i <= LARGER_CLASSES && number + i < CLASS_FIRST + CLASSES; i++) {
         void *object = class_alloc(number + i, n, 1);
         if (object)
             return object;
     }
-    return last_resort(number, n, 1);
+    return alloc_after_trim(number, n, 1);
 }
 
 static void *no_memory(void)
@@ -174,7 +174,7 @@ static noinline_cold void *alloc_elsewhere(size_t n, enum caller caller)
     return caller == ZEROED ? other->calloc(1, n) : other->malloc(n);
 }
 
-static void *alloc(size_t n, enum caller caller)
+static void *alloc_request(size_t n, enum caller caller)
 {
     if (unlikely(!malloc_init()))
         return alloc_elsewhere(n, caller);
@@ -185,29 +185,29 @@ static void *alloc(size_t n, enum caller caller)
             return p ? p : no_memory();
         p = class_alloc(number, n, 1);
         if (unlikely(!p))
-            p = small_around(number, n);
+            p = alloc_larger_class(number, n);
     } else {
         p = large_fails(n) || !promised(n) ? NULL : large_alloc(n, 1, caller == ZEROED);
     }
     return likely(p != NULL) ? p : no_memory();
 }
 
-static __attribute__((noinline)) void *malloc_slowest(size_t n)
+static __attribute__((noinline)) void *malloc_ends_empty(size_t n)
 {
     if (unlikely(atomic_load_explicit(&helper_wanted, memory_order_relaxed)))
         helper_start(__builtin_return_address(0));
-    return alloc(n, ANY);
+    return alloc_request(n, ANY);
 }
 
-static __attribute__((noinline)) void *slowest_for(size_t n, enum caller caller)
+static __attribute__((noinline)) void *ends_empty_for(size_t n, enum caller caller)
 {
     if (unlikely(atomic_load_explicit(&helper_wanted, memory_order_relaxed)))
         helper_start(__builtin_return_address(0));
-    return alloc(n, caller);
+    return alloc_request(n, caller);
 }
 
 /* The requests that malloc_try() does not serve: large classes, and all classes where the slot is not mm_cid. */
-static always_inline void *try_rest(size_t n)
+static always_inline void *pop_large_or_by_cpu(size_t n)
 {
     if (n < fast_head(rseq_roots.cpu_base)->limit)
         return rseq_pop_near(rseq_roots.cpu_base, class_table(rseq_roots.cpu_base)->small[n]);
@@ -221,46 +221,46 @@ static always_inline void *try_rest(size_t n)
 }
 
 /* For slots by mm_cid whose pop end was empty; the push end usually is not. */
-static always_inline void *try_swapped(size_t n)
+static always_inline void *pop_exchanged(size_t n)
 {
     uintptr_t base = rseq_roots.cid_base;
     bool swapped = ends_swap(rseq_slot(&fast_head(base)->area), class_table(base)->small[n]);
     return likely(swapped) ? rseq_pop_class(base, n) : NULL;
 }
 
-static __attribute__((noinline)) void *malloc_swapped(size_t n)
+static __attribute__((noinline)) void *malloc_end_empty(size_t n)
 {
-    void *object = try_swapped(n);
-    return likely(object != NULL) ? object : malloc_slowest(n);
+    void *object = pop_exchanged(n);
+    return likely(object != NULL) ? object : malloc_ends_empty(n);
 }
 
 /* Needs no stack frame; everything else is out of line. */
-__attribute__((noinline)) void *malloc_slow(size_t n)
+__attribute__((noinline)) void *malloc_missed(size_t n)
 {
     if (n < fast_head(rseq_roots.cid_base)->limit)
-        return malloc_swapped(n);
-    void *object = try_rest(n);
-    return likely(object != NULL) ? object : malloc_slowest(n);
+        return malloc_end_empty(n);
+    void *object = pop_large_or_by_cpu(n);
+    return likely(object != NULL) ? object : malloc_ends_empty(n);
 }
 
-void *malloc_retry(size_t n)
+void *malloc_try_others(size_t n)
 {
-    return n < fast_head(rseq_roots.cid_base)->limit ? try_swapped(n) : try_rest(n);
+    return n < fast_head(rseq_roots.cid_base)->limit ? pop_exchanged(n) : pop_large_or_by_cpu(n);
 }
 
 void *malloc_own(size_t n)
 {
-    void *object = malloc_retry(n);
-    return likely(object != NULL) ? object : slowest_for(n, OWN);
+    void *object = malloc_try_others(n);
+    return likely(object != NULL) ? object : ends_empty_for(n, OWN);
 }
 
 void *malloc_zeroed(size_t n)
 {
     if (unlikely(n > CLASS_MOST))
-        return alloc(n, ZEROED); /* large memory is often zero already */
-    void *p = malloc_retry(n);
+        return alloc_request(n, ZEROED); /* large memory is often zero already */
+    void *p = malloc_try_others(n);
     if (unlikely(!p))
-        p = slowest_for(n, ZEROED);
+        p = ends_empty_for(n, ZEROED);
     return likely(p != NULL) ? memset(p, 0, n) : NULL;
 }
 
@@ -286,7 +286,7 @@ static size_t debugged_size(size_t align, size_t n, size_t want)
     return want;
 }
 
-static __attribute__((noinline)) void *aligned_slowest(size_t align, size_t n)
+static __attribute__((noinline)) void *aligned_missed(size_t align, size_t n)
 {
     if (unlikely(!malloc_init()))
         return sheaf_steps_aside() ? NULL : no_memory();
@@ -301,7 +301,7 @@ static __attribute__((noinline)) void *aligned_slowest(size_t align, size_t n)
             return p ? p : no_memory();
         p = class_alloc(number, n, align);
         if (unlikely(!p))
-            p = last_resort(number, n, align);
+            p = alloc_after_trim(number, n, align);
     } else {
         p = large_fails(n) || !promised(n) ? NULL : large_alloc(n, align, false);
     }
@@ -310,8 +310,8 @@ static __attribute__((noinline)) void *aligned_slowest(size_t align, size_t n)
 
 void *malloc_aligned(size_t align, size_t n)
 {
-    void *object = malloc_retry(size_for_aligned(align, n));
-    return likely(object != NULL) ? object : aligned_slowest(align, n);
+    void *object = malloc_try_others(size_for_aligned(align, n));
+    return likely(object != NULL) ? object : aligned_missed(align, n);
 }
 
 /* ---- free ---- */
@@ -343,7 +343,7 @@ static noinline_cold void free_foreign(void *p)
 }
 
 /* Reached by tail calls only, so that the return address is that of free()'s caller. */
-static __attribute__((noinline)) void free_slowest(void *p)
+static __attribute__((noinline)) void free_push_refused(void *p)
 {
     if (!p)
         return;
@@ -368,13 +368,13 @@ static __attribute__((noinline)) void free_slowest(void *p)
 }
 
 /* Frees what free_fast() left; needs no stack frame where the slot is cpu_id. */
-__attribute__((noinline)) void free_slow(void *p)
+__attribute__((noinline)) void free_missed(void *p)
 {
     uintptr_t base = rseq_roots.cpu_base;
     intptr_t at = (intptr_t)(base - 1 - (uintptr_t)p) >> SLICE_SHIFT;
     if ((uintptr_t)at > fast_head(base)->lowest && likely(rseq_push(base, ((const uint16_t *)base)[at], p)))
         return;
-    free_slowest(p);
+    free_push_refused(p);
 }
 
 /* ---- size ---- */

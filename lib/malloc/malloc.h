@@ -12,17 +12,17 @@
 bool malloc_init(void);
 
 /* Where Sheaf steps aside, the memory comes from the malloc that serves in its place. */
-void *malloc_slow(size_t n);
+void *malloc_missed(size_t n);
 
 /* The same for callers that must not get another malloc's memory: returns NULL then. */
 void *malloc_own(size_t n);
 
 /*
  * Tries the rseq sections that malloc_try() did not try. Returns NULL if they miss; the caller then calls
- * malloc_slow(). Leaves errno alone.
+ * malloc_missed(). Leaves errno alone.
  */
-void *malloc_retry(size_t n);
-void free_slow(void *p);
+void *malloc_try_others(size_t n);
+void free_missed(void *p);
 void *malloc_zeroed(size_t n);
 
 /* realloc where p is not NULL and n is not 0. A failure leaves p as it was. */
