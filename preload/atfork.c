@@ -29,17 +29,17 @@
  */
 #define _GNU_SOURCE
 #include "cache/kmem_cache.h"
-#include "config/config.h"
-#include "leak/scan.h"
-#include "leak/snapshot.h"
-#include "os/libc.h"
-#include "os/stack.h"
+#include "platform/config/config.h"
+#include "diagnostics/leak/scan.h"
+#include "diagnostics/leak/snapshot.h"
+#include "platform/os/libc.h"
+#include "platform/os/stack.h"
 #include "preload/libc.h"
 #include "preload/record.h"
 #include "preload/start.h"
 #include "process/fork.h"
 #include "process/helper.h"
-#include "space/locks.h"
+#include "memory/space/locks.h"
 
 #include <errno.h>
 #include <gnu/libc-version.h>

@@ -2,7 +2,7 @@
  * The size classes that this object was built with, as an ELF note, for readers that have no process yet: `sheaf run
  * --debug` and the completion of shells. Owner "Sheaf", type 1; two bytes for each class.
  */
-#include "slot/page.h"
+#include "cache/slot/page.h"
 
 #include <link.h>
 
@@ -19,6 +19,6 @@ static const struct {
     .sizes =
         {
 #define CLASS(size) size,
-#include "slot/spacing.def"
+#include "cache/slot/spacing.def"
         },
 };

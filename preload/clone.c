@@ -3,16 +3,16 @@
  *
  *   without CLONE_VM              the child is a forked process: the locks are taken and reset as by _Fork()
  *   CLONE_VM | CLONE_VFORK        the child stands in for its parent, as after vfork() (preload/vfork.h)
- *   CLONE_VM without CLONE_VFORK  a foreign thread (os/foreign.h)
+ *   CLONE_VM without CLONE_VFORK  a foreign thread (platform/os/foreign.h)
  *
  * With CLONE_SETTLS the child has a thread pointer of its own. libc's layout may not lie there, so no rseq area is
  * registered for it and the child is foreign in each case. libc's own threads and posix_spawn() do not come through
  * here, nor do programs that make the system call by themselves; docs/production.md says what becomes of those.
  */
 #define _GNU_SOURCE
-#include "malloc/malloc.h"
-#include "os/foreign.h"
-#include "os/syscall.h"
+#include "front/malloc/malloc.h"
+#include "platform/os/foreign.h"
+#include "platform/os/syscall.h"
 #include "preload/start.h"
 #include "preload/vfork.h"
 #include "process/fork.h"

@@ -4,11 +4,11 @@
  * propagates. In the static library (SHEAF_STATIC) this file is a member of its own, for programs in C++ only.
  */
 #define _GNU_SOURCE
-#include "malloc/fast.h"
+#include "front/malloc/fast.h"
 #include "preload/names.h"
 
 #ifndef SHEAF_STATIC
-#include "os/message.h"
+#include "platform/os/message.h"
 #include "preload/libc.h"
 
 #include <dlfcn.h>

@@ -7,8 +7,8 @@
  * functions are looked up at the first call, so that programs that never call dlopen() do not pay for it.
  */
 #define _GNU_SOURCE
-#include "config/config.h"
-#include "malloc/malloc.h"
+#include "platform/config/config.h"
+#include "front/malloc/malloc.h"
 #include "preload/libc.h"
 #include "preload/names.h"
 

@@ -1,11 +1,11 @@
 /* mallinfo, malloc_info and similar functions, from live counters. */
 #define _GNU_SOURCE
-#include "malloc/malloc.h"
-#include "malloc/classes.h"
-#include "malloc/large.h"
-#include "node/node.h"
-#include "slot/span_cache.h"
-#include "os/vm.h"
+#include "front/malloc/malloc.h"
+#include "front/malloc/classes.h"
+#include "front/malloc/large.h"
+#include "cache/node/node.h"
+#include "cache/slot/span_cache.h"
+#include "platform/os/vm.h"
 #include "preload/names.h"
 #include "preload/status.h"
 #include "process/census.h"

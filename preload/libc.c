@@ -1,9 +1,9 @@
-/* Substitutes for functions that older versions of glibc lack (lib/os/libc.h). */
+/* Substitutes for functions that older versions of glibc lack (lib/platform/os/libc.h). */
 #define _GNU_SOURCE
 #include "preload/libc.h"
-#include "os/libc.h"
-#include "os/object.h"
-#include "space/locks.h"
+#include "platform/os/libc.h"
+#include "platform/os/object.h"
+#include "memory/space/locks.h"
 
 #include <dlfcn.h>
 #include <gnu/libc-version.h>
@@ -23,7 +23,8 @@
  *
  * Locks: a walk starts with no lock of Sheaf's held, except that of remote drains, during a report, and those whose
  * holder a signal handler interrupted. Another thread may wait for such a lock in a callback of dl_iterate_phdr(). So
- * find_object() finds nothing while the thread holds one of the enumeration in space/locks.h, and the stack ends.
+ * find_object() finds nothing while the thread holds one of the enumeration in memory/space/locks.h, and the stack
+ * ends.
  *
  * Signal handlers: a handler may have interrupted the holder of the list's lock. It can take the recursive lock
  * again, and every store to the list leaves it readable. Two cases remain in which a handler that allocates waits

@@ -1,8 +1,8 @@
-/* Substitutes for what older versions of glibc lack (lib/os/libc.h). */
+/* Substitutes for what older versions of glibc lack (lib/platform/os/libc.h). */
 #ifndef SHEAF_PRELOAD_LIBC_H
 #define SHEAF_PRELOAD_LIBC_H
 
-#include "os/compiler.h"
+#include "platform/os/compiler.h"
 
 #include <pthread.h>
 

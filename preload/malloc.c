@@ -1,6 +1,6 @@
 /*
- * Exports the C entry points (malloc/entry.h). The C library itself calls malloc, free, calloc and realloc through
- * their plain names. The __libc_ names are for programs that call them directly.
+ * Exports the C entry points (front/malloc/entry.h). The C library itself calls malloc, free, calloc and realloc
+ * through their plain names. The __libc_ names are for programs that call them directly.
  */
 #define _GNU_SOURCE
 #include "preload/names.h"
@@ -14,7 +14,7 @@
         __typeof__(name) *next_entry_ = names_ours() ? NULL : next_or(#name, __typeof__(name), NULL);                \
         next_entry_ ? next_entry_(__VA_ARGS__) : (value);                                                            \
     })
-#include "malloc/entry.h"
+#include "front/malloc/entry.h"
 
 line_export void *malloc(size_t size)
 {

@@ -4,7 +4,7 @@
  * refused.
  */
 #define _GNU_SOURCE
-#include "os/syscall.h"
+#include "platform/os/syscall.h"
 #include "process/locked.h"
 
 #include <sys/mman.h>

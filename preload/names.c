@@ -1,7 +1,7 @@
 /* Whose malloc it is, and the functions of the C library that are defined by others. */
 #define _GNU_SOURCE
 #include "preload/names.h"
-#include "config/config.h"
+#include "platform/config/config.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -12,7 +12,7 @@
 #ifndef SHEAF_PRELOAD_NAMES_H
 #define SHEAF_PRELOAD_NAMES_H
 
-#include "os/compiler.h"
+#include "platform/os/compiler.h"
 
 /*
  * The functions by their symbols, and thus as the dynamic linker bound them. No file that includes this header and

@@ -2,7 +2,7 @@
 #ifndef SHEAF_PRELOAD_NEXT_H
 #define SHEAF_PRELOAD_NEXT_H
 
-#include "config/config.h"
+#include "platform/config/config.h"
 
 /* The next functions behind this object. */
 extern hidden const struct other_malloc next_malloc;

@@ -1,13 +1,13 @@
 /*
- * The reader of options, made from the table lib/config/options.def. It runs before the first allocation and uses
- * nothing of libc but string functions. Few programs set options, so this file belongs to the part that few programs
- * touch (meson.build); and its tables have no pointers, which the loader would relocate in every program.
+ * The reader of options, made from the table lib/platform/config/options.def. It runs before the first allocation and
+ * uses nothing of libc but string functions. Few programs set options, so this file belongs to the part that few
+ * programs touch (meson.build); and its tables have no pointers, which the loader would relocate in every program.
  */
 #include "preload/options.h"
-#include "os/message.h"
-#include "os/text.h"
-#include "os/vm.h"
-#include "slot/sheaf.h"
+#include "platform/os/message.h"
+#include "platform/os/text.h"
+#include "platform/os/vm.h"
+#include "cache/slot/sheaf.h"
 
 #include <string.h>
 
@@ -16,7 +16,7 @@
 
 enum option_index {
 #define OPTION_EACH(name) OPTION_##name,
-#include "config/options.def"
+#include "platform/config/options.def"
     OPTIONS
 };
 
@@ -42,7 +42,7 @@ static const struct option table[OPTIONS] = {
 #define OPTION_CHOICE(name, type, field_, ...)  {#name, .kind = CHOICE, FIELD(name, field_), .most = UINT8_MAX},
 #define OPTION_STRING(name, field_, most_, ...) {#name, .kind = STRING, FIELD(name, field_), .most = most_},
 #define OPTION_LIST(name, type, field_, ...)    {#name, .kind = LIST, FIELD(name, field_), .most = UINT64_MAX},
-#include "config/options.def"
+#include "platform/config/options.def"
 };
 
 static const struct word {
@@ -50,12 +50,12 @@ static const struct word {
     uint8_t option, value;
 } words[] = {
 #define OPTION_WORD(name, word, value, ...) {#word, OPTION_##name, value},
-#include "config/options.def"
+#include "platform/config/options.def"
 };
 
 #define OPTION_EACH(name)            _Static_assert(sizeof(#name) <= NAME_MOST, "the name fits");
 #define OPTION_WORD(name, word, ...) _Static_assert(sizeof(#word) <= NAME_MOST, "the word fits");
-#include "config/options.def"
+#include "platform/config/options.def"
 
 /* ---- messages ---- */
 
@@ -217,7 +217,7 @@ static const char *parse_list(struct sheaf_config *config, enum option_index whi
 #define OPTION_LIST(name, type, field, setter, ...)                                                                  \
     if (which == OPTION_##name)                                                                                      \
         return setter(config, list);
-#include "config/options.def"
+#include "platform/config/options.def"
     __builtin_unreachable();
 }
 
@@ -352,7 +352,7 @@ void options_read(struct sheaf_config *config, char *const *environment)
 #define OPTION_NO_EFFECT(name, condition, text)                                                                      \
     if (config->chosen.name && (condition))                                                                          \
         no_effect(environment, OPTION_##name, text, advice_for(text));
-#include "config/options.def"
+#include "platform/config/options.def"
 }
 
 void options_at_exit(const struct sheaf_config *config, char *const *environment, bool debugged)
@@ -360,5 +360,5 @@ void options_at_exit(const struct sheaf_config *config, char *const *environment
 #define OPTION_NO_EFFECT_AT_EXIT(name, condition, text)                                                              \
     if (config->chosen.name && (condition))                                                                          \
         no_effect(environment, OPTION_##name, text, "; set SHEAF_DEBUG for caches that the program uses");
-#include "config/options.def"
+#include "platform/config/options.def"
 }

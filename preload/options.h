@@ -2,7 +2,7 @@
 #ifndef SHEAF_PRELOAD_OPTIONS_H
 #define SHEAF_PRELOAD_OPTIONS_H
 
-#include "config/config.h"
+#include "platform/config/config.h"
 
 /*
  * Set the options of an environment (NULL-terminated, as environ). Values that cannot be used, unknown options and

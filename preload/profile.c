@@ -1,9 +1,9 @@
 #include "preload/profile.h"
 #include "preload/record.h"
-#include "feature/harden.h"
+#include "diagnostics/feature/harden.h"
 #include "process/decay.h"
-#include "profile/area.h"
-#include "profile/profile.h"
+#include "diagnostics/profile/area.h"
+#include "diagnostics/profile/profile.h"
 
 void profile_record_start(void)
 {

@@ -24,9 +24,9 @@ void record_extend_for_profile(void);
 /*
  * The profile area, and its size in *bytes. Returns NULL while the file does not cover it (a client has to extend the
  * file), and where there is no record, no address space or no room in the file system. The first page of the area is
- * confirmed; vm_populate() (os/vm.h) must confirm each other part before it is touched for the first time, because
- * an access that the file system has no room for raises SIGBUS. Makes system calls. Any context. In a forked child
- * the area lies at the same address but in another file, so the child must call this function again.
+ * confirmed; vm_populate() (platform/os/vm.h) must confirm each other part before it is touched for the first time,
+ * because an access that the file system has no room for raises SIGBUS. Makes system calls. Any context. In a forked
+ * child the area lies at the same address but in another file, so the child must call this function again.
  */
 void *record_profile_area(size_t *bytes);
 

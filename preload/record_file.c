@@ -1,14 +1,14 @@
 #define _GNU_SOURCE
 #include "preload/record_file.h"
-#include "config/config.h"
-#include "os/cpu.h"
-#include "os/file.h"
-#include "os/libc.h"
-#include "os/message.h"
-#include "space/internal.h"
-#include "os/syscall.h"
-#include "os/text.h"
-#include "os/vm.h"
+#include "platform/config/config.h"
+#include "platform/os/cpu.h"
+#include "platform/os/file.h"
+#include "platform/os/libc.h"
+#include "platform/os/message.h"
+#include "memory/space/internal.h"
+#include "platform/os/syscall.h"
+#include "platform/os/text.h"
+#include "platform/os/vm.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -34,22 +34,22 @@ static large_table char path[512];
 #define ENTRY_LINE(type, name, array)       FIELD_LINE("entry", type, name, array)
 static const char description[] = SHEAF_RECORD_HEADER(HEADER_LINE) SHEAF_RECORD_CACHE(ENTRY_LINE)
 #define SHEAF_SLOT_COUNTERS(name, help) "counter " #name "\n"
-#include "slot/counters.def"
+#include "cache/slot/counters.def"
 #undef SHEAF_SLOT_COUNTERS
 #define SHEAF_CACHE_GAUGES(name, help) "gauge " #name "\n"
-#include "slot/counters.def"
+#include "cache/slot/counters.def"
 #undef SHEAF_CACHE_GAUGES
 #define SHEAF_PROCESS_VALUES(name, help) "value " #name "\n"
-#include "slot/counters.def"
+#include "cache/slot/counters.def"
 #undef SHEAF_PROCESS_VALUES
 #define SHEAF_COUNTER_SUMS(name, sum, help) "cache " #name " = " #sum "\n"
-#include "slot/counters.def"
+#include "cache/slot/counters.def"
 #undef SHEAF_COUNTER_SUMS
 #define SHEAF_CACHE_SUMS(name, sum, help) "cache " #name " = " #sum "\n"
-#include "slot/counters.def"
+#include "cache/slot/counters.def"
 #undef SHEAF_CACHE_SUMS
 #define SHEAF_PROCESS_SUMS(name, sum, help) "process " #name " = " #sum "\n"
-#include "slot/counters.def"
+#include "cache/slot/counters.def"
 #undef SHEAF_PROCESS_SUMS
     ;
 

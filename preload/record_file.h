@@ -9,12 +9,12 @@
 #ifndef SHEAF_PRELOAD_RECORD_FILE_H
 #define SHEAF_PRELOAD_RECORD_FILE_H
 
-#include "node/node.h"
-#include "profile/profile.h"
+#include "cache/node/node.h"
+#include "diagnostics/profile/profile.h"
 #include "sheaf/control.h"
 #include "sheaf/profile.h"
 #include "sheaf/record.h"
-#include "slot/counters.h"
+#include "cache/slot/counters.h"
 
 struct record_file {
     struct sheaf_record_header *header; /* NULL while the process has no record */
@@ -35,8 +35,8 @@ extern hidden struct record_file record_file;
  */
 bool record_file_open(void);
 
-/* Whether the file has memory for the counters of sampled caches (profile/profile.h); makes system calls. Any
- * context. */
+/* Whether the file has memory for the counters of sampled caches (diagnostics/profile/profile.h); makes system calls.
+ * Any context. */
 bool record_file_has_sampled(void);
 
 /* The control area and its window in the mapping. The header has their offsets too, but is not read back. */
@@ -65,7 +65,7 @@ static inline uint64_t record_slot_stride(void)
 
 /*
  * The number of a cache in the file, which has room for malloc's caches. These have the first numbers of each node
- * (node/node.h). Returns record_file.caches for all others: they count in memory only.
+ * (cache/node/node.h). Returns record_file.caches for all others: they count in memory only.
  */
 static inline unsigned record_number(unsigned number)
 {

@@ -7,7 +7,7 @@
  * Programs that make these system calls by themselves are not seen here; docs/rest.md says what becomes of them.
  */
 #define _GNU_SOURCE
-#include "os/syscall.h"
+#include "platform/os/syscall.h"
 #include "preload/names.h"
 #include "process/helper.h"
 

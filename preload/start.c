@@ -1,13 +1,13 @@
 /* What happens at the first allocation: the record, messages at exit. */
 #define _GNU_SOURCE
-#include "feature/fail.h"
-#include "feature/debug.h"
+#include "diagnostics/feature/fail.h"
+#include "diagnostics/feature/debug.h"
 #include "cache/kmem_cache.h"
-#include "leak/leak.h"
-#include "malloc/fault.h"
-#include "malloc/malloc.h"
-#include "os/hooks.h"
-#include "os/stack.h"
+#include "diagnostics/leak/leak.h"
+#include "front/malloc/fault.h"
+#include "front/malloc/malloc.h"
+#include "platform/os/hooks.h"
+#include "platform/os/stack.h"
 #include "preload/libc.h"
 #include "preload/options.h"
 #include "preload/profile.h"
@@ -96,7 +96,7 @@ void sheaf_configure(struct sheaf_config *config)
         return;
     done = true;
 #define OPTION_PRELOADED(name, field, default_) config->field = default_;
-#include "config/options.def"
+#include "platform/config/options.def"
     read_environment(config);
     if (config->leaks == LEAKS_LOST) { /* it blocks all signals, and so the scan could not stop it */
         config->helper = HELPER_OFF;

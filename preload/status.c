@@ -1,6 +1,6 @@
 #include "preload/status.h"
-#include "os/file.h"
-#include "os/text.h"
+#include "platform/os/file.h"
+#include "platform/os/text.h"
 
 #include <string.h>
 

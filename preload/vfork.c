@@ -4,15 +4,15 @@
  * parent. The child therefore registers the area of the thread that it stands in for, before vfork() returns in it.
  * Where Sheaf steps aside (preload/names.h) there is no area to register.
  *
- * All signals are blocked until then, and in the parent until it has renewed its own registration (rseq/rseq.h).
- * Otherwise a handler could allocate with numbers that are not those of its thread.
+ * All signals are blocked until then, and in the parent until it has renewed its own registration
+ * (platform/rseq/rseq.h). Otherwise a handler could allocate with numbers that are not those of its thread.
  */
 #include "preload/vfork.h"
 #include "cache/kmem_cache.h"
-#include "malloc/malloc.h"
-#include "os/foreign.h"
-#include "rseq/rseq.h"
-#include "os/syscall.h"
+#include "front/malloc/malloc.h"
+#include "platform/os/foreign.h"
+#include "platform/rseq/rseq.h"
+#include "platform/os/syscall.h"
 #include "process/helper.h"
 
 #include <errno.h>

@@ -5,7 +5,7 @@
 #ifndef SHEAF_PRELOAD_VFORK_H
 #define SHEAF_PRELOAD_VFORK_H
 
-#include "slot/slot.h"
+#include "cache/slot/slot.h"
 
 #include <sys/types.h>
 
@@ -25,8 +25,8 @@ struct vfork_parent vfork_prepare(void);
 pid_t vfork_returned(long result, struct vfork_parent parent);
 
 /*
- * The calling thread is foreign from now on (os/foreign.h). To be called before it allocates. `parent` as for
- * foreign_add().
+ * The calling thread is foreign from now on (platform/os/foreign.h). To be called before it allocates. `parent` as
+ * for foreign_add().
  */
 void foreign_enter(uint64_t parent);
 

@@ -17,7 +17,7 @@
 #define _GNU_SOURCE
 #include <urcu-bp.h>
 
-#include "deferred/rcu.h"
+#include "cache/deferred/rcu.h"
 #include "drop_empty.h"
 #include "sheaf/malloc.h"
 #include "sheaf/rcu.h"

@@ -11,7 +11,7 @@
 #include "../measure.h"
 #include "cache/kmem_cache.h"
 #include "drop_empty.h"
-#include "os/cpu.h"
+#include "platform/os/cpu.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -27,7 +27,7 @@ _MEANING = {
     LOCK: "a few shared slots have locks, which is slower",
 }
 _SOURCES = {"expected": "expected", "trial": "found by a trial", "record": "from its record"}
-_FEW_SLOTS, _SLOT_BYTES, _SLOTS_SHARE = 8, 96 << 10, 8  # lib/space/space.c: affordable_slots()
+_FEW_SLOTS, _SLOT_BYTES, _SLOTS_SHARE = 8, 96 << 10, 8  # lib/memory/space/space.c: affordable_slots()
 _CPU_BITS = 8192  # the maximum of x86-64 kernels
 _GETAFFINITY = {"x86_64": 204, "aarch64": 122}  # the numbers of the system calls
 _MEMBARRIER = {"x86_64": 324, "aarch64": 283}

@@ -1,4 +1,4 @@
-"""Read the table of options, lib/config/options.def, for the command and the checks. Needs only the standard library."""
+"""Read the table of options, lib/platform/config/options.def, for the command and the checks. Needs only the standard library."""
 
 from __future__ import annotations
 
@@ -151,4 +151,4 @@ def table_file() -> Path:
     """The path of the table: in the installed package, or else in the source tree."""
     here = Path(__file__).parent
     installed = here / "options.def"
-    return installed if installed.exists() else here.parents[1] / "lib" / "config" / "options.def"
+    return installed if installed.exists() else here.parents[1] / "lib" / "platform" / "config" / "options.def"

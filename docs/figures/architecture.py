@@ -23,32 +23,32 @@ import tree  # noqa: E402
 
 # What each folder does. docs/architecture.md has the same in full sentences.
 ROLES = {
-    "os": "system calls, locks, memory, hooks",
-    "rseq": "sections and their registration",
-    "config": "the options as a structure",
-    "space": "address space, tables, numbers of locks",
-    "region": "units of 64 KiB: arenas, free runs, return to the system",
-    "slab": "objects of one cache in a run of units",
-    "slot": "per-CPU words, sheaves, barns, counters",
+    "platform/os": "system calls, locks, memory, hooks",
+    "platform/rseq": "sections and their registration",
+    "platform/config": "the options as a structure",
+    "memory/space": "address space, tables, numbers of locks",
+    "memory/region": "slices of 64 KiB: arenas, free spans, purging",
+    "memory/slab": "objects of one cache in a span",
+    "cache/slot": "per-CPU words, sheaves, barns, counters",
     "cache": "descriptor, refill and flush, remote drains, sparse caches",
-    "feature": "debugging, hardening, fault injection, sampling",
-    "script": "what interpreters have in common",
-    "python": "frames of a Python interpreter",
-    "ruby": "frames of a Ruby interpreter",
-    "v8": "functions of JavaScript",
-    "profile": "sampled allocations with their call stacks",
-    "node": "memory nodes",
-    "deferred": "sheaves that wait for a grace period",
+    "diagnostics/feature": "debugging, hardening, fault injection, sampling",
+    "diagnostics/script": "what interpreters have in common",
+    "diagnostics/python": "frames of a Python interpreter",
+    "diagnostics/ruby": "frames of a Ruby interpreter",
+    "diagnostics/v8": "functions of JavaScript",
+    "diagnostics/profile": "sampled allocations with their call stacks",
+    "cache/node": "memory nodes",
+    "cache/deferred": "sheaves that wait for a grace period",
     "process": "start, decay, fork, helper thread, limits",
-    "kmem": "kmem_cache_*: create, prefilled sheaves, reserve",
-    "malloc": "size classes, large blocks, malloc and free",
-    "leak": "lost blocks at exit: stop, scan, report",
-    "api": "what libsheaf exports beside kmem_cache_*",
+    "cache/kmem": "kmem_cache_*: create, prefilled sheaves, reserve",
+    "front/malloc": "size classes, large blocks, malloc and free",
+    "diagnostics/leak": "lost blocks at exit: stop, scan, report",
+    "front/api": "what libsheaf exports beside kmem_cache_*",
 }
 # Outside of the folders' order: (name, role, the folders that it uses).
 OUTSIDE = [
-    ("preload", "libsheaf-preload.so: malloc for unmodified programs", ("leak",)),
-    ("rcu", "libsheaf-rcu.so: grace periods, kfree_rcu", ("deferred",)),
+    ("preload", "libsheaf-preload.so: malloc for unmodified programs", ("diagnostics/leak",)),
+    ("rcu", "libsheaf-rcu.so: grace periods, kfree_rcu", ("cache/deferred",)),
 ]
 STYLE = """<style>
   svg { color: #1f2328 }
@@ -63,9 +63,9 @@ def includes() -> dict[str, set[str]]:
     order = tree.LAYERS
     below: dict[str, set[str]] = {folder: set() for folder in order}
     for file in sorted((ROOT / "lib").rglob("*.[ch]")):
-        folder = file.relative_to(ROOT / "lib").parts[0]
+        folder = file.parent.relative_to(ROOT / "lib").as_posix()
         if folder in below:
-            found = re.findall(r'^\s*#\s*include\s*"(\w+)/', file.read_text(), re.M)
+            found = re.findall(r'^\s*#\s*include\s*"([\w/]+)/', file.read_text(), re.M)
             below[folder] |= {name for name in found if name in order and order.index(name) < order.index(folder)}
     return below
 

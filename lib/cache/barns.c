@@ -1,6 +1,6 @@
 #include "cache/barns.h"
 #include "cache/sheaves.h"
-#include "os/cpu.h"
+#include "platform/os/cpu.h"
 
 #define DRAIN_SHEAVES 4 /* sheaves that one call of barn_drain_some() flushes */
 

@@ -2,7 +2,7 @@
 #include "cache/holes.h"
 #include "cache/sheaves.h"
 #include "cache/remote.h"
-#include "os/hooks.h"
+#include "platform/os/hooks.h"
 
 #define POLL_EVERY 32 /* slow paths of a slot between two looks at the clock */
 

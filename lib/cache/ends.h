@@ -1,5 +1,5 @@
 /*
- * The sheaves at the ends of a slot's word (slot/slot.h).
+ * The sheaves at the ends of a slot's word (cache/slot/slot.h).
  *
  * The two ends change places when the pop end is empty and the push end is not, or when the push end is full and
  * the pop end is at most three quarters full. ends_swap() does so by one section. All other changes are made to

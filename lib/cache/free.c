@@ -4,7 +4,7 @@
 #include "cache/misuse.h"
 #include "cache/sheaves.h"
 #include "cache/sparse.h"
-#include "rseq/membarrier.h"
+#include "platform/rseq/membarrier.h"
 
 /* The first comment of cache/alloc.c says why these functions need no lock. */
 

@@ -1,6 +1,6 @@
 #include "cache/holes.h"
-#include "os/clock.h"
-#include "slab/holes.h"
+#include "platform/os/clock.h"
+#include "memory/slab/holes.h"
 
 #define HOLES_LEAST 16 /* slices in the slabs of a cache: 1 MiB */
 #define HOLES_AGE   4u /* part of the decay time for which a cache must have been sparse (docs/design-notes.md) */

@@ -1,5 +1,5 @@
-/* Decides when free pages inside the slabs of sparse caches are returned to the system by slab/holes.h: at the end
- * of a burst, and when a cache has been sparse for a while. */
+/* Decides when free pages inside the slabs of sparse caches are returned to the system by memory/slab/holes.h: at the
+ * end of a burst, and when a cache has been sparse for a while. */
 #ifndef SHEAF_CACHE_HOLES_H
 #define SHEAF_CACHE_HOLES_H
 

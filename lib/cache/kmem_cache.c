@@ -1,6 +1,6 @@
 #include "cache/kmem_cache.h"
-#include "os/cpu.h"
-#include "os/text.h"
+#include "platform/os/cpu.h"
+#include "platform/os/text.h"
 
 #include <string.h>
 

@@ -13,45 +13,45 @@
 #define SHEAF_CACHE_KMEM_CACHE_H
 
 #include "cache/ops.h"
-#include "config/config.h"
-#include "os/hooks.h"
+#include "platform/config/config.h"
+#include "platform/os/hooks.h"
 #include "sheaf/kmem_cache.h"
-#include "slab/slab.h"
-#include "slot/barn.h"
-#include "slot/slot.h"
+#include "memory/slab/slab.h"
+#include "cache/slot/barn.h"
+#include "cache/slot/slot.h"
 
 #define CAPACITY_START 13 /* of a slot's first sheaves; they grow while there is traffic */
 
 struct kmem_cache {
     struct slab_cache slab; /* slab.size 0: this number is not in use */
     char name[32];
-    uint32_t object_size; /* may grow when another cache is merged into this one (kmem/alias.c) */
+    uint32_t object_size; /* may grow when another cache is merged into this one (cache/kmem/alias.c) */
     uint32_t align;
     uint32_t barn_least, barn_most; /* objects: the limit of a barn moves between these */
     uint16_t capacity;              /* the most that a sheaf may hold; 0: no sheaves */
     uint16_t number;                /* see cache_at() */
-    uint16_t home;                  /* number of the first sibling (node/node.h); its own if it has none */
-    uint16_t instruments;           /* not 0: a feature handles each object. Bits of feature/instrument.h. Implies
-                                       capacity 0, so that the words stay 0 and each operation is a slow path */
-    uint8_t nodes;                  /* siblings; 0: the cache serves all memory nodes */
-    bool capacity_fixed;            /* sheaves have their full capacity from the start */
-    bool lifo;                      /* the format of its words (slot/slot.h); by object size */
-    slab_flags_t flags;             /* as created */
-    uint64_t inherited;             /* objects in use when this process was forked */
-    uint64_t inherited_prefilled;   /* in prefilled sheaves then, when the counters began anew */
-    uint64_t inherited_rcu;         /* waiting for a grace period then */
-    uint64_t alloc_fail;            /* allocations that failed; added to by any thread */
-    uint64_t waiting;               /* objects freed but kept back by a feature; added to by any thread */
-    uint32_t sparse_since;          /* clock_ms() at the first step of decay that found it sparse; 0: it is not.
-                                       Remote drain lock */
-    _Atomic uint32_t reserved;      /* objects in the standing reserve */
-    const struct cache_ops *ops;    /* what features changed; NULL: nothing. Read it by cache_op() */
+    uint16_t home;                  /* number of the first sibling (cache/node/node.h); its own if it has none */
+    uint16_t instruments; /* not 0: a feature handles each object. Bits of diagnostics/feature/instrument.h. Implies
+                             capacity 0, so that the words stay 0 and each operation is a slow path */
+    uint8_t nodes;        /* siblings; 0: the cache serves all memory nodes */
+    bool capacity_fixed;  /* sheaves have their full capacity from the start */
+    bool lifo;            /* the format of its words (cache/slot/slot.h); by object size */
+    slab_flags_t flags;   /* as created */
+    uint64_t inherited;   /* objects in use when this process was forked */
+    uint64_t inherited_prefilled; /* in prefilled sheaves then, when the counters began anew */
+    uint64_t inherited_rcu;       /* waiting for a grace period then */
+    uint64_t alloc_fail;          /* allocations that failed; added to by any thread */
+    uint64_t waiting;             /* objects freed but kept back by a feature; added to by any thread */
+    uint32_t sparse_since;        /* clock_ms() at the first step of decay that found it sparse; 0: it is not.
+                                     Remote drain lock */
+    _Atomic uint32_t reserved;    /* objects in the standing reserve */
+    const struct cache_ops *ops;  /* what features changed; NULL: nothing. Read it by cache_op() */
 } cache_aligned;
 
 extern hidden bool cache_layer_ready; /* set by process/start.c once caches can be used */
 extern hidden unsigned cache_top;     /* no number from here up was ever in use; only grows */
 
-/* The objects and carriers of a standing reserve (kmem/reserve.c). */
+/* The objects and carriers of a standing reserve (cache/kmem/reserve.c). */
 struct reserve {
     sheaf_stack filled, empty;
     _Atomic uint32_t size; /* number of carriers, hence of objects to hold */

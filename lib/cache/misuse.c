@@ -1,6 +1,6 @@
 #include "cache/misuse.h"
 #include "cache/kmem_cache.h"
-#include "os/message.h"
+#include "platform/os/message.h"
 
 #include <stdlib.h>
 

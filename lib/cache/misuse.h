@@ -3,7 +3,7 @@
 #ifndef SHEAF_CACHE_MISUSE_H
 #define SHEAF_CACHE_MISUSE_H
 
-#include "os/compiler.h"
+#include "platform/os/compiler.h"
 
 struct kmem_cache;
 struct slab_report;

@@ -2,9 +2,9 @@
  * What a feature changes in the cold paths of one cache: one table of operations per cache.
  *
  * The core (this folder) calls each entry where its comment says and knows no feature by name. A feature
- * (lib/feature, lib/node, lib/kmem/reserve.c) fills a table with the entries that it needs and attaches it to a cache
- * with cache_attach(): from hooks.attach_features while the cache is being set up, or later. Features never share an
- * entry. A cache without features has no table, so that the core tests one pointer.
+ * (lib/diagnostics/feature, lib/cache/node, lib/cache/kmem/reserve.c) fills a table with the entries that it needs
+ * and attaches it to a cache with cache_attach(): from hooks.attach_features while the cache is being set up, or
+ * later. Features never share an entry. A cache without features has no table, so that the core tests one pointer.
  *
  * The operations are called with no lock held, or with the remote drain lock alone (by drains and decay). All may be
  * called in signal handlers.
@@ -12,7 +12,7 @@
 #ifndef SHEAF_CACHE_OPS_H
 #define SHEAF_CACHE_OPS_H
 
-#include "os/compiler.h"
+#include "platform/os/compiler.h"
 
 struct barn;
 struct kmem_cache;
@@ -45,7 +45,7 @@ struct cache_ops {
     /* Called when `pops` fast allocations have been added to the counters. */
     void (*popped)(uint64_t pops);
 
-    /* ---- sampling (profile/object.c), for caches of malloc ---- */
+    /* ---- sampling (diagnostics/profile/object.c), for caches of malloc ---- */
 
     /* Serve a request that missed the fast path with a sampled object. Returns NULL if the cache is to serve it. */
     void *(*sample)(struct kmem_cache *cache, size_t n, size_t align);

@@ -1,7 +1,7 @@
 #include "cache/ends.h"
 #include "cache/remote.h"
-#include "os/lock.h"
-#include "rseq/membarrier.h"
+#include "platform/os/lock.h"
+#include "platform/rseq/membarrier.h"
 #include "cache/sheaves.h"
 
 /*

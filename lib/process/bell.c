@@ -1,6 +1,6 @@
 #include "process/bell.h"
-#include "os/hooks.h"
-#include "os/syscall.h"
+#include "platform/os/hooks.h"
+#include "platform/os/syscall.h"
 
 #include <errno.h>
 #include <limits.h>

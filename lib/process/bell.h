@@ -7,7 +7,7 @@
 #ifndef SHEAF_PROCESS_BELL_H
 #define SHEAF_PROCESS_BELL_H
 
-#include "os/compiler.h"
+#include "platform/os/compiler.h"
 
 /* The bell as it stands. The caller then looks whether there is anything to do, and passes the result to bell_wait().
  */

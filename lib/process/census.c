@@ -1,11 +1,11 @@
 #include "process/census.h"
 #include "cache/ends.h"
-#include "deferred/rcu.h"
+#include "cache/deferred/rcu.h"
 
 /* The sums of counters.def, by the expressions given there. */
 struct counted {
 #define SHEAF_COUNTER_SUMS(name, sum, help) uint64_t name;
-#include "slot/counters.def"
+#include "cache/slot/counters.def"
 #undef SHEAF_COUNTER_SUMS
 };
 
@@ -18,12 +18,12 @@ static struct counted counted(const struct kmem_cache *cache)
             sums[i] += read_once(counters[i]);
     }
 #define SHEAF_SLOT_COUNTERS(name, help) const uint64_t name __attribute__((unused)) = sums[COUNT_##name];
-#include "slot/counters.def"
+#include "cache/slot/counters.def"
 #undef SHEAF_SLOT_COUNTERS
     const uint64_t inherited = cache->inherited;
     return (struct counted){
 #define SHEAF_COUNTER_SUMS(name, sum, help) .name = sum,
-#include "slot/counters.def"
+#include "cache/slot/counters.def"
 #undef SHEAF_COUNTER_SUMS
     };
 }

@@ -3,13 +3,13 @@
 #include "cache/decay.h"
 #include "cache/holes.h"
 #include "cache/remote.h"
-#include "deferred/rcu.h"
-#include "feature/quarantine.h"
-#include "os/clock.h"
+#include "cache/deferred/rcu.h"
+#include "diagnostics/feature/quarantine.h"
+#include "platform/os/clock.h"
 #include "process/helper.h"
 #include "process/limit.h"
-#include "slot/span_cache.h"
-#include "os/hooks.h"
+#include "cache/slot/span_cache.h"
+#include "platform/os/hooks.h"
 
 /* The times of the last step by age and of the last step of any kind; the slabs' frontier, in slices, at the last
  * growth. */

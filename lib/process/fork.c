@@ -1,18 +1,18 @@
 #include "process/fork.h"
 #include "cache/kmem_cache.h"
 #include "process/helper.h"
-#include "deferred/rcu.h"
+#include "cache/deferred/rcu.h"
 #include "cache/remote.h"
-#include "os/random.h"
-#include "os/syscall.h"
+#include "platform/os/random.h"
+#include "platform/os/syscall.h"
 
 #include <signal.h>
 
 /*
- * Fork at any moment. All locks are taken before it, in the lock order (space/locks.h), so that no other thread
- * holds one. Afterwards the parent releases them and the child resets them. A lock that the forking thread already
- * holds, because it forks in a signal handler that interrupted the holder, is left alone: the holder continues in
- * both processes.
+ * Fork at any moment. All locks are taken before it, in the lock order (memory/space/locks.h), so that no other
+ * thread holds one. Afterwards the parent releases them and the child resets them. A lock that the forking thread
+ * already holds, because it forks in a signal handler that interrupted the holder, is left alone: the holder
+ * continues in both processes.
  *
  * Several threads may fork at once. While one waits for a lock, the holder of that lock may be interrupted by a
  * handler that forks and skips the locks that the first fork has taken. So a lock taken by a fork is marked in its

@@ -2,7 +2,7 @@
 #ifndef SHEAF_PROCESS_FORK_H
 #define SHEAF_PROCESS_FORK_H
 
-#include "os/lock.h"
+#include "platform/os/lock.h"
 
 /* hooks.may_wait: whether the calling thread holds no lock that follows this one in the lock order. */
 bool fork_may_wait(const struct lock *lock);

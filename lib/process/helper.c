@@ -3,12 +3,12 @@
 #include "cache/kmem_cache.h"
 #include "process/bell.h"
 #include "process/decay.h"
-#include "os/cgroup.h"
-#include "os/clock.h"
-#include "os/file.h"
-#include "os/hooks.h"
-#include "os/syscall.h"
-#include "os/thread.h"
+#include "platform/os/cgroup.h"
+#include "platform/os/clock.h"
+#include "platform/os/file.h"
+#include "platform/os/hooks.h"
+#include "platform/os/syscall.h"
+#include "platform/os/thread.h"
 
 #include <errno.h>
 #include <limits.h>

@@ -11,8 +11,8 @@
 #ifndef SHEAF_PROCESS_HELPER_H
 #define SHEAF_PROCESS_HELPER_H
 
-#include "config/config.h"
-#include "os/compiler.h"
+#include "platform/config/config.h"
+#include "platform/os/compiler.h"
 
 extern hidden _Atomic bool helper_wanted;
 

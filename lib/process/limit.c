@@ -1,9 +1,9 @@
 #include "process/limit.h"
-#include "config/config.h"
-#include "os/cgroup.h"
-#include "os/cpu.h"
-#include "os/vm.h"
-#include "region/region.h"
+#include "platform/config/config.h"
+#include "platform/os/cgroup.h"
+#include "platform/os/cpu.h"
+#include "platform/os/vm.h"
+#include "memory/region/region.h"
 
 /* Shares of the process's memory limit: */
 #define SHARE_OF_SLOTS 64 /* for objects in the sheaves of all slots */

@@ -2,7 +2,7 @@
 #ifndef SHEAF_PROCESS_LIMIT_H
 #define SHEAF_PROCESS_LIMIT_H
 
-#include "os/compiler.h"
+#include "platform/os/compiler.h"
 
 /*
  * Read the limit and apply it, once. Does nothing unless the start found it allowed: it is not if the helper thread

@@ -2,10 +2,10 @@
 #include "cache/kmem_cache.h"
 #include "process/helper.h"
 #include "process/start.h"
-#include "region/region.h"
-#include "slab/descriptor.h"
-#include "slot/sheaf.h"
-#include "slot/slot.h"
+#include "memory/region/region.h"
+#include "memory/slab/descriptor.h"
+#include "cache/slot/sheaf.h"
+#include "cache/slot/slot.h"
 
 /*
  * Other threads may be about to use what is unmapped, and there is no way to wait for them. With several threads

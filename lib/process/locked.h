@@ -2,7 +2,7 @@
 #ifndef SHEAF_PROCESS_LOCKED_H
 #define SHEAF_PROCESS_LOCKED_H
 
-#include "os/compiler.h"
+#include "platform/os/compiler.h"
 
 /*
  * Must precede mlockall(), which counts all that the process has mapped: returns what is mapped and not in use to the

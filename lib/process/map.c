@@ -1,8 +1,8 @@
 #include "process/map.h"
 #include "cache/kmem_cache.h"
-#include "region/dirty.h"
-#include "region/state.h"
-#include "slab/descriptor.h"
+#include "memory/region/dirty.h"
+#include "memory/region/state.h"
+#include "memory/slab/descriptor.h"
 
 /*
  * The tables of the region stay mapped and only grow, so reading them without the lock is safe. What is read may be
@@ -80,7 +80,7 @@ static uint8_t lone_kind(uint32_t slice)
     return used || is_reserved(slice) ? SHEAF_SLICE_OTHER : SHEAF_SLICE_UNMAPPED;
 }
 
-/* A span that begins with a guard and has several slices is that of a large block (malloc/guarded.h). */
+/* A span that begins with a guard and has several slices is that of a large block (front/malloc/guarded.h). */
 static uint8_t kind_in(const struct map_walk *walk, uint32_t slice)
 {
     switch (walk->kind) {

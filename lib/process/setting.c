@@ -1,13 +1,13 @@
 #include "process/setting.h"
 #include "cache/kmem_cache.h"
-#include "config/config.h"
+#include "platform/config/config.h"
 #include "process/helper.h"
-#include "region/huge.h"
-#include "slot/span_cache.h"
+#include "memory/region/huge.h"
+#include "cache/slot/span_cache.h"
 
 enum option_index {
 #define OPTION_EACH(name) OPTION_##name,
-#include "config/options.def"
+#include "platform/config/options.def"
     OPTIONS
 };
 
@@ -22,7 +22,7 @@ static const struct {
 #define OPTION_NUMBER(name, field, default_, least, most, ...) [OPTION_##name] = {least, most},
 #define OPTION_SIZE(name, field, default_, least, most, ...)   [OPTION_##name] = {least, most},
 #define OPTION_CHOICE(name, ...)                               [OPTION_##name] = {0, array_size(helper_choices) - 1},
-#include "config/options.def"
+#include "platform/config/options.def"
 };
 
 static bool has_no_effect(enum option_index which, const struct sheaf_config *config)
@@ -30,7 +30,7 @@ static bool has_no_effect(enum option_index which, const struct sheaf_config *co
 #define OPTION_NO_EFFECT(name, condition, text)                                                                      \
     if (which == OPTION_##name && (condition))                                                                       \
         return true;
-#include "config/options.def"
+#include "platform/config/options.def"
     return false;
 }
 

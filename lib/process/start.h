@@ -2,7 +2,7 @@
 #ifndef SHEAF_PROCESS_START_H
 #define SHEAF_PROCESS_START_H
 
-#include "os/compiler.h"
+#include "platform/os/compiler.h"
 
 /* Set up everything below malloc, once; several threads may call it at once. Returns false if the system refuses
  * memory, in a signal handler that interrupted the start, and where Sheaf steps aside (sheaf_steps_aside()). Takes

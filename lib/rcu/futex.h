@@ -2,7 +2,7 @@
 #ifndef SHEAF_RCU_FUTEX_H
 #define SHEAF_RCU_FUTEX_H
 
-#include "os/syscall.h"
+#include "platform/os/syscall.h"
 
 #include <limits.h>
 #include <linux/futex.h>

@@ -10,8 +10,8 @@
 #ifndef SHEAF_RCU_RCU_H
 #define SHEAF_RCU_RCU_H
 
-#include "deferred/rcu_allocator.h"
-#include "os/compiler.h"
+#include "cache/deferred/rcu_allocator.h"
+#include "platform/os/compiler.h"
 
 #include <urcu/flavor.h>
 

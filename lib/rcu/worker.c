@@ -1,7 +1,7 @@
 #define _GNU_SOURCE
 #include "rcu/rcu.h"
 #include "rcu/futex.h"
-#include "os/thread.h"
+#include "platform/os/thread.h"
 
 #include <errno.h>
 

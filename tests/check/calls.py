@@ -4,7 +4,7 @@
 Includes alone do not show circles, because a file may declare the functions that it calls. This check reads the symbols
 that each object file of libsheaf-core defines and needs (nm). A file may use functions and variables of its own folder
 and of lower ones, in the order of tree.LAYERS, and at most MOST files may use each other in a circle. Uses of higher
-folders go through lib/os/hooks.h. Prints TAP.
+folders go through lib/platform/os/hooks.h. Prints TAP.
 """
 
 import subprocess
@@ -12,14 +12,16 @@ import sys
 from collections import defaultdict
 from pathlib import Path
 
-from tree import LAYERS
+from tree import LAYERS, ROOT
 
 MOST = 3
 
 
 def name_of(file: Path) -> str:
-    """Return slot/barn.c for slot_barn.c.o: meson replaces the slash in the name of an object file."""
-    return file.name.removesuffix(".o").replace("_", "/", 1)
+    """Return cache/slot/barn.c for cache_slot_barn.c.o: meson replaces slashes in the names of object files."""
+    name = file.name.removesuffix(".o")
+    files = [f"{folder}/{name[len(folder) + 1 :]}" for folder in LAYERS if name.startswith(folder.replace("/", "_") + "_")]
+    return next(file for file in files if (ROOT / "lib" / file).exists())
 
 
 def uses(objects: list[Path]) -> dict[str, dict[str, list[str]]]:
@@ -44,7 +46,7 @@ def uses(objects: list[Path]) -> dict[str, dict[str, list[str]]]:
 
 def upward(graph: dict[str, dict[str, list[str]]]) -> list[str]:
     def level(name: str) -> int:
-        return LAYERS.index(name.split("/")[0])
+        return LAYERS.index(name.rpartition("/")[0])
 
     return [
         f"lib/{user} uses {', '.join(symbols)} of lib/{used}, which is in a higher folder"

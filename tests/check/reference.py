@@ -25,7 +25,7 @@ DERIVED = [
 
 COUNTERS_HEAD = [
     "This page is for users who read `sheaf stats` or a record: it says what each counter counts and what to do about it.",
-    "It is made from lib/slot/counters.def by tests/check/reference.py; do not edit it.",
+    "It is made from lib/cache/slot/counters.def by tests/check/reference.py; do not edit it.",
 ]
 # lib/include/sheaf/record.h says the same.
 EXACT = [
@@ -39,7 +39,7 @@ EXACT = [
 ]
 OPTIONS_HEAD = [
     "This page is for everybody who sets an option: it lists all of them with their values and defaults. It is made from",
-    "lib/config/options.def by tests/check/reference.py; do not edit it.",
+    "lib/platform/config/options.def by tests/check/reference.py; do not edit it.",
 ]
 
 
@@ -58,13 +58,13 @@ def sums(text: str) -> list[str]:
         part = group(text, macro)
         found = re.findall(r'^X\((\w+),\s+([^",]+),\s+"([^"]*)"\)$', part, re.M)
         if len(found) != len(re.findall(r"^X\(", part, re.M)):
-            raise SystemExit("lib/slot/counters.def: a line is not in the form X(name, sum, help)")
+            raise SystemExit("lib/cache/slot/counters.def: a line is not in the form X(name, sum, help)")
         out += [f"| `{name}` | {of} | `{formula}` | {help_text} |" for name, formula, help_text in found]
     return out
 
 
 def counters() -> str:
-    text = (ROOT / "lib/slot/counters.def").read_text()
+    text = (ROOT / "lib/cache/slot/counters.def").read_text()
     told = advice()
     out = ["# Counters", "", *COUNTERS_HEAD, "", *EXACT]
     seen = set()
@@ -98,7 +98,7 @@ def wrong_rows(table: dict[str, Option]) -> list[str]:
 def options() -> str:
     table = optiontable.parse(optiontable.table_file().read_text())
     if wrong := wrong_rows(table):
-        raise SystemExit("\n".join(f"lib/config/options.def: {line}" for line in wrong))
+        raise SystemExit("\n".join(f"lib/platform/config/options.def: {line}" for line in wrong))
     out = ["# Options", "", *OPTIONS_HEAD, "",
            "Each option is read from the environment and can be given to `sheaf run --option` by its name in lower case. Sizes",
            "take K, M, G and T (powers of 1024). A value that cannot be used is reported in one line on standard error, and the",

@@ -61,7 +61,7 @@ def library() -> str:
 
 def sums() -> list[str]:
     """The lines of sums in the text of a record, as the library writes them."""
-    table, lines = (ROOT / "lib/slot/counters.def").read_text(), []
+    table, lines = (ROOT / "lib/cache/slot/counters.def").read_text(), []
     for group, kind in (("COUNTER", "cache"), ("CACHE", "cache"), ("PROCESS", "process")):
         part = table.split(f"#ifdef SHEAF_{group}_SUMS\n")[1].split("#endif")[0]
         lines += [f"{kind} {name} = {formula}" for name, formula in re.findall(r"^X\((\w+),\s+([^,]*),", part, re.M)]

@@ -1,9 +1,9 @@
 /* Bins, dirty bits, arenas and guards by themselves: where spans lie, how they are found, joined, grown and unmapped.
  */
 #include "layer.h"
-#include "region/dirty.h"
-#include "region/guard.h"
-#include "region/state.h"
+#include "memory/region/dirty.h"
+#include "memory/region/guard.h"
+#include "memory/region/state.h"
 
 #define CHUNK 512u /* slices of a chunk in a region of the usual size */
 
@@ -17,7 +17,7 @@ static struct arena *large(void)
     return &region.arenas[ARENA_LARGE];
 }
 
-/* The invariants of space/slice.h for all slices that were dealt out. */
+/* The invariants of memory/space/slice.h for all slices that were dealt out. */
 static void check_arenas(void)
 {
     uint32_t warm[ARENA_COUNT] = {0}, slice = 0;

@@ -1,6 +1,6 @@
 /* The depot of call stacks by itself; stack_walk() finds what the test puts into os_stack. */
 #include "layer.h"
-#include "feature/depot.h"
+#include "diagnostics/feature/depot.h"
 
 static uint32_t here(uintptr_t a, uintptr_t b)
 {

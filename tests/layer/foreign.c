@@ -1,6 +1,6 @@
 /* Other mappings where the region should grow: holes between them are found and used. */
 #include "layer.h"
-#include "region/state.h"
+#include "memory/region/state.h"
 
 #include <sys/mman.h>
 

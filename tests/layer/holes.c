@@ -1,6 +1,6 @@
 /* Holes in slabs: which pages are returned to the system, when, and when not. */
 #include "slabs.h"
-#include "slab/holes.h"
+#include "memory/slab/holes.h"
 
 /* A slab of which the objects with these numbers are out; `at` is where its 64 objects are noted. */
 static void sparse_slab(unsigned at, unsigned a, unsigned b)

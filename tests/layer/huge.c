@@ -1,9 +1,9 @@
 /* Huge pages by themselves: where they are requested, where they are advised against, and what slow ones lead to. */
 #include "layer.h"
 #include "slices.h"
-#include "os/hooks.h"
-#include "region/huge.h"
-#include "region/state.h"
+#include "platform/os/hooks.h"
+#include "memory/region/huge.h"
+#include "memory/region/state.h"
 
 #define CHUNK 512u /* slices of a chunk in a region of the usual size */
 

@@ -4,9 +4,9 @@
 
 #include "../cases.h"
 #include "os.h"
-#include "os/vm.h"
-#include "region/region.h"
-#include "space/locks.h"
+#include "platform/os/vm.h"
+#include "memory/region/region.h"
+#include "memory/space/locks.h"
 
 #include <stdlib.h>
 

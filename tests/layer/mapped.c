@@ -1,6 +1,6 @@
 /* The table of blocks with mappings of their own: filled, emptied, used again, and two frees of one block. */
 #include "layer.h"
-#include "space/mapped.h"
+#include "memory/space/mapped.h"
 
 #include <pthread.h>
 #include <sched.h>

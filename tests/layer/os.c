@@ -1,11 +1,11 @@
 #define _GNU_SOURCE
 #include "os.h"
 #include "../cases.h"
-#include "os/cpu.h"
-#include "os/numa.h"
-#include "os/random.h"
-#include "os/stack.h"
-#include "os/vm.h"
+#include "platform/os/cpu.h"
+#include "platform/os/numa.h"
+#include "platform/os/random.h"
+#include "platform/os/stack.h"
+#include "platform/os/vm.h"
 
 #include <sys/mman.h>
 #include <time.h>
@@ -126,7 +126,7 @@ bool os_intact(const void *at, size_t size)
     return true;
 }
 
-/* ---- os/vm.h ---- */
+/* ---- platform/os/vm.h ---- */
 
 static void *map_real(void *at, size_t size, int prot, int flags)
 {

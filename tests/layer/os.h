@@ -1,12 +1,12 @@
 /*
- * A simulated system for tests of single layers. It stands in for lib/os/vm.c, cpu.c, numa.c, random.c, stack.c and
- * the clock. Memory is really mapped, so that the layers work on it, but each call is logged, and each can be
- * refused.
+ * A simulated system for tests of single layers. It stands in for lib/platform/os/vm.c, cpu.c, numa.c, random.c,
+ * stack.c and the clock. Memory is really mapped, so that the layers work on it, but each call is logged, and each
+ * can be refused.
  */
 #ifndef SHEAF_TESTS_LAYER_OS_H
 #define SHEAF_TESTS_LAYER_OS_H
 
-#include "os/compiler.h"
+#include "platform/os/compiler.h"
 
 enum os_call {
     OS_MAP,             /* vm_map() */

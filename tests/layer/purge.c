@@ -4,8 +4,8 @@
  */
 #include "layer.h"
 #include "slices.h"
-#include "region/purge.h"
-#include "region/state.h"
+#include "memory/region/purge.h"
+#include "memory/region/state.h"
 
 #define DECAY 1000u
 #define CHUNK 512u

@@ -1,6 +1,6 @@
 /* What the region learns to keep resident, by the accounts alone; the test tells the time. */
 #include "layer.h"
-#include "region/retain.h"
+#include "memory/region/retain.h"
 
 #define SLICES_OF_MIB 16u
 #define LEAST_MIB     2

@@ -1,6 +1,6 @@
 /* Sheaves and their pool, and barns, by themselves. */
 #include "slots.h"
-#include "slot/barn.h"
+#include "cache/slot/barn.h"
 
 #include <pthread.h>
 

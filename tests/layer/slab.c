@@ -1,7 +1,7 @@
 /* Slabs by themselves: what is taken and given back, in which order, what is refused, and what goes to the region. */
 #include "slabs.h"
-#include "os/hooks.h"
-#include "slab/retire.h"
+#include "platform/os/hooks.h"
+#include "memory/slab/retire.h"
 
 /* ---- order ---- */
 

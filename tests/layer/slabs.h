@@ -3,7 +3,7 @@
 #define SHEAF_TESTS_LAYER_SLABS_H
 
 #include "layer.h"
-#include "slab/list.h"
+#include "memory/slab/list.h"
 
 #define NUMBER  200 /* of the cache */
 #define PAGE    4096ul

@@ -3,7 +3,7 @@
 #define SHEAF_TESTS_LAYER_SLICES_H
 
 #include "layer.h"
-#include "region/region.h"
+#include "memory/region/region.h"
 
 /* Whether the slices of the last allocation read as zero. */
 static bool zeroed;

@@ -1,8 +1,8 @@
 /* What each CPU has, by itself: the words of slots, counters, domains and the span cache. */
 #include "slots.h"
-#include "config/config.h"
-#include "os/cpu.h"
-#include "slot/span_cache.h"
+#include "platform/config/config.h"
+#include "platform/os/cpu.h"
+#include "cache/slot/span_cache.h"
 
 /* ---- words of slots ---- */
 

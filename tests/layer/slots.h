@@ -3,7 +3,7 @@
 #define SHEAF_TESTS_LAYER_SLOTS_H
 
 #include "layer.h"
-#include "slot/slot.h"
+#include "cache/slot/slot.h"
 
 #define FOLD 100 /* pops until a LIFO word has to be folded */
 

@@ -1,8 +1,8 @@
 /* The space by itself: where its parts lie, how its tables grow, and what happens when the system refuses memory. */
 #include "layer.h"
-#include "rseq/rseq.h"
-#include "os/vm.h"
-#include "space/slice.h"
+#include "platform/rseq/rseq.h"
+#include "platform/os/vm.h"
+#include "memory/space/slice.h"
 
 #include <sys/mman.h>
 

@@ -6,7 +6,7 @@
 #include <urcu-bp.h>
 
 #include "leaks.h"
-#include "leak/leak.h"
+#include "diagnostics/leak/leak.h"
 #include "sheaf/kmem_cache.h"
 #include "sheaf/malloc.h"
 #include "sheaf/rcu.h"

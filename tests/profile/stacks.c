@@ -1,7 +1,7 @@
 /*
  * The stacks of samples are the true ones. Every allocation is sampled here, and functions that call each other at
  * random, with frames of random sizes, know the path on which each one was made. Most stacks are recognized without a
- * walk (profile/walked.h), so wrong ones would show.
+ * walk (diagnostics/profile/walked.h), so wrong ones would show.
  */
 #define _GNU_SOURCE
 #include "area.h"

@@ -1,5 +1,5 @@
 /* The programs link the core without the preloaded object, so only SHEAF_RSEQ=off is read from the environment. */
-#include "config/config.h"
+#include "platform/config/config.h"
 
 #include <stdlib.h>
 

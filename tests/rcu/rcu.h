@@ -5,8 +5,8 @@
 #include <urcu-bp.h> /* before Sheaf's headers, which define macros for compiler attributes */
 
 #include "cases.h"
-#include "deferred/rcu.h"
-#include "space/mapped.h"
+#include "cache/deferred/rcu.h"
+#include "memory/space/mapped.h"
 #include "sheaf/malloc.h"
 #include "sheaf/rcu.h"
 #include "process/census.h"

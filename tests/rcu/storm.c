@@ -1,6 +1,6 @@
 /* Deferred frees at full speed: a lock-free hash table, barriers, signal handlers, forks. */
 #include "rcu.h"
-#include "os/hooks.h"
+#include "platform/os/hooks.h"
 #include "process/decay.h"
 
 #include <urcu/rculfhash.h>

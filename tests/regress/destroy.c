@@ -5,7 +5,7 @@
  */
 #define _GNU_SOURCE
 #include "asleep.h"
-#include "config/config.h"
+#include "platform/config/config.h"
 #include "cache/kmem_cache.h"
 
 #include <pthread.h>

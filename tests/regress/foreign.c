@@ -1,9 +1,9 @@
-/* The fast paths while there are foreign threads (os/foreign.h), and after the last of them has ended. */
+/* The fast paths while there are foreign threads (platform/os/foreign.h), and after the last of them has ended. */
 #define _GNU_SOURCE
 #include "../cases.h"
-#include "malloc/classes.h"
-#include "os/foreign.h"
-#include "os/syscall.h"
+#include "front/malloc/classes.h"
+#include "platform/os/foreign.h"
+#include "platform/os/syscall.h"
 #include "process/census.h"
 #include "process/decay.h"
 #include "sheaf/malloc.h"

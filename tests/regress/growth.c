@@ -2,10 +2,10 @@
 #define _GNU_SOURCE
 #include "../statm.h"
 #include "cache/kmem_cache.h"
-#include "malloc/large.h"
-#include "os/vm.h"
-#include "region/arena.h"
-#include "space/mapped.h"
+#include "front/malloc/large.h"
+#include "platform/os/vm.h"
+#include "memory/region/arena.h"
+#include "memory/space/mapped.h"
 #include "sheaf/malloc.h"
 #include "process/census.h"
 

@@ -5,7 +5,7 @@
 #define _GNU_SOURCE
 #include "../cases.h"
 #include "cache/kmem_cache.h"
-#include "space/locks.h"
+#include "memory/space/locks.h"
 #include "sheaf/malloc.h"
 #include "process/fork.h"
 

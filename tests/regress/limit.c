@@ -4,8 +4,8 @@
  */
 #define _GNU_SOURCE
 #include "again.h"
-#include "config/config.h"
-#include "os/cgroup.h"
+#include "platform/config/config.h"
+#include "platform/os/cgroup.h"
 #include "sheaf/malloc.h"
 
 #include <fcntl.h>

@@ -2,8 +2,8 @@
 #define _GNU_SOURCE
 #include "../cases.h"
 #include "sheaf/malloc.h"
-#include "slot/slot.h"
-#include "space/locks.h"
+#include "cache/slot/slot.h"
+#include "memory/space/locks.h"
 
 #include <signal.h>
 #include <sys/resource.h>

@@ -2,10 +2,10 @@
 #define _GNU_SOURCE
 #include "../cases.h"
 #include "cache/kmem_cache.h"
-#include "region/huge.h"
-#include "region/region.h"
+#include "memory/region/huge.h"
+#include "memory/region/region.h"
 #include "sheaf/malloc.h"
-#include "os/hooks.h"
+#include "platform/os/hooks.h"
 
 #include <stdlib.h>
 

@@ -3,7 +3,7 @@
 #include "../cases.h"
 #include "class.h"
 #include "cache/ends.h"
-#include "config/config.h"
+#include "platform/config/config.h"
 #include "process/census.h"
 
 enum { QUEUE = 2000, OPERATIONS = 1 << 20 };

@@ -4,7 +4,7 @@
  */
 #define _GNU_SOURCE
 #include "../small.h"
-#include "os/vm.h"
+#include "platform/os/vm.h"
 
 #include <stdint.h>
 #include <sys/mman.h>

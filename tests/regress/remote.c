@@ -6,7 +6,7 @@
 #define _GNU_SOURCE
 #include "../cases.h"
 #include "../pin.h"
-#include "config/config.h"
+#include "platform/config/config.h"
 #include "cache/ends.h"
 #include "process/census.h"
 

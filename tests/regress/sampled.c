@@ -3,8 +3,8 @@
 #include "../cases.h"
 #include "class.h"
 #include "cache/ends.h"
-#include "config/config.h"
-#include "profile/strata.h"
+#include "platform/config/config.h"
+#include "diagnostics/profile/strata.h"
 
 enum { SIZE = 64, RATE = 4096, REQUESTS = 20000 };
 

@@ -5,13 +5,13 @@
 #define _GNU_SOURCE
 #include "../cases.h"
 #include "cache/kmem_cache.h"
-#include "config/config.h"
+#include "platform/config/config.h"
 #include "process/helper.h"
 #include "process/setting.h"
-#include "region/huge.h"
-#include "region/state.h"
+#include "memory/region/huge.h"
+#include "memory/region/state.h"
 #include "sheaf/malloc.h"
-#include "slot/span_cache.h"
+#include "cache/slot/span_cache.h"
 
 #include <stdlib.h>
 

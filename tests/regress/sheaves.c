@@ -1,8 +1,8 @@
 /* Sheaves can be allocated after memory was refused; small sheaves share a page. Includes internal headers. */
 #include "../cases.h"
-#include "config/config.h"
-#include "slot/sheaf.h"
-#include "os/vm.h"
+#include "platform/config/config.h"
+#include "cache/slot/sheaf.h"
+#include "platform/os/vm.h"
 #include "sheaf/malloc.h"
 
 #include <sys/resource.h>

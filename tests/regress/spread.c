@@ -3,8 +3,8 @@
 #include "../cases.h"
 #include "cache/kmem_cache.h"
 #include "sheaf/malloc.h"
-#include "space/locks.h"
-#include "slab/descriptor.h"
+#include "memory/space/locks.h"
+#include "memory/slab/descriptor.h"
 
 #include <fcntl.h>
 #include <stdlib.h>

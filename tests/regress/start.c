@@ -1,6 +1,6 @@
 /* The order of the first calls does not matter; a new class takes one page fault. Includes internal headers. */
 #include "../cases.h"
-#include "malloc/fast.h"
+#include "front/malloc/fast.h"
 #include "sheaf/kmem_cache.h"
 #include "sheaf/malloc.h"
 

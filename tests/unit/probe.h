@@ -54,7 +54,7 @@ void probe_remote_drain(struct kmem_cache *cache);
 uint32_t probe_class_size(size_t n);
 uint32_t probe_sampled_size(size_t n);
 
-/* The table of classes (slot/spacing.def). Returns their number. */
+/* The table of classes (cache/slot/spacing.def). Returns their number. */
 size_t probe_classes(const uint16_t **sizes);
 
 /* Large blocks: slices in use, how often they were allocated and freed; and bytes that may be resident though free,

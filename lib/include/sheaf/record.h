@@ -33,7 +33,7 @@
  *   process NAME = SUM      a value that follows from these for the process
  *
  * SUM adds and subtracts products of names, as in `a * b - c`. In it a counter stands for its sum over all slots, an
- * unknown name for 0, and a negative result counts as 0. lib/slot/counters.def explains all counters and sums.
+ * unknown name for 0, and a negative result counts as 0. lib/cache/slot/counters.def explains all counters and sums.
  *
  * The file has file_size bytes at the start. A client that wants samples extends it to profile_offset + profile_size,
  * and never shortens it, because the process would then be killed by SIGBUS. Readers must accept both sizes.

@@ -1,0 +1,131 @@
+/*
+ * Sheaves, and the pool of empty ones.
+ *
+ * A sheaf is 2^order words, aligned to its own size:
+ *     word 0      link (low half), count and capacity
+ *     word 1      0, so that a pop that reads it finds the sheaf empty
+ *     then        `capacity` pointers
+ *     then        the mark of a full sheaf, space.base; no later than in the last word
+ * So its start follows from any pointer into it and the order of the piece of 4 KiB that it was cut from. The mark is
+ * an address at which no object lies; the sections have it in a register, and compare with that.
+ *
+ * `count` is the number of objects while the sheaf is in no slot. In a slot, `link` and `count` hold the account of
+ * the ends (cache/ends.h), and the slot's word tells how many objects there are. A push to the first entry compares
+ * the object with words 1 and 0. No object equals word 0, which has the capacity in its upper 16 bits.
+ *
+ * Word 1 is not 0 in a prefilled sheaf that a user has (cache/kmem/prefill.c), nor in one of deferred frees
+ * (cache/deferred/rcu.c). Neither is at an end of a slot.
+ *
+ * Empty sheaves serve every cache. Their memory is used for nothing else and is never returned to the system, so that
+ * a late reader of a sheaf still reads one.
+ */
+#ifndef SHEAF_SLOT_SHEAF_H
+#define SHEAF_SLOT_SHEAF_H
+
+#include "platform/rseq/layout.h"
+#include "memory/space/space.h"
+
+#define SHEAF_ORDER_MIN 3 /* 8 words, 5 objects */
+#define SHEAF_ORDER_MAX 9 /* 512 words, 509 objects */
+
+struct sheaf {
+    uint32_t link; /* offset of the next sheaf in a stack or of a user, 0 for none; in a slot see cache/ends.h */
+    uint16_t count;
+    uint16_t capacity;
+    uint64_t bottom; /* 0 unless a user has the sheaf or it collects deferred frees */
+    void *objects[];
+};
+
+/* The largest capacity of a sheaf of that order, and the least order for a capacity. */
+static inline unsigned sheaf_capacity_of(unsigned order)
+{
+    return (1u << order) - 3;
+}
+unsigned sheaf_order_for(unsigned capacity);
+
+/* Words and links hold the offset of a sheaf from the constant sheaf, in 32 bits. */
+static inline uint32_t sheaf_offset(const struct sheaf *sheaf)
+{
+    return (uint32_t)((uintptr_t)sheaf - space.base - CONSTANT_AT);
+}
+static inline struct sheaf *sheaf_at(uint32_t offset)
+{
+    return (struct sheaf *)(space.base + CONSTANT_AT + offset);
+}
+
+/* The entry at an offset. */
+static inline void **sheaf_entry(uint32_t offset)
+{
+    return (void **)(space.base + CONSTANT_AT + offset);
+}
+
+static inline uintptr_t sheaf_full_mark(void)
+{
+    return space.base;
+}
+
+static inline uint8_t *sheaf_order_at(const void *in)
+{
+    return &space.orders[((uintptr_t)in - (uintptr_t)space.sheaves.start) >> SHEAF_PAGE_SHIFT];
+}
+
+/*
+ * The first piece holds sheaves of several orders, so that a small program touches one page for all of them. It has
+ * eight slices of 512 bytes; the digits are their orders, that of the first slice last.
+ */
+#define SHEAF_MIXED        1 /* the value at sheaf_order_at() of that piece */
+#define SHEAF_MIXED_ORDERS 0x36554444u
+#define SHEAF_SLICE_SHIFT  (SHEAF_PAGE_SHIFT - 3)
+static inline unsigned sheaf_mixed_order(uintptr_t at)
+{
+    unsigned slice = (unsigned)(at >> SHEAF_SLICE_SHIFT) & 7;
+    return SHEAF_MIXED_ORDERS >> 4 * slice & 15;
+}
+
+static inline unsigned sheaf_order(const void *in)
+{
+    unsigned order = *sheaf_order_at(in);
+    return likely(order != SHEAF_MIXED) ? order : sheaf_mixed_order((uintptr_t)in);
+}
+
+/* The sheaf that contains the entry at an offset. */
+static inline struct sheaf *sheaf_containing(uint32_t offset)
+{
+    uintptr_t p = space.base + CONSTANT_AT + offset;
+    return (struct sheaf *)(p & ~((8ul << sheaf_order((void *)p)) - 1));
+}
+
+/*
+ * An empty sheaf of that capacity; NULL if there is no memory. Safe in signal handlers: the pool is lock-free, but
+ * does not grow in a handler that interrupted the holder of the region's lock.
+ */
+struct sheaf *empty_sheaf_alloc(unsigned capacity);
+void empty_sheaf_free(struct sheaf *sheaf);
+
+/* A lock-free stack of sheaves. The upper half of the head counts changes, against ABA. */
+typedef _Atomic uint64_t sheaf_stack;
+void sheaf_stack_push(sheaf_stack *stack, struct sheaf *sheaf);
+struct sheaf *sheaf_stack_pop(sheaf_stack *stack);
+
+/* Empties the stack, and returns its sheaves linked by `link`; NULL if it was empty. */
+struct sheaf *sheaf_stack_take_all(sheaf_stack *stack);
+
+/*
+ * Walks for the leak scan: over a stack, the pool, and all sheaves that were ever cut. They end even if other threads
+ * change the stacks. Each sheaf has a number below sheaf_numbers().
+ */
+typedef void sheaf_visitor(struct sheaf *sheaf, void *with);
+void sheaf_stack_each(sheaf_stack *stack, sheaf_visitor *visit, void *with);
+void sheaf_pool_each(sheaf_visitor *visit, void *with);
+void sheaf_each(sheaf_visitor *visit, void *with);
+size_t sheaf_numbers(void);
+size_t sheaf_number(const struct sheaf *sheaf);
+
+/* Bytes that were cut into sheaves, and the number of sheaves. */
+uint64_t sheaf_pool_bytes(void);
+uint64_t sheaf_pool_cut(void);
+
+/* Unmap the first pieces that were never used; the conditions of space_slim(). */
+void sheaf_slim(void);
+
+#endif

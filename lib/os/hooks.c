@@ -1,3 +1,0 @@
-#include "os/hooks.h"
-
-struct hooks hooks;

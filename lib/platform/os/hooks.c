@@ -1,0 +1,3 @@
+#include "platform/os/hooks.h"
+
+struct hooks hooks;

@@ -1,0 +1,86 @@
+#define _GNU_SOURCE
+#include "platform/os/object.h"
+
+#include <string.h>
+
+/* The dynamic linker has replaced most offsets in the dynamic section by addresses. */
+static const void *dynamic_address(uintptr_t base, uintptr_t value)
+{
+    return (const void *)(value < base ? base + value : value);
+}
+
+static uint32_t gnu_hash(const char *name)
+{
+    uint32_t hash = 5381;
+    for (; *name; name++)
+        hash = hash * 33 + (unsigned char)*name;
+    return hash;
+}
+
+/* The tables of an object that lead from the name of a symbol to the symbol. */
+struct symbol_tables {
+    const ElfW(Sym) * symbols;
+    const char *names;
+    const uint32_t *gnu, *sysv; /* DT_GNU_HASH and DT_HASH; a linker may leave out either */
+    const char *object;         /* DT_SONAME */
+};
+
+static struct symbol_tables tables_of(uintptr_t base, const ElfW(Dyn) * dynamic)
+{
+    struct symbol_tables tables = {.symbols = NULL};
+    uintptr_t object = 0;
+    for (; dynamic->d_tag != DT_NULL; dynamic++)
+        if (dynamic->d_tag == DT_SYMTAB)
+            tables.symbols = dynamic_address(base, dynamic->d_un.d_ptr);
+        else if (dynamic->d_tag == DT_STRTAB)
+            tables.names = dynamic_address(base, dynamic->d_un.d_ptr);
+        else if (dynamic->d_tag == DT_GNU_HASH)
+            tables.gnu = dynamic_address(base, dynamic->d_un.d_ptr);
+        else if (dynamic->d_tag == DT_HASH)
+            tables.sysv = dynamic_address(base, dynamic->d_un.d_ptr);
+        else if (dynamic->d_tag == DT_SONAME)
+            object = dynamic->d_un.d_val;
+    tables.object = object && tables.names ? tables.names + object : NULL;
+    return tables;
+}
+
+static bool is_definition(const struct symbol_tables *tables, uint32_t i, const char *name)
+{
+    const ElfW(Sym) *symbol = &tables->symbols[i];
+    return symbol->st_shndx != SHN_UNDEF && strcmp(tables->names + symbol->st_name, name) == 0;
+}
+
+/* The definition of that name, or NULL. */
+static const ElfW(Sym) * find_symbol(const struct symbol_tables *tables, const char *name)
+{
+    if (!tables->symbols || !tables->names)
+        return NULL;
+    if (!tables->gnu) { /* DT_HASH: its second word is the number of symbols */
+        for (uint32_t i = 1; tables->sysv && i < tables->sysv[1]; i++)
+            if (is_definition(tables, i, name))
+                return &tables->symbols[i];
+        return NULL;
+    }
+    const uint32_t *table = tables->gnu;
+    uint32_t buckets = table[0], first = table[1], hash = gnu_hash(name);
+    const uint32_t *bucket = table + 4 + table[2] * (sizeof(ElfW(Addr)) / sizeof(*table)), *chain = bucket + buckets;
+    uint32_t i = buckets ? bucket[hash % buckets] : 0;
+    for (; i >= first && i; i++) {
+        if ((chain[i - first] | 1) == (hash | 1) && is_definition(tables, i, name))
+            return &tables->symbols[i];
+        if (chain[i - first] & 1)
+            break;
+    }
+    return NULL;
+}
+
+const ElfW(Sym) * object_symbol(uintptr_t address, const void *dynamic, const char *name)
+{
+    struct symbol_tables tables = tables_of(address, dynamic);
+    return find_symbol(&tables, name);
+}
+
+const char *object_name(uintptr_t address, const void *dynamic)
+{
+    return tables_of(address, dynamic).object;
+}

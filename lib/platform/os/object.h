@@ -1,0 +1,18 @@
+/*
+ * The symbols that an ELF object defines for others, read without the dynamic linker, which would take a lock. An
+ * object is given by its address (l_addr) and its dynamic section, and must not be unloaded meanwhile. Any context.
+ */
+#ifndef SHEAF_OS_OBJECT_H
+#define SHEAF_OS_OBJECT_H
+
+#include "platform/os/compiler.h"
+
+#include <link.h>
+
+/* The definition of that name, in any version, or NULL. Its address in memory is `address` + st_value. */
+const ElfW(Sym) * object_symbol(uintptr_t address, const void *dynamic, const char *name);
+
+/* The name of the object (DT_SONAME), or NULL. */
+const char *object_name(uintptr_t address, const void *dynamic);
+
+#endif
