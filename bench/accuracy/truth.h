@@ -17,7 +17,11 @@ extern "C" {
 #endif
 
 /* Keeps the compiler from making one function of several sites, and from calling them in another way. */
+#ifdef __clang__
+#define SITE __attribute__((noinline, optnone))
+#else
 #define SITE __attribute__((noinline, noclone, noipa))
+#endif
 
 void truth_held(const char *name, size_t bytes);
 void truth_peak(const char *name, size_t bytes);
