@@ -47,8 +47,14 @@ def measure(program: Path, test: str, library: Path, setting: str, rate: str, re
     return float(json.loads(done.stdout)["ns_per_op_min"])
 
 
-def mean(ratios: list[float]) -> float:
-    return math.exp(sum(math.log(ratio) for ratio in ratios) / len(ratios)) if ratios else math.nan
+def mean(tests: list[list[float]]) -> str:
+    """The geometric mean over all tests and rounds, with its interval if there are rounds to compare."""
+    logs = [[math.log(ratio) for ratio in rounds] for rounds in tests]
+    centre = statistics.mean(statistics.mean(rounds) for rounds in logs)
+    if len(logs[0]) < 2:
+        return f"{math.exp(centre):.3f}"
+    error = 1.96 * math.sqrt(sum(statistics.variance(rounds) / len(rounds) for rounds in logs)) / len(logs)
+    return f"{math.exp(centre):.3f} ({math.exp(centre - error):.3f} to {math.exp(centre + error):.3f})"
 
 
 def main() -> None:
@@ -72,16 +78,16 @@ def main() -> None:
                 for setting in order[turn % 3 :] + order[: turn % 3]
             })
     print(f"{'test':26} {'plain':>12} {'record/plain':>14} {'profile/record':>15}")
-    ratios: dict[str, list[tuple[float, float]]] = {}
+    ratios: dict[str, list[tuple[list[float], list[float]]]] = {}
     for (program_name, test), rounds in times.items():
         plain = min(one["plain"] for one in rounds)
-        record = statistics.median(one["record"] / one["plain"] for one in rounds)
-        profile = statistics.median(one["profile"] / one["record"] for one in rounds)
+        record = [one["record"] / one["plain"] for one in rounds]
+        profile = [one["profile"] / one["record"] for one in rounds]
         ratios.setdefault(program_name, []).append((profile, record))
-        print(f"{test:26} {plain:9.2f} ns {record:14.3f} {profile:15.3f}")
+        print(f"{test:26} {plain:9.2f} ns {statistics.median(record):14.3f} {statistics.median(profile):15.3f}")
     for name, found in ratios.items():
         to_record, of_record = mean([a for a, _ in found]), mean([b for _, b in found])
-        print(f"{name}: geometric means of {len(found)}: profile/record {to_record:.3f}, record/plain {of_record:.3f}")
+        print(f"{name}: geometric means of {len(found)}: profile/record {to_record}, record/plain {of_record}")
 
 
 if __name__ == "__main__":
