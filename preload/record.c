@@ -25,8 +25,8 @@
 
 /*
  * The slots' counters lie in the file itself (counters_file points there). What the cache layer knows is copied to
- * it after each slow path. Everything that affects decisions stays in private memory, because a child made by a
- * bare clone(), which runs no handlers, shares the mapping until its first slow path. There `alive`, a page that
+ * it after slow paths that change it. Everything that affects decisions stays in private memory, because a child made
+ * by a bare clone(), which runs no handlers, shares the mapping until its first slow path. There `alive`, a page that
  * the kernel wipes in children, tells it that it is a child.
  */
 static uint32_t *alive;

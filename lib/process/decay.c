@@ -37,12 +37,15 @@ void cache_fold_all(void)
 /* The lock keeps caches from being destroyed meanwhile. */
 void cache_publish_all(void)
 {
-    if (likely(hooks.publish == NULL) || !lock_acquire(lock_of(LOCK_DRAIN)))
+    if (likely(hooks.publish == NULL))
         return;
-    for (unsigned i = CACHE_FIRST; i < cache_top; i++)
-        if (cache_in_use(cache_at(i)))
-            cache_publish(cache_at(i));
-    lock_release(lock_of(LOCK_DRAIN));
+    if (lock_acquire(lock_of(LOCK_DRAIN))) {
+        for (unsigned i = CACHE_FIRST; i < cache_top; i++)
+            if (cache_in_use(cache_at(i)))
+                cache_publish(cache_at(i));
+        lock_release(lock_of(LOCK_DRAIN));
+    }
+    cache_publish(NULL); /* what was purged belongs to no cache */
 }
 
 void cache_drain_all(void)

@@ -80,10 +80,11 @@ def test_a_peak_is_that_of_unchanged_stacks(tmp_path: Path) -> None:
 def test_counts_older_than_samples_are_not_used(tmp_path: Path) -> None:
     path = tmp_path / "a.1.sheaf"
     small = stratum(1000)
+    blocks = [*SAMPLES, *(One((4,), 1 << 20) for _ in range(8))]  # which are always sampled, and so never by chance
     counted = {small: (70, 71_680, 80, 81_920, 0, 0, 90, 92_160)}
-    fresh = read_area(Area(SAMPLES, [MODULE], counted=counted).write(path))
+    fresh = read_area(Area(blocks, [MODULE], counted=counted).write(path))
     assert (fresh.strata[small].live_count, fresh.strata[small].alloc_count) == (70, 90)
-    old = read_area(Area(SAMPLES, [MODULE], counted=counted, header={"strata_old": 1}).write(path))
+    old = read_area(Area(blocks, [MODULE], counted=counted, header={"strata_old": 1}).write(path))
     for number, one in enumerate(old.strata):
         mine = [stack for stack in old.stacks.values() if stack.stratum == number]
         assert one.live_count == round(sum(stack.live_count for stack in mine))
@@ -97,6 +98,12 @@ def test_counts_are_used_where_chance_explains_the_samples(tmp_path: Path) -> No
     counted = {small: (70, 71_680, 80, 81_920, 0, 0, 90, 92_160), always: (1, 1 << 20, 1, 1 << 20, 0, 0, 1, 1 << 20)}
     found = read_area(Area(SAMPLES, [MODULE], counted=counted, header={"strata_old": 1}).write(tmp_path / "a.1.sheaf"))
     assert (found.strata[small].live_count, found.strata[always].live_count) == (70, 1)
+    # Where heavy samples are missing, the others look precise. Counts of the same moment are better; old ones are not.
+    many = {**counted, small: (90_000, 92_160_000, 90_000, 92_160_000, 0, 0, 90_000, 92_160_000)}
+    for strata_ms, fresh in ((60_000, True), (59_000, False)):
+        header = {"strata_old": 1, "strata_ms": strata_ms}
+        found = read_area(Area(SAMPLES, [MODULE], counted=many, header=header).write(tmp_path / f"{strata_ms}.1.sheaf"))
+        assert (found.strata[small].live_count == 90_000) == fresh
     # But a block that is always sampled is no chance: here the counts lack it.
     lacking = {**counted, always: (0,) * 8, small: (600, 614_400, 600, 614_400, 0, 0, 600, 614_400)}
     blocks = [*SAMPLES, *(One((4,), 1 << 20) for _ in range(3))]

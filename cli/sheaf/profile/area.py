@@ -42,7 +42,8 @@ _SEQUENCE = struct.Struct("<Q")
 _SEQUENCE_AT = 16
 _LARGEST = 64 << 20  # bytes of an area; a larger one counts as damage
 _TRIES = 40
-_CHANCE = 2  # standard deviations up to which samples that differ from counts do not show that the counts are old
+_CHANCE = 4  # standard deviations up to which samples that differ from counts do not show that the counts are old
+_FRESH_MS = 200  # the process counts at least every 64 ms while samples come and go
 _MOST = 2.0**100  # of counts, bytes and sums of squares; larger ones count as damage
 
 
@@ -347,10 +348,12 @@ def _moment(alive: bool, header: Header) -> int:
     return max(header.now_ms, now)
 
 
-def _beyond_chance(strata: Sequence[Stratum], stacks: Iterable[Stack]) -> bool:
+def _beyond_chance(header: Header, strata: Sequence[Stratum], stacks: Iterable[Stack]) -> bool:
     """
     Whether samples and counts differ by more than chance explains. One sample of a stack that was thinned out stands for many
-    bytes, and where it comes or goes, the program seems to have changed much since it counted, though it has not.
+    bytes, and where it comes or goes, the program seems to have changed much since it counted, though it has not. Where such
+    samples are missing, those that are there do not even show how large the chance is; so counts that were made lately are
+    trusted if they exceed the samples.
     """
     amount = variance = 0.0
     for stack in stacks:
@@ -360,7 +363,8 @@ def _beyond_chance(strata: Sequence[Stratum], stacks: Iterable[Stack]) -> bool:
             variance += max(0.0, stack.live_square - stack.live_count) * room * room
     counted = sum(one.live_bytes for one in strata)
     early = sum(min(one.before_bytes, one.live_bytes) for one in strata)
-    return max(amount - counted, counted - early - amount) > _CHANCE * math.sqrt(variance)
+    less = counted - early - amount if header.now_ms - header.strata_ms > _FRESH_MS else 0.0
+    return max(amount - counted, less) > _CHANCE * math.sqrt(variance)
 
 
 def _by_samples(strata: list[Stratum], stacks: Iterable[Stack]) -> list[Stratum]:
@@ -385,7 +389,7 @@ def read_area(path: Path) -> Snapshot:
             header = area.header()
             strata = list(area.stratum_entries())
             stacks = dict(area.stack_entries())
-            if area.values["strata_old"] and _beyond_chance(strata, stacks.values()):
+            if area.values["strata_old"] and _beyond_chance(header, strata, stacks.values()):
                 strata = _by_samples(strata, stacks.values())
             samples = list(area.sample_entries(stacks))
             modules = sorted(area.module_entries(), key=lambda module: module.start)

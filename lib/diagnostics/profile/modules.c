@@ -87,7 +87,7 @@ static void read_build_id(struct sheaf_profile_module *module)
 /* Describes all but the path. */
 static bool find(uintptr_t pc, struct sheaf_profile_module *module, struct dl_find_object *found)
 {
-    if (!&_dl_find_object || _dl_find_object((void *)pc, found) != 0)
+    if (!&_dl_find_object || _dl_find_object((void *)pc, found) != 0 || !found->dlfo_link_map)
         return false;
     module->start = (uintptr_t)found->dlfo_map_start;
     module->end = (uintptr_t)found->dlfo_map_end;

@@ -11,7 +11,7 @@
 const void *script_dynamic(const struct sheaf_profile_module *module)
 {
     struct dl_find_object found;
-    if (!&_dl_find_object || _dl_find_object((void *)module->start, &found) != 0)
+    if (!&_dl_find_object || _dl_find_object((void *)module->start, &found) != 0 || !found.dlfo_link_map)
         return NULL;
     return found.dlfo_link_map->l_ld;
 }

@@ -73,8 +73,8 @@ bool tls_find(uintptr_t address, const void *dynamic, const char *name, struct t
 
 /*
  * A thread's second word is the address of its table (glibc's dtv), which has two words for each object: the first
- * one is the address of the object's variables, or not aligned if the thread has none. In front of the table lies the
- * number of objects that it has room for.
+ * one is the address of the object's variables, or NULL or not aligned if the thread has none. In front of the table
+ * lies the number of objects that it has room for.
  */
 uintptr_t tls_word(const struct tls_variable *variable)
 {
@@ -85,7 +85,8 @@ uintptr_t tls_word(const struct tls_variable *variable)
             return 0;
         block = (const uintptr_t *)table[2 * variable->module];
     }
-    return (uintptr_t)block % sizeof(*block) ? 0 : *(const uintptr_t *)((uintptr_t)block + variable->offset);
+    return !block || (uintptr_t)block % sizeof(*block) ? 0
+                                                       : *(const uintptr_t *)((uintptr_t)block + variable->offset);
 }
 
 #else

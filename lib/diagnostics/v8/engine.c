@@ -45,9 +45,17 @@ static const struct constant constants[] = {
     {"v8dbg_StringEncodingMask", MUST, 8},
 };
 
-/* Offsets and types that are too large for what is read are those of another engine. */
-#define OFFSET_MOST 48
-#define TYPE_MOST   4096
+/* Constants that do not suit what is read are those of another engine. */
+static bool suits(size_t at, int value)
+{
+    if (at == offsetof(struct v8_layout, frame_function) || at == offsetof(struct v8_layout, frame_context))
+        return value >= -48 && value <= -8 && value % 8 == 0;
+    if (at == offsetof(struct v8_layout, scope_locals) || at == offsetof(struct v8_layout, scope_first))
+        return value >= 0 && value <= 6;
+    if (at >= offsetof(struct v8_layout, is_function))
+        return value >= 0 && value <= 4096;
+    return value >= 8 && value <= 56; /* fields of an object, behind the address of its map */
+}
 
 static bool read_constant(const struct sheaf_profile_module *module, const void *dynamic, const struct constant *one,
                           struct v8_layout *layout)
@@ -60,8 +68,7 @@ static bool read_constant(const struct sheaf_profile_module *module, const void 
     if (one->at == MUST)
         return value == one->value;
     memcpy((char *)layout + one->at, &value, sizeof(value));
-    bool type = one->at >= offsetof(struct v8_layout, is_function);
-    return value >= -OFFSET_MOST && value <= (type ? TYPE_MOST : OFFSET_MOST);
+    return suits(one->at, value);
 }
 
 void v8_examine(const struct sheaf_profile_module *module)

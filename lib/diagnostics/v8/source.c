@@ -1,8 +1,8 @@
 #include "diagnostics/v8/source.h"
 #include "platform/os/peek.h"
 
-#define PLACE_MOST (4u << 20) /* characters that are read at most */
-#define HOPS       2          /* from a string to the one that has its characters */
+#define PLACE_MOST (256u << 10) /* characters that are read at most, in a tenth of a millisecond */
+#define HOPS       2            /* from a string to the one that has its characters */
 
 static uint32_t lines_in(const unsigned char *part, size_t n, unsigned bytes)
 {

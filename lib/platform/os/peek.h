@@ -9,7 +9,7 @@
 
 #include <sys/uio.h>
 
-/* The number of this process, for the functions below. The child of a fork has another one. */
+/* The number of this thread, for the functions below. */
 long peek_self(void);
 
 /* Copy n ranges to as many places of the same sizes. Returns whether all could be read. */

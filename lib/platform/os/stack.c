@@ -23,8 +23,16 @@ struct frames {
     bool (*put)(void *argument, uintptr_t pc, uintptr_t cfa);
     void *argument;
     struct chain_frame last;
-    bool ended, resumed;
+    bool ended, resumed, guessed; /* guessed: frame pointers led to this frame or to one of its callees */
 };
+
+/* The unwinder reads without a check what lies below the frame address: after a guess it must be there. */
+static bool believable(const struct frames *frames, uintptr_t pc, uintptr_t sp)
+{
+    uintptr_t words[2];
+    return pc && sp >= frames->last.sp && sp % sizeof(words[0]) == 0 &&
+           peek(peek_self(), words, sp - sizeof(words), sizeof(words));
+}
 
 static _Unwind_Reason_Code each(struct _Unwind_Context *context, void *argument)
 {
@@ -33,7 +41,12 @@ static _Unwind_Reason_Code each(struct _Unwind_Context *context, void *argument)
         frames->resumed = false;
         return _URC_NO_REASON;
     }
-    frames->last = (struct chain_frame){.pc = _Unwind_GetIP(context), .sp = _Unwind_GetCFA(context)};
+    uintptr_t pc = _Unwind_GetIP(context), sp = _Unwind_GetCFA(context);
+    if (unlikely(frames->guessed) && !believable(frames, pc, sp)) {
+        frames->ended = true;
+        return _URC_END_OF_STACK;
+    }
+    frames->last = (struct chain_frame){.pc = pc, .sp = sp};
 #if CHAIN_KNOWN
     frames->last.fp = _Unwind_GetGR(context, CHAIN_REGISTER);
 #endif
@@ -67,6 +80,8 @@ __attribute__((naked, noinline)) static void resume(IN_REGISTER _Unwind_Trace_Fn
                                                     IN_REGISTER const struct chain_frame *from)
 {
     __asm__("push %rbx\n\t"
+            ".cfi_adjust_cfa_offset 8\n\t"
+            ".cfi_rel_offset %rbx, 0\n\t"
             "mov %rdx, %rbx\n\t"
             ".cfi_remember_state\n\t"
             ".cfi_escape 0x0f, 3, 0x73, 8, 0x06\n\t"
@@ -75,6 +90,8 @@ __attribute__((naked, noinline)) static void resume(IN_REGISTER _Unwind_Trace_Fn
             "call _Unwind_Backtrace\n\t"
             ".cfi_restore_state\n\t"
             "pop %rbx\n\t"
+            ".cfi_adjust_cfa_offset -8\n\t"
+            ".cfi_restore %rbx\n\t"
             "ret");
 }
 
@@ -88,7 +105,7 @@ static void walk_on(struct frames *frames)
             return;
         frames->last = from;
         if (stack_described(from.pc)) {
-            frames->resumed = true;
+            frames->resumed = frames->guessed = true;
             resume(each, frames, &from);
         } else {
             frames->ended = !frames->put(frames->argument, from.pc, from.sp);
