@@ -180,6 +180,14 @@ static void say_alive(void)
     write_once(((uint64_t *)(void *)record_at(RECORD_VALUES_AT))[VALUE_alive_time_ns], record_now_ns());
 }
 
+/* Only the helper reaps: other threads may have filters that kill for it, and children by vfork() would find no
+ * child. */
+static bool copy_runs(void)
+{
+    return unlikely(snapshot_known()) && (uint32_t)sys_call3(SYS_gettid, 0, 0, 0) == atomic_load(&waiter) &&
+           snapshot_exists();
+}
+
 static bool poll_request(void)
 {
     if (!record_is_ours())
@@ -190,7 +198,7 @@ static bool poll_request(void)
     uint64_t request = __atomic_load_n(&control->request, __ATOMIC_ACQUIRE);
     if (unlikely(request != atomic_load_explicit(&handled, memory_order_relaxed)))
         take_request(request);
-    return !snapshot_exists() && request == atomic_load_explicit(&handled, memory_order_relaxed);
+    return !copy_runs() && request == atomic_load_explicit(&handled, memory_order_relaxed);
 }
 
 static uint32_t *bell(void)

@@ -18,7 +18,7 @@ static inline void statm_read(size_t *mapped, size_t *resident)
     *resident = strtoul(second, NULL, 10) * page;
 }
 
-static inline size_t mapped_bytes(void)
+static inline size_t address_space_bytes(void)
 {
     size_t mapped, resident;
     statm_read(&mapped, &resident);

@@ -23,6 +23,7 @@ from sheaf.ptrace import Copy, Registers
 _TRIES = 20  # to find the helper thread not waiting for a thread that is stopped
 _CLEAN_TRIES = 15  # of these, to find no thread in the middle of an allocation or a free
 _COPY_SECONDS = 0.02  # for a copy of a small process, longer with each try
+_STOPPED_MOST = 10.0  # seconds, besides those of a copy
 _COPY_RATE = 4 << 30  # bytes that are copied in a second at least: their page tables, to be exact
 _PAUSE = 0.02  # seconds between two tries, in which the program runs
 _LOOK_SECONDS = 0.05  # between two looks at what memory is left
@@ -33,6 +34,14 @@ _NO_MEMORY, _NO_COPY, _IN_SANDBOX, _NOT_HELPER, _HAS_COPY, _BUSY = 2, 3, 4, 5, 6
 _DONE, _NO_PROC, _TABLES = 1, 2, 3  # enum sheaf_leaks_status
 _ADDRESS = re.compile(r"sheaf:     0x([0-9a-f]{1,16})")
 _MAPPING = re.compile(r"([0-9a-f]+)-([0-9a-f]+) .{4} ([0-9a-f]+) \S+ \d+ +(/.*)")
+
+
+def _sleeps(pid: int, tid: int) -> bool:
+    """Whether a thread waits for something, or has ended."""
+    try:
+        return Path(f"/proc/{pid}/task/{tid}/stat").read_text().rpartition(")")[2].split()[0] not in "RD"
+    except OSError:
+        return True
 
 
 @dataclass
@@ -191,11 +200,12 @@ class _Scanner:
         for number_of_try in range(_TRIES):
             self._room()
             error: SheafError | None = None
-            with ptrace.stopped(self._pid, self._helper(), self._process.who) as threads:
+            helper, longest = self._helper(), _STOPPED_MOST + self._resident / _COPY_RATE
+            with ptrace.stopped(self._pid, helper, self._process.who, longest) as threads:
                 registers = threads.registers()
                 content = _table(registers) + blocks
                 word = self._process.begin(control.LEAKS, number_of_try >= _CLEAN_TRIES, len(content) // 8)
-                number, answer = self._wait(threads, word, _COPY_SECONDS * (number_of_try + 1))
+                number, answer = self._wait(threads, helper, word, _COPY_SECONDS * (number_of_try + 1))
                 if number is None:
                     self._process.withdraw()
                     number = threads.copy()
@@ -214,10 +224,15 @@ class _Scanner:
         raise SheafError(f"{self._process.who}: its helper thread was not free to copy it in {_TRIES} tries; try again, "
                          "or use --growth")
 
-    def _wait(self, threads: ptrace.Threads, word: int, seconds: float) -> tuple[int | None, Answer | None]:
-        """The number of the copy, or the answer that says why there is none."""
-        deadline = time.monotonic() + seconds + self._resident / _COPY_RATE
-        while time.monotonic() < deadline:
+    def _wait(self, threads: ptrace.Threads, helper: int, word: int, seconds: float) -> tuple[int | None, Answer | None]:
+        """
+        The number of the copy, or the answer that says why there is none. Making a copy takes the longer the larger the process
+        is; a helper that sleeps makes none, but waits for a lock that a stopped thread holds.
+        """
+        begun = time.monotonic()
+        while (waited := time.monotonic() - begun) < seconds or (
+            waited < seconds + self._resident / _COPY_RATE and not _sleeps(self._pid, helper)
+        ):
             number = threads.copy()
             if number is not None:
                 return number, None

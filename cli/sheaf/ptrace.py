@@ -203,10 +203,21 @@ class Threads:
         event = status >> 16
         if event in (_EVENT_FORK, _EVENT_CLONE):
             message = ctypes.c_ulong()
-            _call(_GETEVENTMSG, tid, 0, ctypes.addressof(message))
-            self._copies.append(message.value)
+            with contextlib.suppress(ProcessLookupError):
+                _call(_GETEVENTMSG, tid, 0, ctypes.addressof(message))
+                if self._is_copy(message.value):
+                    self._copies.append(message.value)
         self._stopped[tid] = 0 if event else os.WSTOPSIG(status)
         return True
+
+    def _is_copy(self, number: int) -> bool:
+        """Whether it is a child process of this one, and not a thread, which must not be killed."""
+        try:
+            status = Path(f"/proc/{number}/status").read_text()
+        except OSError:
+            return False
+        fields = dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line)
+        return (fields.get("Tgid"), fields.get("PPid")) == (str(number), str(self._pid))
 
     def registers(self) -> list[Registers]:
         """The registers of the stopped threads."""
@@ -249,16 +260,36 @@ class Threads:
 
 
 @contextlib.contextmanager
-def stopped(pid: int, spared: int, who: str) -> Iterator[Threads]:
-    """Stop all threads of a process but one, and let them go on in the end. Raises SheafError if that is not permitted."""
+def _bounded(limit: float) -> Iterator[None]:
+    """
+    No job control, and at most so many seconds. Then SIGALRM ends this command, whatever it is doing, and the kernel lets all
+    threads go on.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU})
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.setitimer(signal.ITIMER_REAL, limit)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextlib.contextmanager
+def stopped(pid: int, spared: int, who: str, limit: float) -> Iterator[Threads]:
+    """
+    Stop all threads of a process but one, and let them go on in the end, at the latest after `limit` seconds, which ends this
+    command. Raises SheafError if that is not permitted.
+    """
     if platform.machine() not in _MACHINES:
         raise SheafError(f"{platform.machine()}: the registers of this machine are not known; use --growth")
     threads = Threads(pid, spared, who)
-    try:
-        threads.stop()
-        yield threads
-    finally:
-        threads.resume()
+    with _bounded(limit):
+        try:
+            threads.stop()
+            yield threads
+        finally:
+            threads.resume()
 
 
 def kill(copy: int) -> None:

@@ -283,7 +283,7 @@ def test_without_permission(begin: Begin, tmp_path: Path) -> None:
 
     def stop() -> str:
         try:
-            with ptrace.stopped(server.pid, server.pid, "it"):
+            with ptrace.stopped(server.pid, server.pid, "it", 10):
                 return "stopped"
         except SheafError as error:
             return error.message

@@ -238,7 +238,7 @@ static void limit_memory()
 {
     rlimit limit;
     getrlimit(RLIMIT_AS, &limit);
-    limit.rlim_cur = mapped_bytes() + (16u << 20);
+    limit.rlim_cur = address_space_bytes() + (16u << 20);
     must(!setrlimit(RLIMIT_AS, &limit));
 }
 

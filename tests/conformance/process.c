@@ -382,7 +382,7 @@ static void refused_in_threads(void)
     }
     struct rlimit limit;
     getrlimit(RLIMIT_AS, &limit);
-    limit.rlim_cur = mapped_bytes() + (100u << 20);
+    limit.rlim_cur = address_space_bytes() + (100u << 20);
     must(!setrlimit(RLIMIT_AS, &limit));
     must(!pthread_barrier_init(&all_there, NULL, THREADS));
     for (int round = 0; round < 5; round++) {

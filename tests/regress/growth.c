@@ -23,7 +23,7 @@ static void limit_to(size_t more)
 {
     struct rlimit limit;
     must(!getrlimit(RLIMIT_AS, &limit));
-    limit.rlim_cur = mapped_bytes() + more;
+    limit.rlim_cur = address_space_bytes() + more;
     must(!setrlimit(RLIMIT_AS, &limit));
 }
 
@@ -111,18 +111,18 @@ static void failed_allocations(void)
     char *p = sheaf_malloc(MIB);
     must(p);
     limit_to(LEFT * MIB);
-    size_t before = mapped_bytes();
+    size_t before = address_space_bytes();
     for (size_t n = 2 * GIB; n < 1024 * GIB; n *= 3) {
         must(!sheaf_malloc(n));
         must(!sheaf_realloc(p, n));
     }
-    must(mapped_bytes() < before + 16 * MIB);
+    must(address_space_bytes() < before + 16 * MIB);
 }
 
 static void the_end_is_unmapped(void)
 {
     must(sheaf_malloc(1));
-    size_t before = mapped_bytes();
+    size_t before = address_space_bytes();
     char *low = sheaf_malloc(100 * MIB), *high = sheaf_malloc(200 * MIB);
     low[0] = high[0] = high[200 * MIB - 1] = 1;
     must(high > low && is_mapped(high + 199 * MIB));
@@ -134,7 +134,7 @@ static void the_end_is_unmapped(void)
     sheaf_free(again);
     sheaf_free(low);
     sheaf_malloc_trim();
-    must(mapped_bytes() < before + 70 * MIB);
+    must(address_space_bytes() < before + 70 * MIB);
 }
 
 /* Mappings of others in the way of the region are not touched, and the region grows beyond them. */
@@ -224,7 +224,7 @@ static void own_mappings(void)
     enum { N = 20000, EACH = 200000 };
     static char *block[N];
     must(sheaf_malloc(1));
-    size_t before = mapped_bytes();
+    size_t before = address_space_bytes();
     large_threshold = 128 << 10;
     for (size_t i = 0; i < N; i++) {
         must((block[i] = sheaf_malloc(EACH)) && slice_of(block[i]) >= space.slice_count);
@@ -241,7 +241,7 @@ static void own_mappings(void)
         sheaf_free(block[i]);
         must(!mapped_size(block[i]) && !mapped_free(block[i]));
     }
-    must(!mapped_bytes() && mapped_bytes() < before + 32 * MIB);
+    must(!mapped_bytes() && address_space_bytes() < before + 32 * MIB);
 }
 
 static const struct test_case cases[] = {

@@ -13,6 +13,9 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 
 #ifndef SYS_close_range /* libc older than Linux 5.9 */
@@ -23,6 +26,11 @@
 
 struct sheaf_leaks snapshot_leaks;
 static _Atomic int copy; /* its number; 0: none */
+
+bool snapshot_known(void)
+{
+    return atomic_load_explicit(&copy, memory_order_relaxed);
+}
 
 bool snapshot_exists(void)
 {
@@ -165,8 +173,17 @@ static enum scan_failure search(struct sheaf_leaks *leaks, uintptr_t low, uint32
     return failure;
 }
 
+/* The copy must not take time from the program's threads, whatever policy the helper has, nor outlive the program. */
+static void stand_back(void)
+{
+    static const struct sched_param none;
+    sys_call3(SYS_prctl, PR_SET_PDEATHSIG, SIGKILL, 0);
+    sys_call3(SYS_sched_setscheduler, 0, SCHED_BATCH, (long)&none);
+    sys_call3(SYS_setpriority, PRIO_PROCESS, 0, 19);
+}
+
 /* The table of files is shared with the program until the first call, so that the copy never holds a file open. */
-static _Noreturn void run_copy(uintptr_t low, uint32_t origin, uint32_t process)
+static __attribute__((noinline)) _Noreturn void run_copy(uintptr_t low, uint32_t origin, uint32_t process)
 {
     static const uint8_t status[] = {
         [SCAN_DONE] = SHEAF_LEAKS_DONE,
@@ -177,6 +194,7 @@ static _Noreturn void run_copy(uintptr_t low, uint32_t origin, uint32_t process)
                     !sys_call3(SYS_unshare, CLONE_FILES, 0, 0); /* before Linux 5.9 */
     struct sheaf_leaks *leaks = &snapshot_leaks;
     if (separate && read_once(leaks->begun)) {
+        stand_back();
         offer_to_the_oom_killer();
         write_once(leaks->status, (uint64_t)status[search(leaks, low, origin, process)]);
     }

@@ -28,6 +28,9 @@ long snapshot_make(uint64_t words);
  */
 bool snapshot_would_blur(void);
 
+/* Whether a copy was made and not reaped yet, as far as this thread knows. No system call. */
+bool snapshot_known(void);
+
 /* Whether there is a copy. A copy that has ended is reaped. Any context. */
 bool snapshot_exists(void);
 
