@@ -23,7 +23,7 @@ enum option_index {
 enum kind { BOOLEAN, NUMBER, SIZE, CHOICE, STRING, LIST };
 
 struct option {
-    char name[NAME_MOST], slice[NAME_MOST];
+    char name[NAME_MOST], unit[NAME_MOST];
     uint8_t kind, bytes;    /* bytes: of the field */
     uint16_t field, chosen; /* offsets in struct sheaf_config */
     uint64_t least, most;   /* of strings: characters */
@@ -73,11 +73,11 @@ static void begin(struct message *m, const struct option *option, const char *va
 
 static void message_size(struct message *m, uint64_t n)
 {
-    unsigned slice = 0;
-    for (; n && n % 1024 == 0 && slice < 4; slice++)
+    unsigned unit = 0;
+    for (; n && n % 1024 == 0 && unit < 4; unit++)
         n /= 1024;
     message_number(m, n);
-    message_text(m, (char[]){"\0KMGT"[slice], 0});
+    message_text(m, (char[]){"\0KMGT"[unit], 0});
 }
 
 static void message_words(struct message *m, enum option_index which)
@@ -106,8 +106,8 @@ static void message_wanted(struct message *m, enum option_index which)
         message_number(m, option->least);
         message_text(m, " to ");
         message_number(m, option->most);
-        message_text(m, *option->slice ? ", in " : "");
-        message_text(m, option->slice);
+        message_text(m, *option->unit ? ", in " : "");
+        message_text(m, option->unit);
         break;
     case SIZE:
         message_text(m, "give a size such as 1M, from ");

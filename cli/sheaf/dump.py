@@ -109,7 +109,7 @@ def dump(target: str, picture: Path | None, as_json: bool, timeout: float) -> No
     """Show the slabs of a running process by cache and fullness, and a map of its memory.
 
     The map shows where free memory lies between slabs and large blocks, and how full slabs are, and so why memory cannot be
-    returned. The process must keep a record (SHEAF_RECORD). It answers at once, by its helper thread, and continues to span
+    returned. The process must keep a record (SHEAF_RECORD). It answers at once, by its helper thread, and continues to run
     while it is read, so some slabs may be shown as they were a moment earlier.
 
     \b

@@ -33,7 +33,7 @@ extern hidden const struct rcu_flavor_struct *flavor;
  * If anything waits for a grace period, wait for one and free what waited; returns whether anything did. Not in a
  * read-side section.
  */
-bool round_span(void);
+bool round_run(void);
 
 /* The same, unless another thread is running a round. */
 void round_try(void);

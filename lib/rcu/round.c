@@ -31,7 +31,7 @@ static bool run_locked(void)
     return true;
 }
 
-bool round_span(void)
+bool round_run(void)
 {
     pthread_mutex_lock(&running);
     bool any = run_locked();

@@ -48,7 +48,7 @@ static void *worker(void *unused)
     for (;;) {
         uint32_t seen = atomic_load(&work);
         bool left = round_seal();
-        if (round_span())
+        if (round_run())
             continue;
         atomic_store(&asleep, true);
         futex_wait(&work, seen, left ? shortest_age() : -1);

@@ -3,7 +3,7 @@
  * estimates.
  *
  * Each case has ROUNDS rounds, each of them with random numbers of its own. A round yields for each site the
- * deviation of the estimate from the truth in slices of its standard error. If the estimates are unbiased and their
+ * deviation of the estimate from the truth in units of its standard error. If the estimates are unbiased and their
  * errors are right, such deviations have mean 0 and variance 1. The bounds below fail by chance less than once in a
  * hundred thousand runs: the mean of ROUNDS deviations within 4.5 of its own errors, their variance within 0.4 to 2,
  * and at most six of a hundred beyond three.

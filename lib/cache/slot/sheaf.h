@@ -71,15 +71,15 @@ static inline uint8_t *sheaf_order_at(const void *in)
 
 /*
  * The first piece holds sheaves of several orders, so that a small program touches one page for all of them. It has
- * eight slices of 512 bytes; the digits are their orders, that of the first slice last.
+ * eight parts of 512 bytes; the digits are their orders, that of the first part last.
  */
 #define SHEAF_MIXED        1 /* the value at sheaf_order_at() of that piece */
 #define SHEAF_MIXED_ORDERS 0x36554444u
-#define SHEAF_SLICE_SHIFT  (SHEAF_PAGE_SHIFT - 3)
+#define SHEAF_PART_SHIFT   (SHEAF_PAGE_SHIFT - 3)
 static inline unsigned sheaf_mixed_order(uintptr_t at)
 {
-    unsigned slice = (unsigned)(at >> SHEAF_SLICE_SHIFT) & 7;
-    return SHEAF_MIXED_ORDERS >> 4 * slice & 15;
+    unsigned part = (unsigned)(at >> SHEAF_PART_SHIFT) & 7;
+    return SHEAF_MIXED_ORDERS >> 4 * part & 15;
 }
 
 static inline unsigned sheaf_order(const void *in)

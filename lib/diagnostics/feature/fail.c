@@ -37,13 +37,13 @@ static const char *const keys[KEYS] = {"probability=", "interval=", "times=",   
 /* A percentage with up to six decimal places, and an optional percent sign. */
 static bool read_percent(const char **at, uint64_t *value)
 {
-    uint64_t whole, slice = 1000000;
+    uint64_t whole, unit = 1000000;
     if (!text_number(at, false, &whole) || whole > 100)
         return false;
-    *value = whole * slice;
+    *value = whole * unit;
     if (text_word(at, "."))
         for (; **at >= '0' && **at <= '9'; ++*at)
-            *value += (uint64_t)(**at - '0') * (slice /= 10);
+            *value += (uint64_t)(**at - '0') * (unit /= 10);
     text_word(at, "%");
     return *value <= ALWAYS;
 }

@@ -59,17 +59,17 @@ static void message_count(struct message *m, uint64_t n, const char *thing)
 /* A size with at most one decimal, such as 1.2 MiB. */
 static void message_size(struct message *m, uint64_t bytes)
 {
-    static const char *const slices[] = {" bytes", " KiB", " MiB", " GiB", " TiB"};
-    unsigned slice = 0;
+    static const char *const units[] = {" bytes", " KiB", " MiB", " GiB", " TiB"};
+    unsigned unit = 0;
     uint64_t tenths = bytes * 10;
-    for (; tenths >= 10240 && slice + 1 < array_size(slices); slice++)
+    for (; tenths >= 10240 && unit + 1 < array_size(units); unit++)
         tenths = (tenths + 512) / 1024;
     message_number(m, tenths / 10);
-    if (slice && tenths % 10) {
+    if (unit && tenths % 10) {
         message_text(m, ".");
         message_number(m, tenths % 10);
     }
-    message_text(m, bytes == 1 ? " byte" : slices[slice]);
+    message_text(m, bytes == 1 ? " byte" : units[unit]);
 }
 
 static void message_blocks(struct message *m, uint64_t bytes, uint64_t blocks)

@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-#define CHUNK  (64u << 10) /* slice in which memory is asked for */
+#define CHUNK  (64u << 10) /* unit in which memory is asked for */
 #define CHUNKS (SHEAF_PROFILE_BYTES / CHUNK)
 
 enum chunk { CHUNK_UNKNOWN, CHUNK_READY, CHUNK_REFUSED };

@@ -8,7 +8,7 @@
 #define BYTES_AT    32 /* the contents of bytes objects */
 #define BEGINNING   40 /* bytes that tell the size of either */
 #define LINES_PART  96 /* bytes of a table of lines that count for the identity */
-#define INSTRUCTION 2  /* bytes of a code slice */
+#define INSTRUCTION 2  /* bytes of a code unit */
 #define NAME_BYTES  256
 #define PAGE        4096u
 #define OBJECT_MOST (1u << 30)

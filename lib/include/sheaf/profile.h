@@ -108,7 +108,7 @@ struct sheaf_profile_stack {
 /*
  * Functions of interpreted programs stand in stacks in place of the interpreter's function that runs them. Their
  * addresses have SHEAF_PROFILE_NAMED set, which no address of code has. The lowest bits are the line that runs (0:
- * not known), and the others the offset of the function's name from names_at, in slices of 8 bytes.
+ * not known), and the others the offset of the function's name from names_at, in units of 8 bytes.
  */
 #define SHEAF_PROFILE_NAMED     (1ull << 63)
 #define SHEAF_PROFILE_LINE_BITS 24

@@ -8,7 +8,7 @@
 #include "platform/os/compiler.h"
 
 /*
- * Reads digits and, with `suffix`, an optional slice K, M, G or T (with or without "iB" or "B"), and moves *at
+ * Reads digits and, with `suffix`, an optional unit K, M, G or T (with or without "iB" or "B"), and moves *at
  * behind them. Returns false, with *at unchanged, when there is no number or it does not fit.
  */
 bool text_number(const char **at, bool suffix, uint64_t *value);
