@@ -36,14 +36,6 @@ _ADDRESS = re.compile(r"sheaf:     0x([0-9a-f]{1,16})")
 _MAPPING = re.compile(r"([0-9a-f]+)-([0-9a-f]+) .{4} ([0-9a-f]+) \S+ \d+ +(/.*)")
 
 
-def _sleeps(pid: int, tid: int) -> bool:
-    """Whether a thread waits for something, or has ended."""
-    try:
-        return Path(f"/proc/{pid}/task/{tid}/stat").read_text().rpartition(")")[2].split()[0] not in "RD"
-    except OSError:
-        return True
-
-
 @dataclass
 class Found:
     """The lines of the report, as processes write it at exit, and what the search cost."""
@@ -231,7 +223,7 @@ class _Scanner:
         """
         begun = time.monotonic()
         while (waited := time.monotonic() - begun) < seconds or (
-            waited < seconds + self._resident / _COPY_RATE and not _sleeps(self._pid, helper)
+            waited < seconds + self._resident / _COPY_RATE and ptrace.state(self._pid, helper) in "RD"
         ):
             number = threads.copy()
             if number is not None:

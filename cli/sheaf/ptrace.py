@@ -92,7 +92,7 @@ def tasks(pid: int) -> list[int]:
         return []
 
 
-def _state(pid: int, tid: int) -> str:
+def state(pid: int, tid: int) -> str:
     """The state of a thread as in /proc/PID/stat; X if it is gone."""
     try:
         return Path(f"/proc/{pid}/task/{tid}/stat").read_text(errors="replace").rpartition(")")[2].split()[0]
@@ -171,7 +171,7 @@ class Threads:
         except PermissionError as error:
             if _status(f"{self._pid}/task/{tid}", "TracerPid") == str(os.getpid()):
                 self._seized.add(tid)  # it has not stopped since an earlier time
-            elif _state(self._pid, tid) not in "ZX":  # a main thread that has ended
+            elif state(self._pid, tid) not in "ZX":  # a main thread that has ended
                 raise _refusal(self._pid, self._who) from error
 
     def _seize_new(self) -> list[int]:
@@ -184,7 +184,7 @@ class Threads:
         """Wait until these threads are stopped, or will not soon."""
         while missing := {tid for tid in missing if not self._look(tid)}:
             passed = time.monotonic() - since
-            if passed > _STOP_SECONDS or (passed > _SLOW_SECONDS and all(_state(self._pid, tid) == "D" for tid in missing)):
+            if passed > _STOP_SECONDS or (passed > _SLOW_SECONDS and all(state(self._pid, tid) == "D" for tid in missing)):
                 return
             time.sleep(_TICK)
 
@@ -207,17 +207,14 @@ class Threads:
                 _call(_GETEVENTMSG, tid, 0, ctypes.addressof(message))
                 if self._is_copy(message.value):
                     self._copies.append(message.value)
+                else:
+                    self._seized.add(message.value)  # the kernel traces and stops it too
         self._stopped[tid] = 0 if event else os.WSTOPSIG(status)
         return True
 
     def _is_copy(self, number: int) -> bool:
         """Whether it is a child process of this one, and not a thread, which must not be killed."""
-        try:
-            status = Path(f"/proc/{number}/status").read_text()
-        except OSError:
-            return False
-        fields = dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line)
-        return (fields.get("Tgid"), fields.get("PPid")) == (str(number), str(self._pid))
+        return (_status(number, "Tgid"), _status(number, "PPid")) == (str(number), str(self._pid))
 
     def registers(self) -> list[Registers]:
         """The registers of the stopped threads."""

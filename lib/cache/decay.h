@@ -4,7 +4,10 @@
 
 #include "cache/kmem_cache.h"
 
-/* Called at the beginning of each slow path: calls hooks.poll() at every 32nd of the slot. No lock held. */
+/*
+ * Called at the beginning of each slow path. At every 32nd of the slot, it calls hooks.poll() and publishes the
+ * figures of the process. No lock held.
+ */
 void cache_decay(unsigned slot);
 
 /*

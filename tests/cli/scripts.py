@@ -31,3 +31,17 @@ def profile(sheaf: Run, library: str, command: Sequence[str], folder: Path, rate
 def of_program(row: dict[str, Any], program: str) -> list[tuple[str, int]]:
     """The functions of a program's file in a stack, with lines."""
     return [(frame["function"], frame["line"]) for frame in row["frames"] if (frame["file"] or "").endswith(program)]
+
+
+def check_made(rows: Rows, file: str) -> None:
+    """Check the profile of functions made_000 to made_199: function i allocates 50 000 + 1000 i bytes, in line i % 9 + 2."""
+    found = {}
+    for row in rows:
+        for frame in row["frames"]:
+            if frame["file"] == file and frame["function"].startswith("made_"):
+                found[frame["function"]] = round(row["values"][1]), frame["line"]
+    assert len(found) == 200
+    for name, (size, line) in found.items():
+        i = int(name[5:])
+        assert abs(size - 50_000 - 1000 * i) < 200
+        assert line == i % 9 + 2

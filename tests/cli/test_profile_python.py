@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from areas import Area
 from conftest import Run
-from scripts import Rows, of_program, profile
+from scripts import Rows, check_made, of_program, profile
 from sheaf.profile.area import Module, Name, named
 from sheaf.profile.symbols import Symbolizer
 
@@ -134,16 +134,7 @@ def define(i):
 for i in range(200):
     keep.append(define(i)[f"made_{i:03}"]())
 """
-    found = {}
-    for row in profiled(python, BEGIN + program + END):
-        for frame in row["frames"]:
-            if frame["file"] == "made.py" and frame["function"] != "<module>":
-                found[frame["function"]] = round(row["values"][1]), frame["line"]
-    assert len(found) == 200
-    for name, (size, line) in found.items():
-        i = int(name[5:])
-        assert abs(size - 50_000 - 1000 * i) < 200
-        assert line == i % 9 + 2
+    check_made(profiled(python, BEGIN + program + END), "made.py")
 
 
 CHURN = """

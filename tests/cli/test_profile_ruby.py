@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from conftest import Run
-from scripts import Rows, of_program, profile
+from scripts import Rows, check_made, of_program, profile
 from sheaf.profile.area import Module, Name
 from sheaf.profile.symbols import Symbolizer
 
@@ -119,16 +119,7 @@ GC.auto_compact = true if GC.respond_to?(:auto_compact=)
   GC.compact if i % 50 == 0
 end
 """
-    found = {}
-    for row in profiled(BEGIN + program + END):
-        for frame in row["frames"]:
-            if frame["file"] == "made.rb" and frame["function"].startswith("made_"):
-                found[frame["function"]] = round(row["values"][1]), frame["line"]
-    assert len(found) == 200
-    for name, (size, line) in found.items():
-        i = int(name[5:])
-        assert abs(size - 50_000 - 1000 * i) < 200
-        assert line == i % 9 + 2
+    check_made(profiled(BEGIN + program + END), "made.rb")
 
 
 CHURN = """

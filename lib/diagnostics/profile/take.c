@@ -9,8 +9,8 @@
 #define SAMPLE_NS 800
 #define LEFT_NS   300
 
-/* Blocks that are always sampled have no part in the budget. They cannot be left out, and others would be in their
- * stead. */
+/* Blocks that are always sampled have no part in the budget: they cannot be left out, so they would use up what other
+ * blocks are sampled from. */
 static void spend(unsigned slot, unsigned stratum, uint32_t now, uint64_t ns)
 {
     if (stratum != STRATUM_ALWAYS)

@@ -1,4 +1,5 @@
 #include "diagnostics/python/code.h"
+#include "diagnostics/script/bytes.h"
 #include "platform/os/peek.h"
 
 #include <string.h>
@@ -12,20 +13,6 @@
 #define NAME_BYTES  256
 #define PAGE        4096u
 #define OBJECT_MOST (1u << 30)
-
-static uintptr_t word_in(const unsigned char *bytes, unsigned at)
-{
-    uintptr_t word;
-    memcpy(&word, bytes + at, sizeof(word));
-    return word;
-}
-
-static uint32_t number_in(const unsigned char *bytes, unsigned at)
-{
-    uint32_t number;
-    memcpy(&number, bytes + at, sizeof(number));
-    return number;
-}
 
 /* ---- reading ---- */
 

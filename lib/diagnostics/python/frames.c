@@ -1,20 +1,13 @@
 #include "diagnostics/python/frames.h"
+#include "diagnostics/script/bytes.h"
 #include "platform/os/peek.h"
 
 #include <pthread.h>
-#include <string.h>
 
 #define STATE_BYTES 168 /* of a thread's state that are of interest */
 #define FRAME_BYTES 72  /* of a frame that are of interest, in all versions */
 #define OWNER_LOOP  3   /* FRAME_OWNED_BY_CSTACK: the frame of the loop itself, without a function (3.12) */
 #define STEPS_MOST  (2 * SCRIPT_FRAMES + SCRIPT_RUNS)
-
-static uintptr_t word_in(const unsigned char *bytes, unsigned at)
-{
-    uintptr_t word;
-    memcpy(&word, bytes + at, sizeof(word));
-    return word;
-}
 
 /* The current frame of the calling thread; 0 if it is not one of the interpreter's. */
 static uintptr_t current_frame(const struct python *python, long self)

@@ -1,7 +1,6 @@
 #include "diagnostics/ruby/frames.h"
+#include "diagnostics/script/bytes.h"
 #include "platform/os/peek.h"
-
-#include <string.h>
 
 /* rb_control_frame_t: the instruction behind the one that runs, its sequence, and the environment */
 #define AT_AT          0
@@ -18,13 +17,6 @@
 #define KIND(flags)   ((flags) >> 12 & 0xf)
 #define TYPE_INTERNAL 0x1a /* T_IMEMO */
 #define KIND_SEQUENCE 7    /* imemo_iseq */
-
-static uintptr_t word_in(const unsigned char *bytes, unsigned at)
-{
-    uintptr_t word;
-    memcpy(&word, bytes + at, sizeof(word));
-    return word;
-}
 
 /* Copies the control frames, which lie behind each other at the end of the thread's stack for them, without the last
  * one, which runs nothing. Returns their number, at most SCRIPT_FRAMES. */

@@ -1,4 +1,5 @@
 #include "diagnostics/ruby/method.h"
+#include "diagnostics/script/bytes.h"
 #include "platform/os/peek.h"
 #include "diagnostics/ruby/line.h"
 
@@ -18,20 +19,6 @@
 #define LENGTH_SHIFT 14 /* in the flags, of text in the object, where it has no word for its length */
 #define LENGTH_BITS  0x1f
 #define LENGTH_MOST  (1u << 20)
-
-static uintptr_t word_in(const unsigned char *bytes, unsigned at)
-{
-    uintptr_t word;
-    memcpy(&word, bytes + at, sizeof(word));
-    return word;
-}
-
-static uint32_t number_in(const unsigned char *bytes, unsigned at)
-{
-    uint32_t number;
-    memcpy(&number, bytes + at, sizeof(number));
-    return number;
-}
 
 /* ---- reading ---- */
 
