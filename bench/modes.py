@@ -16,12 +16,30 @@ from pathlib import Path
 MODES = {
     "default": {},
     "tiny": {"SHEAF_MODE": "tiny"},
-    **{word: {"SHEAF_HARDEN": word} for word in
-       ("random", "check", "zero-free", "zero-alloc", "guard", "quarantine=16M", "sample=5000", "sample=100000", "all")},
+    **{
+        word: {"SHEAF_HARDEN": word}
+        for word in (
+            "random",
+            "check",
+            "zero-free",
+            "zero-alloc",
+            "guard",
+            "quarantine=16M",
+            "sample=5000",
+            "sample=100000",
+            "all",
+        )
+    },
     "fail, for another class": {"SHEAF_FAIL": "probability=0,cache=malloc-640,verbose=0"},
-}  # fmt: skip
-TESTS = {"pairs-64": 1000000, "batch-1000-shuffled": 500000, "batch-1000-mixed": 300000, "table-2": 500000, "fresh-64": 1000000,
-         "large-replace": 2000}  # fmt: skip
+}
+TESTS = {
+    "pairs-64": 1000000,
+    "batch-1000-shuffled": 500000,
+    "batch-1000-mixed": 300000,
+    "table-2": 500000,
+    "fresh-64": 1000000,
+    "large-replace": 2000,
+}
 
 
 def measure(program: str, library: str, test: str, mode: str) -> tuple[float, int]:
@@ -29,8 +47,11 @@ def measure(program: str, library: str, test: str, mode: str) -> tuple[float, in
     env = {name: value for name, value in os.environ.items() if not name.startswith("SHEAF_")}
     done = subprocess.run(
         [program, test, "--ops", str(TESTS[test]), "--repetitions", "3"],
-        env={**env, "LD_PRELOAD": library, **MODES[mode]}, stdout=subprocess.PIPE, check=False, text=True,
-    )  # fmt: skip
+        env={**env, "LD_PRELOAD": library, **MODES[mode]},
+        stdout=subprocess.PIPE,
+        check=False,
+        text=True,
+    )
     if done.returncode:
         raise SystemExit(f"modes.py: {program} {test} in mode {mode}: ended with {done.returncode}; run it by hand to see why")
     out = json.loads(done.stdout)
@@ -48,8 +69,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("program", type=existing_file, help="bench-micro of a build")
     parser.add_argument("library", type=existing_file, help="libsheaf-preload.so of the same build")
-    parser.add_argument("--rounds", type=int, choices=range(1, 100), default=3, metavar="N",
-                        help="number of rounds, of which the best counts (default: 3)")
+    parser.add_argument(
+        "--rounds",
+        type=int,
+        choices=range(1, 100),
+        default=3,
+        metavar="N",
+        help="number of rounds, of which the best counts (default: 3)",
+    )
     args = parser.parse_args()
     seen: dict[tuple[str, str], list[tuple[float, int]]] = {}
     for _ in range(args.rounds):

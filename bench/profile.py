@@ -73,10 +73,12 @@ def main() -> None:
     for turn in range(args.rounds):
         for program, test in wanted:
             order = list(SETTINGS)
-            times.setdefault((program.name, test), []).append({
-                setting: measure(program, test, library, setting, args.rate, args.repetitions)
-                for setting in order[turn % 3 :] + order[: turn % 3]
-            })
+            times.setdefault((program.name, test), []).append(
+                {
+                    setting: measure(program, test, library, setting, args.rate, args.repetitions)
+                    for setting in order[turn % 3 :] + order[: turn % 3]
+                }
+            )
     print(f"{'test':26} {'plain':>12} {'record/plain':>14} {'profile/record':>15}")
     ratios: dict[str, list[tuple[list[float], list[float]]]] = {}
     for (program_name, test), rounds in times.items():

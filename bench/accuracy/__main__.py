@@ -25,8 +25,11 @@ def processor() -> str:
     """The CPU as the kernel names it, with family and model, because virtual machines have vague names."""
     fields = dict(line.split("\t: ", 1) for line in Path("/proc/cpuinfo").read_text().splitlines() if "\t: " in line)
     known = {name.strip(): value.strip() for name, value in fields.items()}
-    return ", ".join(f"{word}{known[name]}" for name, word in
-                     (("model name", ""), ("cpu family", "family "), ("model", "model ")) if name in known)
+    return ", ".join(
+        f"{word}{known[name]}"
+        for name, word in (("model name", ""), ("cpu family", "family "), ("model", "model "))
+        if name in known
+    )
 
 
 def arguments() -> argparse.Namespace:
@@ -34,8 +37,14 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="accuracy.py", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("build", type=Path, metavar="BUILD", help="build directory")
     parser.add_argument("--runs", type=int, choices=range(1, 1001), default=20, metavar="N", help="number of runs (default: 20)")
-    parser.add_argument("--only", nargs="+", choices=SUBJECTS, default=list(SUBJECTS), metavar="NAME",
-                        help=f"only these programs, of {', '.join(SUBJECTS)}")
+    parser.add_argument(
+        "--only",
+        nargs="+",
+        choices=SUBJECTS,
+        default=list(SUBJECTS),
+        metavar="NAME",
+        help=f"only these programs, of {', '.join(SUBJECTS)}",
+    )
     parser.add_argument("--peers", action="store_true", help="also jemalloc's and tcmalloc's profilers")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write all runs to FILE")
     return parser.parse_args()
@@ -81,8 +90,15 @@ def measure(names: list[str], profilers: list[Profiler], runs: int) -> tuple[dic
 
 def export(file: Path, found: dict[tuple[str, str], list[Measured]], summaries: list[Summary]) -> None:
     """Write the table and all runs as JSON."""
-    rows = [asdict(one) | {"runs": [{"truth": run.truth, "bytes": run.figure.bytes, "error": run.figure.error}
-                                    for run in found[one.row, one.profiler]]} for one in summaries]
+    rows = [
+        asdict(one)
+        | {
+            "runs": [
+                {"truth": run.truth, "bytes": run.figure.bytes, "error": run.figure.error} for run in found[one.row, one.profiler]
+            ]
+        }
+        for one in summaries
+    ]
     file.write_text(json.dumps({"cpu": processor(), "rows": rows}, indent=1) + "\n")
 
 

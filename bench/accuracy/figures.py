@@ -43,10 +43,19 @@ def summary(profiler: str, runs: Sequence[Measured]) -> Summary:
     values = [one.figure.bytes for one in runs]
     errors = [one.figure.error for one in runs if one.figure.error is not None]
     relative = all(one.truth >= SMALL * one.whole for one in runs)
-    return Summary(runs[0].row, profiler, len(runs), statistics.median(one.truth for one in runs), min(values),
-                   statistics.median(values), max(values), statistics.median(errors) if errors else None,
-                   _within(runs, 1), _within(runs, 0.5),
-                   sum(abs(one.figure.bytes - one.truth) <= CLOSE * one.truth for one in runs) if relative else None)
+    return Summary(
+        runs[0].row,
+        profiler,
+        len(runs),
+        statistics.median(one.truth for one in runs),
+        min(values),
+        statistics.median(values),
+        max(values),
+        statistics.median(errors) if errors else None,
+        _within(runs, 1),
+        _within(runs, 0.5),
+        sum(abs(one.figure.bytes - one.truth) <= CLOSE * one.truth for one in runs) if relative else None,
+    )
 
 
 def _mb(value: float | None) -> str:
@@ -69,5 +78,10 @@ def table(summaries: Iterable[Summary]) -> str:
     """The table as text, in MB of 10^6 bytes."""
     lines = [HEADINGS, *map(_cells, summaries)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(HEADINGS))]
-    return "\n".join("  ".join(cell.ljust(width) if column < 2 else cell.rjust(width)
-                               for column, (cell, width) in enumerate(zip(line, widths, strict=True))) for line in lines)
+    return "\n".join(
+        "  ".join(
+            cell.ljust(width) if column < 2 else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(line, widths, strict=True))
+        )
+        for line in lines
+    )

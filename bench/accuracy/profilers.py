@@ -114,8 +114,23 @@ class Sheaf(Profiler):
     def start(self, command: Sequence[str | Path], directory: Path, rate: int | None = None, peak: bool = False) -> Running:
         sampling = "--profile" if rate is None else f"--profile={rate}"
         records = directory / "records"
-        return Running([sys.executable, "-m", "sheaf", "run", "--record", records, sampling,
-                        "--profile-output", directory / "peak.json", "--", *command], self._values(), directory)
+        return Running(
+            [
+                sys.executable,
+                "-m",
+                "sheaf",
+                "run",
+                "--record",
+                records,
+                sampling,
+                "--profile-output",
+                directory / "peak.json",
+                "--",
+                *command,
+            ],
+            self._values(),
+            directory,
+        )
 
     def ask(self, *arguments: str) -> dict[str, Any]:
         """The JSON of a command."""
@@ -142,10 +157,13 @@ class Sheaf(Profiler):
         file = running.directory / "growth.json"
         common = [str(running.truth.pid), "--seconds", str(WINDOW_S)]
         sheaf = [sys.executable, "-m", "sheaf"]
-        commands = [[*sheaf, "profile", *common, "--view", "growth", "--output", str(file)],
-                    [*sheaf, "leaks", "--growth", *common, "--format", "json"]]
-        asked = [subprocess.Popen(command, env=environment(self._values()), stdout=subprocess.PIPE, text=True)
-                 for command in commands]
+        commands = [
+            [*sheaf, "profile", *common, "--view", "growth", "--output", str(file)],
+            [*sheaf, "leaks", "--growth", *common, "--format", "json"],
+        ]
+        asked = [
+            subprocess.Popen(command, env=environment(self._values()), stdout=subprocess.PIPE, text=True) for command in commands
+        ]
         time.sleep(BEFORE_S)
         running.go_on()
         running.ready()
@@ -206,8 +224,21 @@ class Peer(Profiler):
     def read(self, program: str | Path, file: Path, base: Path | None = None) -> PprofHeap:
         """One profile, or the difference to an earlier one."""
         since = [f"--base={base}"] if base else []
-        return PprofHeap(output([self.script, "--text", "--cum", "--show_bytes", "--inuse_space", *since,
-                                 os.path.realpath(shutil.which(program) or program), file], {}))
+        return PprofHeap(
+            output(
+                [
+                    self.script,
+                    "--text",
+                    "--cum",
+                    "--show_bytes",
+                    "--inuse_space",
+                    *since,
+                    os.path.realpath(shutil.which(program) or program),
+                    file,
+                ],
+                {},
+            )
+        )
 
     def live(self, program: str | Path, running: Running) -> PprofHeap:
         files = self.files(running)
@@ -230,8 +261,10 @@ class Jemalloc(Peer):
     packages = "libjemalloc2 libjemalloc-dev"
 
     def _values(self, directory: Path, rate: int, peak: bool) -> dict[str, str]:
-        return {"MALLOC_CONF": f"prof:true,lg_prof_sample:{rate.bit_length() - 1},prof_prefix:{directory}/je,"
-                               f"prof_gdump:{str(peak).lower()}"}
+        return {
+            "MALLOC_CONF": f"prof:true,lg_prof_sample:{rate.bit_length() - 1},prof_prefix:{directory}/je,"
+            f"prof_gdump:{str(peak).lower()}"
+        }
 
     def peak(self, program: str | Path, running: Running) -> PprofHeap:
         """The profile of the moment when jemalloc used most memory."""

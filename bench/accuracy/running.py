@@ -56,8 +56,15 @@ class Running:
     def __init__(self, command: Sequence[str | Path], values: Mapping[str, str], directory: Path) -> None:
         self.truth, self.directory = Truth(), directory
         self._errors = (directory / "errors").open("w+")
-        self._process = subprocess.Popen(command, env=environment(values), cwd=directory, stdin=subprocess.PIPE,
-                                         stdout=subprocess.PIPE, stderr=self._errors, text=True)
+        self._process = subprocess.Popen(
+            command,
+            env=environment(values),
+            cwd=directory,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            text=True,
+        )
         self._timer = threading.Timer(TIMEOUT_S, self._process.kill)
 
     def __enter__(self) -> Running:

@@ -79,8 +79,14 @@ def leak(profiler: Profiler, directory: Path) -> Iterator[Measured]:
 
 def _suspected(rows: list[dict[str, Any]], site: str) -> Figure:
     """The growth of a site in the list of `sheaf leaks --growth`."""
-    return next((Figure(row["growth_bytes"], row["growth_bytes_error"]) for row in rows
-                 if any(frame["function"] == site for frame in row["frames"])), Figure(0.0, 0.0))
+    return next(
+        (
+            Figure(row["growth_bytes"], row["growth_bytes_error"])
+            for row in rows
+            if any(frame["function"] == site for frame in row["frames"])
+        ),
+        Figure(0.0, 0.0),
+    )
 
 
 def peak(profiler: Profiler, directory: Path) -> Iterator[Measured]:
@@ -97,8 +103,9 @@ def peak(profiler: Profiler, directory: Path) -> Iterator[Measured]:
 
 
 def _redis(directory: Path, *words: str) -> str:
-    done = subprocess.run(["redis-cli", "-s", "s", *words], cwd=directory, capture_output=True, text=True, check=False,
-                          timeout=TIMEOUT_S)
+    done = subprocess.run(
+        ["redis-cli", "-s", "s", *words], cwd=directory, capture_output=True, text=True, check=False, timeout=TIMEOUT_S
+    )
     return done.stdout if done.returncode == 0 else ""
 
 

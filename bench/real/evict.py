@@ -13,13 +13,7 @@ import socket
 import time
 
 # Number of values, minimum and maximum size in bytes.
-PHASES = [
-    (700_000, 20, 120),
-    (200_000, 300, 900),
-    (40_000, 2000, 6000),
-    (700_000, 20, 120),
-    (300_000, 100, 500),
-]
+PHASES = [(700_000, 20, 120), (200_000, 300, 900), (40_000, 2000, 6000), (700_000, 20, 120), (300_000, 100, 500)]
 KEYS = 3_000_000
 PIPELINE = 500
 
@@ -51,11 +45,7 @@ def feed(server: socket.socket, dice: random.Random, count: int, least: int, mos
     for start in range(0, count, PIPELINE):
         batch = min(PIPELINE, count - start)
         exchange(
-            server,
-            [
-                request(b"SET", b"k%d" % dice.randrange(KEYS), text[: dice.randint(least, most)])
-                for _ in range(batch)
-            ],
+            server, [request(b"SET", b"k%d" % dice.randrange(KEYS), text[: dice.randint(least, most)]) for _ in range(batch)]
         )
 
 

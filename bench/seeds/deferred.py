@@ -40,9 +40,16 @@ def mmap2(program: str) -> None:
     for threads in (1, cpus, 2 * cpus, 4 * cpus):
         for capacity in (32, 64, 128, 256, 0):
             for kept in (True, False):
-                v = median(program, "mmap2", "--threads", str(threads), "--ops", str(OPS // threads),
-                           *(("--capacity", str(capacity)) if capacity else ()),
-                           *(() if kept else ("--drop-empty",)))  # fmt: skip
+                v = median(
+                    program,
+                    "mmap2",
+                    "--threads",
+                    str(threads),
+                    "--ops",
+                    str(OPS // threads),
+                    *(("--capacity", str(capacity)) if capacity else ()),
+                    *(() if kept else ("--drop-empty",)),
+                )
                 names = ("barn_gets_per_op", "barn_puts_per_op", "rcu_sheaves_per_op", "empties_per_op")
                 row = [str(threads), str(capacity or "own"), "kept" if kept else "dropped", f"{v['ns_per_op']:.0f}"]
                 row += [f"{v['prefills_fast']:.1%}", *(f"{v[name]:.4f}" for name in names)]
@@ -56,8 +63,11 @@ def pairs(program: str) -> None:
     for threads in (1, os.cpu_count() or 1):
         ops = ("--threads", str(threads), "--ops", str(OPS // threads))
         at_once, one, two = (median(program, test, *ops) for test in ("free", "kfree_rcu_1", "kfree_rcu_2"))
-        print(f"| {threads} | {at_once['ns_per_op']:.0f} ns | {one['ns_per_op']:.0f} ns | {two['ns_per_op']:.0f} ns "
-              f"| {one['recycled']:.0%} | {one['ops'] / one['grace_periods']:.0f} |", flush=True)  # fmt: skip
+        print(
+            f"| {threads} | {at_once['ns_per_op']:.0f} ns | {one['ns_per_op']:.0f} ns | {two['ns_per_op']:.0f} ns "
+            f"| {one['recycled']:.0%} | {one['ops'] / one['grace_periods']:.0f} |",
+            flush=True,
+        )
 
 
 def main() -> int:

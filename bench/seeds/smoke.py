@@ -49,8 +49,13 @@ def main() -> None:
         wide = run("bench-slots", f"{load} --slots 384 --ops 100000")
         require(wide["shared"] < few["shared"], f"{load}: capacity 32 shares less than the cache's own: {wide} {few}")
     require(run("bench-slots", "cross --slots 8 --ops 100000")["foreign"] > 900000, "nothing was freed elsewhere")
-    for program, line in (("bench-columns", "nothing"), ("bench-columns", "batch --batch"), ("bench-slots", "walk --slots 1"),
-                          ("bench-slots", "walk --slots 385"), ("bench-slots", "nothing")):  # fmt: skip
+    for program, line in (
+        ("bench-columns", "nothing"),
+        ("bench-columns", "batch --batch"),
+        ("bench-slots", "walk --slots 1"),
+        ("bench-slots", "walk --slots 385"),
+        ("bench-slots", "nothing"),
+    ):
         refused(program, line)
 
 

@@ -16,9 +16,14 @@ Result = dict[str, Any]
 
 # by batch and whether shuffled: percentage of time that sheaves save
 KERNEL_BATCH = {
-    (1, False): 17.2, (10, False): 15.3, (100, False): 31.0, (1000, False): 30.2,
-    (10, True): 12.6, (100, True): 28.6, (1000, True): 6.3,
-}  # fmt: skip
+    (1, False): 17.2,
+    (10, False): 15.3,
+    (100, False): 31.0,
+    (1000, False): 30.2,
+    (10, True): 12.6,
+    (100, True): 28.6,
+    (1000, True): 6.3,
+}
 # ns for one object after the change, in order and randomised, by size
 KERNEL_FRESH = {16: (3.30, 3.63), 32: (3.74, 4.24), 64: (4.60, 5.32), 128: (6.54, 7.39), 256: (6.61, 7.92), 512: (6.90, 8.28)}
 BATCHES = {16: 256, 32: 128, 64: 64, 128: 32, 256: 32, 512: 32}
@@ -95,8 +100,19 @@ def deferred(run: Runner) -> None:
 
 
 def slots(run: Runner) -> None:
-    head = ["load", "slots", "capacity", "empty main kept", "barn get", "barn put", "empty get", "empty put", "slab lock",
-            "freed elsewhere", "shared"]  # fmt: skip
+    head = [
+        "load",
+        "slots",
+        "capacity",
+        "empty main kept",
+        "barn get",
+        "barn put",
+        "empty get",
+        "empty put",
+        "slab lock",
+        "freed elsewhere",
+        "shared",
+    ]
     keys = ("barn_get", "barn_put", "empty_get", "empty_put", "slab", "foreign", "shared")
     wanted = [(load, n, 0, keep) for load in ("walk", "mmap2", "cross", "fork") for n in SLOTS for keep in (True, False)]
     wanted += [("mmap2", 384, capacity, keep) for capacity in CAPACITIES[1:] for keep in (True, False)]

@@ -87,8 +87,9 @@ class _Commands(click.Group):
             formatter.write_dl([(name, _COMMANDS[name].help) for name in self.list_commands(ctx)])
 
 
-@click.group(cls=_Commands, no_args_is_help=False,
-             context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.group(
+    cls=_Commands, no_args_is_help=False, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
+)
 @click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_version, help="Show the version and exit.")
 def main() -> None:
     """Run programs on Sheaf's malloc and show what its caches do.

@@ -43,8 +43,9 @@ class Cache:
     `node` is None if the cache belongs to no memory node or is the sum over all nodes.
     """
 
-    def __init__(self, text: Description, number: int, entry: Entry, gauges: Sequence[int],
-                 rows: Mapping[int, Sequence[int]]) -> None:  # fmt: skip
+    def __init__(
+        self, text: Description, number: int, entry: Entry, gauges: Sequence[int], rows: Mapping[int, Sequence[int]]
+    ) -> None:
         self.name, self.number, self.node = entry.name, number, entry.node
         self._text, self._entry = text, entry
         self._gauge_names, self._counter_names = text.gauges, text.counters
@@ -151,8 +152,10 @@ def _caches(shape: Shape, gauges: Sequence[int], slots: Mapping[int, Sequence[in
     text = shape.text
     rows = {slot: pieces(row, len(text.counters)) for slot, row in slots.items()}
     of_gauges = pieces(gauges, len(text.gauges)) if text.gauges else [()] * len(shape.entries)
-    return [Cache(text, number, entry, of_gauges[i], {slot: row[i] for slot, row in rows.items() if row and any(row[i])})
-            for i, (number, entry) in enumerate(shape.entries)]
+    return [
+        Cache(text, number, entry, of_gauges[i], {slot: row[i] for slot, row in rows.items() if row and any(row[i])})
+        for i, (number, entry) in enumerate(shape.entries)
+    ]
 
 
 def by_name(parts: list[Cache]) -> dict[str, Cache]:

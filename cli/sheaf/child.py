@@ -38,8 +38,11 @@ class Command:
 def _failure(command: Command, error: OSError) -> SheafError:
     if error.errno == errno.ENOENT:
         return SheafError(f"{command.name}: its interpreter does not exist; check its first line", 127)
-    advice = {errno.E2BIG: "shorten its arguments or the environment", errno.EAGAIN: "raise the limit of processes",
-              errno.ENOMEM: "free some memory"}.get(error.errno or 0, "check the file")
+    advice = {
+        errno.E2BIG: "shorten its arguments or the environment",
+        errno.EAGAIN: "raise the limit of processes",
+        errno.ENOMEM: "free some memory",
+    }.get(error.errno or 0, "check the file")
     return SheafError(f"{command.name}: cannot be executed: {error.strerror}; {advice}", 126)
 
 

@@ -56,8 +56,10 @@ class _Complete(ShellComplete):
         option, equals, _ = incomplete.partition("=")
         if not option.startswith("--") or not equals:
             return items
-        return [item if item.type in _SHELL_COMPLETES else CompletionItem(f"{option}={item.value}", item.type, item.help)
-                for item in items]
+        return [
+            item if item.type in _SHELL_COMPLETES else CompletionItem(f"{option}={item.value}", item.type, item.help)
+            for item in items
+        ]
 
 
 def _flat(text: str | None) -> str:
@@ -71,8 +73,10 @@ class _Bash(_Complete):
         """Bash completes what follows the last `=` or `:`, so the words begin there."""
         breaks = [mark for mark in "=:" if mark in os.environ.get("COMP_BREAKS", "=:")]
         cut = max((incomplete.rfind(mark) + 1 for mark in breaks), default=0)
-        return [CompletionItem(item.value[cut:] if item.value.startswith(incomplete[:cut]) else item.value, item.type)
-                for item in super().get_completions(args, incomplete)]
+        return [
+            CompletionItem(item.value[cut:] if item.value.startswith(incomplete[:cut]) else item.value, item.type)
+            for item in super().get_completions(args, incomplete)
+        ]
 
     def format_completion(self, item: CompletionItem) -> str:  # type: ignore[type-arg,unused-ignore]
         """A line for the script."""
@@ -110,8 +114,11 @@ def of_debug(incomplete: str) -> list[CompletionItem]:  # type: ignore[type-arg,
         return [CompletionItem(f"{before},{name}", type="open") for name in names]
     start = incomplete.rpartition(";")[0]
     start += ";" if start or incomplete.startswith(";") else ""
-    return [CompletionItem(f"{start}{letters}", type="open", help=text) for letters, text in debugspec.LETTERS.items()
-            if f"{start}{letters}".startswith(incomplete)]
+    return [
+        CompletionItem(f"{start}{letters}", type="open", help=text)
+        for letters, text in debugspec.LETTERS.items()
+        if f"{start}{letters}".startswith(incomplete)
+    ]
 
 
 def _values(option: Option, value: str) -> list[tuple[str, str]]:

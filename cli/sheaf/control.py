@@ -53,8 +53,7 @@ class Control:
     visible. Made by connect().
     """
 
-    def __init__(self, head: Head, pid: int | None, file: int, offset: int, window: int, timeout: float,
-                 deadline: float) -> None:  # fmt: skip
+    def __init__(self, head: Head, pid: int | None, file: int, offset: int, window: int, timeout: float, deadline: float) -> None:
         """The first answer must come before `deadline`, in seconds of time.monotonic(), each other one within `timeout`."""
         self.head, self.pid, self.timeout = head, pid, timeout
         self._file, self._offset, self._window = file, offset, window
@@ -171,8 +170,11 @@ class Control:
             return "it is still busy with the request, or with another one", "give a longer --timeout"
         if self.has_helper:
             return "its helper thread has not run yet", "give a longer --timeout"
-        sleeps = "it sleeps, and it has no helper thread" if threads == 1 else (
-            "its threads allocate and free nothing, and none is a helper thread")
+        sleeps = (
+            "it sleeps, and it has no helper thread"
+            if threads == 1
+            else ("its threads allocate and free nothing, and none is a helper thread")
+        )
         return sleeps, "try again while it works, or start it with SHEAF_HELPER=1"
 
     def extend(self, size: int) -> None:
@@ -253,8 +255,9 @@ def _lock(file: int, who: str, timeout: float, deadline: float) -> None:
             return
         except BlockingIOError as error:
             if time.monotonic() > deadline:
-                raise SheafError(f"{who}: another sheaf command has been asking it for {timeout:g} s; "
-                                 "try again when that has ended") from error
+                raise SheafError(
+                    f"{who}: another sheaf command has been asking it for {timeout:g} s; try again when that has ended"
+                ) from error
             notice.look(lambda: f"{who}: another sheaf command is asking it; waiting for {timeout:g} s at most (--timeout)")
             time.sleep(0.01)
 
@@ -287,8 +290,10 @@ def connect(target: str, timeout: float = TIMEOUT) -> Iterator[Control]:
     with reader.file:
         control, window = reader.optional("control_offset"), reader.optional("window_offset")
         if not control or not window or control % 8 or window % 8:
-            raise SheafError(f"{who}: runs on Sheaf {head.version}, whose records have no control area; "
-                             "start it again with the Sheaf of this command")
+            raise SheafError(
+                f"{who}: runs on Sheaf {head.version}, whose records have no control area; "
+                "start it again with the Sheaf of this command"
+            )
         file = _writable(path, reader.file.fileno())
     try:
         if os.fstat(file).st_size < max(control + _BYTES, window + WINDOW_BYTES):
@@ -311,5 +316,11 @@ def _seconds(_: click.Context, __: click.Parameter, value: str) -> float:
 
 
 target_argument = click.argument("target", metavar="PID|NAME|FILE", type=process.TargetArgument())
-timeout_option = click.option("--timeout", metavar="SECONDS", default=f"{TIMEOUT:g}", show_default=True, callback=_seconds,
-                              help="Time to wait for the answer, in seconds.")
+timeout_option = click.option(
+    "--timeout",
+    metavar="SECONDS",
+    default=f"{TIMEOUT:g}",
+    show_default=True,
+    callback=_seconds,
+    help="Time to wait for the answer, in seconds.",
+)

@@ -16,10 +16,16 @@ LARGE = "malloc-large"
 _NOTE = b"Sheaf\0", 1  # owner and type of the note in the preloaded object (preload/classes.c)
 _NEAR = 0.8  # similarity from which a name is taken for a mistyped one
 LETTERS = {
-    "FZPU": "all checks, with call stacks", "FZP": "all checks, without call stacks", "F": "neighbours of freed objects",
-    "Z": "red zones", "P": "poison", "U": "call stacks of the last allocation and free", "T": "a line for each operation",
-    "A": "allocations fail as SHEAF_FAIL says", "-": "no checks, for FZPU;-,malloc-8",
-}  # fmt: skip
+    "FZPU": "all checks, with call stacks",
+    "FZP": "all checks, without call stacks",
+    "F": "neighbours of freed objects",
+    "Z": "red zones",
+    "P": "poison",
+    "U": "call stacks of the last allocation and free",
+    "T": "a line for each operation",
+    "A": "allocations fail as SHEAF_FAIL says",
+    "-": "no checks, for FZPU;-,malloc-8",
+}
 
 
 def class_sizes() -> list[int]:
@@ -28,7 +34,7 @@ def class_sizes() -> list[int]:
         note = elf.note(preload.library(), *_NOTE)
     except (SheafError, OSError, elf.Damaged):
         return []  # `sheaf run` reports it when it needs the object
-    return [size for size, in struct.iter_unpack("<H", note[: len(note) & ~1])]
+    return [size for (size,) in struct.iter_unpack("<H", note[: len(note) & ~1])]
 
 
 def cache_names() -> list[str]:

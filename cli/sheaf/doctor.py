@@ -51,8 +51,13 @@ class Report:
     def to_json(self) -> dict[str, Any]:
         """The report as docs/doctor.md describes it."""
         target = {"kind": self.kind, "name": self.name, "path": self.path, "interpreter": self.interpreter, "pid": self.pid}
-        return {"schema_version": SCHEMA_VERSION, "target": target, "ok": not self.hindered,
-                "mode": asdict(self.mode) if self.mode else None, "findings": [asdict(one) for one in self.findings]}
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "target": target,
+            "ok": not self.hindered,
+            "mode": asdict(self.mode) if self.mode else None,
+            "findings": [asdict(one) for one in self.findings],
+        }
 
 
 def _library() -> Finding:
@@ -142,8 +147,13 @@ def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> li
 
 
 @click.command(options_metavar="[OPTIONS]")
-@click.option("--record", "directory", type=DIRECTORY, metavar="DIR",
-              help="Check this directory of records instead of that in SHEAF_RECORD.")
+@click.option(
+    "--record",
+    "directory",
+    type=DIRECTORY,
+    metavar="DIR",
+    help="Check this directory of records instead of that in SHEAF_RECORD.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.argument("target", required=False, shell_complete=_complete, metavar="[PROGRAM|PID|NAME]")
 def doctor(directory: str | None, as_json: bool, target: str | None) -> int:

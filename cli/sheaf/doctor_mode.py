@@ -92,9 +92,15 @@ def _space_needed(limit: int | None) -> int:
 
 def grounds(process: Process, libc_has_rseq: bool) -> Grounds:
     """What decides the mode of a process."""
-    return Grounds(os.uname().machine, kernel_version(), process.auxiliary(AT_RSEQ_FEATURE_SIZE), libc_has_rseq,
-                   _count("/sys/devices/system/node/has_memory"), _space_needed(process.limit("Max address space")),
-                   process.environment)
+    return Grounds(
+        os.uname().machine,
+        kernel_version(),
+        process.auxiliary(AT_RSEQ_FEATURE_SIZE),
+        libc_has_rseq,
+        _count("/sys/devices/system/node/has_memory"),
+        _space_needed(process.limit("Max address space")),
+        process.environment,
+    )
 
 
 def _locked(given: Grounds) -> Mode | None:
@@ -108,8 +114,11 @@ def _locked(given: Grounds) -> Mode | None:
     if not given.libc_has_rseq:
         return Mode(LOCK, "the C library does not know restartable sequences", "use glibc 2.35 or later")
     if given.space_needed:
-        return Mode(LOCK, "RLIMIT_AS leaves no address space for a slot of each CPU",
-                    f"raise the limit to {size(given.space_needed)} (ulimit -v {given.space_needed >> 10}) or remove it")
+        return Mode(
+            LOCK,
+            "RLIMIT_AS leaves no address space for a slot of each CPU",
+            f"raise the limit to {size(given.space_needed)} (ulimit -v {given.space_needed >> 10}) or remove it",
+        )
     return None
 
 
@@ -173,20 +182,40 @@ def _mode_in(directory: str) -> str | None:
 def _judge(done: subprocess.CompletedProcess[str]) -> list[Finding]:
     """What the end of the trial says."""
     if done.returncode == -signal.SIGSYS:
-        return [problem("seccomp", "a filter killed a trial process on Sheaf",
-                        "let the filter refuse system calls with an error, or permit those that docs/production.md lists")]
+        return [
+            problem(
+                "seccomp",
+                "a filter killed a trial process on Sheaf",
+                "let the filter refuse system calls with an error, or permit those that docs/production.md lists",
+            )
+        ]
     if "cannot be preloaded" in done.stderr:
         line = next(line for line in done.stderr.splitlines() if "cannot be preloaded" in line)
-        return [problem("library", f"the loader refused it: {line.replace(';', ',')}",
-                        "set SHEAF_LIBRARY to an object that this user can read and execute")]
+        return [
+            problem(
+                "library",
+                f"the loader refused it: {line.replace(';', ',')}",
+                "set SHEAF_LIBRARY to an object that this user can read and execute",
+            )
+        ]
     if done.returncode:
         ended = f"by signal {-done.returncode}" if done.returncode < 0 else f"with status {done.returncode}"
-        return [problem("trial", f"a trial process on Sheaf ended {ended}: {_last_line(done.stderr)}",
-                        "raise the limits above, or report this")]
+        return [
+            problem(
+                "trial",
+                f"a trial process on Sheaf ended {ended}: {_last_line(done.stderr)}",
+                "raise the limits above, or report this",
+            )
+        ]
     known = done.stdout.strip()
     if known.lstrip("-").isdigit() and (int(known) < 0 or not int(known) & _EXPEDITED_RSEQ):
-        return [note("membarrier", "membarrier is not permitted, so memory in the sheaves of other CPUs stays there",
-                     "use Linux 5.10 or later, or permit membarrier in the sandbox")]
+        return [
+            note(
+                "membarrier",
+                "membarrier is not permitted, so memory in the sheaves of other CPUs stays there",
+                "use Linux 5.10 or later, or permit membarrier in the sandbox",
+            )
+        ]
     return []
 
 
@@ -201,8 +230,15 @@ def attempt() -> Trial:
     try:
         with tempfile.TemporaryDirectory(prefix="sheaf-", ignore_cleanup_errors=True) as directory:
             environment["SHEAF_RECORD"] = directory
-            done = subprocess.run([sys.executable, "-I", "-S", "-c", code], env=environment, capture_output=True, text=True,
-                                  errors="replace", check=False, timeout=_PATIENCE)
+            done = subprocess.run(
+                [sys.executable, "-I", "-S", "-c", code],
+                env=environment,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                check=False,
+                timeout=_PATIENCE,
+            )
             mode = _mode_in(directory)
     except (OSError, subprocess.TimeoutExpired) as error:
         why = f"took more than {_PATIENCE} s" if isinstance(error, subprocess.TimeoutExpired) else error.strerror

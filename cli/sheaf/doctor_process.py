@@ -74,21 +74,36 @@ def _kept(pid: int, process: Process) -> tuple[Path | None, str | None, list[Fin
         wanted = process.environment.get("SHEAF_RECORD")
     if not wanted:
         return None, None, []
-    return None, None, [note("records", f"it keeps no record, although SHEAF_RECORD={wanted}",
-                             "check that it allocated memory, and its first lines of standard error")]
+    return (
+        None,
+        None,
+        [
+            note(
+                "records",
+                f"it keeps no record, although SHEAF_RECORD={wanted}",
+                "check that it allocated memory, and its first lines of standard error",
+            )
+        ],
+    )
 
 
 def _loaded(objects: dict[str, tuple[str, str]], where: str) -> Iterator[Finding]:
     """For a process that has Sheaf's object."""
     if where.endswith(_DELETED):
-        yield note("process", f"it runs on Sheaf, on an object that was removed since ({where.removesuffix(_DELETED)})",
-                   "restart the process to use the present one")
+        yield note(
+            "process",
+            f"it runs on Sheaf, on an object that was removed since ({where.removesuffix(_DELETED)})",
+            "restart the process to use the present one",
+        )
     else:
         yield ok("process", f"it runs on Sheaf ({where})")
     others = sorted({Path(path).name for path in objects if _ALLOCATORS.match(Path(path).name)})
     if others:
-        yield note("malloc", f"{', '.join(others)} is loaded as well, and Sheaf's malloc takes precedence",
-                   "ignore statistics and settings of that allocator")
+        yield note(
+            "malloc",
+            f"{', '.join(others)} is loaded as well, and Sheaf's malloc takes precedence",
+            "ignore statistics and settings of that allocator",
+        )
 
 
 def _reason(process: Process) -> Finding:
@@ -96,18 +111,27 @@ def _reason(process: Process) -> Finding:
     if process.auxiliary(AT_SECURE):
         return problem("process", f"it does not run on Sheaf: {_RAISED}", "start it with the privileges that it needs")
     if process.overwritten:
-        return problem("process", "it does not run on Sheaf, and its program has overwritten the environment that would say why",
-                       "restart it with `sheaf run`")
+        return problem(
+            "process",
+            "it does not run on Sheaf, and its program has overwritten the environment that would say why",
+            "restart it with `sheaf run`",
+        )
     if not process.environment:
         return problem("process", "it does not run on Sheaf, and its environment cannot be read", "run sheaf as root")
     named = next((name for name in re.split("[ :]+", process.environment.get("LD_PRELOAD", "")) if "sheaf" in name), None)
     if named is None:
         return problem("process", "it does not run on Sheaf: it was started without it", "restart it with `sheaf run`")
     if os.path.isabs(named) and not process.path(named).exists():
-        return problem("process", f"it does not run on Sheaf: {named} does not exist where it runs",
-                       "copy the object there (into the image of a container), and restart the process")
-    return problem("process", f"it does not run on Sheaf, although LD_PRELOAD names {named}",
-                   "look for a message of the loader in its first lines of standard error")
+        return problem(
+            "process",
+            f"it does not run on Sheaf: {named} does not exist where it runs",
+            "copy the object there (into the image of a container), and restart the process",
+        )
+    return problem(
+        "process",
+        f"it does not run on Sheaf, although LD_PRELOAD names {named}",
+        "look for a message of the loader in its first lines of standard error",
+    )
 
 
 def examine_process(pid: int, process: Process) -> Examined:

@@ -64,8 +64,9 @@ def read(path: Path) -> Program | Finding:
         else:
             program.findings.append(ok("program", str(path)))
     except FileNotFoundError:
-        return problem("script", f"{path}: its interpreter {program.target} does not exist",
-                       "install it, or correct the first line")
+        return problem(
+            "script", f"{path}: its interpreter {program.target} does not exist", "install it, or correct the first line"
+        )
     except elf.Damaged:
         return problem("program", f"{program.target}: the ELF headers are damaged", "restore the file")
     except OSError as error:
@@ -119,8 +120,11 @@ def _raisable(program: Program) -> Finding | None:
         return None
     if not gains:
         return None
-    return note("privileges", f"it has {' and '.join(gains)}, so the loader ignores LD_PRELOAD when other users start it",
-                "expect Sheaf only when this user starts it")
+    return note(
+        "privileges",
+        f"it has {' and '.join(gains)}, so the loader ignores LD_PRELOAD when other users start it",
+        "expect Sheaf only when this user starts it",
+    )
 
 
 def _barrier(program: Program, ours: bool) -> Finding | None:
@@ -129,8 +133,11 @@ def _barrier(program: Program, ours: bool) -> Finding | None:
     if found is None:
         return None
     if found.subject == "linkage" and is_go(program):
-        return problem("runtime", "it is a static Go program, whose heap is Go's own",
-                       "run it without Sheaf; GOGC and GOMEMLIMIT tune its heap")
+        return problem(
+            "runtime",
+            "it is a static Go program, whose heap is Go's own",
+            "run it without Sheaf; GOGC and GOMEMLIMIT tune its heap",
+        )
     return problem(found.subject, found.reason, found.advice)
 
 
@@ -139,21 +146,28 @@ def _libc(program: Program, process: Process) -> tuple[Finding, bool]:
     assert program.image
     loader = process.path(program.image.loader)
     if "ld-musl" in loader.name:
-        return problem("libc", f"it uses musl ({program.image.loader}), and Sheaf needs glibc",
-                       "build it against glibc, or run it without Sheaf"), False
+        return problem(
+            "libc",
+            f"it uses musl ({program.image.loader}), and Sheaf needs glibc",
+            "build it against glibc, or run it without Sheaf",
+        ), False
     try:
         real = loader.resolve(strict=True)
         image = elf.read(real)
         libc = real.with_name("libc.so.6")
         names = elf.read(libc) if libc.exists() else None
     except FileNotFoundError:
-        return problem("libc", f"its dynamic loader {program.image.loader} does not exist, so it cannot start",
-                       "install the C library that it was built for"), False
+        return problem(
+            "libc",
+            f"its dynamic loader {program.image.loader} does not exist, so it cannot start",
+            "install the C library that it was built for",
+        ), False
     except (OSError, elf.Damaged):
         return note("libc", f"{loader}: cannot be examined", "make it readable"), True
     if image is None or next(image.strings.begin_with("GLIBC_"), None) is None:
-        return problem("libc", f"its dynamic loader {program.image.loader} is not glibc's",
-                       "build it against glibc, or run it without Sheaf"), False
+        return problem(
+            "libc", f"its dynamic loader {program.image.loader} is not glibc's", "build it against glibc, or run it without Sheaf"
+        ), False
     rseq = "__rseq_offset" in image.strings
     provided = {name for one in (image, names) if one for name in one.strings.begin_with("GLIBC_")}
     return _release(provided, names is not None, rseq), rseq
@@ -172,8 +186,11 @@ def _release(provided: set[str], complete: bool, rseq: bool) -> Finding:
         needed = []
     if complete and needed and not set(needed) <= set(_versions(provided)):
         least = ".".join(map(str, needed[-1]))
-        return problem("libc", f"glibc {release}, and Sheaf's object was built for {least}",
-                       "build Sheaf on the oldest system that it shall run on")
+        return problem(
+            "libc",
+            f"glibc {release}, and Sheaf's object was built for {least}",
+            "build Sheaf on the oldest system that it shall run on",
+        )
     if not rseq:
         return note("libc", f"glibc {release} does not know restartable sequences", "use glibc 2.35 or later for the fast paths")
     return ok("libc", f"glibc {release} knows restartable sequences")
@@ -187,20 +204,32 @@ def _malloc(program: Program) -> Finding:
     assert program.details
     own = own_malloc(program.details.defined)
     if own:
-        return problem("malloc", f"it defines {own} itself, so Sheaf steps aside: the program runs as without Sheaf, and nothing "
-                       "is measured", "build it without its allocator, or run it without Sheaf")
+        return problem(
+            "malloc",
+            f"it defines {own} itself, so Sheaf steps aside: the program runs as without Sheaf, and nothing is measured",
+            "build it without its allocator, or run it without Sheaf",
+        )
     some = [name for name in _REPLACEABLE if name in program.details.defined]
     if some:
-        return note("malloc", f"it defines {', '.join(some)} itself, and the rest comes from Sheaf",
-                    "leave it, if these functions work with the system's malloc")
+        return note(
+            "malloc",
+            f"it defines {', '.join(some)} itself, and the rest comes from Sheaf",
+            "leave it, if these functions work with the system's malloc",
+        )
     embedded = [_EMBEDDED[text] for text in _contains(program.target, list(_EMBEDDED))]
     if embedded:
-        return note("malloc", f"it contains {' and '.join(embedded)} under other names, so only its libraries use Sheaf",
-                    "build it with the system's malloc to use Sheaf throughout")
+        return note(
+            "malloc",
+            f"it contains {' and '.join(embedded)} under other names, so only its libraries use Sheaf",
+            "build it with the system's malloc to use Sheaf throughout",
+        )
     linked = [name for name in program.image.needed if _ALLOCATORS.match(name)]
     if linked:
-        return note("malloc", f"it links {', '.join(linked)}, and Sheaf's malloc takes precedence",
-                    "ignore statistics and settings of that allocator, or build the program without it")
+        return note(
+            "malloc",
+            f"it links {', '.join(linked)}, and Sheaf's malloc takes precedence",
+            "ignore statistics and settings of that allocator, or build the program without it",
+        )
     return ok("malloc", "it takes malloc from its libraries, before which Sheaf's is loaded")
 
 
@@ -209,20 +238,33 @@ def _runtime(program: Program) -> Finding | None:
     assert program.image
     names = program.image.strings
     if is_go(program):
-        return note("runtime", "Go has a heap of its own, so only C code in it uses Sheaf",
-                    "tune Go's heap by GOGC and GOMEMLIMIT")
+        return note(
+            "runtime", "Go has a heap of its own, so only C code in it uses Sheaf", "tune Go's heap by GOGC and GOMEMLIMIT"
+        )
     if any(name.startswith(("libjli.so", "libjvm.so")) for name in program.image.needed):
-        return note("runtime", "Java has a heap of its own, so only native memory comes from Sheaf",
-                    "tune Java's heap by its own options, such as -Xmx")
+        return note(
+            "runtime",
+            "Java has a heap of its own, so only native memory comes from Sheaf",
+            "tune Java's heap by its own options, such as -Xmx",
+        )
     if next(names.begin_with("_ZN2v8"), None) is not None:
-        return note("runtime", "V8 has a heap of its own for JavaScript, so only buffers and native memory come from Sheaf",
-                    "tune the heap by V8's options, such as --max-old-space-size")
+        return note(
+            "runtime",
+            "V8 has a heap of its own for JavaScript, so only buffers and native memory come from Sheaf",
+            "tune the heap by V8's options, such as --max-old-space-size",
+        )
     if len(_contains(program.target, _DOTNET)) == len(_DOTNET):
-        return note("runtime", ".NET has a heap of its own, so only native memory comes from Sheaf",
-                    "tune .NET's heap by its own settings, such as DOTNET_GCHeapHardLimit")
+        return note(
+            "runtime",
+            ".NET has a heap of its own, so only native memory comes from Sheaf",
+            "tune .NET's heap by its own settings, such as DOTNET_GCHeapHardLimit",
+        )
     if "Py_BytesMain" in names:
-        return note("runtime", "Python takes objects of up to 512 bytes from pools of its own, and only larger ones from Sheaf",
-                    "set PYTHONMALLOC=malloc to send all of them to Sheaf")
+        return note(
+            "runtime",
+            "Python takes objects of up to 512 bytes from pools of its own, and only larger ones from Sheaf",
+            "set PYTHONMALLOC=malloc to send all of them to Sheaf",
+        )
     return None
 
 
@@ -255,12 +297,18 @@ def _is_php(image: elf.Image) -> bool:
 def others_preloaded(environment: Mapping[str, str]) -> Finding | None:
     """Other allocators and sanitizers in LD_PRELOAD; Sheaf is loaded before them."""
     names = [name for name in re.split("[ :]+", environment.get("LD_PRELOAD", "")) if name]
-    others = [name for name in names if re.match(r"lib(clang_rt\.)?(a|t|l|m|hwa)san", os.path.basename(name))
-              or _ALLOCATORS.match(os.path.basename(name))]
+    others = [
+        name
+        for name in names
+        if re.match(r"lib(clang_rt\.)?(a|t|l|m|hwa)san", os.path.basename(name)) or _ALLOCATORS.match(os.path.basename(name))
+    ]
     if not others:
         return None
-    return note("preload", f"LD_PRELOAD has {', '.join(others)}, which `sheaf run` loads after Sheaf",
-                "unset LD_PRELOAD to run without them")
+    return note(
+        "preload",
+        f"LD_PRELOAD has {', '.join(others)}, which `sheaf run` loads after Sheaf",
+        "unset LD_PRELOAD to run without them",
+    )
 
 
 def examine(program: Program, process: Process, ours: bool = True) -> tuple[list[Finding], bool]:
@@ -280,7 +328,11 @@ def examine(program: Program, process: Process, ours: bool = True) -> tuple[list
     libc, rseq = _libc(program, process)
     if libc.status == "problem":
         return [*findings, libc], False
-    extra = (_runtime(program), launcher(program.path, program.target),
-             deep_binding(_is_php(program.image), process.environment), others_preloaded(process.environment))
+    extra = (
+        _runtime(program),
+        launcher(program.path, program.target),
+        deep_binding(_is_php(program.image), process.environment),
+        others_preloaded(process.environment),
+    )
     findings += [libc, _malloc(program), *(one for one in extra if one)]
     return findings, rseq

@@ -46,11 +46,17 @@ def kernel(version: tuple[int, int], features: int) -> Finding:
     if version < RSEQ:
         return note("kernel", f"{name} has no restartable sequences", "use Linux 4.18 or later for the fast paths")
     if version < MEMBARRIER:
-        return note("kernel", f"{name} cannot interrupt restartable sequences, so memory in the sheaves of other CPUs stays "
-                    "there", "use Linux 5.10 or later")
+        return note(
+            "kernel",
+            f"{name} cannot interrupt restartable sequences, so memory in the sheaves of other CPUs stays there",
+            "use Linux 5.10 or later",
+        )
     if features < FEATURES_WITH_MM_CID:
-        return note("kernel", f"{name} has restartable sequences without mm_cid, so each CPU keeps its own sheaves",
-                    "use Linux 6.3 or later if threads are fewer than CPUs")
+        return note(
+            "kernel",
+            f"{name} has restartable sequences without mm_cid, so each CPU keeps its own sheaves",
+            "use Linux 6.3 or later if threads are fewer than CPUs",
+        )
     return ok("kernel", f"{name} has restartable sequences with mm_cid")
 
 
@@ -64,8 +70,9 @@ def limits(process: Process) -> Iterator[Finding]:
         if limit is None:
             yield ok(subject, "not limited")
         else:
-            yield note(subject, f"limited to {size(limit)}, {meaning}",
-                       "limit resident memory by a control group instead (MemoryMax=)")
+            yield note(
+                subject, f"limited to {size(limit)}, {meaning}", "limit resident memory by a control group instead (MemoryMax=)"
+            )
 
 
 def _group_limits(process: Process) -> Iterator[tuple[int, Path]]:
@@ -111,8 +118,11 @@ def huge_pages(process: Process) -> Finding:
     if process.environment.get("SHEAF_HUGE") == "0":
         return ok("huge-pages", f"{mode[1]}; SHEAF_HUGE=0 switches them off for slabs")
     if mode[1] == "always":
-        return note("huge-pages", "always: the kernel may also use them for memory that Sheaf did not choose, so that resident "
-                    "memory grows", f"write madvise to {_HUGE} if memory matters more than time")
+        return note(
+            "huge-pages",
+            "always: the kernel may also use them for memory that Sheaf did not choose, so that resident memory grows",
+            f"write madvise to {_HUGE} if memory matters more than time",
+        )
     return ok("huge-pages", f"{mode[1]}: slabs use them where they grow beyond 16 MiB")
 
 
@@ -153,8 +163,11 @@ def seccomp(process: Process) -> Finding:
         return ok("seccomp", "system calls are not filtered")
     if mode == "1":
         return problem("seccomp", "strict mode permits no system call that maps memory", "run it without strict mode")
-    return note("seccomp", "a filter restricts system calls",
-                "permit those that docs/production.md lists: rseq, membarrier, madvise, mremap and others")
+    return note(
+        "seccomp",
+        "a filter restricts system calls",
+        "permit those that docs/production.md lists: rseq, membarrier, madvise, mremap and others",
+    )
 
 
 def settings(process: Process) -> Iterator[Finding]:
@@ -195,12 +208,18 @@ def records(process: Process, directory: str | None, kept: Path | None = None) -
         return problem("records", f"{directory}: {error.strerror}", "name a directory that the program may write to")
     free = file_system.f_bavail * file_system.f_frsize
     if free < RECORD_BYTES:
-        return problem("records", f"{directory}: {size(free)} are free, and a record needs up to {size(RECORD_BYTES)}",
-                       "delete old records, or name another directory")
+        return problem(
+            "records",
+            f"{directory}: {size(free)} are free, and a record needs up to {size(RECORD_BYTES)}",
+            "delete old records, or name another directory",
+        )
     limit = process.limit("Max file size")
     if limit is not None:
-        return note("records", f"{directory}: files are limited to {size(limit)}, which may be less than a record's size with "
-                    "holes", "raise the limit (ulimit -f) if no record appears")
+        return note(
+            "records",
+            f"{directory}: files are limited to {size(limit)}, which may be less than a record's size with holes",
+            "raise the limit (ulimit -f) if no record appears",
+        )
     return ok("records", f"{directory}: writable, {size(free)} are free")
 
 
@@ -215,4 +234,3 @@ def system(process: Process, directory: str | None, kept: Path | None = None) ->
     yield seccomp(process)
     yield from settings(process)
     yield records(process, directory, kept)
-

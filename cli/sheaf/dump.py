@@ -46,8 +46,13 @@ def _caches(slabs: Sequence[Slabs], width: int) -> list[str]:
     while columns > 2 and sum(_WIDTHS[:columns]) + columns - 1 > width:
         columns -= 1
     rows = [_HEADINGS, *map(_row, slabs)]
-    lines = [" ".join(f"{cell[:size]:<{size}}" if i == 0 else f"{cell:>{size}}"
-                      for i, (cell, size) in enumerate(zip(row, _WIDTHS[:columns], strict=False))) for row in rows]
+    lines = [
+        " ".join(
+            f"{cell[:size]:<{size}}" if i == 0 else f"{cell:>{size}}"
+            for i, (cell, size) in enumerate(zip(row, _WIDTHS[:columns], strict=False))
+        )
+        for row in rows
+    ]
     return [line.rstrip() for line in lines]
 
 
@@ -61,8 +66,11 @@ def _summary(who: str, found: Sequence[Span]) -> str:
 
 
 def _text(who: str, found: Sequence[Span], slabs: Sequence[Slabs], width: int) -> str:
-    legend = [line for symbol, meaning in spanmap.LEGEND for line in textwrap.wrap(
-        meaning, max(width, 40), initial_indent=f"  {symbol:<7} ", subsequent_indent=" " * 10)]
+    legend = [
+        line
+        for symbol, meaning in spanmap.LEGEND
+        for line in textwrap.wrap(meaning, max(width, 40), initial_indent=f"  {symbol:<7} ", subsequent_indent=" " * 10)
+    ]
     summary = textwrap.wrap(_summary(who, found), max(width, 20), subsequent_indent="  ")
     return "\n".join([*summary, "", *_caches(slabs, width), "", *spanmap.text(found, width), "", *legend])
 
@@ -75,16 +83,26 @@ def _json(read: Record, found: Sequence[Span], slabs: Sequence[Slabs]) -> dict[s
         return row
 
     return {
-        "schema_version": table.SCHEMA_VERSION, "pid": read.pid, "host_pid": read.here, "program": read.program,
+        "schema_version": table.SCHEMA_VERSION,
+        "pid": read.pid,
+        "host_pid": read.here,
+        "program": read.program,
         "slice_bytes": SLICE_BYTES,
         "slices": spanmap.slices_by_kind(found),
-        "caches": [{
-            "name": one.cache.name, "object_size_bytes": one.cache.object_size, "slabs": one.slabs,
-            "memory_bytes": one.slices * SLICE_BYTES, "objects": one.objects, "out": one.out,
-            "slabs_by_fill": dict(zip(spanmap.FILLS, one.fills, strict=True)),
-        } for one in slabs],
+        "caches": [
+            {
+                "name": one.cache.name,
+                "object_size_bytes": one.cache.object_size,
+                "slabs": one.slabs,
+                "memory_bytes": one.slices * SLICE_BYTES,
+                "objects": one.objects,
+                "out": one.out,
+                "slabs_by_fill": dict(zip(spanmap.FILLS, one.fills, strict=True)),
+            }
+            for one in slabs
+        ],
         "spans": [span_json(span) for span in found if span.kind != spanmap.UNMAPPED],
-    }  # fmt: skip
+    }
 
 
 def _file(_: click.Context, __: click.Parameter, value: str | None) -> Path | None:
@@ -101,8 +119,14 @@ def _file(_: click.Context, __: click.Parameter, value: str | None) -> Path | No
 
 @click.command(cls=Explained, sections=[("Columns", EXPLAINED), ("The map", spanmap.LEGEND)])
 @control.target_argument
-@click.option("--output", "picture", metavar="FILE.png|.svg|.html", callback=_file, type=FILE,
-              help="Draw the map to a file; .html shows each slab under the pointer. PNG and SVG need matplotlib.")
+@click.option(
+    "--output",
+    "picture",
+    metavar="FILE.png|.svg|.html",
+    callback=_file,
+    type=FILE,
+    help="Draw the map to a file; .html shows each slab under the pointer. PNG and SVG need matplotlib.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print caches and all spans of the region as JSON.")
 @control.timeout_option
 def dump(target: str, picture: Path | None, as_json: bool, timeout: float) -> None:

@@ -16,9 +16,12 @@ from sheaf.spanmap import FREE, KINDS, LARGE, OTHER, RETURNED, SLAB, SLICE_BYTES
 _COLOURS = {UNMAPPED: "#ffffff", RETURNED: "#e4e4e4", FREE: "#e377c2", LARGE: "#5b5f97", OTHER: "#b08968"}
 _SLAB_COLOURS = ("#d7191c", "#f07c4a", "#fec980", "#c7e8ad", "#80bfab", "#2b83ba")  # from nearly empty to full
 _NAMES = {
-    UNMAPPED: "no memory", RETURNED: "returned to the system", FREE: "free", LARGE: "large block",
+    UNMAPPED: "no memory",
+    RETURNED: "returned to the system",
+    FREE: "free",
+    LARGE: "large block",
     OTHER: "span cache, guard or changing",
-}  # fmt: skip
+}
 _STEPS = len(_SLAB_COLOURS)
 _COLUMNS = (64, 128, 256, 512, 1024)
 _MOST_FIELDS = 1 << 20  # of an HTML page; larger regions are drawn by groups of slices
@@ -71,12 +74,21 @@ def _plot(path: Path, title: str, fields: Sequence[Span], size: int) -> None:
     axes.imshow(image, interpolation="nearest", aspect="equal")
     axes.set_title(title, fontsize=10)
     axes.set_xlabel(f"slices of {size * SLICE_BYTES >> 10} KiB, {columns} in a row", fontsize=8)
-    axes.set_yticks([0, rows - 1] if rows > 1 else [0],
-                    [_place(row * columns * size) for row in ([0, rows - 1] if rows > 1 else [0])], fontsize=8)
+    axes.set_yticks(
+        [0, rows - 1] if rows > 1 else [0],
+        [_place(row * columns * size) for row in ([0, rows - 1] if rows > 1 else [0])],
+        fontsize=8,
+    )
     axes.set_xticks([])
     handles = [patches.Patch(facecolor=colour, edgecolor="#808080", linewidth=0.4, label=name) for colour, name in _legend()]
-    axes.legend(handles=handles, loc="upper center", bbox_to_anchor=(0.5, -0.06 * columns / rows if rows < columns else -0.06),
-                ncols=4, fontsize=7, frameon=False)
+    axes.legend(
+        handles=handles,
+        loc="upper center",
+        bbox_to_anchor=(0.5, -0.06 * columns / rows if rows < columns else -0.06),
+        ncols=4,
+        fontsize=7,
+        frameon=False,
+    )
     figure.savefig(path, dpi=130, bbox_inches="tight", metadata={"Date": None} if path.suffix.lower() == ".svg" else None)
     pyplot.close(figure)
 
@@ -113,7 +125,8 @@ def draw(path: Path, who: str, found: Sequence[Span]) -> None:
     counts = spanmap.slices_by_kind(found)
     title = f"{who}: " + ", ".join(
         f"{_NAMES.get(kind, KINDS[kind])} {counts[KINDS[kind]] * SLICE_BYTES / (1 << 20):.1f} MiB"
-        for kind in (SLAB, LARGE, FREE, RETURNED))
+        for kind in (SLAB, LARGE, FREE, RETURNED)
+    )
     try:
         (_page if path.suffix.lower() == ".html" else _plot)(path, title, fields, size)
     except OSError as error:

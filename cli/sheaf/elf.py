@@ -97,7 +97,7 @@ def opened(path: Path) -> Iterator[BinaryIO]:
 
 
 def _segments(file: BinaryIO, head: bytes, order: str) -> list[_Segment]:
-    offset, = struct.unpack_from(order + "Q", head, 32)
+    (offset,) = struct.unpack_from(order + "Q", head, 32)
     size, count = struct.unpack_from(order + "HH", head, 54)
     if size < 56:
         raise Damaged
@@ -137,7 +137,7 @@ def _read_dynamic(file: BinaryIO, segments: list[_Segment], order: str, image: I
 
 def _sections(file: BinaryIO, head: bytes, order: str) -> frozenset[str]:
     """The names of the sections, which nothing needs to run the program: damage means that there are none."""
-    offset, = struct.unpack_from(order + "Q", head, 40)
+    (offset,) = struct.unpack_from(order + "Q", head, 40)
     size, count, names = struct.unpack_from(order + "HHH", head, 58)
     if size < 64 or names >= count:
         return frozenset()
@@ -232,8 +232,9 @@ def _symbol_count(file: BinaryIO, values: dict[int, int], segments: list[_Segmen
     raise Damaged
 
 
-def _needed_versions(file: BinaryIO, values: dict[int, int], segments: list[_Segment], order: str,
-                     strings: bytes) -> frozenset[str]:
+def _needed_versions(
+    file: BinaryIO, values: dict[int, int], segments: list[_Segment], order: str, strings: bytes
+) -> frozenset[str]:
     versions, left = set(), _MOST_LIBRARIES
     entry = _offset_of(values[_DT_VERNEED], segments)
     for _ in range(values.get(_DT_VERNEEDNUM, 0)):

@@ -37,11 +37,22 @@ _FIELD = re.compile(r"(char|uint32_t|uint64_t) (\w+)(?:\[(\d{1,5})\])?", re.ASCI
 _NAME = re.compile(r"\w+", re.ASCII)
 # The names that this command needs. Other names that are missing count as 0.
 _NUMBERS = {
-    "values_offset", "caches_offset", "slots_offset", "cache_max", "cache_stride", "slot_max", "slot_stride", "counter_stride",
-    "fold_interval", "pid", "parent_pid", "start_time_ns",
-}  # fmt: skip
-_PLACES = itemgetter("values_offset", "caches_offset", "slots_offset", "cache_max", "cache_stride", "slot_max", "slot_stride",
-                     "counter_stride")  # the arguments of Layout
+    "values_offset",
+    "caches_offset",
+    "slots_offset",
+    "cache_max",
+    "cache_stride",
+    "slot_max",
+    "slot_stride",
+    "counter_stride",
+    "fold_interval",
+    "pid",
+    "parent_pid",
+    "start_time_ns",
+}
+_PLACES = itemgetter(
+    "values_offset", "caches_offset", "slots_offset", "cache_max", "cache_stride", "slot_max", "slot_stride", "counter_stride"
+)  # the arguments of Layout
 _TEXTS = {"mode_name", "sheaf_version", "program", "kernel"}
 _ENTRY_NUMBERS = {"object_size", "size", "slab_size", "capacity", "flags", "checksum"}
 _CACHE_SUMS = {"in_use", "in_sheaves", "memory_bytes", "in_use_bytes", "in_sheaves_bytes", "in_barns_bytes", "in_slabs_bytes"}
@@ -88,8 +99,9 @@ class Fields:
         values = self.struct.unpack_from(raw, offset)
         if self._plain:
             return dict(zip(self.places, values, strict=True))
-        return {name: values[place : place + length] if length else values[place]
-                for name, (place, length) in self.places.items()}
+        return {
+            name: values[place : place + length] if length else values[place] for name, (place, length) in self.places.items()
+        }
 
 
 @functools.lru_cache(maxsize=4096)
@@ -129,18 +141,27 @@ class Description:
         if not all(map(_NAME.fullmatch, (*self.counters, *self.gauges, *self.values))) or not self.values:
             raise Malformed
         self.cache_sums, self.process_sums = sums.parse(lines.get("cache", [])), sums.parse(lines.get("process", []))
-        if not (self.header.has(_NUMBERS, _TEXTS, set()) and self.entry.has(_ENTRY_NUMBERS, {"name"}, {"gauges"})
-                and self.cache_sums.keys() >= _CACHE_SUMS and self.process_sums.keys() >= _PROCESS_SUMS):
+        if not (
+            self.header.has(_NUMBERS, _TEXTS, set())
+            and self.entry.has(_ENTRY_NUMBERS, {"name"}, {"gauges"})
+            and self.cache_sums.keys() >= _CACHE_SUMS
+            and self.process_sums.keys() >= _PROCESS_SUMS
+        ):
             raise Malformed
-        self.geometry = tuple(name for name, number in self.entry.unpack(bytes(self.entry.struct.size)).items()
-                              if isinstance(number, int))
+        self.geometry = tuple(
+            name for name, number in self.entry.unpack(bytes(self.entry.struct.size)).items() if isinstance(number, int)
+        )
         self.constant = self.entry.offsets["checksum"]  # bytes of an entry that its checksum covers
         self.gauges = self.gauges[: self.entry.places["gauges"][1]]
         if self.entry.offsets["gauges"] < self.constant + CHECKSUM_SIZE:
             raise Malformed
         self.value_numbers = struct.Struct(f"<{len(self.values)}Q")
-        self.places = Places(*({name: i for i, name in enumerate(names)} for names in (
-            self.counters, self.gauges, self.values, self.cache_sums, self.process_sums)))
+        self.places = Places(
+            *(
+                {name: i for i, name in enumerate(names)}
+                for names in (self.counters, self.gauges, self.values, self.cache_sums, self.process_sums)
+            )
+        )
         self.cache_sum = sums.compiled(self.cache_sums, self.gauges, self.geometry, self.counters)
         self.process_sum = sums.compiled(self.process_sums, self.values)
         self._entries: dict[bytes, Entry | None] = {}
@@ -177,20 +198,32 @@ def _described(raw: bytes) -> Description:
 class Layout:
     """Where the numbers of a record are. The layout of a record never changes, so one object serves all readings of it."""
 
-    def __init__(self, text: Description, values: int, caches: int, slots: int, cache_max: int, cache_stride: int, slot_max: int,
-                 slot_stride: int, counter_stride: int) -> None:  # fmt: skip
+    def __init__(
+        self,
+        text: Description,
+        values: int,
+        caches: int,
+        slots: int,
+        cache_max: int,
+        cache_stride: int,
+        slot_max: int,
+        slot_stride: int,
+        counter_stride: int,
+    ) -> None:
         self.text, self.values_offset, self.caches_offset, self.slots_offset = text, values, caches, slots
         self.cache_max, self.cache_stride, self.slot_max = cache_max, cache_stride, slot_max
         self.slot_stride, self.counter_stride = slot_stride, counter_stride
         self.used = 0  # entries in use of the record that was read last; a guess for the next one
         self.values_end = values + text.value_numbers.size
         self.caches_end = caches + cache_max * cache_stride
-        sane = (max(cache_max, slot_max, counter_stride, cache_stride) <= _LARGEST
-                and max(cache_max * cache_stride, cache_max * counter_stride) <= _LARGEST_TABLE
-                and max(self.values_end, self.caches_end, slots + slot_max * slot_stride) <= _END
-                and 8 * len(text.counters) <= counter_stride
-                and text.entry.struct.size <= cache_stride
-                and 0 < counter_stride * cache_max <= slot_stride)
+        sane = (
+            max(cache_max, slot_max, counter_stride, cache_stride) <= _LARGEST
+            and max(cache_max * cache_stride, cache_max * counter_stride) <= _LARGEST_TABLE
+            and max(self.values_end, self.caches_end, slots + slot_max * slot_stride) <= _END
+            and 8 * len(text.counters) <= counter_stride
+            and text.entry.struct.size <= cache_stride
+            and 0 < counter_stride * cache_max <= slot_stride
+        )
         if not sane:
             raise Malformed
 

@@ -43,8 +43,11 @@ def _open(name: str) -> TextIO:
 
 
 def _document(found: Found, patterns: list[str]) -> tuple[str, Amount]:
-    more = {"host_pid": found.host_pid, "pauses_ms": [round(1000 * pause, 3) for pause in found.pauses],
-            "search_ms": round(1000 * found.seconds, 3)}  # fmt: skip
+    more = {
+        "host_pid": found.host_pid,
+        "pauses_ms": [round(1000 * pause, 3) for pause in found.pauses],
+        "search_ms": round(1000 * found.seconds, 3),
+    }
     return leakdocument.text(found.lines, patterns, more)
 
 

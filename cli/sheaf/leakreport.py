@@ -219,13 +219,11 @@ class _Printer:
     def end(self) -> Result:
         lines = self.result.lines
         if self.rest.groups:
-            lines.append(f"sheaf: leak: and {self.rest} in {self.rest.groups} smaller groups; "
-                         f"{self.advice.more}")
+            lines.append(f"sheaf: leak: and {self.rest} in {self.rest.groups} smaller groups; {self.advice.more}")
         if self.globs:
             lines.append(f"sheaf: suppressed: {self.suppressed}")
         if self.globs and self.stackless.groups:
-            lines.append(f"sheaf: no stack is known of {self.stackless}, so no suppression can match; "
-                         f"{self.advice.stacks}")
+            lines.append(f"sheaf: no stack is known of {self.stackless}, so no suppression can match; {self.advice.stacks}")
         return self.result
 
 
@@ -251,6 +249,7 @@ def text(lines: list[str], patterns: list[str], most: int | None = SHOWN, advice
     if not few:
         printer.result.lines.append(f"sheaf: {len(quiet)} processes lost nothing")
     if not reports.processes:
-        printer.result.lines.append("sheaf: no leak report: no process that runs on Sheaf ended by exit() or by returning "
-                                    "from main")
+        printer.result.lines.append(
+            "sheaf: no leak report: no process that runs on Sheaf ended by exit() or by returning from main"
+        )
     return printer.end()

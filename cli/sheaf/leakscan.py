@@ -160,8 +160,10 @@ class _Scanner:
             raise SheafError(f"{self._process.who}: has no helper thread; start it with SHEAF_HELPER=1, or use --growth")
         tid = _thread(self._pid, inner)
         if tid is None:
-            raise SheafError(f"{self._process.who}: runs on Sheaf {self._process.head.version}, which does not tell its helper "
-                             "thread; start it again with the Sheaf of this command")
+            raise SheafError(
+                f"{self._process.who}: runs on Sheaf {self._process.head.version}, which does not tell its helper "
+                "thread; start it again with the Sheaf of this command"
+            )
         return tid
 
     def _room(self) -> None:
@@ -169,15 +171,19 @@ class _Scanner:
         left = headroom.left(self._pid)
         need = max(_LEAST, self._resident // 8)
         if left is not None and left < need:
-            raise SheafError(f"{self._process.who}: {table.size(max(left, 0))} of memory are left, and a copy may need "
-                             f"{table.size(need)}; raise the limit of its control group, or use --growth")
+            raise SheafError(
+                f"{self._process.who}: {table.size(max(left, 0))} of memory are left, and a copy may need "
+                f"{table.size(need)}; raise the limit of its control group, or use --growth"
+            )
 
     def _refused(self, answer: Answer) -> SheafError | None:
         """The error for an answer that is not the copy; None to try again."""
         who, why = self._process.who, answer.results[0]
         if answer.status == control.UNKNOWN:
-            return SheafError(f"{who}: runs on Sheaf {self._process.head.version}, which cannot be searched; "
-                              "start it again with the Sheaf of this command")
+            return SheafError(
+                f"{who}: runs on Sheaf {self._process.head.version}, which cannot be searched; "
+                "start it again with the Sheaf of this command"
+            )
         if answer.status != control.REFUSED or why in (_NOT_HELPER, _HAS_COPY, _BUSY):
             return None
         if why == _IN_SANDBOX:
@@ -213,8 +219,9 @@ class _Scanner:
             if error:
                 raise error
             time.sleep(_PAUSE)
-        raise SheafError(f"{self._process.who}: its helper thread was not free to copy it in {_TRIES} tries; try again, "
-                         "or use --growth")
+        raise SheafError(
+            f"{self._process.who}: its helper thread was not free to copy it in {_TRIES} tries; try again, or use --growth"
+        )
 
     def _wait(self, threads: ptrace.Threads, helper: int, word: int, seconds: float) -> tuple[int | None, Answer | None]:
         """
@@ -240,8 +247,10 @@ class _Scanner:
             threads.resume_late()
             if time.monotonic() > deadline:
                 ptrace.kill(copy)
-                raise SheafError(f"{self._process.who}: its helper thread did not go on within {self._process.timeout:g} s; "
-                                 "give a longer --timeout")
+                raise SheafError(
+                    f"{self._process.who}: its helper thread did not go on within {self._process.timeout:g} s; "
+                    "give a longer --timeout"
+                )
             time.sleep(0.001)
         return answer
 
@@ -254,9 +263,11 @@ class _Scanner:
         with made.copy as copy:
             at, size = made.answer.results[:2]
             if size != _LEAKS.size:
-                raise SheafError(f"{self._process.who}: runs on Sheaf {self._process.head.version}, whose copies have another "
-                                 "format; start it again with the Sheaf of this command")
-            address, = struct.unpack("=Q", copy.read(at, 8).ljust(8, b"\0"))
+                raise SheafError(
+                    f"{self._process.who}: runs on Sheaf {self._process.head.version}, whose copies have another "
+                    "format; start it again with the Sheaf of this command"
+                )
+            (address,) = struct.unpack("=Q", copy.read(at, 8).ljust(8, b"\0"))
             copy.write(address, made.content)
             copy.write(at, _LEAKS.pack(address, 1, *made.counts, blocks is not None, 0, 0, 0))
             copy.go_on()
@@ -286,8 +297,10 @@ class _Scanner:
         """End the search before memory runs out: each page that the program changes meanwhile exists twice."""
         left = headroom.left(self._pid)
         if left is not None and left < _LEAST // 4:
-            raise SheafError(f"{self._process.who}: memory is short, so the search was ended; try again when the program changes "
-                             "less of its memory, or raise its limit")
+            raise SheafError(
+                f"{self._process.who}: memory is short, so the search was ended; try again when the program changes "
+                "less of its memory, or raise its limit"
+            )
 
     def _failed(self, status: int) -> SheafError:
         why = {_NO_PROC: "/proc cannot be read there; mount /proc", _TABLES: "no memory for the tables; raise `ulimit -v`"}

@@ -91,8 +91,9 @@ def of_all(records: Sequence[Record]) -> Memory:
     resident = [m.resident for m in all_of if m.resident]
     peaks = [m.peak_resident for m in all_of if m.peak_resident]
     anonymous = sum(m.warm_most for m in all_of)  # not of all that is warm, but of all that may be resident of it
-    return Memory(**{**sums, "resident": sum(resident) or None, "peak_resident": max(peaks, default=0) or None,
-                     "anonymous": anonymous})
+    return Memory(
+        **{**sums, "resident": sum(resident) or None, "peak_resident": max(peaks, default=0) or None, "anonymous": anonymous}
+    )
 
 
 def to_json(memory: Memory) -> dict[str, int | None]:
@@ -116,7 +117,7 @@ def _size(n: int) -> str:
 def lines(memory: Memory, processes: int = 1, width: int = 80) -> list[str]:
     """The memory as indented text of at most `width` columns, for `processes` processes."""
     holders = ("sheaves", "barns", "slabs", "span_cache", "region")
-    kept = ", ".join(f"{name.replace('_', chr(0xa0))}\u00a0{_size(getattr(memory, name))}" for name in holders)
+    kept = ", ".join(f"{name.replace('_', chr(0xA0))}\u00a0{_size(getattr(memory, name))}" for name in holders)
     most = _size(memory.warm_most) + (f" of {_size(memory.warm)}" if memory.warm_most < memory.warm else "")
     said = [
         f"live {_size(memory.live)}: objects {_size(memory.live_objects)}, large blocks {_size(memory.live_large)}",

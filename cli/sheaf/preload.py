@@ -58,8 +58,9 @@ def library() -> Path:
         return found.resolve()
     if chosen:
         raise SheafError(f"SHEAF_LIBRARY={chosen}: no such file; name {LIBRARY}, or unset it", 125)
-    raise SheafError(f"{LIBRARY}: not found in {package}, /usr/local/lib or /usr/lib; "
-                     "reinstall Sheaf or set SHEAF_LIBRARY to the object", 125)
+    raise SheafError(
+        f"{LIBRARY}: not found in {package}, /usr/local/lib or /usr/lib; reinstall Sheaf or set SHEAF_LIBRARY to the object", 125
+    )
 
 
 def _private(directory: Path) -> bool:

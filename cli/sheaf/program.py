@@ -135,8 +135,11 @@ def _static_obstacle(image: elf.Image) -> Obstacle | None:
     if linked_with_sheaf(image):
         return None
     if image.appimage:
-        return Obstacle("it is an AppImage, whose own code is statically linked and starts the program inside",
-                        "that one inherits LD_PRELOAD with `sheaf run --force`", "linkage")
+        return Obstacle(
+            "it is an AppImage, whose own code is statically linked and starts the program inside",
+            "that one inherits LD_PRELOAD with `sheaf run --force`",
+            "linkage",
+        )
     if image.sections & _GO:
         return Obstacle("it is a static Go program, whose heap is that of Go's runtime", "run it without Sheaf", "linkage")
     return Obstacle("it is statically linked", "link it with -lsheaf-malloc or dynamically, or run it without Sheaf", "linkage")
@@ -182,7 +185,7 @@ def _gains_capabilities(path: Path, own: dict[str, str]) -> bool:
         raw = os.getxattr(path, "security.capability")
     except OSError:
         return False
-    magic, = struct.unpack_from("<I", raw)
+    (magic,) = struct.unpack_from("<I", raw)
     pairs = 1 if magic >> 24 == 1 else 2
     words = struct.unpack_from(f"<{2 * pairs}I", raw, 4)
     permitted = sum(word << 32 * i for i, word in enumerate(words[0::2]))

@@ -77,7 +77,7 @@ def _registers(tid: int) -> Registers:
     raw = general + _register_set(tid, _FLOATING)
     first = struct.unpack(f"={len(general) // 8}Q", general)
     if machine.pointer is None:
-        pointer, = struct.unpack_from("=Q", _register_set(tid, _ARM_TLS))
+        (pointer,) = struct.unpack_from("=Q", _register_set(tid, _ARM_TLS))
     else:
         pointer = first[machine.pointer]
     words = struct.unpack_from(f"={len(raw) // 8}Q", raw)
@@ -119,10 +119,12 @@ def _refusal(pid: int, who: str) -> SheafError:
         if scope == 3:
             return SheafError(f"{who}: kernel.yama.ptrace_scope=3 forbids to stop any process; use --growth")
         if scope and os.geteuid() != 0:
-            return SheafError(f"{who}: kernel.yama.ptrace_scope={scope} forbids to stop its threads; run sheaf as root, "
-                              "or use --growth")
-    return SheafError(f"{who}: the system forbids to stop its threads; run sheaf as root, in a container with CAP_SYS_PTRACE, "
-                      "or use --growth")
+            return SheafError(
+                f"{who}: kernel.yama.ptrace_scope={scope} forbids to stop its threads; run sheaf as root, or use --growth"
+            )
+    return SheafError(
+        f"{who}: the system forbids to stop its threads; run sheaf as root, in a container with CAP_SYS_PTRACE, or use --growth"
+    )
 
 
 class Threads:

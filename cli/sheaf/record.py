@@ -191,11 +191,21 @@ def head(reader: layout.Reader) -> Head:
 def _head(reader: layout.Reader) -> dict[str, Any]:
     number, string, optional = reader.number, reader.string, reader.optional
     return {
-        "path": reader.path, "pid": number("pid"), "parent_pid": number("parent_pid"), "program": string("program"),
-        "mode": string("mode_name"), "start_time_ns": number("start_time_ns"), "fold_interval": number("fold_interval"),
-        "kernel": string("kernel"), "version": string("sheaf_version"), "process_start": optional("process_start"),
-        "pid_namespace": optional("pid_namespace"), "boot_id": string("boot_id"), "end_time_ns": reader.value("end_time_ns"),
-        "alive_time_ns": reader.value("alive_time_ns"), "alive_interval_ns": reader.value("alive_interval_ns"),
+        "path": reader.path,
+        "pid": number("pid"),
+        "parent_pid": number("parent_pid"),
+        "program": string("program"),
+        "mode": string("mode_name"),
+        "start_time_ns": number("start_time_ns"),
+        "fold_interval": number("fold_interval"),
+        "kernel": string("kernel"),
+        "version": string("sheaf_version"),
+        "process_start": optional("process_start"),
+        "pid_namespace": optional("pid_namespace"),
+        "boot_id": string("boot_id"),
+        "end_time_ns": reader.value("end_time_ns"),
+        "alive_time_ns": reader.value("alive_time_ns"),
+        "alive_interval_ns": reader.value("alive_interval_ns"),
         "found_ended_ns": _found_ended(reader),
     }
 
@@ -248,8 +258,12 @@ def is_path(target: str) -> bool:
     Whether a word means a file or directory and not a process: one with a slash or the suffix .sheaf does, and the name of a
     record or of a directory of records. All commands follow this rule.
     """
-    return os.sep in target or target in (os.curdir, os.pardir) or target.endswith(".sheaf") or (
-        is_record(target) or _has_records(target))
+    return (
+        os.sep in target
+        or target in (os.curdir, os.pardir)
+        or target.endswith(".sheaf")
+        or (is_record(target) or _has_records(target))
+    )
 
 
 def find(target: str) -> Iterator[Path]:

@@ -188,10 +188,13 @@ def _age(seconds: int) -> str:
 
 def _unread(others: list[_Other], directory: Path) -> list[str]:
     """A line for each reason why files are no records or cannot be read."""
-    kinds = {"not a record": [one for one in others if not one.unreadable],
-             "not readable": [one for one in others if one.unreadable]}
-    return [f"{kind}: {why}" for kind, found in kinds.items()
-            for why in by_reason([(one.path, one.why) for one in found], directory)]
+    kinds = {
+        "not a record": [one for one in others if not one.unreadable],
+        "not readable": [one for one in others if one.unreadable],
+    }
+    return [
+        f"{kind}: {why}" for kind, found in kinds.items() for why in by_reason([(one.path, one.why) for one in found], directory)
+    ]
 
 
 def _text(entries: list[_Entry], others: list[_Other], prune: bool, directory: Path) -> str:
@@ -219,24 +222,43 @@ def _count(n: int, what: str) -> str:
 
 
 def _json(entries: list[_Entry], others: list[_Other]) -> str:
-    rows = [{
-        "path": printable(str(entry.head.path)), "program": entry.head.program, "pid": entry.head.pid,
-        "host_pid": entry.state.pid or None,
-        "state": entry.state.name, "replaced_by": entry.state.program or None, "start_time_ns": entry.head.start_time_ns,
-        "end_time_ns": entry.head.end_time_ns, "age_seconds": entry.age, "age_is_known": not entry.vague,
-        "size_bytes": entry.status.st_size,
-        "allocated_bytes": entry.allocated, "removed": entry.removed,
-    } for entry in entries]  # fmt: skip
+    rows = [
+        {
+            "path": printable(str(entry.head.path)),
+            "program": entry.head.program,
+            "pid": entry.head.pid,
+            "host_pid": entry.state.pid or None,
+            "state": entry.state.name,
+            "replaced_by": entry.state.program or None,
+            "start_time_ns": entry.head.start_time_ns,
+            "end_time_ns": entry.head.end_time_ns,
+            "age_seconds": entry.age,
+            "age_is_known": not entry.vague,
+            "size_bytes": entry.status.st_size,
+            "allocated_bytes": entry.allocated,
+            "removed": entry.removed,
+        }
+        for entry in entries
+    ]
     reasons = [one.why for one in others]
     return json.dumps({"schema_version": table.SCHEMA_VERSION, "records": rows, "not_records": reasons}, indent=2)
 
 
 @click.command()
 @click.argument("directory", required=False, type=DIRECTORY, metavar="[DIR]")
-@click.option("--older-than", "seconds", metavar="AGE", callback=_seconds,
-              help="Select records of processes that ended longer ago than AGE: a number and s, m, h, d or w, such as 7d.")
-@click.option("--keep", type=click.IntRange(min=0), metavar="N",
-              help="Select records of ended processes except, of each program, the N that ended last.")
+@click.option(
+    "--older-than",
+    "seconds",
+    metavar="AGE",
+    callback=_seconds,
+    help="Select records of processes that ended longer ago than AGE: a number and s, m, h, d or w, such as 7d.",
+)
+@click.option(
+    "--keep",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="Select records of ended processes except, of each program, the N that ended last.",
+)
 @click.option("--prune", is_flag=True, help="Remove the selected records; needs --older-than or --keep.")
 @click.option("--format", "form", type=click.Choice(["table", "json"]), default="table", show_default=True, help="Output format.")
 def records(directory: str | None, seconds: int | None, keep: int | None, prune: bool, form: str) -> int:

@@ -183,8 +183,14 @@ def _json(records: list[record.Record]) -> str:
 
 # What ran is over: what it did comes first, and what is left follows.
 _COLUMNS: table.Columns = (
-    ("name", "NAME", 13), ("object_size_bytes", "SIZE", 6), ("allocated", "ALLOCS", 7), ("freed", "FREES", 7),
-    ("in_use", "IN USE", 7), ("slabs", "SLABS", 5), ("memory_bytes", "MEMORY", 6), ("fast_share", "FAST", 6),
+    ("name", "NAME", 13),
+    ("object_size_bytes", "SIZE", 6),
+    ("allocated", "ALLOCS", 7),
+    ("freed", "FREES", 7),
+    ("in_use", "IN USE", 7),
+    ("slabs", "SLABS", 5),
+    ("memory_bytes", "MEMORY", 6),
+    ("fast_share", "FAST", 6),
 )
 
 
@@ -198,8 +204,10 @@ def _counted(row: table.Row) -> table.Row:
 def _large(records: list[record.Record]) -> list[table.Row]:
     """The rows of large blocks with their allocations and frees."""
     first, *rest = table.large_rows(records)
-    counts = {name: sum(one.process.get(counter, 0) for one in records)
-              for name, counter in (("allocated", "large_alloc"), ("freed", "large_free"))}
+    counts = {
+        name: sum(one.process.get(counter, 0) for one in records)
+        for name, counter in (("allocated", "large_alloc"), ("freed", "large_free"))
+    }
     return [{**first, **counts}, *rest]
 
 
@@ -296,8 +304,21 @@ class _Run(click.Command):
         i = 0
         while i < len(args) and args[i].startswith("-") and args[i] != "--":
             args[i] = _ALONE.get(args[i], args[i])
-            i += 2 if args[i] in ("--option", "--record", "--debug", "--stats-file", "--profile-output", "--suppress",
-                                 "--leak-status", "--leak-output") else 1
+            i += (
+                2
+                if args[i]
+                in (
+                    "--option",
+                    "--record",
+                    "--debug",
+                    "--stats-file",
+                    "--profile-output",
+                    "--suppress",
+                    "--leak-status",
+                    "--leak-output",
+                )
+                else 1
+            )
         return super().parse_args(ctx, args)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
@@ -310,42 +331,109 @@ class _Run(click.Command):
 
 
 @click.command(cls=_Run, options_metavar="[OPTIONS] [--]", context_settings={"allow_interspersed_args": False})
-@click.option("--option", "settings", multiple=True, type=_Setting(), metavar="NAME=VALUE",
-              help="Set an option of the allocator (listed below).")
-@click.option("--debug", "debug", type=_Checks(), metavar="LETTERS[,CACHE...]",
-              help="Detect memory errors: letters of F Z P U T A, such as FZPU. Same as --option debug=...")
-@click.option("--record", "directory", type=DIRECTORY, metavar="DIR",
-              help="Record the counters of each process in DIR/<program>.<pid>.sheaf, readable at any time, even after SIGKILL. "
-                   "DIR is created if the directory above it exists.")
-@click.option("--stats", type=click.Choice(FORMS), metavar="[=table|json]",
-              help="Print the caches of the program and its children to standard error when it ends.")
-@click.option("--stats-file", "stats_file", type=FILE, metavar="FILE",
-              help="Write the caches to FILE instead of standard error, which the program uses as well; implies --stats.")
-@click.option("--profile", metavar="[=BYTES]",
-              help="Sample one allocation for each BYTES allocated, on average, with its call stack, and write a profile of each "
-                   "process when it ends. Without BYTES, 512K.")
-@click.option("--profile-output", "profile_output", type=FILE, metavar="FILE",
-              help="Write the profile to FILE, in the format of its suffix (see sheaf-profile); implies --profile. Profiles of "
-                   "several processes go to a directory, FILE.profiles.  [default: PROGRAM.PID.pb.gz]")
-@click.option("--leaks", "find_leaks", is_flag=True,
-              help="Report at exit the blocks that nothing refers to any more, of each process that exits normally.")
-@click.option("--stacks", is_flag=True,
-              help="With --leaks, remember the call stack of each allocation; takes some 15 times the CPU time and up to twice "
-                   "the memory.")
-@click.option("--suppress", "suppressions", type=FILE, multiple=True, metavar="FILE",
-              help="With --leaks, omit blocks whose stack matches a line leak:PATTERN of FILE; see docs/leaks.md.")
-@click.option("--leak-status", type=click.IntRange(0, 255), metavar="N",
-              help="With --leaks, exit with status N if anything is lost that is not suppressed.")
-@click.option("--leak-output", type=FILE, metavar="FILE",
-              help="With --leaks, write the report with all blocks to FILE instead of standard error, as JSON if the name ends "
-                   "with .json.")
+@click.option(
+    "--option",
+    "settings",
+    multiple=True,
+    type=_Setting(),
+    metavar="NAME=VALUE",
+    help="Set an option of the allocator (listed below).",
+)
+@click.option(
+    "--debug",
+    "debug",
+    type=_Checks(),
+    metavar="LETTERS[,CACHE...]",
+    help="Detect memory errors: letters of F Z P U T A, such as FZPU. Same as --option debug=...",
+)
+@click.option(
+    "--record",
+    "directory",
+    type=DIRECTORY,
+    metavar="DIR",
+    help="Record the counters of each process in DIR/<program>.<pid>.sheaf, readable at any time, even after SIGKILL. "
+    "DIR is created if the directory above it exists.",
+)
+@click.option(
+    "--stats",
+    type=click.Choice(FORMS),
+    metavar="[=table|json]",
+    help="Print the caches of the program and its children to standard error when it ends.",
+)
+@click.option(
+    "--stats-file",
+    "stats_file",
+    type=FILE,
+    metavar="FILE",
+    help="Write the caches to FILE instead of standard error, which the program uses as well; implies --stats.",
+)
+@click.option(
+    "--profile",
+    metavar="[=BYTES]",
+    help="Sample one allocation for each BYTES allocated, on average, with its call stack, and write a profile of each "
+    "process when it ends. Without BYTES, 512K.",
+)
+@click.option(
+    "--profile-output",
+    "profile_output",
+    type=FILE,
+    metavar="FILE",
+    help="Write the profile to FILE, in the format of its suffix (see sheaf-profile); implies --profile. Profiles of "
+    "several processes go to a directory, FILE.profiles.  [default: PROGRAM.PID.pb.gz]",
+)
+@click.option(
+    "--leaks",
+    "find_leaks",
+    is_flag=True,
+    help="Report at exit the blocks that nothing refers to any more, of each process that exits normally.",
+)
+@click.option(
+    "--stacks",
+    is_flag=True,
+    help="With --leaks, remember the call stack of each allocation; takes some 15 times the CPU time and up to twice the memory.",
+)
+@click.option(
+    "--suppress",
+    "suppressions",
+    type=FILE,
+    multiple=True,
+    metavar="FILE",
+    help="With --leaks, omit blocks whose stack matches a line leak:PATTERN of FILE; see docs/leaks.md.",
+)
+@click.option(
+    "--leak-status",
+    type=click.IntRange(0, 255),
+    metavar="N",
+    help="With --leaks, exit with status N if anything is lost that is not suppressed.",
+)
+@click.option(
+    "--leak-output",
+    type=FILE,
+    metavar="FILE",
+    help="With --leaks, write the report with all blocks to FILE instead of standard error, as JSON if the name ends with .json.",
+)
 @click.option("--no-children", is_flag=True, help="Run only the program itself on Sheaf, not its children.")
 @click.option("--force", is_flag=True, help="Run the program even if Sheaf cannot be preloaded into it.")
-@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, shell_complete=_complete_command,
-                metavar="PROGRAM [ARGS]...")
-def run(settings: tuple[str, ...], debug: str | None, directory: str | None, stats: str | None, stats_file: str | None,
-        profile: str | None, profile_output: str | None, find_leaks: bool, stacks: bool, suppressions: tuple[str, ...],
-        leak_status: int | None, leak_output: str | None, no_children: bool, force: bool, command: tuple[str, ...]) -> None:
+@click.argument(
+    "command", nargs=-1, required=True, type=click.UNPROCESSED, shell_complete=_complete_command, metavar="PROGRAM [ARGS]..."
+)
+def run(
+    settings: tuple[str, ...],
+    debug: str | None,
+    directory: str | None,
+    stats: str | None,
+    stats_file: str | None,
+    profile: str | None,
+    profile_output: str | None,
+    find_leaks: bool,
+    stacks: bool,
+    suppressions: tuple[str, ...],
+    leak_status: int | None,
+    leak_output: str | None,
+    no_children: bool,
+    force: bool,
+    command: tuple[str, ...],
+) -> None:
     """Run a program on Sheaf.
 
     \b
@@ -382,15 +470,23 @@ def run(settings: tuple[str, ...], debug: str | None, directory: str | None, sta
     if find_leaks:
         _leak_settings(environment, stacks)
     else:
-        _only_with_leaks({"--stacks": stacks, "--suppress": bool(suppressions), "--leak-status": leak_status is not None,
-                          "--leak-output": leak_output is not None})  # fmt: skip
+        _only_with_leaks(
+            {
+                "--stacks": stacks,
+                "--suppress": bool(suppressions),
+                "--leak-status": leak_status is not None,
+                "--leak-output": leak_output is not None,
+            }
+        )
     recorded = bool(stats) or profiled
     own = ""
     if recorded or find_leaks or environment.get("SHEAF_RECORD") or environment.get("SHEAF_DEBUG"):
         own = steps_aside(program)
     if own:
-        _say(f"sheaf: {command[0]}: it defines {own} itself, so Sheaf steps aside and measures nothing of it; build it without "
-             "its allocator")
+        _say(
+            f"sheaf: {command[0]}: it defines {own} itself, so Sheaf steps aside and measures nothing of it; build it without "
+            "its allocator"
+        )
     reported = _explains_reports(environment) and not find_leaks
     if not recorded and not find_leaks and not reported:
         child.execute(_command(program, command, environment, no_children))

@@ -36,8 +36,10 @@ def _parse(setting: str) -> tuple[Option, str, int]:
         near = difflib.get_close_matches(name.lower(), SUBJECTS, 1)
         raise SheafError(f"{name}: no such option; " + (f"did you mean {near[0]}?" if near else f"give one of {can}"), 2)
     if option.name not in SUBJECTS:
-        raise SheafError(f"{option.name}: cannot change while the process runs; set {option.variable} before its start, "
-                         f"or give one of {can}", 2)
+        raise SheafError(
+            f"{option.name}: cannot change while the process runs; set {option.variable} before its start, or give one of {can}",
+            2,
+        )
     if not equals:
         raise SheafError(f"{setting}: no value; give {option.name}=VALUE", 2)
     wrong = options.wrong(option, value)
@@ -55,8 +57,9 @@ def _refused(process: Control, option: Option, value: str, status: int) -> Sheaf
         return SheafError(f"{process.who}: {option.name}={value} would have no effect: {notes}")
     if status == control.RANGE:
         return SheafError(f"{process.who}: {option.name}={value} is out of range; give {option.values}")
-    return SheafError(f"{process.who}: its Sheaf {process.head.version} cannot change {option.name}; set {option.variable} "
-                      "and start it again")
+    return SheafError(
+        f"{process.who}: its Sheaf {process.head.version} cannot change {option.name}; set {option.variable} and start it again"
+    )
 
 
 @click.command()

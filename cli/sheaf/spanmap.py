@@ -74,8 +74,10 @@ def read(process: Control) -> array.array[int]:
             break
         damaged = first != len(words) or not 4 * count <= control.WINDOW_BYTES or total > _MOST
         if answer.status != control.DONE or damaged:
-            raise SheafError(f"{process.who}: its Sheaf {process.head.version} cannot describe its memory; "
-                             "start it again with the Sheaf of this command")
+            raise SheafError(
+                f"{process.who}: its Sheaf {process.head.version} cannot describe its memory; "
+                "start it again with the Sheaf of this command"
+            )
         words.frombytes(process.window()[: 4 * count])
         if not total:
             break
@@ -203,4 +205,3 @@ def _bytes(n: int) -> str:
             return f"{kib} {unit}"
         kib //= 1024
     raise AssertionError
-

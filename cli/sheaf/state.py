@@ -31,8 +31,11 @@ EXPLAINED = [
     ("running", "the process runs and keeps this record"),
     ("ended", "the process ended and closed its record"),
     ("replaced by exec of NAME", "the process executed NAME, which continued without this record"),
-    ("ended by signal, _exit or exec", "the process ended without closing its record: it was killed, called _exit, or executed "
-     "a program that kept no record and has ended"),
+    (
+        "ended by signal, _exit or exec",
+        "the process ended without closing its record: it was killed, called _exit, or executed "
+        "a program that kept no record and has ended",
+    ),
     ("copy of the record of a running process", "the process runs and keeps another file; this one was copied from it"),
     ("in a PID namespace that is not visible here", "the process belongs to another container and may still run"),
 ]

@@ -22,20 +22,36 @@ from sheaf.state import States
 from sheaf.table import Row
 
 _SLOT_COLUMNS = (
-    ("name", "SLOT", 10), ("alloc_fastpath", "ALLOC", 8), ("alloc_slowpath", "SLOW", 7), ("free_fastpath", "FREE", 8),
-    ("free_slowpath", "SLOW", 7), ("sheaf_refill", "REFILL", 7), ("sheaf_flush", "FLUSH", 7), ("barn_get", "GETS", 6),
+    ("name", "SLOT", 10),
+    ("alloc_fastpath", "ALLOC", 8),
+    ("alloc_slowpath", "SLOW", 7),
+    ("free_fastpath", "FREE", 8),
+    ("free_slowpath", "SLOW", 7),
+    ("sheaf_refill", "REFILL", 7),
+    ("sheaf_flush", "FLUSH", 7),
+    ("barn_get", "GETS", 6),
     ("barn_put", "PUTS", 6),
 )
 _NODE_COLUMNS = (
-    ("name", "NODE", 13), ("in_use", "IN USE", 7), ("in_sheaves", "SHEAVES", 7), ("in_barns", "BARNS", 6),
-    ("free_in_slabs", "FREE", 6), ("slabs", "SLABS", 5), ("memory_bytes", "MEMORY", 6), ("fast_share", "FAST", 6),
-    ("remote_free", "REMOTE", 7), ("outbound_barn", "HOME", 6),
+    ("name", "NODE", 13),
+    ("in_use", "IN USE", 7),
+    ("in_sheaves", "SHEAVES", 7),
+    ("in_barns", "BARNS", 6),
+    ("free_in_slabs", "FREE", 6),
+    ("slabs", "SLABS", 5),
+    ("memory_bytes", "MEMORY", 6),
+    ("fast_share", "FAST", 6),
+    ("remote_free", "REMOTE", 7),
+    ("outbound_barn", "HOME", 6),
 )
 
 MEMORY_EXPLAINED = [
     ("live", "memory that the program has allocated, touched or not: objects by class size, large blocks in slices of 64 KiB"),
-    ("warm", "free memory that may be resident: at most this much. Where it is more than the process has of resident memory, "
-     "that is named first"),
+    (
+        "warm",
+        "free memory that may be resident: at most this much. Where it is more than the process has of resident memory, "
+        "that is named first",
+    ),
     ("sheaves, barns", "free objects in sheaves: of slots, for the fast path; of barns, for any slot"),
     ("slabs", "free objects in slabs, including empty slabs; some may never have been touched"),
     ("span_cache", "free spans of 64 to 256 KiB that belong to a slot"),
@@ -189,8 +205,11 @@ def _heading(records: list[Record], groups: _Groups, width: int) -> str:
     kinds = [states.of(r).kind for r in [*groups.running, *groups.ended, *groups.others]]
     counts = ", ".join(f"{kinds.count(kind)} {kind}" for kind in dict.fromkeys(kinds))
     lines += textwrap.wrap(f"{len(records)} processes: {counts}", width, subsequent_indent="  ")
-    titles = ((groups.running, "running"), (groups.ended, "ended, as their records were left"),
-              (groups.others, "copied, or not visible from here"))
+    titles = (
+        (groups.running, "running"),
+        (groups.ended, "ended, as their records were left"),
+        (groups.others, "copied, or not visible from here"),
+    )
     for group, title in titles:
         if group:
             lines += [f"{len(group)} {title}:", *memory.lines(memory.of_all(group), len(group), width)]
@@ -231,13 +250,29 @@ def _list(running: listing.Running, form: str) -> None:
 
 @click.command(cls=Explained, sections=[("Memory of a process", MEMORY_EXPLAINED), ("Columns", EXPLAINED)])
 @click.argument("targets", nargs=-1, type=TargetArgument(), metavar="[FILE|PID|NAME|DIR]...")
-@click.option("--format", "form", type=click.Choice(["table", "json", "jsonl", "csv"]), default="table", show_default=True,
-              help="Output format; all but table contain every counter, sizes in bytes, and a schema_version.")
-@click.option("--by", type=click.Choice(["cache", "slot", "node"]), default="cache", show_default=True,
-              help="Show one row for each cache, for each slot (the per-CPU part of all caches), or for each memory node.")
-@click.option("--sort", "key", shell_complete=_complete_key, metavar="COLUMN",
-              help="Sort by a column of the table or of --format csv, largest first, or by name.  "
-                   "[default: memory_bytes; name with --by slot and node]")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["table", "json", "jsonl", "csv"]),
+    default="table",
+    show_default=True,
+    help="Output format; all but table contain every counter, sizes in bytes, and a schema_version.",
+)
+@click.option(
+    "--by",
+    type=click.Choice(["cache", "slot", "node"]),
+    default="cache",
+    show_default=True,
+    help="Show one row for each cache, for each slot (the per-CPU part of all caches), or for each memory node.",
+)
+@click.option(
+    "--sort",
+    "key",
+    shell_complete=_complete_key,
+    metavar="COLUMN",
+    help="Sort by a column of the table or of --format csv, largest first, or by name.  "
+    "[default: memory_bytes; name with --by slot and node]",
+)
 @click.option("--diff", is_flag=True, help="Show the difference between two records, of which the earlier comes first.")
 @click.option("--only", type=click.Choice(["running", "ended"]), help="Leave out the records of ended or of running processes.")
 @click.option("--all", "everything", is_flag=True, help="Include caches that were never used.")

@@ -25,8 +25,11 @@ KEYS = [
     ("Enter", "Show the caches of the selected process."),
     ("Esc, Backspace", "Go back to the processes; clear the filter."),
     ("/", "Filter: show only rows whose name or number contains the text. Enter keeps the filter, Esc clears it."),
-    ("<, >", "Sort by the column to the left or to the right. The heading of each column has a key of its own, which the help "
-     "screen lists."),
+    (
+        "<, >",
+        "Sort by the column to the left or to the right. The heading of each column has a key of its own, which the help "
+        "screen lists.",
+    ),
     ("i", "Reverse the order."),
     ("e", "Show or hide the records of ended processes."),
     ("T", "Trim: make the selected process return its free memory to the system, as sheaf trim does."),
@@ -71,17 +74,35 @@ def _json(source: Source, moment: Moment, ended: bool) -> str:
     for one in _shown(source, moment, ended):
         row = toprows.process_row(one)
         used = one.memory_now
-        row = {"pid": row["pid"], "namespace_pid": one.head.pid, "program": row["program"],
-               "command": row["command"] or None, "state": row["state"], "replaced_by": row["replaced_by"],
-               "path": printable(str(one.path)), "start_time_ns": one.start_time_ns,
-               "memory": memory.to_json(used) if used else None,
-               "alloc_per_second": row["alloc"], "refill_per_second": row["refill"], "slow_share": row["slow"]}
+        row = {
+            "pid": row["pid"],
+            "namespace_pid": one.head.pid,
+            "program": row["program"],
+            "command": row["command"] or None,
+            "state": row["state"],
+            "replaced_by": row["replaced_by"],
+            "path": printable(str(one.path)),
+            "start_time_ns": one.start_time_ns,
+            "memory": memory.to_json(used) if used else None,
+            "alloc_per_second": row["alloc"],
+            "refill_per_second": row["refill"],
+            "slow_share": row["slow"],
+        }
         if source.only:
-            row["caches"] = [{
-                "name": cache["name"], "object_size_bytes": cache["object_size"], "in_use": cache["in_use"],
-                "memory_bytes": cache["memory"], "used_share": cache["used"], "alloc_per_second": cache["alloc"],
-                "slow_share": cache["slow"], "refill_per_second": cache["refill"], "flush_per_second": cache["flush"],
-            } for cache in toprows.cache_rows(one)]  # fmt: skip
+            row["caches"] = [
+                {
+                    "name": cache["name"],
+                    "object_size_bytes": cache["object_size"],
+                    "in_use": cache["in_use"],
+                    "memory_bytes": cache["memory"],
+                    "used_share": cache["used"],
+                    "alloc_per_second": cache["alloc"],
+                    "slow_share": cache["slow"],
+                    "refill_per_second": cache["refill"],
+                    "flush_per_second": cache["flush"],
+                }
+                for cache in toprows.cache_rows(one)
+            ]
         processes.append(row)
     return json.dumps({"schema_version": toprows.SCHEMA_VERSION, "time_ns": int(moment.at * 1e9), "processes": processes})
 
@@ -90,13 +111,17 @@ def _text(source: Source, moment: Moment, ended: bool, key: str, width: int) -> 
     processes = _shown(source, moment, ended)
     sums = toprows.totals(moment.processes)
     clock = time.strftime("%H:%M:%S", time.localtime(moment.at))
-    lines = [f"sheaf top - {clock}, {sums['running']} running, resident {toprows.size(sums['resident'])}, "
-             f"live {toprows.size(sums['live'])}, warm {toprows.size(sums['warm'])}, {toprows.rate(sums['alloc'])} allocations/s"]
+    lines = [
+        f"sheaf top - {clock}, {sums['running']} running, resident {toprows.size(sums['resident'])}, "
+        f"live {toprows.size(sums['live'])}, warm {toprows.size(sums['warm'])}, {toprows.rate(sums['alloc'])} allocations/s"
+    ]
     if source.only and processes:
         (one,) = processes
         used = one.memory_now
-        lines = [f"sheaf top - {clock}, {one.who}, {one.state}, {one.head.mode}",
-                 *(memory.lines(used, width=width) if used else [])]
+        lines = [
+            f"sheaf top - {clock}, {one.who}, {one.state}, {one.head.mode}",
+            *(memory.lines(used, width=width) if used else []),
+        ]
     columns = toprows.fitting(CACHES if source.only else PROCESSES, width)
     rows = toprows.cache_rows(processes[0]) if source.only and processes else [toprows.process_row(one) for one in processes]
     if not processes:
@@ -111,8 +136,9 @@ def _batch(source: Source, count: int | None, interval: float, ended: bool, key:
     for number in itertools.count(1):
         moment = source.refresh()
         width = max(40, table.terminal_width(sys.stdout))
-        click.echo(_json(source, moment, ended) if as_json else
-                   ("\n" if number > 1 else "") + _text(source, moment, ended, key, width))
+        click.echo(
+            _json(source, moment, ended) if as_json else ("\n" if number > 1 else "") + _text(source, moment, ended, key, width)
+        )
         over = source.only and not any(one.running for one in moment.processes)
         if number == count or over:
             return
@@ -134,10 +160,21 @@ def _interactive(source: Source, interval: float, ended: bool, key: str | None) 
 
 @click.command(cls=Explained, sections=[("Keys", KEYS)])
 @click.argument("target", required=False, type=TargetArgument(), metavar="[PID|NAME|DIR]")
-@click.option("--interval", type=click.FloatRange(min=0.1, max=3600), default=2.0, show_default=True, metavar="SECONDS",
-              help="Refresh every SECONDS.")
-@click.option("--sort", "key", type=_SortKey(), metavar="COLUMN",
-              help="Sort by a column: its heading, or its name as in the man page.  [default: resident; memory for caches]")
+@click.option(
+    "--interval",
+    type=click.FloatRange(min=0.1, max=3600),
+    default=2.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Refresh every SECONDS.",
+)
+@click.option(
+    "--sort",
+    "key",
+    type=_SortKey(),
+    metavar="COLUMN",
+    help="Sort by a column: its heading, or its name as in the man page.  [default: resident; memory for caches]",
+)
 @click.option("--ended", is_flag=True, help="Show the records of ended processes as well.")
 @click.option("--batch", is_flag=True, help="Print each refresh as plain text, for scripts and logs.")
 @click.option("-n", "count", type=click.IntRange(min=1), metavar="COUNT", help="End after COUNT refreshes; needs --batch.")

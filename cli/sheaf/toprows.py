@@ -84,8 +84,18 @@ CACHES: Sequence[Column] = (
     Column("flush", "FLUSH/S", 7, rate, "f", "objects per second that moved back to slabs"),
 )
 _LEAST = (  # left out first
-    "command", "refill", "flush", "slow", "alloc", "used", "warm", "object_size", "live", "state", "in_use",
-)  # fmt: skip
+    "command",
+    "refill",
+    "flush",
+    "slow",
+    "alloc",
+    "used",
+    "warm",
+    "object_size",
+    "live",
+    "state",
+    "in_use",
+)
 DEFAULT_KEYS = ("resident", "memory")  # by which processes and caches are sorted at first
 
 
@@ -105,13 +115,19 @@ def process_row(process: Process) -> Row:
     """The cells of a process. Rates are None at its first refresh."""
     memory = process.memory_now
     return {
-        "pid": process.pid, "program": printable(process.program),
-        "command": printable(command(process.pid)) if process.running else "", "state": process.state.name,
-        "replaced_by": process.state.program or None, "path": process.path,
-        "resident": memory.resident if memory else process.resident or None, "live": memory.live if memory else None,
-        "warm": memory.warm_most if memory else None, "alloc": process.rate(*ALLOCATIONS),
-        "slow": _ratio(process.rate(*_SLOW), process.rate(*_ALL)), "refill": process.rate("sheaf_refill"),
-    }  # fmt: skip
+        "pid": process.pid,
+        "program": printable(process.program),
+        "command": printable(command(process.pid)) if process.running else "",
+        "state": process.state.name,
+        "replaced_by": process.state.program or None,
+        "path": process.path,
+        "resident": memory.resident if memory else process.resident or None,
+        "live": memory.live if memory else None,
+        "warm": memory.warm_most if memory else None,
+        "alloc": process.rate(*ALLOCATIONS),
+        "slow": _ratio(process.rate(*_SLOW), process.rate(*_ALL)),
+        "refill": process.rate("sheaf_refill"),
+    }
 
 
 def _cache_row(name: str, parts: Sequence[CacheNumbers], before: Mapping[tuple[int, str], CacheNumbers], seconds: float) -> Row:
@@ -130,11 +146,16 @@ def _cache_row(name: str, parts: Sequence[CacheNumbers], before: Mapping[tuple[i
         return max(0, now - then) / seconds
 
     return {
-        "name": name, "object_size": parts[0].geometry["object_size"], "in_use": total("in_use"), "memory": total("memory_bytes"),
-        "used": _ratio(total("in_use_bytes"), total("memory_bytes")), "alloc": per_second(*ALLOCATIONS),
-        "slow": _ratio(per_second(*_SLOW), per_second(*_ALL)), "refill": per_second("sheaf_refill"),
+        "name": name,
+        "object_size": parts[0].geometry["object_size"],
+        "in_use": total("in_use"),
+        "memory": total("memory_bytes"),
+        "used": _ratio(total("in_use_bytes"), total("memory_bytes")),
+        "alloc": per_second(*ALLOCATIONS),
+        "slow": _ratio(per_second(*_SLOW), per_second(*_ALL)),
+        "refill": per_second("sheaf_refill"),
         "flush": per_second("sheaf_flush"),
-    }  # fmt: skip
+    }
 
 
 def cache_rows(process: Process) -> list[Row]:
@@ -159,9 +180,19 @@ def _of_record(process: Process) -> list[Row]:
     for name, cache in caches.items():
         sums = cache.derived()
         if cache.used or sums["memory_bytes"]:
-            rows.append({"name": printable(name), "object_size": cache.object_size, "in_use": sums["in_use"],
-                         "memory": sums["memory_bytes"], "used": _ratio(sums["in_use_bytes"], sums["memory_bytes"]),
-                         "alloc": None, "slow": None, "refill": None, "flush": None})
+            rows.append(
+                {
+                    "name": printable(name),
+                    "object_size": cache.object_size,
+                    "in_use": sums["in_use"],
+                    "memory": sums["memory_bytes"],
+                    "used": _ratio(sums["in_use_bytes"], sums["memory_bytes"]),
+                    "alloc": None,
+                    "slow": None,
+                    "refill": None,
+                    "flush": None,
+                }
+            )
     return rows
 
 

@@ -120,8 +120,17 @@ class Command:
     async def _follow(self, words: Sequence[str], environment: dict[str, str]) -> None:
         # -P: modules in the current directory are not those of Python.
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-P", "-m", "sheaf", *words, env=environment, stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, start_new_session=True)  # fmt: skip
+            sys.executable,
+            "-P",
+            "-m",
+            "sheaf",
+            *words,
+            env=environment,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            start_new_session=True,
+        )
         try:
             out, err = await process.communicate()
         except asyncio.CancelledError:
@@ -202,8 +211,12 @@ class Board(Widget, can_focus=True):
         lines = []
         for i, (name, style) in enumerate((("live", _LIVE), ("resident", _RESIDENT))):
             values = [point[i] for point in points]
-            lines.append([Segment(f"{name:<9} {toprows.size(values[-1]):>6}  "),
-                          Segment(toprows.sparkline(values, room, self._blocks).lstrip(" ") or " ", style)])
+            lines.append(
+                [
+                    Segment(f"{name:<9} {toprows.size(values[-1]):>6}  "),
+                    Segment(toprows.sparkline(values, room, self._blocks).lstrip(" ") or " ", style),
+                ]
+            )
         return lines
 
     def _status(self) -> str:
@@ -234,8 +247,10 @@ class Board(Widget, can_focus=True):
         columns = toprows.fitting(page.columns, width)
         room = width - sum(abs(one.width) + 1 for one in columns)
         spark = room if page is self.processes and room >= 4 else 0
-        heading = [Segment(f"{text} ", _SORTED if one.name == page.key else _HEADING)
-                   for one, text in zip(columns, toprows.headings(columns), strict=True)]
+        heading = [
+            Segment(f"{text} ", _SORTED if one.name == page.key else _HEADING)
+            for one, text in zip(columns, toprows.headings(columns), strict=True)
+        ]
         page.scroll(max(1, height - 1))
         lines = [[*heading, Segment("RESIDENT"[:spark].ljust(room) if spark else " " * room, _HEADING)]]
         for number, row in enumerate(page.rows[page.first : page.first + max(0, height - 1)], page.first):
@@ -337,17 +352,37 @@ class Board(Widget, can_focus=True):
 
     def _act(self, event: events.Key) -> None:
         page, rows = self.page, max(1, self.size.height - 6)
-        moves = {"up": page.at - 1, "down": page.at + 1, "pageup": page.at - rows, "pagedown": page.at + rows, "home": 0,
-                 "end": len(page.rows)}
+        moves = {
+            "up": page.at - 1,
+            "down": page.at + 1,
+            "pageup": page.at - rows,
+            "pagedown": page.at + rows,
+            "home": 0,
+            "end": len(page.rows),
+        }
         acts: dict[str, Callable[[], None]] = {
-            "enter": self._enter, "escape": self._back, "backspace": self._back, "ctrl+h": self._back, "ctrl+l": self.poke.set,
-        }  # fmt: skip
+            "enter": self._enter,
+            "escape": self._back,
+            "backspace": self._back,
+            "ctrl+h": self._back,
+            "ctrl+l": self.poke.set,
+        }
         by_character: dict[str, Callable[[], None]] = {
-            "q": self.app.exit, "?": self._show_help, "/": self._begin_filter,
-            "<": lambda: page.step(-1), ">": lambda: page.step(1),
-            "i": page.turn, "e": self._show_ended, "T": lambda: self._run("trim"), "P": lambda: self._run("profile"),
-            " ": self._stop, "+": lambda: self._pace(1), "-": lambda: self._pace(-1), "j": lambda: page.select(page.at + 1),
-            "k": lambda: page.select(page.at - 1), "h": self._show_help,
+            "q": self.app.exit,
+            "?": self._show_help,
+            "/": self._begin_filter,
+            "<": lambda: page.step(-1),
+            ">": lambda: page.step(1),
+            "i": page.turn,
+            "e": self._show_ended,
+            "T": lambda: self._run("trim"),
+            "P": lambda: self._run("profile"),
+            " ": self._stop,
+            "+": lambda: self._pace(1),
+            "-": lambda: self._pace(-1),
+            "j": lambda: page.select(page.at + 1),
+            "k": lambda: page.select(page.at - 1),
+            "h": self._show_help,
         } | {one.key: (lambda name=one.name: page.sort(name)) for one in page.columns}
         if event.key in moves:
             page.select(moves[event.key])
@@ -462,8 +497,11 @@ class Top(App[None]):
 
     CSS = "Screen, Board { background: ansi_default; color: ansi_default; } Board { width: 100%; height: 100%; }"
     ENABLE_COMMAND_PALETTE = False
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("ctrl+c", "quit", priority=True), Binding("ctrl+q", "quit", priority=True),
-                                             Binding("ctrl+z", "suspend_process", priority=True)]
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("ctrl+c", "quit", priority=True),
+        Binding("ctrl+q", "quit", priority=True),
+        Binding("ctrl+z", "suspend_process", priority=True),
+    ]
 
     def __init__(self, source: Source, interval: float, ended: bool, key: str | None) -> None:
         super().__init__(ansi_color=True)

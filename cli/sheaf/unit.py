@@ -61,24 +61,38 @@ def drop_in(name: str, library: str, settings: tuple[str, ...], age: str, record
     state = "sheaf/" + name.replace("\\", "_").replace("@", "-") + ("@INSTANCE@" if name.endswith("@") else "")
     directory = f"/var/lib/{state}" if records else None
     if " " in library or ":" in library or "$" in library:
-        raise SheafError(f"{library}: the loader cannot preload a path with a space, a colon or a dollar sign; copy the object "
-                         "to /usr/local/lib and set SHEAF_LIBRARY to it")  # fmt: skip
-    lines = [f"# Runs {name}.service on Sheaf. Made by `sheaf unit {name}`.", "[Service]",
-             *_environment(settings, library, directory)]  # fmt: skip
+        raise SheafError(
+            f"{library}: the loader cannot preload a path with a space, a colon or a dollar sign; copy the object "
+            "to /usr/local/lib and set SHEAF_LIBRARY to it"
+        )
+    lines = [
+        f"# Runs {name}.service on Sheaf. Made by `sheaf unit {name}`.",
+        "[Service]",
+        *_environment(settings, library, directory),
+    ]
     if directory:
         # systemd creates the directory and lets the service write there, also with ProtectSystem=strict and DynamicUser=yes.
         prune = f"{_argument(_this_command())} records --prune --older-than {age} {_argument(directory)}"
-        lines += [f"StateDirectory={state}",
-                  "# Removes old records at each start. A failure does not keep the service from starting.",
-                  f"ExecStartPre=-/usr/bin/env --unset=LD_PRELOAD --unset=SHEAF_RECORD {prune}"]  # fmt: skip
+        lines += [
+            f"StateDirectory={state}",
+            "# Removes old records at each start. A failure does not keep the service from starting.",
+            f"ExecStartPre=-/usr/bin/env --unset=LD_PRELOAD --unset=SHEAF_RECORD {prune}",
+        ]
     return "\n".join(lines).replace("@INSTANCE@", "%i") + "\n"
 
 
 def _exists(name: str, root: Path) -> bool:
     """Whether a unit file of the service exists."""
     names = {f"{name}.service", re.sub("@.*", "@.service", name)} if "@" in name else {f"{name}.service"}
-    folders = ("etc/systemd/system", "run/systemd/system", "usr/local/lib/systemd/system", "usr/lib/systemd/system",
-               "lib/systemd/system", "run/systemd/generator", "run/systemd/generator.late")
+    folders = (
+        "etc/systemd/system",
+        "run/systemd/system",
+        "usr/local/lib/systemd/system",
+        "usr/lib/systemd/system",
+        "lib/systemd/system",
+        "run/systemd/generator",
+        "run/systemd/generator.late",
+    )
     return any((root / folder / one).exists() for folder in folders for one in names)
 
 
@@ -103,13 +117,26 @@ def _write(path: Path, text: str) -> None:
 @click.command()
 @click.argument("name", metavar="NAME")
 @click.option("--install", is_flag=True, help="Write the drop-in to /etc/systemd/system instead of printing it.")
-@click.option("--option", "settings", multiple=True, metavar="NAME=VALUE",
-              help="Set an option of the allocator; sheaf-run(1) lists them.")
-@click.option("--older-than", "age", default="7d", show_default=True, metavar="AGE",
-              help="At each start, remove records of processes that ended longer ago than AGE: a number and s, m, h, d or w.")
+@click.option(
+    "--option", "settings", multiple=True, metavar="NAME=VALUE", help="Set an option of the allocator; sheaf-run(1) lists them."
+)
+@click.option(
+    "--older-than",
+    "age",
+    default="7d",
+    show_default=True,
+    metavar="AGE",
+    help="At each start, remove records of processes that ended longer ago than AGE: a number and s, m, h, d or w.",
+)
 @click.option("--no-records", is_flag=True, help="Keep no records.")
-@click.option("--root", "root", type=DIRECTORY, default="/", metavar="DIR",
-              help="With --install, write below DIR, such as the tree of an image.")
+@click.option(
+    "--root",
+    "root",
+    type=DIRECTORY,
+    default="/",
+    metavar="DIR",
+    help="With --install, write below DIR, such as the tree of an image.",
+)
 def unit(name: str, install: bool, settings: tuple[str, ...], age: str, no_records: bool, root: str) -> None:
     """Print a systemd drop-in that runs the service NAME on Sheaf, with records and their clean-up.
 

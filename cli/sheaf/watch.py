@@ -74,8 +74,9 @@ class CacheNumbers:
 
     __slots__ = ("_counters", "_entry", "_gauges", "_sums", "_text", "number")
 
-    def __init__(self, text: Description, number: int, entry: Entry, gauges: Sequence[int], counters: Sequence[int],
-                 sums: Sequence[int]) -> None:  # fmt: skip
+    def __init__(
+        self, text: Description, number: int, entry: Entry, gauges: Sequence[int], counters: Sequence[int], sums: Sequence[int]
+    ) -> None:
         self._text, self.number, self._entry = text, number, entry
         self._gauges, self._counters, self._sums = gauges, counters, sums
 
@@ -113,8 +114,10 @@ class CacheNumbers:
 def _caches(found: Caches) -> list[CacheNumbers]:
     text = found.shape.text
     gauges, counters = pieces(found.gauges, len(text.gauges)), pieces(found.counters(), len(text.counters))
-    return [CacheNumbers(text, number, entry, gauges[i] if gauges else (), counters[i] if counters else (), sums)
-            for i, ((number, entry), sums) in enumerate(zip(found.shape.entries, found.sums(), strict=True))]
+    return [
+        CacheNumbers(text, number, entry, gauges[i] if gauges else (), counters[i] if counters else (), sums)
+        for i, ((number, entry), sums) in enumerate(zip(found.shape.entries, found.sums(), strict=True))
+    ]
 
 
 _NONE = Named({}, ())
@@ -218,9 +221,14 @@ class Process:
         if not of_caches:
             return None
         return Memory(
-            live_objects=of_caches["in_use_bytes"], live_large=sums["large_in_use_bytes"],
-            sheaves=of_caches["in_sheaves_bytes"], barns=of_caches["in_barns_bytes"], slabs=of_caches["in_slabs_bytes"],
-            span_cache=value.get("span_cache_bytes", 0), region=sums["region_free_bytes"], returned=value.get("purged_bytes", 0),
+            live_objects=of_caches["in_use_bytes"],
+            live_large=sums["large_in_use_bytes"],
+            sheaves=of_caches["in_sheaves_bytes"],
+            barns=of_caches["in_barns_bytes"],
+            slabs=of_caches["in_slabs_bytes"],
+            span_cache=value.get("span_cache_bytes", 0),
+            region=sums["region_free_bytes"],
+            returned=value.get("purged_bytes", 0),
             resident=self.resident or value.get("resident_bytes", 0) or None,
             peak_resident=value.get("peak_resident_bytes", 0) or None,
         )
@@ -346,8 +354,7 @@ class Watch:
         if known and known.process and known.process.state.ended:
             known.process = None
 
-    def refresh(self, caches: bool | Collection[int] = False,
-                of_ended: bool | Callable[[Head], bool] = True) -> list[Process]:
+    def refresh(self, caches: bool | Collection[int] = False, of_ended: bool | Callable[[Head], bool] = True) -> list[Process]:
         """
         Read what has changed, and return all processes: the running ones first, each kind by its start. `caches` says
         whether to read caches: of all processes, of none, or of those with these numbers; `of_ended` whether those of ended
@@ -441,8 +448,11 @@ class Watch:
             old = before.get(place, {})
             try:
                 with os.scandir(place) as entries:
-                    named = {entry.name: (old.get(entry.name) or place / entry.name, entry)
-                             for entry in entries if entry.name.endswith(".sheaf")}
+                    named = {
+                        entry.name: (old.get(entry.name) or place / entry.name, entry)
+                        for entry in entries
+                        if entry.name.endswith(".sheaf")
+                    }
                 self._named[place] = {name: path for name, (path, _) in named.items()}
                 if named:
                     self.counts[place] = len(named)
@@ -518,8 +528,9 @@ class Watch:
         known.why = ""
         return numbers
 
-    def _judged(self, path: Path, known: _Known, head: Head, states: States, before: Numbers | None,
-                caches: bool | Collection[int]) -> Process | None:  # fmt: skip
+    def _judged(
+        self, path: Path, known: _Known, head: Head, states: States, before: Numbers | None, caches: bool | Collection[int]
+    ) -> Process | None:
         """The process of a record without an end, whose state and numbers are to be found out."""
         state = states.of(head)
         numbers = self._reread(path, known, _asked(caches, state.pid or head.pid))

@@ -41,8 +41,12 @@ def pieces(message: str) -> list[str]:
 
 def missing(messages: dict[str, str], sources: str) -> list[str]:
     """A line for each message of which a part is not in the sources; `messages` has the page of each."""
-    return [f"{page}: `{message}` is no message any more: no source has \"{piece}\""
-            for message, page in messages.items() for piece in pieces(message) if piece not in sources]
+    return [
+        f'{page}: `{message}` is no message any more: no source has "{piece}"'
+        for message, page in messages.items()
+        for piece in pieces(message)
+        if piece not in sources
+    ]
 
 
 def literals(text: str) -> str:

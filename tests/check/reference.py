@@ -11,11 +11,7 @@ sys.path.insert(0, str(ROOT / "cli"))
 from sheaf import optiontable  # noqa: E402
 from sheaf.optiontable import Option  # noqa: E402
 
-GROUPS = {
-    "SHEAF_SLOT_COUNTERS": "Per cache and slot",
-    "SHEAF_CACHE_GAUGES": "Per cache",
-    "SHEAF_PROCESS_VALUES": "Per process",
-}
+GROUPS = {"SHEAF_SLOT_COUNTERS": "Per cache and slot", "SHEAF_CACHE_GAUGES": "Per cache", "SHEAF_PROCESS_VALUES": "Per process"}
 SUMS = {"SHEAF_COUNTER_SUMS": "cache", "SHEAF_CACHE_SUMS": "cache", "SHEAF_PROCESS_SUMS": "process"}
 DERIVED = [
     "A record contains these sums as text, and `sheaf stats` computes what it finds there. A counter stands for its sum",
@@ -99,11 +95,18 @@ def options() -> str:
     table = optiontable.parse(optiontable.table_file().read_text())
     if wrong := wrong_rows(table):
         raise SystemExit("\n".join(f"lib/platform/config/options.def: {line}" for line in wrong))
-    out = ["# Options", "", *OPTIONS_HEAD, "",
-           "Each option is read from the environment and can be given to `sheaf run --option` by its name in lower case. Sizes",
-           "take K, M, G and T (powers of 1024). A value that cannot be used is reported in one line on standard error, and the",
-           "default is used. Programs with raised privileges ignore all options.",
-           "", "| variable | values | default | meaning |", "|---|---|---|---|"]  # fmt: skip
+    out = [
+        "# Options",
+        "",
+        *OPTIONS_HEAD,
+        "",
+        "Each option is read from the environment and can be given to `sheaf run --option` by its name in lower case. Sizes",
+        "take K, M, G and T (powers of 1024). A value that cannot be used is reported in one line on standard error, and the",
+        "default is used. Programs with raised privileges ignore all options.",
+        "",
+        "| variable | values | default | meaning |",
+        "|---|---|---|---|",
+    ]
     for option in table.values():
         value = f"`{option.default}`" if option.default else "none"
         shown = option.help.replace("|", chr(92) + "|").replace("<", "&lt;")

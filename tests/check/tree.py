@@ -7,14 +7,45 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-LAYERS = ["platform/os", "platform/rseq", "platform/config", "memory/space", "memory/region", "memory/slab", "cache/slot",
-          "cache", "diagnostics/feature", "diagnostics/script", "diagnostics/python", "diagnostics/ruby", "diagnostics/v8",
-          "diagnostics/profile", "cache/node", "cache/deferred", "process", "cache/kmem", "front/malloc", "diagnostics/leak",
-          "front/api"]  # fmt: skip
+LAYERS = [
+    "platform/os",
+    "platform/rseq",
+    "platform/config",
+    "memory/space",
+    "memory/region",
+    "memory/slab",
+    "cache/slot",
+    "cache",
+    "diagnostics/feature",
+    "diagnostics/script",
+    "diagnostics/python",
+    "diagnostics/ruby",
+    "diagnostics/v8",
+    "diagnostics/profile",
+    "cache/node",
+    "cache/deferred",
+    "process",
+    "cache/kmem",
+    "front/malloc",
+    "diagnostics/leak",
+    "front/api",
+]
 LONGEST = 620
 SCREEN = 60
-TOP = {"lib", "preload", "cli", "tests", "bench", "docs", "meson.build", "meson_options.txt", "README.md", "CONTRIBUTING.md",
-       "pyproject.toml", "LICENSE"}  # fmt: skip
+TOP = {
+    "lib",
+    "preload",
+    "cli",
+    "tests",
+    "bench",
+    "docs",
+    "meson.build",
+    "meson_options.txt",
+    "README.md",
+    "CONTRIBUTING.md",
+    "pyproject.toml",
+    "LICENSE",
+}
 
 
 def listed(*patterns: str) -> list[Path]:

@@ -102,28 +102,73 @@ class Area:
         """The area as a process would have written it."""
         (stacks, at), names = self.stacks(), self.table_of_names()
         alive = [one for one in self.samples if one.live]
-        samples = b"".join(struct.pack("<3Qd4I", 0x1000 + 16 * i, one.size, room(one.size), weight(one.size, self.rate),
-                                       one.time_ms, at[one.pcs, stratum(one.size, self.rate)], 1, 0)
-                           for i, one in enumerate(self.samples) if one.live)  # fmt: skip
-        modules = b"".join(struct.pack("<3Q32sI300s", start, end, bias, build_id, len(build_id), path.encode())
-                           for start, end, bias, build_id, path in self.modules)
+        samples = b"".join(
+            struct.pack(
+                "<3Qd4I",
+                0x1000 + 16 * i,
+                one.size,
+                room(one.size),
+                weight(one.size, self.rate),
+                one.time_ms,
+                at[one.pcs, stratum(one.size, self.rate)],
+                1,
+                0,
+            )
+            for i, one in enumerate(self.samples)
+            if one.live
+        )
+        modules = b"".join(
+            struct.pack("<3Q32sI300s", start, end, bias, build_id, len(build_id), path.encode())
+            for start, end, bias, build_id, path in self.modules
+        )
         peak = sum(numbers[3] for numbers in self.counted.values())
         peak = peak or round(sums([one for one in self.samples if one.peak], self.rate)[1])
         values: dict[str, int] = {
-            "version": 2, "on": self.on, "sequence": 8, "rate": self.rate, "start_ns": self.start_ns, "now_ms": self.now_ms,
-            "taken": len(self.samples), "freed": len(self.samples) - len(alive), "lost_stacks": 0, "lost_samples": 0, "slowed": 0,
-            "strata_ms": self.now_ms, "peak_bytes": peak, "peak_ms": 30_000, "peak_epoch": 7, "pid_of_parent": 0,
-            "stacks_at": STACKS_AT, "stacks_bytes": SAMPLES_AT - STACKS_AT, "stacks_used": len(stacks), "stacks_count": len(at),
-            "samples_at": SAMPLES_AT, "samples_max": (MODULES_AT - SAMPLES_AT) // 48, "samples_used": len(alive),
-            "modules_at": MODULES_AT, "modules_max": 64, "modules_used": len(self.modules), "lifetimes_at": LIFETIMES_AT,
-            "strata_at": STRATA_AT, "strata": STRATA, "names_at": NAMES_AT,
-            "names_bytes": STACKS_AT - NAMES_AT, "names_used": len(names), "names_lost": 0, "strata_old": 0,
-        }  # fmt: skip
+            "version": 2,
+            "on": self.on,
+            "sequence": 8,
+            "rate": self.rate,
+            "start_ns": self.start_ns,
+            "now_ms": self.now_ms,
+            "taken": len(self.samples),
+            "freed": len(self.samples) - len(alive),
+            "lost_stacks": 0,
+            "lost_samples": 0,
+            "slowed": 0,
+            "strata_ms": self.now_ms,
+            "peak_bytes": peak,
+            "peak_ms": 30_000,
+            "peak_epoch": 7,
+            "pid_of_parent": 0,
+            "stacks_at": STACKS_AT,
+            "stacks_bytes": SAMPLES_AT - STACKS_AT,
+            "stacks_used": len(stacks),
+            "stacks_count": len(at),
+            "samples_at": SAMPLES_AT,
+            "samples_max": (MODULES_AT - SAMPLES_AT) // 48,
+            "samples_used": len(alive),
+            "modules_at": MODULES_AT,
+            "modules_max": 64,
+            "modules_used": len(self.modules),
+            "lifetimes_at": LIFETIMES_AT,
+            "strata_at": STRATA_AT,
+            "strata": STRATA,
+            "names_at": NAMES_AT,
+            "names_bytes": STACKS_AT - NAMES_AT,
+            "names_used": len(names),
+            "names_lost": 0,
+            "strata_old": 0,
+        }
         values.update(self.header)
         data = bytearray(SIZE)
         data[:HEADER] = struct.pack("<8s2I14Q18I", b"SHEAFPRO", *values.values())
-        for offset, raw in ((STRATA_AT, self.strata()), (STACKS_AT, stacks), (SAMPLES_AT, samples), (MODULES_AT, modules),
-                            (NAMES_AT, names)):
+        for offset, raw in (
+            (STRATA_AT, self.strata()),
+            (STACKS_AT, stacks),
+            (SAMPLES_AT, samples),
+            (MODULES_AT, modules),
+            (NAMES_AT, names),
+        ):
             data[offset : offset + len(raw)] = raw
         for (row, column), count in self.lifetimes.items():
             struct.pack_into("<d", data, LIFETIMES_AT + 8 * (row * 24 + column), count)

@@ -44,8 +44,7 @@ def sheaf() -> Run:
 
     def run(*args: str, **more: Any) -> subprocess.CompletedProcess[str]:
         env = {**os.environ, "PYTHONPATH": str(ROOT / "cli"), **more.pop("env", {})}
-        return subprocess.run([sys.executable, "-m", "sheaf", *args], capture_output=True, text=True, env=env, timeout=60,
-                              **more)
+        return subprocess.run([sys.executable, "-m", "sheaf", *args], capture_output=True, text=True, env=env, timeout=60, **more)
 
     return run
 
@@ -68,33 +67,73 @@ def sums() -> list[str]:
     return lines
 
 
-def write_record(path: Path, caches: dict[str, dict[str, int]], pid: int = 99999999, ended: bool = True, slot: int = 0,
-                 values: dict[str, int] | None = None, peak: int = 1 << 20, later: bool = False, start: int = 0,
-                 namespace: int = 0, boot: str = "", began: int = 5, profile: bytes = b"",
-                 profile_size: int = 0) -> Path:  # fmt: skip
+def write_record(
+    path: Path,
+    caches: dict[str, dict[str, int]],
+    pid: int = 99999999,
+    ended: bool = True,
+    slot: int = 0,
+    values: dict[str, int] | None = None,
+    peak: int = 1 << 20,
+    later: bool = False,
+    start: int = 0,
+    namespace: int = 0,
+    boot: str = "",
+    began: int = 5,
+    profile: bytes = b"",
+    profile_size: int = 0,
+) -> Path:
     """
     Write a record in which one slot was used. `caches` has counters and gauges by name for each cache, `values` those of the
     process; `start`, `namespace` and `boot` identify it, and it began to write at `began`. `profile` is the content of its
     profile area, which may be shorter than `profile_size`; the control area and its window come before it. With `later` it
     has more fields, and those of the header in another order, as a later library may write them.
     """
-    process = {"slab_bytes": 65536 * len(caches), "large_bytes": 0, "end_time_ns": 6 if ended else 0,
-               "peak_resident_bytes": peak, **(values or {})}
+    process = {
+        "slab_bytes": 65536 * len(caches),
+        "large_bytes": 0,
+        "end_time_ns": 6 if ended else 0,
+        "peak_resident_bytes": peak,
+        **(values or {}),
+    }
     first, size, entry_at, slots_at = 16, 4096, 16384, 65536
     areas_at = slots_at + (slot + 1) * 16 * 128 + 4095 & ~4095
     profile_at = areas_at + 4096 + 65536
     fields: dict[str, tuple[str, int | bytes]] = {
-        "values_offset": ("Q", 8192), "caches_offset": ("Q", entry_at), "slots_offset": ("Q", slots_at),
-        "cache_max": ("I", 16), "cache_stride": ("I", 512), "slot_max": ("I", slot + 1), "slot_stride": ("I", 16 * 128),
-        "counter_stride": ("I", 128), "fold_interval": ("I", 1024), "pid": ("I", pid), "parent_pid": ("I", 1),
-        "start_time_ns": ("Q", began), "mode_name": ("16s", b"rseq mm_cid"), "sheaf_version": ("32s", b"0.1.0"),
-        "program": ("128s", path.stem.split(".")[0].encode()), "kernel": ("128s", b"kernel"),
-        "process_start": ("Q", start), "pid_namespace": ("Q", namespace), "boot_id": ("40s", boot.encode()),
-        "control_offset": ("Q", areas_at), "window_offset": ("Q", areas_at + 4096),
-        "profile_offset": ("Q", profile_at), "profile_size": ("Q", profile_size),
-    }  # fmt: skip
-    entry = {"name": "32s", "object_size": "I", "size": "I", "slab_size": "I", "capacity": "I", "flags": "I",
-             "checksum": "I", "gauges": "24Q"}  # fmt: skip
+        "values_offset": ("Q", 8192),
+        "caches_offset": ("Q", entry_at),
+        "slots_offset": ("Q", slots_at),
+        "cache_max": ("I", 16),
+        "cache_stride": ("I", 512),
+        "slot_max": ("I", slot + 1),
+        "slot_stride": ("I", 16 * 128),
+        "counter_stride": ("I", 128),
+        "fold_interval": ("I", 1024),
+        "pid": ("I", pid),
+        "parent_pid": ("I", 1),
+        "start_time_ns": ("Q", began),
+        "mode_name": ("16s", b"rseq mm_cid"),
+        "sheaf_version": ("32s", b"0.1.0"),
+        "program": ("128s", path.stem.split(".")[0].encode()),
+        "kernel": ("128s", b"kernel"),
+        "process_start": ("Q", start),
+        "pid_namespace": ("Q", namespace),
+        "boot_id": ("40s", boot.encode()),
+        "control_offset": ("Q", areas_at),
+        "window_offset": ("Q", areas_at + 4096),
+        "profile_offset": ("Q", profile_at),
+        "profile_size": ("Q", profile_size),
+    }
+    entry = {
+        "name": "32s",
+        "object_size": "I",
+        "size": "I",
+        "slab_size": "I",
+        "capacity": "I",
+        "flags": "I",
+        "checksum": "I",
+        "gauges": "24Q",
+    }
     if not profile_size:
         fields.update({name: ("Q", 0) for name in ("control_offset", "window_offset", "profile_offset")})
     if later:
@@ -120,9 +159,17 @@ def write_record(path: Path, caches: dict[str, dict[str, int]], pid: int = 99999
     for i, (name, numbers) in enumerate(caches.items()):
         gauges = [numbers.get(gauge, 0) for gauge in GAUGES] + [0] * (24 - len(GAUGES))
         value: dict[str, list[int] | list[bytes]] = {
-            "name": [name.encode()], "object_size": [64], "size": [64], "slab_size": [65536], "capacity": [253], "flags": [1],
-            "checksum": [0], "gauges": gauges, "colour": [7, 7, 7], "shape": [b"round"],
-        }  # fmt: skip
+            "name": [name.encode()],
+            "object_size": [64],
+            "size": [64],
+            "slab_size": [65536],
+            "capacity": [253],
+            "flags": [1],
+            "checksum": [0],
+            "gauges": gauges,
+            "colour": [7, 7, 7],
+            "shape": [b"round"],
+        }
         packed = struct.pack("<" + "".join(entry.values()), *(one for key in entry for one in value[key]))
         constant = struct.calcsize("<" + "".join(entry.values()).partition("II24Q")[0] + "I")
         packed = packed[:constant] + struct.pack("<I", zlib.crc32(packed[:constant])) + packed[constant + 4 :]
@@ -154,16 +201,23 @@ def as_nobody(function: Callable[[], str]) -> str:
 
 
 # Allocates once for each line that it reads, and answers.
-WORK = ("import sys; keep = []; print('ready', flush=True)\n"
-        "for line in sys.stdin: keep += [bytes(600) for _ in range(5000)]; print('done', flush=True)")
+WORK = (
+    "import sys; keep = []; print('ready', flush=True)\n"
+    "for line in sys.stdin: keep += [bytes(600) for _ in range(5000)]; print('done', flush=True)"
+)
 
 
 class Program:
     """Python on Sheaf, which allocates when it is told to."""
 
     def __init__(self, library: str, directory: Path, code: str = WORK) -> None:
-        self.process = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-                                        env={**os.environ, "LD_PRELOAD": library, "SHEAF_RECORD": str(directory)})
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", code],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "LD_PRELOAD": library, "SHEAF_RECORD": str(directory)},
+        )
         self.pid = self.process.pid
         self.answer("ready")
 

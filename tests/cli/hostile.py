@@ -92,7 +92,8 @@ def scrape(directory: Path) -> bytes:
     machine.started_ns = 0  # what ended records count is shown as well
     machine.scan()
     text: bytes = openmetrics.exposition.generate_latest(  # type: ignore[no-untyped-call]
-        Metrics(machine, "0", False).registry())
+        Metrics(machine, "0", False).registry()
+    )
     return text
 
 
@@ -102,8 +103,11 @@ def scrape(directory: Path) -> bytes:
 def numbers(size: int) -> list[int]:
     """Values at which readers may stumble, for a file of this size."""
     near = [size - 8, size - 1, size, size + 1]
-    powers = [power + more for power in (1 << 15, 1 << 16, 1 << 24, 1 << 31, 1 << 32, 1 << 60, 1 << 62, 1 << 63, 1 << 64)
-              for more in (-1, 0)]
+    powers = [
+        power + more
+        for power in (1 << 15, 1 << 16, 1 << 24, 1 << 31, 1 << 32, 1 << 60, 1 << 62, 1 << 63, 1 << 64)
+        for more in (-1, 0)
+    ]
     return [0, 1, 2, 7, 8, 4095, *near, *powers]
 
 
@@ -118,7 +122,7 @@ def sealed(data: bytes) -> bytes:
         for at in range(first, min(first + count * stride, len(changed) - checksum - 4), stride):
             if any(changed[at : at + checksum]):
                 struct.pack_into("<I", changed, at + checksum, zlib.crc32(changed[at : at + checksum]))
-    size, = struct.unpack_from("<I", changed, 16)
+    (size,) = struct.unpack_from("<I", changed, 16)
     struct.pack_into("<I", changed, 12, zlib.crc32(changed[16:size]))
     return bytes(changed)
 
@@ -144,8 +148,10 @@ def entry_places(data: bytes) -> tuple[int, int, int, int] | None:
     """The offset, number and distance of entries, and the offset of the checksum in each; None if they are damaged."""
     try:
         known = fields(data)
-        first, count, stride = (struct.unpack_from(CODES[known[name][1]], data, known[name][0])[0]
-                                for name in ("caches_offset", "cache_max", "cache_stride"))
+        first, count, stride = (
+            struct.unpack_from(CODES[known[name][1]], data, known[name][0])[0]
+            for name in ("caches_offset", "cache_max", "cache_stride")
+        )
         return (first, min(count, 64), stride, fields(data, "entry")["checksum"][0]) if first < len(data) and stride else None
     except (KeyError, OverflowError, struct.error):
         return None
@@ -248,8 +254,11 @@ def hostile_record(data: bytes, draw: random.Random) -> bytes:
         choice = draw.randrange(6)
         try:
             if choice == 0:
-                data = with_field(data, draw.choice([name for name, (_, kind) in fields(data).items() if kind in CODES]),
-                                  draw.choice([*numbers(len(data)), draw.getrandbits(64)]))
+                data = with_field(
+                    data,
+                    draw.choice([name for name, (_, kind) in fields(data).items() if kind in CODES]),
+                    draw.choice([*numbers(len(data)), draw.getrandbits(64)]),
+                )
             elif choice == 1:
                 data = any_text(data, draw)
             else:

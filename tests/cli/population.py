@@ -64,8 +64,11 @@ def chance(size: int, thinned: float, rate: int = RATE) -> float:
 
 def _sums(samples: Iterable[Sample]) -> tuple[float, float, float]:
     every = list(samples)
-    return (sum((one.weight for one in every), 0.0), sum((one.weight * one.size for one in every), 0.0),
-            sum((one.weight**2 for one in every), 0.0))
+    return (
+        sum((one.weight for one in every), 0.0),
+        sum((one.weight * one.size for one in every), 0.0),
+        sum((one.weight**2 for one in every), 0.0),
+    )
 
 
 class _Drawing:
@@ -105,13 +108,29 @@ class _Drawing:
                 row = counts[stratum(one.size, self.rate)]
                 row[2 * i] += 1
                 row[2 * i + 1] += room(one.size)
-        strata = [Stratum(size, count, taken_up, count, taken_up, *before, *alloc)
-                  for size, (count, taken_up, *rest) in zip((*CLASSES, 0, 0), counts, strict=True)
-                  for before, alloc in [(rest[:2], rest[2:])]]
+        strata = [
+            Stratum(size, count, taken_up, count, taken_up, *before, *alloc)
+            for size, (count, taken_up, *rest) in zip((*CLASSES, 0, 0), counts, strict=True)
+            for before, alloc in [(rest[:2], rest[2:])]
+        ]
         bytes_ = sum(one.live_bytes for one in strata)
         header = Header(True, self.rate, 7, 60_000, len(taken), len(taken) - len(samples), 0, 0, 0, 60_000, bytes_, 30_000, 0)
-        return Snapshot(Path("made"), "made", 1, 1, 0, False, header, strata, stacks, samples, [],
-                        [[0.0] * TIMES for _ in range(SIZES)], 60_000, True)
+        return Snapshot(
+            Path("made"),
+            "made",
+            1,
+            1,
+            0,
+            False,
+            header,
+            strata,
+            stacks,
+            samples,
+            [],
+            [[0.0] * TIMES for _ in range(SIZES)],
+            60_000,
+            True,
+        )
 
 
 def _add(truth: dict[tuple[int, ...], Truth], objects: Iterable[_Object], sign: int = 1) -> None:

@@ -17,8 +17,14 @@ def profile(sheaf: Run, library: str, command: Sequence[str], folder: Path, rate
     """Run a program and return the JSON of its profile; of the parent, if it forks. Records are in a new folder `records`."""
     records = folder / "records"
     records.mkdir()
-    env = {"LD_PRELOAD": library, "SHEAF_RECORD": str(records), "SHEAF_PROFILE": rate, "SHEAF_PROFILE_COST": "0",
-           "PATH": "/usr/bin:/bin", **env}  # fmt: skip
+    env = {
+        "LD_PRELOAD": library,
+        "SHEAF_RECORD": str(records),
+        "SHEAF_PROFILE": rate,
+        "SHEAF_PROFILE_COST": "0",
+        "PATH": "/usr/bin:/bin",
+        **env,
+    }
     done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     record = min(records.iterdir(), key=lambda one: int(one.name.split(".")[-2]))

@@ -143,10 +143,7 @@ def test_verdict_and_losses_name_the_best(outcome: Outcome, contestants: list[Co
     said = report.verdicts(report.means([outcome, other], contestants), contestants)
     assert said == ["micro, 2 tests: sheaf takes 1.414 of the time of mimalloc and 0.866 of the peak memory of glibc"]
     rows = report.findings([outcome, other], contestants).rows
-    assert report.losses(rows, "sheaf") == [
-        "v: 2.00 of the time of mimalloc",
-        "v: 1.50 of the peak memory of glibc",
-    ]
+    assert report.losses(rows, "sheaf") == ["v: 2.00 of the time of mimalloc", "v: 1.50 of the peak memory of glibc"]
 
 
 def test_programs_have_a_mean_with_the_real_ones(outcome: Outcome, contestants: list[Contestant]) -> None:
@@ -527,4 +524,7 @@ def test_a_program_in_the_current_directory(library: str, tmp_path: Path, monkey
 def test_a_command_without_hyperfine_is_refused_at_once(sheaf: Run, tmp_path: Path) -> None:
     status, out, err = _bench(sheaf, "--", "true", PATH=str(tmp_path))
     assert (status, out, err) == (
-        1, "", "sheaf: hyperfine: not found; run apt install hyperfine, which measures the time of commands\n")
+        1,
+        "",
+        "sheaf: hyperfine: not found; run apt install hyperfine, which measures the time of commands\n",
+    )

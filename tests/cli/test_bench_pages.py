@@ -151,16 +151,27 @@ def test_a_page_and_the_summary_over_all(sheaf: Run, made: Report, tmp_path: Pat
     assert done.returncode == 0 and done.stderr == ""
     assert (results / "zen-5.md").read_text().startswith("# Benchmark results: Zen 5\n")
     shown = (results / "README.md").read_text()
-    places = [shown.index(part) for part in ("## Where Sheaf loses", "### Zen 5", "- slow: 2.00 of the time of tcmalloc",
-                                            "### Zen 4", "None.", "## Geometric means", "## Pages")]  # fmt: skip
+    places = [
+        shown.index(part)
+        for part in (
+            "## Where Sheaf loses",
+            "### Zen 5",
+            "- slow: 2.00 of the time of tcmalloc",
+            "### Zen 4",
+            "None.",
+            "## Geometric means",
+            "## Pages",
+        )
+    ]
     assert places == sorted(places)
     before = {path: path.read_text() for path in results.glob("*.md")}
     pages.write_all(results)
     assert {path: path.read_text() for path in results.glob("*.md")} == before
 
 
-@pytest.mark.parametrize(("page", "said"), [("README.md", "cannot be README.md"), ("x.json", "must end with .md"),
-                                            ("none/x.md", "no such directory")])  # fmt: skip
+@pytest.mark.parametrize(
+    ("page", "said"), [("README.md", "cannot be README.md"), ("x.json", "must end with .md"), ("none/x.md", "no such directory")]
+)
 def test_a_page_that_cannot_be_written_is_refused_at_once(sheaf: Run, tmp_path: Path, page: str, said: str) -> None:
     done = sheaf("bench", "--page", str(tmp_path / page))
     assert done.returncode == 2 and said in done.stderr and done.stderr.count("\n") == 1

@@ -122,8 +122,9 @@ def test_a_cargo_that_is_too_old_is_named(tools: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(newest, "RECIPES", (_recipe(cargo=(1, 85)),))
     found, said = _find()
     assert found == []
-    assert said == ["some: left out: cargo 1.65 is too old for some-sys, which needs 1.85; install a newer one from "
-                    "https://rustup.rs"]  # fmt: skip
+    assert said == [
+        "some: left out: cargo 1.65 is too old for some-sys, which needs 1.85; install a newer one from https://rustup.rs"
+    ]
 
 
 def test_scudo_is_that_of_the_newest_llvm(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -201,7 +202,6 @@ def test_the_mode_of_tcmalloc_is_found(tmp_path: Path) -> None:
 
 
 def test_the_peers_are_listed(sheaf: Run, library: str) -> None:
-    done = sheaf("bench", "--list-peers", "--only", "glibc,sheaf", env={"SHEAF_LIBRARY": library, "XDG_CACHE_HOME": "/no/such"},
-                 )  # fmt: skip
+    done = sheaf("bench", "--list-peers", "--only", "glibc,sheaf", env={"SHEAF_LIBRARY": library, "XDG_CACHE_HOME": "/no/such"})
     assert done.returncode == 0 and done.stderr == ""
     assert [line.split()[0] for line in done.stdout.splitlines()] == ["allocator", "glibc", "sheaf"]

@@ -32,20 +32,40 @@ def answers(sheaf: Run, line: str, shell: str = "fish", **environment: str) -> d
     return {word: text for word, _, text in pairs}
 
 
-@pytest.mark.parametrize(("line", "expected"), [
-    ("sheaf ", "plain,run"), ("sheaf to", "plain,top"), ("sheaf run --deb", "plain,--debug"),
-    ("sheaf stats --format ", "plain,jsonl"), ("sheaf stats --format=js", "plain,--format=json"),
-    ("sheaf stats --sort in", "plain,in_use"), ("sheaf top --sort re", "plain,resident"),
-    ("sheaf run --option de", "open,decay="), ("sheaf run --option debug_action=a", "plain,debug_action=abort"),
-    ("sheaf run --option=mode=", "plain,--option=mode=tiny"), ("sheaf run --option huge=", "plain,huge=1"),
-    ("sheaf run --option barn=", "plain,barn=512K"), ("sheaf run --option record=/tm", "dir,/tm"),
-    ("sheaf run --debug FZ", "open,FZPU"),
-    ("sheaf run --debug 'FZPU;", "open,FZPU;-"), ("sheaf run --option debug=U,malloc-l", "open,debug=U,malloc-large"),
-    ("sheaf run --record /tm", "dir,/tm"), ("sheaf run -- l", "program,l"), ("sheaf run l", "program,l"),
-    ("sheaf run ls ", "file,"), ("sheaf run ls -", "file,-"), ("sheaf report fi", "file,fi"), ("sheaf records ", "dir,"),
-    ("sheaf doctor l", "program,l"), ("sheaf stats fi", "file,fi"), ("sheaf completion b", "plain,bash"),
-    ("sheaf set 1 de", "open,decay="), ("sheaf set 1 helper=a", "plain,helper=auto"), ("sheaf dump --output m", "file,m"),
-])
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("sheaf ", "plain,run"),
+        ("sheaf to", "plain,top"),
+        ("sheaf run --deb", "plain,--debug"),
+        ("sheaf stats --format ", "plain,jsonl"),
+        ("sheaf stats --format=js", "plain,--format=json"),
+        ("sheaf stats --sort in", "plain,in_use"),
+        ("sheaf top --sort re", "plain,resident"),
+        ("sheaf run --option de", "open,decay="),
+        ("sheaf run --option debug_action=a", "plain,debug_action=abort"),
+        ("sheaf run --option=mode=", "plain,--option=mode=tiny"),
+        ("sheaf run --option huge=", "plain,huge=1"),
+        ("sheaf run --option barn=", "plain,barn=512K"),
+        ("sheaf run --option record=/tm", "dir,/tm"),
+        ("sheaf run --debug FZ", "open,FZPU"),
+        ("sheaf run --debug 'FZPU;", "open,FZPU;-"),
+        ("sheaf run --option debug=U,malloc-l", "open,debug=U,malloc-large"),
+        ("sheaf run --record /tm", "dir,/tm"),
+        ("sheaf run -- l", "program,l"),
+        ("sheaf run l", "program,l"),
+        ("sheaf run ls ", "file,"),
+        ("sheaf run ls -", "file,-"),
+        ("sheaf report fi", "file,fi"),
+        ("sheaf records ", "dir,"),
+        ("sheaf doctor l", "program,l"),
+        ("sheaf stats fi", "file,fi"),
+        ("sheaf completion b", "plain,bash"),
+        ("sheaf set 1 de", "open,decay="),
+        ("sheaf set 1 helper=a", "plain,helper=auto"),
+        ("sheaf dump --output m", "file,m"),
+    ],
+)
 def test_what_may_follow(sheaf: Run, line: str, expected: str) -> None:
     assert expected in answers(sheaf, line)
 
@@ -59,9 +79,9 @@ def test_values_are_described(sheaf: Run) -> None:
     assert answers(sheaf, "sheaf top --sort ")["plain,resident"] == "resident memory of the whole process"
 
 
-@pytest.mark.parametrize("line", [
-    "sheaf nothing ", "sheaf run --option nothing=", "sheaf run --option 'a", "sheaf run --format ", "",
-])
+@pytest.mark.parametrize(
+    "line", ["sheaf nothing ", "sheaf run --option nothing=", "sheaf run --option 'a", "sheaf run --format ", ""]
+)
 def test_lines_that_cannot_be_completed(sheaf: Run, line: str) -> None:
     answers(sheaf, line)
 
@@ -83,8 +103,12 @@ def test_the_script_is_printed(sheaf: Run, shell: str) -> None:
 def test_caches_of_the_library(library: str, tmp_path: Path) -> None:
     """The size classes in the object's note are those that its processes have."""
     code = "keep = [bytes(n) for n in range(1, 33000, 7)]; import time; print('ready', flush=True); time.sleep(600)"
-    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True,
-                               env={**os.environ, "LD_PRELOAD": library, "SHEAF_RECORD": str(tmp_path), "PYTHONMALLOC": "malloc"})
+    process = subprocess.Popen(
+        [sys.executable, "-c", code],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "LD_PRELOAD": library, "SHEAF_RECORD": str(tmp_path), "PYTHONMALLOC": "malloc"},
+    )
     try:
         assert process.stdout
         process.stdout.readline()
@@ -102,9 +126,10 @@ def test_caches_of_the_library(library: str, tmp_path: Path) -> None:
 # ---- mistyped caches ----
 
 
-@pytest.mark.parametrize(("spec", "near"), [
-    ("FZ,malloc-65", "malloc-80"), ("U;FZ,malloc-64,malloc-1", "malloc-8"), ("FZPU,malloc-40000", "malloc-large"),
-])
+@pytest.mark.parametrize(
+    ("spec", "near"),
+    [("FZ,malloc-65", "malloc-80"), ("U;FZ,malloc-64,malloc-1", "malloc-8"), ("FZPU,malloc-40000", "malloc-large")],
+)
 def test_a_cache_that_malloc_does_not_have(sheaf: Run, library: str, spec: str, near: str) -> None:
     for args in (["--debug", spec], ["--option", f"debug={spec}"]):
         done = sheaf("run", *args, "true")
@@ -140,11 +165,7 @@ def test_a_name_that_is_only_similar_is_a_warning(sheaf: Run, library: str) -> N
 
 # ---- shells ----
 
-START = {
-    "bash": ["bash", "--norc", "--noprofile", "-i"],
-    "zsh": ["zsh", "-f", "-i"],
-    "fish": ["fish", "--no-config", "-i"],
-}
+START = {"bash": ["bash", "--norc", "--noprofile", "-i"], "zsh": ["zsh", "-f", "-i"], "fish": ["fish", "--no-config", "-i"]}
 LOAD = {
     "bash": "PS1='> '; source <(sheaf completion bash); bind 'set bell-style none' 'set show-all-if-ambiguous on'\n",
     "zsh": "PS1='> '; autoload -Uz compinit; compinit -D; source <(sheaf completion zsh)\n",
@@ -165,8 +186,13 @@ def shell(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Display]:
     (tmp_path / "work").mkdir()
     (tmp_path / "work" / "longish.sheaf").write_text("")
     (tmp_path / "work" / "recordings").mkdir()
-    env = {"PATH": f"{bin}:{os.environ['PATH']}", "TERM": "xterm", "HOME": str(tmp_path), "LC_ALL": "C.UTF-8",
-           "SHEAF_LIBRARY": os.environ.get("SHEAF_LIBRARY", "")}
+    env = {
+        "PATH": f"{bin}:{os.environ['PATH']}",
+        "TERM": "xterm",
+        "HOME": str(tmp_path),
+        "LC_ALL": "C.UTF-8",
+        "SHEAF_LIBRARY": os.environ.get("SHEAF_LIBRARY", ""),
+    }
     with Display(["env", "-C", str(tmp_path / "work"), *START[name]], env) as display:
         display.type(LOAD[name])
         display.type("clear; echo load''ed\n")
@@ -174,16 +200,19 @@ def shell(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Display]:
         yield display
 
 
-@pytest.mark.parametrize(("typed", "completed"), [
-    ("sheaf sta\t", "sheaf stats"),
-    ("sheaf stats --by no\t", "sheaf stats --by node"),
-    ("sheaf run --option debug_action=con\t", "sheaf run --option debug_action=continue"),
-    ("sheaf run --option deca\t", "sheaf run --option decay="),
-    ("sheaf run --debug FZ,malloc-358\t", "sheaf run --debug FZ,malloc-3584"),
-    ("sheaf stats long\t", "sheaf stats longish.sheaf"),
-    ("sheaf records rec\t", "sheaf records recordings/"),
-    ("sheaf run --stats=j\t", "sheaf run --stats=json"),
-])
+@pytest.mark.parametrize(
+    ("typed", "completed"),
+    [
+        ("sheaf sta\t", "sheaf stats"),
+        ("sheaf stats --by no\t", "sheaf stats --by node"),
+        ("sheaf run --option debug_action=con\t", "sheaf run --option debug_action=continue"),
+        ("sheaf run --option deca\t", "sheaf run --option decay="),
+        ("sheaf run --debug FZ,malloc-358\t", "sheaf run --debug FZ,malloc-3584"),
+        ("sheaf stats long\t", "sheaf stats longish.sheaf"),
+        ("sheaf records rec\t", "sheaf records recordings/"),
+        ("sheaf run --stats=j\t", "sheaf run --stats=json"),
+    ],
+)
 def test_a_shell_completes(library: str, shell: Display, typed: str, completed: str) -> None:
     shell.type(typed)
     shell.wait(lambda now: f"> {completed}" in now)

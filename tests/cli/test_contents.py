@@ -42,16 +42,34 @@ def test_compiled_sums_equal_evaluated_ones(seed: int) -> None:
     flat = [[number for row in rows for number in row[i]] for i in range(len(groups))]
     expected = []
     for row in rows:
-        values = defaultdict(int, {name: number for group, numbers in reversed(list(zip(groups, row, strict=True)))
-                                   for name, number in zip(group, numbers, strict=True)})
+        values = defaultdict(
+            int,
+            {
+                name: number
+                for group, numbers in reversed(list(zip(groups, row, strict=True)))
+                for name, number in zip(group, numbers, strict=True)
+            },
+        )
         expected.append(tuple(sums.evaluate(parsed, values.__getitem__).values()))
     assert sums.compiled(parsed, *groups)(*flat) == expected
 
 
-@pytest.mark.parametrize("line", [
-    "a = ", "a = b +", "a = b ** c", "a = __import__('os')", "a = b; c", "a = 1e5.real", "a = b[0]", "a", "a = b + (c)",
-    "a = " + " + ".join(["b"] * 101), "a = " + " * ".join(["b"] * 101),
-])
+@pytest.mark.parametrize(
+    "line",
+    [
+        "a = ",
+        "a = b +",
+        "a = b ** c",
+        "a = __import__('os')",
+        "a = b; c",
+        "a = 1e5.real",
+        "a = b[0]",
+        "a",
+        "a = b + (c)",
+        "a = " + " + ".join(["b"] * 101),
+        "a = " + " * ".join(["b"] * 101),
+    ],
+)
 def test_wrong_sums(line: str) -> None:
     with pytest.raises(ValueError, match=f"^{re.escape(line)}$"):
         sums.parse([line])
@@ -79,8 +97,9 @@ def in_slots(path: Path, slots: dict[int, dict[str, int]], **more: object) -> Pa
 
 @pytest.mark.parametrize("large", [64, (1 << 62) // 3])
 def test_counters_are_summed_over_slots(tmp_path: Path, large: int) -> None:
-    slots = {slot: {name: (slot + 1) * (i + 1) * large // 64 for i, name in enumerate(conftest.COUNTERS)}
-             for slot in (0, 1, 3, 7)}
+    slots = {
+        slot: {name: (slot + 1) * (i + 1) * large // 64 for i, name in enumerate(conftest.COUNTERS)} for slot in (0, 1, 3, 7)
+    }
     one = record.read(in_slots(tmp_path / "p.1.sheaf", slots))
     assert one.caches["malloc-64"].slots == slots
     for name in conftest.COUNTERS:

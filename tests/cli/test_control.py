@@ -84,29 +84,42 @@ def test_trim_says_what_went_back(sheaf: Run, start: Start) -> None:
         time.sleep(0.01)
 
 
-@pytest.mark.parametrize(("setting", "answer"), [
-    ("decay=200", "decay is 200 milliseconds now"), ("keep=64M", "keep is 64M now"), ("helper=auto", "helper is auto now"),
-    ("helper=0", "helper is 0 now"), ("huge=0", "huge is 0 now"), ("barn-max=0", "barn_max is 0 now"),
-    ("SHEAF_DECAY=0", "decay is 0 milliseconds now"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("setting", "answer"),
+    [
+        ("decay=200", "decay is 200 milliseconds now"),
+        ("keep=64M", "keep is 64M now"),
+        ("helper=auto", "helper is auto now"),
+        ("helper=0", "helper is 0 now"),
+        ("huge=0", "huge is 0 now"),
+        ("barn-max=0", "barn_max is 0 now"),
+        ("SHEAF_DECAY=0", "decay is 0 milliseconds now"),
+    ],
+)
 def test_set(sheaf: Run, start: Start, setting: str, answer: str) -> None:
     pid = start(BUSY).pid
     done = sheaf("set", str(pid), setting)
     assert (done.stdout.partition(": ")[2], done.returncode) == (answer + "\n", 0), done
 
 
-@pytest.mark.parametrize(("setting", "why"), [
-    ("decay=86400001", "decay=86400001: out of range; give a number from 0 to 86400000, in milliseconds"),
-    ("decay=-1", "decay=-1: not a number; give a number from 0 to 86400000, in milliseconds"),
-    ("keep=1T", "keep=1T: out of range; give a size such as 1M, from 0 to 1T"),
-    ("keep", "keep: no value; give keep=VALUE"),
-    ("helper=2", "helper=2: no such choice; give auto, 0 or 1"),
-    ("huge=yes", "huge=yes: neither 0 nor 1; give 0 or 1"),
-    ("slots=cpu_id", "slots: cannot change while the process runs; set SHEAF_SLOTS before its start, "
-                     "or give one of decay, keep, helper, huge, barn_max"),
-    ("decya=1", "decya: no such option; did you mean decay?"),
-    ("=", ": no such option; give one of decay, keep, helper, huge, barn_max"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("setting", "why"),
+    [
+        ("decay=86400001", "decay=86400001: out of range; give a number from 0 to 86400000, in milliseconds"),
+        ("decay=-1", "decay=-1: not a number; give a number from 0 to 86400000, in milliseconds"),
+        ("keep=1T", "keep=1T: out of range; give a size such as 1M, from 0 to 1T"),
+        ("keep", "keep: no value; give keep=VALUE"),
+        ("helper=2", "helper=2: no such choice; give auto, 0 or 1"),
+        ("huge=yes", "huge=yes: neither 0 nor 1; give 0 or 1"),
+        (
+            "slots=cpu_id",
+            "slots: cannot change while the process runs; set SHEAF_SLOTS before its start, "
+            "or give one of decay, keep, helper, huge, barn_max",
+        ),
+        ("decya=1", "decya: no such option; did you mean decay?"),
+        ("=", ": no such option; give one of decay, keep, helper, huge, barn_max"),
+    ],
+)
 def test_wrong_settings(sheaf: Run, setting: str, why: str) -> None:
     assert said(sheaf("set", "4711", setting), 2) == why
 
@@ -206,19 +219,29 @@ def test_dump_as_a_picture(sheaf: Run, start: Start, tmp_path: Path, suffix: str
 
 def test_pictures_that_cannot_be_drawn(sheaf: Run, start: Start, tmp_path: Path) -> None:
     assert said(sheaf("dump", "--output", "map.pdf", "1"), 2) == (
-        "--output map.pdf: not a picture; give a name that ends with .png, .svg or .html")
+        "--output map.pdf: not a picture; give a name that ends with .png, .svg or .html"
+    )
     if find_spec("matplotlib"):
         file = tmp_path / "none" / "map.png"
         assert said(sheaf("dump", "--output", str(file), str(start(BUSY).pid))) == (
-            f"{file}: No such file or directory; name a file that can be written")
+            f"{file}: No such file or directory; name a file that can be written"
+        )
 
 
 def test_the_map_in_characters() -> None:
     def span(slices: int, kind: int, out: int = 0, objects: int = 0) -> spanmap.Span:
         return spanmap.Span(0, slices, kind, out=out, objects=objects)
 
-    rows = [span(8, spanmap.OTHER), span(4, spanmap.SLAB, 10, 10), span(4, spanmap.SLAB, 1, 10), span(16, spanmap.LARGE),
-            span(16, spanmap.FREE), span(16, spanmap.RETURNED), span(100, spanmap.UNMAPPED), span(2, spanmap.SLAB, 99, 100)]
+    rows = [
+        span(8, spanmap.OTHER),
+        span(4, spanmap.SLAB, 10, 10),
+        span(4, spanmap.SLAB, 1, 10),
+        span(16, spanmap.LARGE),
+        span(16, spanmap.FREE),
+        span(16, spanmap.RETURNED),
+        span(100, spanmap.UNMAPPED),
+        span(2, spanmap.SLAB, 99, 100),
+    ]
     lines = spanmap.text(rows, 80)
     assert lines[1] == "     0 KiB  " + "x" * 8 + "####" + "1111" + "L" * 16 + "-" * 16 + "." * 16
     assert lines[2].strip() == "..."
@@ -242,7 +265,8 @@ def test_a_process_is_known_by_its_name(sheaf: Run, start: Start) -> None:
 
 def test_targets_that_are_no_process(sheaf: Run, start: Start, tmp_path: Path) -> None:
     assert said(sheaf("trim", "999999999")) == (
-        "999999999: no such process; name a running process, a record file or a directory")
+        "999999999: no such process; name a running process, a record file or a directory"
+    )
     assert "no process of this name runs on Sheaf" in said(sheaf("trim", "nosuchprogram"))
     assert said(sheaf("trim", str(tmp_path))) == f"{tmp_path}: is a directory; name one process or its record"
     assert "name a .sheaf file" in said(sheaf("dump", __file__))
@@ -260,8 +284,7 @@ def test_targets_that_are_no_process(sheaf: Run, start: Start, tmp_path: Path) -
 
 def test_processes_without_a_record(sheaf: Run, start: Start) -> None:
     pid = start(IDLE, record_in=None).pid
-    assert said(sheaf("trim", str(pid))) == (
-        f"{pid}: runs on Sheaf but keeps no record; start it with `sheaf run --record DIR`")
+    assert said(sheaf("trim", str(pid))) == (f"{pid}: runs on Sheaf but keeps no record; start it with `sheaf run --record DIR`")
     with subprocess.Popen(["sleep", "600"]) as other:
         assert "does not run on Sheaf; start it with `sheaf run --record DIR`" in said(sheaf("trim", str(other.pid)))
         other.kill()
@@ -272,7 +295,8 @@ def test_a_record_without_a_control_area(sheaf: Run, tmp_path: Path) -> None:
     with path.open("r+b") as file, mmap.mmap(file.fileno(), 4096):
         assert said(sheaf("trim", str(path))) == (
             f"old ({os.getpid()}): runs on Sheaf 0.1.0, whose records have no control area; "
-            "start it again with the Sheaf of this command")
+            "start it again with the Sheaf of this command"
+        )
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
@@ -324,8 +348,11 @@ def test_a_process_that_sleeps(sheaf: Run, start: Start) -> None:
 def test_a_process_that_sleeps_without_a_helper(sheaf: Run, start: Start) -> None:
     pid = start(IDLE, SHEAF_HELPER="0").pid
     line = said(sheaf("trim", str(pid), "--timeout", "0.3"))
-    assert re.fullmatch(rf"\S+ \({pid}\): did not answer within 0.3 s: it sleeps, and it has no helper thread; "
-                        "try again while it works, or start it with SHEAF_HELPER=1", line)
+    assert re.fullmatch(
+        rf"\S+ \({pid}\): did not answer within 0.3 s: it sleeps, and it has no helper thread; "
+        "try again while it works, or start it with SHEAF_HELPER=1",
+        line,
+    )
     path = next(record.find(str(pid)))
     assert request_of(path) == 0
 
@@ -342,7 +369,8 @@ def test_a_process_that_is_stopped(sheaf: Run, start: Start) -> None:
     os.kill(pid, signal.SIGSTOP)
     os.waitpid(pid, os.WUNTRACED)
     assert said(sheaf("trim", str(pid), "--timeout", "300ms")).endswith(
-        f"({pid}): did not answer within 0.3 s: it is stopped; continue it with `kill -CONT {pid}`")
+        f"({pid}): did not answer within 0.3 s: it is stopped; continue it with `kill -CONT {pid}`"
+    )
     os.kill(pid, signal.SIGCONT)
     assert sheaf("trim", str(pid)).returncode == 0
 
@@ -355,8 +383,10 @@ def test_a_long_wait_says_what_it_waits_for(start: Start, monkeypatch: pytest.Mo
     pid = start(IDLE, SHEAF_HELPER="0").pid
     with control.connect(str(pid), 0.1) as process, pytest.raises(SheafError, match="did not answer within"):
         process.ask(control.TRIM)
-    assert said_so == [f"{process.who}: has not answered yet: it sleeps, and it has no helper thread; "
-                       "waiting for 0.1 s at most (--timeout), Ctrl-C ends that"]
+    assert said_so == [
+        f"{process.who}: has not answered yet: it sleeps, and it has no helper thread; "
+        "waiting for 0.1 s at most (--timeout), Ctrl-C ends that"
+    ]
 
 
 def test_one_time_limit_for_all_waits(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -380,8 +410,12 @@ def request_of(path: Path) -> int:
 def test_a_process_that_ends_while_it_is_asked(start: Start) -> None:
     process = start(IDLE, SHEAF_HELPER="0")
     path = next(record.find(str(process.pid)))
-    asking = subprocess.Popen([sys.executable, "-m", "sheaf", "trim", str(process.pid), "--timeout", "50"],
-                              stderr=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": str(ROOT / "cli")})
+    asking = subprocess.Popen(
+        [sys.executable, "-m", "sheaf", "trim", str(process.pid), "--timeout", "50"],
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "cli")},
+    )
     while not request_of(path):
         time.sleep(0.01)
     process.kill()
@@ -396,7 +430,8 @@ def test_one_client_at_a_time(sheaf: Run, start: Start) -> None:
     with path.open("rb") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         assert said(sheaf("trim", str(pid), "--timeout", "0.2")).endswith(
-            "another sheaf command has been asking it for 0.2 s; try again when that has ended")
+            "another sheaf command has been asking it for 0.2 s; try again when that has ended"
+        )
         fcntl.flock(file, fcntl.LOCK_UN)
         assert sheaf("trim", str(pid)).returncode == 0
 

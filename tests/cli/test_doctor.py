@@ -273,7 +273,7 @@ def test_an_allocator_under_other_names(examine: Examine, tmp_path: Path) -> Non
     assert (found["status"], "contains jemalloc" in found["what"]) == ("note", True)
 
 
-PHP = 'int zend_parse_parameters(void) { return 0; } ' + EMPTY
+PHP = "int zend_parse_parameters(void) { return 0; } " + EMPTY
 
 
 @needs_gcc
@@ -306,7 +306,7 @@ def test_damaged_headers(tmp_path: Path, raw: bytes) -> None:
 def test_damaged_tables(tmp_path: Path) -> None:
     """Any byte of the dynamic section may be wrong; only Damaged is raised."""
     data = TRUE.read_bytes()
-    count, = struct.unpack_from("<H", data, 56)
+    (count,) = struct.unpack_from("<H", data, 56)
     segments = [struct.unpack_from("<IIQQQQ", data, 64 + 56 * i) for i in range(count)]
     at, size = next((s[2], s[5]) for s in segments if s[0] == 2)
     path = tmp_path / "damaged"
@@ -334,6 +334,7 @@ def limited(*pairs: tuple[int, int]) -> Callable[[], None]:
     def apply() -> None:
         for which, value in pairs:
             resource.setrlimit(which, (value, resource.getrlimit(which)[1]))
+
     return apply
 
 
@@ -347,10 +348,15 @@ def test_limits(examine: Examine, tmp_path: Path) -> None:
     assert answer["found"]["records"]["status"] == "note"
 
 
-@pytest.mark.parametrize(("version", "features", "status", "said"), [
-    ((4, 17), 0, "note", "no restartable sequences"), ((5, 9), 0, "note", "cannot interrupt"),
-    ((6, 2), 20, "note", "without mm_cid"), ((6, 3), 28, "ok", "with mm_cid"),
-])
+@pytest.mark.parametrize(
+    ("version", "features", "status", "said"),
+    [
+        ((4, 17), 0, "note", "no restartable sequences"),
+        ((5, 9), 0, "note", "cannot interrupt"),
+        ((6, 2), 20, "note", "without mm_cid"),
+        ((6, 3), 28, "ok", "with mm_cid"),
+    ],
+)
 def test_kernels(version: tuple[int, int], features: int, status: str, said: str) -> None:
     found = doctor_system.kernel(version, features)
     assert found.status == status
@@ -375,10 +381,15 @@ def test_control_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version
     assert "64 MiB" in doctor_system.group(one).what
 
 
-@pytest.mark.parametrize(("text", "option", "status"), [
-    ("always [madvise] never", "", "ok"), ("[always] madvise never", "", "note"), ("[always] madvise never", "0", "ok"),
-    ("always madvise [never]", "", "ok"),
-])
+@pytest.mark.parametrize(
+    ("text", "option", "status"),
+    [
+        ("always [madvise] never", "", "ok"),
+        ("[always] madvise never", "", "note"),
+        ("[always] madvise never", "0", "ok"),
+        ("always madvise [never]", "", "ok"),
+    ],
+)
 def test_huge_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, option: str, status: str) -> None:
     monkeypatch.setattr(doctor_system, "_HUGE", tmp_path / "enabled")
     (tmp_path / "enabled").write_text(text)
@@ -450,9 +461,10 @@ REFUSE, KILL = "0x50026", "0x80000000"  # with ENOSYS; the process
 
 @needs_gcc
 @pytest.mark.skipif(os.uname().machine != "x86_64", reason="the numbers of the system calls are those of x86-64")
-@pytest.mark.parametrize(("call", "action", "subject", "status"), [
-    (334, REFUSE, "mode", "note"), (324, REFUSE, "membarrier", "note"), (324, KILL, "seccomp", "problem"),
-])
+@pytest.mark.parametrize(
+    ("call", "action", "subject", "status"),
+    [(334, REFUSE, "mode", "note"), (324, REFUSE, "membarrier", "note"), (324, KILL, "seccomp", "problem")],
+)
 def test_sandboxes(library: str, tmp_path: Path, call: int, action: str, subject: str, status: str) -> None:
     """rseq is refused; membarrier is refused, and ends the process."""
     sandbox = compile_c(tmp_path / "sandbox", FILTER)
@@ -514,8 +526,9 @@ sys.stdin.read()
 """
 
 
-def test_a_program_that_overwrites_its_environment(examine: Examine, start: Start, tmp_path: Path,
-                                                   monkeypatch: pytest.MonkeyPatch) -> None:  # fmt: skip
+def test_a_program_that_overwrites_its_environment(
+    examine: Examine, start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What the environment said is unknown; the record is found in the maps."""
     program = start(code=TITLE)
     answer = examine(str(program.pid))
@@ -589,10 +602,13 @@ def test_a_file_takes_precedence_over_a_process(examine: Examine, tmp_path: Path
     assert answer["target"]["kind"] == "program"
 
 
-@pytest.mark.parametrize(("line", "said"), [
-    ("doctor a b", "sheaf doctor: Got unexpected extra argument (b); see `sheaf doctor --help`"),
-    ("doctor --jsno x", "sheaf doctor: --jsno: no such option; did you mean --json?"),
-])
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("doctor a b", "sheaf doctor: Got unexpected extra argument (b); see `sheaf doctor --help`"),
+        ("doctor --jsno x", "sheaf doctor: --jsno: no such option; did you mean --json?"),
+    ],
+)
 def test_a_wrong_command_line(sheaf: Run, line: str, said: str) -> None:
     done = sheaf(*line.split())
     assert (done.returncode, done.stdout, done.stderr) == (2, "", said + "\n")

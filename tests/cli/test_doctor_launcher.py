@@ -21,14 +21,20 @@ def findings(path: Path) -> dict[str, Finding]:
     return {one.subject: one for one in doctor_program.examine(found, future())[0]}
 
 
-@pytest.mark.parametrize("name, said, advice", [
-    ("sudo", "a new environment", "as in `sudo sheaf run -- PROGRAM`"), ("su", "the loader removes", "as in `su -c"),
-    ("systemd-run", "a service starts", "as in `systemd-run sheaf run -- PROGRAM`"),
-    ("flatpak", "in a sandbox", "in the sandbox"),
-    ("podman", "in containers", "into the image"), ("ssh", "another machine", "install Sheaf there"),
-    ("valgrind", "replace malloc", "--debug"), ("qemu-aarch64", "only the emulator", "-E LD_PRELOAD"),
-    ("qemu-arm-static", "only the emulator", "-E LD_PRELOAD"),
-])
+@pytest.mark.parametrize(
+    "name, said, advice",
+    [
+        ("sudo", "a new environment", "as in `sudo sheaf run -- PROGRAM`"),
+        ("su", "the loader removes", "as in `su -c"),
+        ("systemd-run", "a service starts", "as in `systemd-run sheaf run -- PROGRAM`"),
+        ("flatpak", "in a sandbox", "in the sandbox"),
+        ("podman", "in containers", "into the image"),
+        ("ssh", "another machine", "install Sheaf there"),
+        ("valgrind", "replace malloc", "--debug"),
+        ("qemu-aarch64", "only the emulator", "-E LD_PRELOAD"),
+        ("qemu-arm-static", "only the emulator", "-E LD_PRELOAD"),
+    ],
+)
 def test_launchers(tmp_path: Path, name: str, said: str, advice: str) -> None:
     (tmp_path / name).symlink_to(TRUE)
     found = findings(tmp_path / name)["launcher"]
@@ -44,9 +50,21 @@ def test_other_programs(tmp_path: Path, name: str) -> None:
     assert "launcher" not in findings(tmp_path / name)
 
 
-@pytest.mark.parametrize("line", ["unset LD_PRELOAD", "unset A LD_PRELOAD B", "exec env -i PATH=$PATH ./x",
-                                  "env -u LD_PRELOAD x", "env - x", "export LD_PRELOAD=", "LD_PRELOAD= ./x",
-                                  "if true; then unset LD_PRELOAD; fi", "env --ignore-environment x", "LD_PRELOAD='' x"])
+@pytest.mark.parametrize(
+    "line",
+    [
+        "unset LD_PRELOAD",
+        "unset A LD_PRELOAD B",
+        "exec env -i PATH=$PATH ./x",
+        "env -u LD_PRELOAD x",
+        "env - x",
+        "export LD_PRELOAD=",
+        "LD_PRELOAD= ./x",
+        "if true; then unset LD_PRELOAD; fi",
+        "env --ignore-environment x",
+        "LD_PRELOAD='' x",
+    ],
+)
 def test_scripts_that_clear_the_environment(tmp_path: Path, line: str) -> None:
     path = tmp_path / "wrapper"
     path.write_text(f"#!/bin/sh\n{line}\nexec x\n")

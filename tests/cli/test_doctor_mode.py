@@ -27,29 +27,39 @@ def no_options(monkeypatch: pytest.MonkeyPatch) -> None:
 USUAL = Grounds("x86_64", (6, 18), 32, True, 1, 0, {})
 
 
-@pytest.mark.parametrize(("given", "mode"), [
-    (USUAL, doctor_mode.MM_CID),
-    (replace(USUAL, features=20), doctor_mode.CPU_ID),
-    (replace(USUAL, nodes=2), doctor_mode.CPU_ID),
-    (replace(USUAL, nodes=2, environment={"SHEAF_NUMA": "off"}), doctor_mode.MM_CID),
-    (replace(USUAL, nodes=2, environment={"SHEAF_SLOTS": "mm_cid"}), doctor_mode.MM_CID),
-    (replace(USUAL, environment={"SHEAF_SLOTS": "cpu_id"}), doctor_mode.CPU_ID),
-    (replace(USUAL, environment={"GLIBC_TUNABLES": "glibc.malloc.check=0:glibc.pthread.rseq=0"}), doctor_mode.OWN),
-    (replace(USUAL, environment={"GLIBC_TUNABLES": "glibc.pthread.rseq=0", "SHEAF_RSEQ": "libc"}), doctor_mode.LOCK),
-    (replace(USUAL, environment={"SHEAF_RSEQ": "off"}), doctor_mode.LOCK),
-    (replace(USUAL, machine="riscv64"), doctor_mode.LOCK),
-    (replace(USUAL, kernel=(4, 17)), doctor_mode.LOCK),
-    (replace(USUAL, libc_has_rseq=False), doctor_mode.LOCK),
-    (replace(USUAL, space_needed=192 << 20), doctor_mode.LOCK),
-])
+@pytest.mark.parametrize(
+    ("given", "mode"),
+    [
+        (USUAL, doctor_mode.MM_CID),
+        (replace(USUAL, features=20), doctor_mode.CPU_ID),
+        (replace(USUAL, nodes=2), doctor_mode.CPU_ID),
+        (replace(USUAL, nodes=2, environment={"SHEAF_NUMA": "off"}), doctor_mode.MM_CID),
+        (replace(USUAL, nodes=2, environment={"SHEAF_SLOTS": "mm_cid"}), doctor_mode.MM_CID),
+        (replace(USUAL, environment={"SHEAF_SLOTS": "cpu_id"}), doctor_mode.CPU_ID),
+        (replace(USUAL, environment={"GLIBC_TUNABLES": "glibc.malloc.check=0:glibc.pthread.rseq=0"}), doctor_mode.OWN),
+        (replace(USUAL, environment={"GLIBC_TUNABLES": "glibc.pthread.rseq=0", "SHEAF_RSEQ": "libc"}), doctor_mode.LOCK),
+        (replace(USUAL, environment={"SHEAF_RSEQ": "off"}), doctor_mode.LOCK),
+        (replace(USUAL, machine="riscv64"), doctor_mode.LOCK),
+        (replace(USUAL, kernel=(4, 17)), doctor_mode.LOCK),
+        (replace(USUAL, libc_has_rseq=False), doctor_mode.LOCK),
+        (replace(USUAL, space_needed=192 << 20), doctor_mode.LOCK),
+    ],
+)
 def test_expected_modes(given: Grounds, mode: str) -> None:
     assert doctor_mode.expected(given).name == mode
 
 
-@pytest.mark.parametrize("environment", [
-    {}, {"SHEAF_RSEQ": "off"}, {"SHEAF_SLOTS": "cpu_id"}, {"SHEAF_NODES": "2"}, {"GLIBC_TUNABLES": "glibc.pthread.rseq=0"},
-    {"GLIBC_TUNABLES": "glibc.pthread.rseq=0", "SHEAF_RSEQ": "libc"},
-])
+@pytest.mark.parametrize(
+    "environment",
+    [
+        {},
+        {"SHEAF_RSEQ": "off"},
+        {"SHEAF_SLOTS": "cpu_id"},
+        {"SHEAF_NODES": "2"},
+        {"GLIBC_TUNABLES": "glibc.pthread.rseq=0"},
+        {"GLIBC_TUNABLES": "glibc.pthread.rseq=0", "SHEAF_RSEQ": "libc"},
+    ],
+)
 def test_a_trial_has_the_expected_mode(
     library: str, monkeypatch: pytest.MonkeyPatch, no_options: None, environment: dict[str, str]
 ) -> None:
@@ -82,6 +92,7 @@ def test_a_limit_of_address_space_that_leaves_only_locks(sheaf: Run, library: st
         def apply() -> None:
             if limit is not None:
                 resource.setrlimit(resource.RLIMIT_AS, (limit, resource.getrlimit(resource.RLIMIT_AS)[1]))
+
         done = sheaf("doctor", "--json", "true", preexec_fn=apply)
         answer: dict[str, Any] = json.loads(done.stdout)
         assert (done.returncode, answer["ok"]) == (0, True)

@@ -50,10 +50,7 @@ def test_a_module_leads_to_its_package() -> None:
     assert shlex.split(extras.install_module("google.protobuf"))[-1] == "protobuf"
 
 
-@pytest.mark.parametrize(
-    ("module", "advice"),
-    [("zlib", "-m pip install zlib\n"), ("sheaf.record", "; reinstall Sheaf\n")],
-)
+@pytest.mark.parametrize(("module", "advice"), [("zlib", "-m pip install zlib\n"), ("sheaf.record", "; reinstall Sheaf\n")])
 def test_a_missing_module_is_named_with_a_remedy(sheaf: Run, tmp_path: Path, module: str, advice: str) -> None:
     (tmp_path / "sitecustomize.py").write_text(f"import sys\nsys.modules[{module!r}] = None\n")
     found = sheaf("stats", env={"PYTHONPATH": f"{tmp_path}:{ROOT / 'cli'}"})

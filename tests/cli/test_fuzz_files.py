@@ -30,8 +30,9 @@ from sheaf.errors import SheafError
 from sheaf.places import Places
 from sheaf.profile import jit
 
-FEW = settings(deadline=None, max_examples=100, derandomize=True, database=None,
-               suppress_health_check=[HealthCheck.function_scoped_fixture])
+FEW = settings(
+    deadline=None, max_examples=100, derandomize=True, database=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 SEEDS = given(seed=st.integers(0, 1 << 40))
 
 
@@ -95,14 +96,19 @@ def test_programs(tmp_path: Path, true: bytes, seed: int) -> None:
 TABLE = 4096 + 16 * 8
 
 
-@pytest.mark.parametrize("entries, more", [
-    ([(1, 1)] * 100_000 + [(5, 4096), (10, 16 * 100_000)], b"a" * 1_000_000),  # as many libraries as can be
-    ([(5, TABLE), (10, 1 << 16), (6, TABLE), (4, TABLE)], struct.pack("<2I", 1, (1 << 32) - 1)),
-    ([(5, TABLE), (10, 64), (6, TABLE), (0x6FFFFEF5, TABLE)], struct.pack("<5I", 1, 0, 0, 0, 1 << 20) + bytes(64)),
-    ([(5, TABLE), (10, 64), (6, TABLE), (0x6FFFFEF5, TABLE)], struct.pack("<5I", (1 << 32) - 1, 0, 0, 0, 1)),
-    ([(5, TABLE), (10, 64), (6, TABLE), (4, TABLE), (0x6FFFFFFE, TABLE), (0x6FFFFFFF, 1 << 63)],
-     struct.pack("<HHIII", 1, 65535, 1, 16, 16) * 20_000),  # versions without end
-])
+@pytest.mark.parametrize(
+    "entries, more",
+    [
+        ([(1, 1)] * 100_000 + [(5, 4096), (10, 16 * 100_000)], b"a" * 1_000_000),  # as many libraries as can be
+        ([(5, TABLE), (10, 1 << 16), (6, TABLE), (4, TABLE)], struct.pack("<2I", 1, (1 << 32) - 1)),
+        ([(5, TABLE), (10, 64), (6, TABLE), (0x6FFFFEF5, TABLE)], struct.pack("<5I", 1, 0, 0, 0, 1 << 20) + bytes(64)),
+        ([(5, TABLE), (10, 64), (6, TABLE), (0x6FFFFEF5, TABLE)], struct.pack("<5I", (1 << 32) - 1, 0, 0, 0, 1)),
+        (
+            [(5, TABLE), (10, 64), (6, TABLE), (4, TABLE), (0x6FFFFFFE, TABLE), (0x6FFFFFFF, 1 << 63)],
+            struct.pack("<HHIII", 1, 65535, 1, 16, 16) * 20_000,
+        ),  # versions without end
+    ],
+)
 @pytest.mark.parametrize("hole", [0, 1 << 40])
 def test_tables_without_end(tmp_path: Path, entries: list[tuple[int, int]], more: bytes, hole: int) -> None:
     data = bytearray(dynamic(entries, more))
@@ -121,10 +127,15 @@ def test_many_notes_of_the_whole_file(tmp_path: Path) -> None:
         shown(path)
 
 
-@pytest.mark.parametrize("make", [
-    lambda path: os.mkfifo(path), lambda path: path.mkdir(), lambda path: path.symlink_to(path.name),
-    lambda path: path.symlink_to("/dev/zero"),
-])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda path: os.mkfifo(path),
+        lambda path: path.mkdir(),
+        lambda path: path.symlink_to(path.name),
+        lambda path: path.symlink_to("/dev/zero"),
+    ],
+)
 def test_interpreters_that_are_no_files(tmp_path: Path, make: Callable[[Path], None]) -> None:
     make(tmp_path / "interpreter")
     path = tmp_path / "program"
@@ -137,8 +148,12 @@ def test_interpreters_that_are_no_files(tmp_path: Path, make: Callable[[Path], N
     path_of_command = str(Path(__file__).resolve().parents[2] / "cli")
     done = subprocess.run(
         [sys.executable, "-m", "sheaf", "run", "--record", str(tmp_path / "interpreter" / "records"), "true"],
-        env={**os.environ, "PYTHONPATH": path_of_command}, capture_output=True, text=True, timeout=100, check=False,
-    )  # fmt: skip
+        env={**os.environ, "PYTHONPATH": path_of_command},
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
     assert "Traceback" not in done.stderr and done.returncode in {0, 125}
 
 
@@ -158,14 +173,53 @@ def export(rounds: int = 2) -> dict[str, Any]:
     run = {**dict.fromkeys(keys, 5.0), "memory": [{"moment": "1 s", "ms": 3, "rss_kib": 100, "live_kib": 50}]}
     names = ("glibc", "sheaf")
     contestants = [{"name": name, "path": None, "version": "1", "variables": {"A": "b"}, "mode": ""} for name in names]
-    tests = [{"test": name, "suites": [name], "what": "a test", "in_means": True, "failures": {}, "repeated": 0, "disturbed": 0,
-              "runs": {who: [run] * rounds for who in names}, "other_cpus": [0.1] * rounds} for name in ("micro", "rest")]
-    return {"schema_version": 2, "command": ["sheaf", "bench"], "machine": {"cpu": "x", "cpus": 2}, "seed": 1,
-            "contestants": contestants, "tests": tests}
+    tests = [
+        {
+            "test": name,
+            "suites": [name],
+            "what": "a test",
+            "in_means": True,
+            "failures": {},
+            "repeated": 0,
+            "disturbed": 0,
+            "runs": {who: [run] * rounds for who in names},
+            "other_cpus": [0.1] * rounds,
+        }
+        for name in ("micro", "rest")
+    ]
+    return {
+        "schema_version": 2,
+        "command": ["sheaf", "bench"],
+        "machine": {"cpu": "x", "cpus": 2},
+        "seed": 1,
+        "contestants": contestants,
+        "tests": tests,
+    }
 
 
-STRANGE: list[Any] = [None, True, 0, -1, 1e308, -1e308, float("inf"), float("nan"), 10**400, 2**64, "", "x", "\x1b[31m", "\ud800",
-                      [], [[]], {}, {"": {}}, [None], "sheaf", ["micro"]]
+STRANGE: list[Any] = [
+    None,
+    True,
+    0,
+    -1,
+    1e308,
+    -1e308,
+    float("inf"),
+    float("nan"),
+    10**400,
+    2**64,
+    "",
+    "x",
+    "\x1b[31m",
+    "\ud800",
+    [],
+    [[]],
+    {},
+    {"": {}},
+    [None],
+    "sheaf",
+    ["micro"],
+]
 
 
 def somewhere(found: Any, draw: random.Random) -> None:
@@ -218,8 +272,22 @@ def test_exports(tmp_path: Path, seed: int) -> None:
     try_export(tmp_path, seed)
 
 
-@pytest.mark.parametrize("text", ["", "[", "[" * 100_000, "{}", "[]", "null", "1" * 5000, '"' + "\\ud800" * 9, "\x00",
-                                  '{"schema_version": []}', '{"schema_version": 2, "tests": ' + "9" * 5000 + "}"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[",
+        "[" * 100_000,
+        "{}",
+        "[]",
+        "null",
+        "1" * 5000,
+        '"' + "\\ud800" * 9,
+        "\x00",
+        '{"schema_version": []}',
+        '{"schema_version": 2, "tests": ' + "9" * 5000 + "}",
+    ],
+)
 def test_files_that_are_no_exports(tmp_path: Path, text: str) -> None:
     with hostile.bounded(), pytest.raises(SheafError):
         exports.read(hostile.write(tmp_path / "old.json", text.encode()))
@@ -241,8 +309,27 @@ sheaf: leak: 24 bytes in 1 block of malloc-32, lost, and 14724 bytes in 201 bloc
 sheaf:     main+0x10 (/usr/bin/true+0x119c)
 sheaf: lost 5.3 KiB in 57 blocks; still referenced: 71.1 KiB in 3 blocks (process 16736, server)
 """
-PIECES = ["sheaf:     ", "(", ")", "+0x", "f" * 300, "9" * 5000, "/usr/bin/true", "/" + "a" * 5000, "\0", "(" * 2000,
-          "()" * 3000, "\u2028", "\r", "sheaf: leak: ", " bytes in ", " lost ", "(process 1, ", "\ud800", "\n"]
+PIECES = [
+    "sheaf:     ",
+    "(",
+    ")",
+    "+0x",
+    "f" * 300,
+    "9" * 5000,
+    "/usr/bin/true",
+    "/" + "a" * 5000,
+    "\0",
+    "(" * 2000,
+    "()" * 3000,
+    "\u2028",
+    "\r",
+    "sheaf: leak: ",
+    " bytes in ",
+    " lost ",
+    "(process 1, ",
+    "\ud800",
+    "\n",
+]
 
 
 def try_report(directory: Path, seed: int) -> None:
@@ -263,12 +350,19 @@ def test_reports(tmp_path: Path, seed: int) -> None:
     try_report(tmp_path, seed)
 
 
-@pytest.mark.parametrize("line", ["(" * 60_000, "sheaf: " + "(" * 60_000 + "+0x", "sheaf:   " + "(+0x" * 20_000 + ")",
-                                  "sheaf: lost " + "(process 1, " * 5000,
-                                  "sheaf: leak: " + "9" * 10_000 + " bytes in 1 block of x, lost:",
-                                  "sheaf:  (" + "/a" * 3000 + "+0x1)",
-                                  "sheaf:  (" + "/a" * 3000 + "+0x1)",
-                                  "sheaf:  (\0+0x1)"])
+@pytest.mark.parametrize(
+    "line",
+    [
+        "(" * 60_000,
+        "sheaf: " + "(" * 60_000 + "+0x",
+        "sheaf:   " + "(+0x" * 20_000 + ")",
+        "sheaf: lost " + "(process 1, " * 5000,
+        "sheaf: leak: " + "9" * 10_000 + " bytes in 1 block of x, lost:",
+        "sheaf:  (" + "/a" * 3000 + "+0x1)",
+        "sheaf:  (" + "/a" * 3000 + "+0x1)",
+        "sheaf:  (\0+0x1)",
+    ],
+)
 def test_long_lines_of_reports(tmp_path: Path, line: str) -> None:
     with hostile.bounded(), Places() as known:
         report.places_of([line] * 3, known)
@@ -276,7 +370,7 @@ def test_long_lines_of_reports(tmp_path: Path, line: str) -> None:
         assert hostile.answer("report", str(hostile.write(tmp_path / "report", f"{line}\n".encode() * 3))) == 0
 
 
-@pytest.mark.parametrize("place", [("/usr/bin/true", 0x119c), ("./a (b)", 1), ("/x+0x1", 2)])
+@pytest.mark.parametrize("place", [("/usr/bin/true", 0x119C), ("./a (b)", 1), ("/x+0x1", 2)])
 @pytest.mark.parametrize("symbol", ["", "main+0x10"])
 def test_frames_are_found(place: tuple[str, int], symbol: str) -> None:
     frame = report.frame_of(f"sheaf:     {symbol}{' ' * bool(symbol)}({place[0]}+{place[1]:#x})")
@@ -367,7 +461,11 @@ if __name__ == "__main__":
     began, programs = time.monotonic(), [Path("/bin/true").read_bytes(), Path(sys.argv[3]).read_bytes()]
     with tempfile.TemporaryDirectory() as place:
         here = Path(place)
-        for test in (lambda seed: try_program(here, programs[seed % 2], seed), lambda seed: try_export(here, seed),
-                     lambda seed: try_answers(here, seed), lambda seed: try_report(here, seed)):
+        for test in (
+            lambda seed: try_program(here, programs[seed % 2], seed),
+            lambda seed: try_export(here, seed),
+            lambda seed: try_answers(here, seed),
+            lambda seed: try_report(here, seed),
+        ):
             hostile.explore(test)
             print(f"{time.monotonic() - began:.0f} s", flush=True)

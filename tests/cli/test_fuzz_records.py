@@ -22,8 +22,9 @@ from sheaf.watch import Watch
 COUNTS = {"alloc_fastpath": 1000, "free_fastpath": 700, "slabs": 2, "objects": 2048, "free_in_slabs": 5}
 SAMPLES = [One((1, 2, 3), 1000), One((1, 2, 3), 2000, live=False), One((4,), 1 << 20, time_ms=500)]
 MODULES = [(1, 10, 0, b"\1" * 20, "/bin/true")]
-FEW = settings(deadline=None, max_examples=40, derandomize=True, database=None,
-               suppress_health_check=[HealthCheck.function_scoped_fixture])
+FEW = settings(
+    deadline=None, max_examples=40, derandomize=True, database=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 
 
 def made(path: Path) -> bytes:
@@ -42,8 +43,11 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     library = os.environ.get("SHEAF_LIBRARY")
     if not library:
         return made(directory / "p.1.sheaf")
-    subprocess.run([sys.executable, "-c", "keep = [bytes(600) for _ in range(5000)]"], check=True,
-                   env={**os.environ, "LD_PRELOAD": library, "SHEAF_RECORD": str(directory), "SHEAF_PROFILE": "4096"})
+    subprocess.run(
+        [sys.executable, "-c", "keep = [bytes(600) for _ in range(5000)]"],
+        check=True,
+        env={**os.environ, "LD_PRELOAD": library, "SHEAF_RECORD": str(directory), "SHEAF_PROFILE": "4096"},
+    )
     data = next(directory.glob("*.sheaf")).read_bytes()
     return data[: 4 << 20]
 
@@ -102,14 +106,17 @@ def test_truncated(tmp_path: Path, at: int) -> None:
 SQUARES = ["cache in_use = alloc_fastpath", *(f"cache s{i + 1} = s{i} * s{i}" for i in range(60))]
 
 
-@pytest.mark.parametrize("more", [
-    ["cache s0 = size * size", *SQUARES],
-    ["process s0 = large_bytes * large_bytes", *(f"process s{i + 1} = s{i} * s{i}" for i in range(60))],
-    [f"header char x{i}[65536]" for i in range(40)],
-    [f"entry uint64_t x{i}[60000]" for i in range(40)],
-    ["counter \x1b[31m"],
-    ["header uint64_t slot_max", "header uint64_t slot_stride"],
-])
+@pytest.mark.parametrize(
+    "more",
+    [
+        ["cache s0 = size * size", *SQUARES],
+        ["process s0 = large_bytes * large_bytes", *(f"process s{i + 1} = s{i} * s{i}" for i in range(60))],
+        [f"header char x{i}[65536]" for i in range(40)],
+        [f"entry uint64_t x{i}[60000]" for i in range(40)],
+        ["counter \x1b[31m"],
+        ["header uint64_t slot_max", "header uint64_t slot_stride"],
+    ],
+)
 def test_a_text_that_asks_for_too_much(tmp_path: Path, more: list[str]) -> None:
     data = made(tmp_path / "p.1.sheaf")
     path = hostile.write(tmp_path / "p.1.sheaf", hostile.with_text(data, [*hostile.text_of(data)[:-1], *more]))
@@ -125,10 +132,15 @@ def test_without_values(tmp_path: Path) -> None:
         record.read(path)
 
 
-@pytest.mark.parametrize("changes", [
-    {"cache_max": 65535, "cache_stride": 65535, "slot_stride": (1 << 32) - 1}, {"slot_max": 65535, "slot_stride": (1 << 32) - 1},
-    {"cache_max": 65535, "counter_stride": 65535, "slot_stride": (1 << 32) - 1}, {"slot_max": 65535, "slots_offset": 0},
-])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"cache_max": 65535, "cache_stride": 65535, "slot_stride": (1 << 32) - 1},
+        {"slot_max": 65535, "slot_stride": (1 << 32) - 1},
+        {"cache_max": 65535, "counter_stride": 65535, "slot_stride": (1 << 32) - 1},
+        {"slot_max": 65535, "slots_offset": 0},
+    ],
+)
 def test_tables_that_lie_in_a_hole(tmp_path: Path, changes: dict[str, int]) -> None:
     """The file seems to be long enough for anything."""
     data = made(tmp_path / "p.1.sheaf")

@@ -100,10 +100,18 @@ def test_suppressions_need_stacks(sheaf: Run, program: str, tmp_path: Path) -> N
 
 
 @pytest.mark.usefixtures("library")
-@pytest.mark.parametrize(("arguments", "suppressed", "status"), [
-    (["one"], False, 23), ([], False, 0), (["one"], True, 0), (["one", "3"], False, 23), (["3"], False, 3),
-    (["lossy-child"], False, 23), (["one", "_exit"], False, 3),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("arguments", "suppressed", "status"),
+    [
+        (["one"], False, 23),
+        ([], False, 0),
+        (["one"], True, 0),
+        (["one", "3"], False, 23),
+        (["3"], False, 3),
+        (["lossy-child"], False, 23),
+        (["one", "_exit"], False, 3),
+    ],
+)
 def test_status(sheaf: Run, program: str, tmp_path: Path, arguments: list[str], suppressed: bool, status: int) -> None:
     known = tmp_path / "known"
     known.write_text("leak:^lose_one$\n" if suppressed else "leak:^lose_on$\nleak:ose_one_\n")
@@ -124,7 +132,8 @@ def test_processes_that_lose_nothing_share_a_line(sheaf: Run, program: str) -> N
 @pytest.mark.usefixtures("library")
 def test_no_report(sheaf: Run, program: str) -> None:
     assert sheaf("run", "--leaks", program, "one", "_exit").stderr == (
-        "sheaf: no leak report: no process that runs on Sheaf ended by exit() or by returning from main\n")
+        "sheaf: no leak report: no process that runs on Sheaf ended by exit() or by returning from main\n"
+    )
 
 
 @pytest.mark.usefixtures("library")
@@ -132,8 +141,13 @@ def test_the_output_is_bounded_but_not_in_a_file(sheaf: Run, program: str, libra
     done = sheaf("run", "--leaks", program, "many")
     assert done.stderr.count("of malloc-large, lost") == 50
     assert "in 30 smaller groups; name a file with --option debug_log=FILE for all of them" in done.stderr
-    alone = subprocess.run([program, "many"], env={**os.environ, "LD_PRELOAD": library, "SHEAF_LEAKS": "1"}, capture_output=True,
-                           text=True, check=True)
+    alone = subprocess.run(
+        [program, "many"],
+        env={**os.environ, "LD_PRELOAD": library, "SHEAF_LEAKS": "1"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     assert alone.stderr.count("of malloc-large, lost") == 50
     assert "in 30 smaller groups; set SHEAF_DEBUG_LOG=FILE for all of them" in alone.stderr
     log = tmp_path / "log"
@@ -158,8 +172,21 @@ def test_the_report_in_a_file(sheaf: Run, program: str, tmp_path: Path) -> None:
 def test_the_report_as_json(sheaf: Run, program: str, tmp_path: Path) -> None:
     file, known = tmp_path / "leaks.json", tmp_path / "known"
     known.write_text("leak:lose_two\n")
-    done = sheaf("run", "--leaks", "--stacks", "--suppress", str(known), "--leak-output", str(file), "--leak-status", "23", "--",
-                 program, "one", "two")  # fmt: skip
+    done = sheaf(
+        "run",
+        "--leaks",
+        "--stacks",
+        "--suppress",
+        str(known),
+        "--leak-output",
+        str(file),
+        "--leak-status",
+        "23",
+        "--",
+        program,
+        "one",
+        "two",
+    )
     out = json.loads(file.read_text())
     assert (done.returncode, out["schema_version"], len(out["processes"]), out["others"]) == (23, 1, 1, [])
     groups = out["processes"][0]["groups"]
@@ -176,7 +203,9 @@ def test_the_report_as_json(sheaf: Run, program: str, tmp_path: Path) -> None:
 def test_a_report_that_cannot_be_written(sheaf: Run, program: str) -> None:
     done = sheaf("run", "--leaks", "--leak-output", "/nowhere/leaks", program, "one")
     assert (done.returncode, done.stderr) == (
-        125, "sheaf: --leak-output /nowhere/leaks: No such file or directory; name a file that can be written\n")
+        125,
+        "sheaf: --leak-output /nowhere/leaks: No such file or directory; name a file that can be written\n",
+    )
     done = sheaf("run", "--leaks", "--leak-output", "/dev/full", program, "one")
     assert "--leak-output /dev/full: No space left on device; the report is not written; 1024 bytes in 1 block" in done.stderr
 
@@ -192,8 +221,20 @@ def test_stats_and_leaks_together(sheaf: Run, program: str) -> None:
 def test_other_reports_are_kept(sheaf: Run, program: str) -> None:
     """Reports of debugging go to the same file, and are printed with their positions."""
     code = "import ctypes; c = ctypes.CDLL(None); c.malloc.restype = ctypes.c_void_p; ctypes.memset(c.malloc(60), 65, 61)"
-    done = sheaf("run", "--leaks", "--debug", "FZPU", "--option", "validate=1", "--option", "debug_action=continue", "--",
-                 sys.executable, "-c", code)
+    done = sheaf(
+        "run",
+        "--leaks",
+        "--debug",
+        "FZPU",
+        "--option",
+        "validate=1",
+        "--option",
+        "debug_action=continue",
+        "--",
+        sys.executable,
+        "-c",
+        code,
+    )
     assert "sheaf: overflow: bytes were written past the end of" in done.stderr
     assert re.search(r"sheaf: lost .*; still referenced: ", done.stderr)
 
@@ -201,31 +242,41 @@ def test_other_reports_are_kept(sheaf: Run, program: str) -> None:
 @pytest.mark.usefixtures("library")
 def test_pools_of_cpython_are_one_line(sheaf: Run) -> None:
     """Objects above 512 bytes come from malloc. The reference to one is hidden in another form than its address."""
-    code = ("import ctypes, os\n"
-            "for _ in range(20):\n"
-            "    kept = bytes(2000)\n"
-            "    ctypes.pythonapi.Py_IncRef(ctypes.py_object(kept))\n"
-            "del kept\n")  # fmt: skip
+    code = (
+        "import ctypes, os\n"
+        "for _ in range(20):\n"
+        "    kept = bytes(2000)\n"
+        "    ctypes.pythonapi.Py_IncRef(ctypes.py_object(kept))\n"
+        "del kept\n"
+    )
     done = sheaf("run", "--leaks", "--stacks", "--", "/usr/bin/python3", "-c", code)
     if "nothing lost" in done.stderr:
         pytest.skip("stale references keep all of them")
-    assert re.search(r"sheaf: leak: \d+ bytes in \d+ blocks? of CPython's object allocator, lost: memory of Python objects\n",
-                     done.stderr)
+    assert re.search(
+        r"sheaf: leak: \d+ bytes in \d+ blocks? of CPython's object allocator, lost: memory of Python objects\n", done.stderr
+    )
     assert "PyObject_Malloc" not in done.stderr
 
 
 @pytest.mark.usefixtures("library")
-@pytest.mark.parametrize(("arguments", "message"), [
-    (["--stacks"], "--stacks: has no effect without --leaks; add --leaks"),
-    (["--leak-output", "x"], "--leak-output: has no effect without --leaks; add --leaks"),
-    (["--leak-status", "1"], "--leak-status: has no effect without --leaks; add --leaks"),
-    (["--leaks", "--stacks", "--debug", "FZ"], "--stacks: debug=FZ is set as well; leave --stacks out and add U to it"),
-    (["--leaks", "--option", "leaks=live"], "--leaks: SHEAF_LEAKS=live is set as well; leave one of them out"),
-    (["--leaks", "--suppress", "/no/file"],
-     "--suppress /no/file: No such file or directory; name a file of lines leak:PATTERN"),
-    (["--leaks", "--leak-status", "256"],
-     "sheaf run: --leak-status: 256 is not in the range 0<=x<=255; see `sheaf run --help`"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--stacks"], "--stacks: has no effect without --leaks; add --leaks"),
+        (["--leak-output", "x"], "--leak-output: has no effect without --leaks; add --leaks"),
+        (["--leak-status", "1"], "--leak-status: has no effect without --leaks; add --leaks"),
+        (["--leaks", "--stacks", "--debug", "FZ"], "--stacks: debug=FZ is set as well; leave --stacks out and add U to it"),
+        (["--leaks", "--option", "leaks=live"], "--leaks: SHEAF_LEAKS=live is set as well; leave one of them out"),
+        (
+            ["--leaks", "--suppress", "/no/file"],
+            "--suppress /no/file: No such file or directory; name a file of lines leak:PATTERN",
+        ),
+        (
+            ["--leaks", "--leak-status", "256"],
+            "sheaf run: --leak-status: 256 is not in the range 0<=x<=255; see `sheaf run --help`",
+        ),
+    ],
+)
 def test_misuse(sheaf: Run, arguments: list[str], message: str) -> None:
     done = sheaf("run", *arguments, "true")
     assert done.returncode == 125
@@ -241,10 +292,23 @@ def test_a_wrong_file_of_suppressions(tmp_path: Path) -> None:
 
 def test_patterns_are_those_of_leaksanitizer() -> None:
     frame = f"{WHITE}lose_one+0x12 (/usr/lib/libz.so.1+0x12)"
-    log = ["sheaf: leak: 8 bytes in 1 block of malloc-8, lost:", frame,
-           "sheaf: lost 8 bytes in 1 block; still referenced: 0 bytes in 0 blocks (process 1, a (b))"]
-    for pattern, matches in {"lose": True, "^lose": True, "one$": True, "^one": False, "lose$": False, "l*e": True, "libz": True,
-                             "libz.so.1$": True, "other": False, "LOSE": False}.items():
+    log = [
+        "sheaf: leak: 8 bytes in 1 block of malloc-8, lost:",
+        frame,
+        "sheaf: lost 8 bytes in 1 block; still referenced: 0 bytes in 0 blocks (process 1, a (b))",
+    ]
+    for pattern, matches in {
+        "lose": True,
+        "^lose": True,
+        "one$": True,
+        "^one": False,
+        "lose$": False,
+        "l*e": True,
+        "libz": True,
+        "libz.so.1$": True,
+        "other": False,
+        "LOSE": False,
+    }.items():
         assert (leakreport.text(log, [pattern]).lost.blocks == 0) == matches, pattern
 
 
@@ -256,13 +320,17 @@ def test_torn_and_mixed_logs_are_kept() -> None:
 
 def test_pools_are_recognized_by_the_innermost_frames() -> None:
     def group(names: list[str]) -> list[str]:
-        return ["sheaf: leak: 600 bytes in 1 block of malloc-640, lost, and 8 bytes in 2 blocks through it:",
-                *(f"{WHITE}{name}+0x1 (/usr/bin/python3+0x{i + 1:x})" for i, name in enumerate(names))]  # fmt: skip
+        return [
+            "sheaf: leak: 600 bytes in 1 block of malloc-640, lost, and 8 bytes in 2 blocks through it:",
+            *(f"{WHITE}{name}+0x1 (/usr/bin/python3+0x{i + 1:x})" for i, name in enumerate(names)),
+        ]
 
     last = "sheaf: lost 1.2 KiB in 2 blocks; still referenced: 0 bytes in 0 blocks (process 1, python3)"
     objects = group(["_PyMem_RawMalloc", "PyObject_Malloc", "PyBytes_FromStringAndSize"])
     assert leakreport.text([*objects, *objects, last], []).lines == [
-        "sheaf: leak: 1216 bytes in 6 blocks of CPython's object allocator, lost: memory of Python objects", last]
+        "sheaf: leak: 1216 bytes in 6 blocks of CPython's object allocator, lost: memory of Python objects",
+        last,
+    ]
     stripped = [line.replace("_PyMem_RawMalloc+0x1 ", "") for line in objects]
     assert leakreport.text([*stripped, last], []).lines[0].startswith("sheaf: leak: 608 bytes in 3 blocks of CPython's")
     other = group(["inflateInit2_", "zlib", "PyObject_Call", "_PyEval", "PyObject_Malloc"])

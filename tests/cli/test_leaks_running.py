@@ -228,14 +228,27 @@ def test_the_process_goes_on_when_the_command_is_killed(begin: Begin, number: si
     """At any moment: while threads are stopped, and while the copy is searched. The copy ends as well."""
     server = begin("churn", "calls", "fill", "50")
     for delay in range(6):
-        command = subprocess.Popen([sys.executable, "-m", "sheaf", "leaks", str(server.pid)], stdout=subprocess.DEVNULL,
-                                   stderr=subprocess.DEVNULL, env={**os.environ, "PYTHONPATH": str(ROOT / "cli")})
+        command = subprocess.Popen(
+            [sys.executable, "-m", "sheaf", "leaks", str(server.pid)],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env={**os.environ, "PYTHONPATH": str(ROOT / "cli")},
+        )
         if delay % 2:  # while it traces the process
-            until(lambda command=command: command.poll() is not None or f"TracerPid:\t{command.pid}\n" in  # type: ignore[misc]
-                  Path(f"/proc/{server.pid}/status").read_text())
+            until(
+                lambda command=command: (
+                    command.poll() is not None
+                    or f"TracerPid:\t{command.pid}\n"  # type: ignore[misc]
+                    in Path(f"/proc/{server.pid}/status").read_text()
+                )
+            )
         else:  # while there is a copy
-            until(lambda command=command: command.poll() is not None or  # type: ignore[misc]
-                  children(server.pid))
+            until(
+                lambda command=command: (
+                    command.poll() is not None  # type: ignore[misc]
+                    or children(server.pid)
+                )
+            )
         command.send_signal(number)
         command.wait()
         server.is_unharmed()
@@ -256,13 +269,22 @@ def test_a_stopped_process(sheaf: Run, begin: Begin) -> None:
 
 def test_a_process_that_is_traced(sheaf: Run, begin: Begin) -> None:
     server = begin("lose")
-    tracer = subprocess.Popen([sys.executable, "-c", f"""
+    tracer = subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            f"""
 import sys
 from sheaf import ptrace
 ptrace._call(ptrace._SEIZE, {server.pid})
 print('ready', flush=True)
 sys.stdin.read()
-"""], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": str(ROOT / "cli")})  # fmt: skip
+""",
+        ],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "cli")},
+    )
     assert tracer.stdout
     tracer.stdout.readline()
     done = sheaf("leaks", str(server.pid))
@@ -302,7 +324,7 @@ def test_without_a_helper_thread(sheaf: Run, begin: Begin) -> None:
 @pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("unshare"), reason="needs root and unshare")
 def test_another_pid_namespace(sheaf: Run, begin: Begin) -> None:
     server = begin("lose", before=("unshare", "--pid", "--fork", "--mount-proc", "--kill-child"))
-    inner, = until(lambda: children(server.pid))
+    (inner,) = until(lambda: children(server.pid))
     document = json.loads(sheaf("leaks", "--json", str(inner)).stdout)
     assert (document["lost_blocks"], document["host_pid"], document["processes"][0]["pid"]) == (4, inner, 1)
 

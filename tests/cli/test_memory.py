@@ -18,8 +18,14 @@ from sheaf.record import Record
 
 # In records of write_record(), an object takes 64 bytes and a slab 64 KiB.
 OBJECTS = {"alloc_fastpath": 1000, "free_fastpath": 700, "slabs": 2, "objects": 2000, "free_in_slabs": 1500, "barn_objects": 100}
-VALUES = {"large_bytes": 131072, "warm_bytes": 400000, "span_cache_bytes": 65536, "purged_bytes": 5 << 30, "mapped_bytes": 4096,
-          "resident_bytes": 700000}  # fmt: skip
+VALUES = {
+    "large_bytes": 131072,
+    "warm_bytes": 400000,
+    "span_cache_bytes": 65536,
+    "purged_bytes": 5 << 30,
+    "mapped_bytes": 4096,
+    "resident_bytes": 700000,
+}
 
 
 def read(path: Path) -> Memory:
@@ -123,8 +129,9 @@ sys.stdin.readline()
 
 def start(library: str, directory: Path, code: str = BURST, **options: str) -> subprocess.Popen[str]:
     env = {**os.environ, "LD_PRELOAD": library, "SHEAF_RECORD": str(directory), **options}
-    return subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                            stderr=subprocess.PIPE, text=True, env=env)  # fmt: skip
+    return subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env
+    )
 
 
 def conserved(found: Record) -> Memory:
@@ -208,8 +215,9 @@ def test_memory_that_the_helper_returns_is_recorded_while_the_program_sleeps(lib
 
 def test_run_prints_memory_as_json(library: str) -> None:
     words = [sys.executable, "-m", "sheaf", "run", "--stats=json", "--", "ls", "-d", "/"]
-    done = subprocess.run(words, capture_output=True, text=True,
-                          env={**os.environ, "PYTHONPATH": str(ROOT / "cli"), "SHEAF_LIBRARY": library})  # fmt: skip
+    done = subprocess.run(
+        words, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT / "cli"), "SHEAF_LIBRARY": library}
+    )
     (process,) = json.loads(done.stderr)["processes"]
     assert process["memory"]["live_bytes"] >= 0
 

@@ -35,8 +35,19 @@ class Inside:
 
     def __init__(self, library: str, directory: Path) -> None:
         directory.mkdir()
-        command = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child", "env", f"LD_PRELOAD={library}",
-                   f"SHEAF_RECORD={directory}", sys.executable, "-c", CODE]
+        command = [
+            "unshare",
+            "--pid",
+            "--fork",
+            "--mount-proc",
+            "--kill-child",
+            "env",
+            f"LD_PRELOAD={library}",
+            f"SHEAF_RECORD={directory}",
+            sys.executable,
+            "-c",
+            CODE,
+        ]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert self.process.stdout
         assert self.process.stdout.readline() == "ready\n"
@@ -89,8 +100,11 @@ def test_json_has_both_numbers(sheaf: Run, inside: Inside) -> None:
     pid, path = str(inside.pid), str(inside.path)
     (one,) = json.loads(sheaf("stats", "--format", "json", path).stdout)["processes"]
     assert (one["pid"], one["host_pid"], one["memory"]["resident_bytes"] > 0) == (1, inside.pid, True)
-    for command in (["dump", "--json", pid], ["profile", "--format", "json", "--seconds", "0.1", pid],
-                    ["leaks", "--format", "json", "--seconds", "0.1", pid]):
+    for command in (
+        ["dump", "--json", pid],
+        ["profile", "--format", "json", "--seconds", "0.1", pid],
+        ["leaks", "--format", "json", "--seconds", "0.1", pid],
+    ):
         out = json.loads(sheaf(*command).stdout)
         assert (out["pid"], out["host_pid"]) == (1, inside.pid), command
     found = json.loads(sheaf("records", "--format", "json", str(inside.path.parent)).stdout)["records"]

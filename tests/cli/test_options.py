@@ -53,8 +53,12 @@ def test_command_and_object_agree(library: str, option: optiontable.Option) -> N
 
 @pytest.mark.parametrize("option", TABLE.values(), ids=lambda option: option.name)
 def test_good_values_are_accepted_in_silence(library: str, option: optiontable.Option, tmp_path: Path) -> None:
-    values: dict[str, list[object]] = {"number": [option.least, option.most], "size": [option.least, option.most],
-                                       "choice": list(option.words), "boolean": [0, 1]}
+    values: dict[str, list[object]] = {
+        "number": [option.least, option.most],
+        "size": [option.least, option.most],
+        "choice": list(option.words),
+        "boolean": [0, 1],
+    }
     good = values.get(option.kind, [])
     wanted = {"debug_action": {"SHEAF_DEBUG": "F"}, "profile": {"SHEAF_RECORD": str(tmp_path)}}.get(option.name, {})
     for value in map(str, [*good, option.default] if option.default else []):
@@ -63,15 +67,18 @@ def test_good_values_are_accepted_in_silence(library: str, option: optiontable.O
         assert lines == [] or (value != "0" and option.name in ("leaks", "stats"))
 
 
-@pytest.mark.parametrize(("setting", "words"), [
-    ("decay=5sec", "not a number; give a number from 0 to 86400000, in milliseconds"),
-    ("decay=86400001", "out of range; give a number from 0 to 86400000, in milliseconds"),
-    ("keep=1X", "not a size; give a size such as 1M, from 0 to 1T"),
-    ("rcu_limit=1", "out of range; give a size such as 1M, from 64K to 1T"),
-    ("rseq=never", "no such choice; give auto, libc or off"),
-    ("mode=small", "no such choice; give normal or tiny"),
-    ("huge=yes", "neither 0 nor 1; give 0 or 1"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("setting", "words"),
+    [
+        ("decay=5sec", "not a number; give a number from 0 to 86400000, in milliseconds"),
+        ("decay=86400001", "out of range; give a number from 0 to 86400000, in milliseconds"),
+        ("keep=1X", "not a size; give a size such as 1M, from 0 to 1T"),
+        ("rcu_limit=1", "out of range; give a size such as 1M, from 64K to 1T"),
+        ("rseq=never", "no such choice; give auto, libc or off"),
+        ("mode=small", "no such choice; give normal or tiny"),
+        ("huge=yes", "neither 0 nor 1; give 0 or 1"),
+    ],
+)
 def test_the_line_names_the_values(sheaf: Run, library: str, setting: str, words: str) -> None:
     done = sheaf("run", "--option", setting, "true")
     assert (done.stderr, done.returncode) == (f"sheaf: --option {setting}: {words}\n", 125)
@@ -93,20 +100,23 @@ def test_validate_alone_finds_an_overflow(sheaf: Run) -> None:
     assert sheaf("run", "--option", "validate=0", "python3", "-c", program).stderr == ""
 
 
-@pytest.mark.parametrize(("settings", "option", "when"), [
-    ("leaks=live debug=-", "leaks", "with live if no cache is debugged"),
-    ("validate=1 debug=FZ,no-such-cache", "validate", "if no cache is debugged"),
-    ("debug_action=continue", "debug_action", "without debug"),
-    ("debug_log=/tmp/log", "debug_log", "without debug or leaks=1"),
-    ("barn_max=1M barn=0", "barn_max", "with barn=0, mode=tiny or harden=check"),
-    ("barn=1M mode=tiny", "barn", "with mode=tiny or harden=check"),
-    ("capacity=5 harden=check", "capacity", "with mode=tiny or harden=check"),
-    ("helper=1 decay=0", "helper", "with decay=0 and no record, or with leaks=1"),
-    ("nodes=2 slots=mm_cid", "nodes", "with slots=mm_cid or numa=off"),
-    ("defrag=5 numa=off", "defrag", "with slots=mm_cid, numa=off or numa=interleave"),
-    ("slots=cpu_id rseq=off", "slots", "with rseq=off"),
-    ("profile=64K", "profile", "without record or leaks=1"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("settings", "option", "when"),
+    [
+        ("leaks=live debug=-", "leaks", "with live if no cache is debugged"),
+        ("validate=1 debug=FZ,no-such-cache", "validate", "if no cache is debugged"),
+        ("debug_action=continue", "debug_action", "without debug"),
+        ("debug_log=/tmp/log", "debug_log", "without debug or leaks=1"),
+        ("barn_max=1M barn=0", "barn_max", "with barn=0, mode=tiny or harden=check"),
+        ("barn=1M mode=tiny", "barn", "with mode=tiny or harden=check"),
+        ("capacity=5 harden=check", "capacity", "with mode=tiny or harden=check"),
+        ("helper=1 decay=0", "helper", "with decay=0 and no record, or with leaks=1"),
+        ("nodes=2 slots=mm_cid", "nodes", "with slots=mm_cid or numa=off"),
+        ("defrag=5 numa=off", "defrag", "with slots=mm_cid, numa=off or numa=interleave"),
+        ("slots=cpu_id rseq=off", "slots", "with rseq=off"),
+        ("profile=64K", "profile", "without record or leaks=1"),
+    ],
+)
 def test_an_option_without_effect_says_so(library: str, settings: str, option: str, when: str) -> None:
     given = dict(setting.split("=", 1) for setting in settings.split())
     lines = said(library, **{TABLE[name].variable: value for name, value in given.items()})
@@ -125,15 +135,18 @@ def test_the_pages_have_every_option() -> None:
         assert f"| `{option.variable}` | " in page
 
 
-@pytest.mark.parametrize(("rows", "wrong"), [
-    ('OPTION_BOOLEAN(a, a, true)', "line 1: OPTION_BOOLEAN with 3 arguments"),
-    ('OPTION_FLAG(a, a, true, "b")', "line 1: OPTION_FLAG with 4 arguments: no such row"),
-    ('/*\n*/\nOPTION_WORD(a, b, B, "text")', "line 3: a: no such option above this row"),
-    ('OPTION_BOOLEAN(a, a, true, "b")\nOPTION_BOOLEAN(a, a, true, "b")', "line 2: a: duplicate option"),
-    ('OPTION_CHOICE(a, int, a, C, "b")\nOPTION_WORD(a, b, B, "text")', "a: the default C is not one of its words"),
-    ('OPTION_NUMBER(a, a, x, 0, 1, "", "b")', "x: not a number"),
-    ('OPTION_BOOLEAN(a, a, true, "b"', "a row has no closing parenthesis"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("rows", "wrong"),
+    [
+        ("OPTION_BOOLEAN(a, a, true)", "line 1: OPTION_BOOLEAN with 3 arguments"),
+        ('OPTION_FLAG(a, a, true, "b")', "line 1: OPTION_FLAG with 4 arguments: no such row"),
+        ('/*\n*/\nOPTION_WORD(a, b, B, "text")', "line 3: a: no such option above this row"),
+        ('OPTION_BOOLEAN(a, a, true, "b")\nOPTION_BOOLEAN(a, a, true, "b")', "line 2: a: duplicate option"),
+        ('OPTION_CHOICE(a, int, a, C, "b")\nOPTION_WORD(a, b, B, "text")', "a: the default C is not one of its words"),
+        ('OPTION_NUMBER(a, a, x, 0, 1, "", "b")', "x: not a number"),
+        ('OPTION_BOOLEAN(a, a, true, "b"', "a row has no closing parenthesis"),
+    ],
+)
 def test_a_wrong_table_is_refused(rows: str, wrong: str) -> None:
     with pytest.raises(ValueError, match=re.escape(wrong)):
         optiontable.parse(rows)

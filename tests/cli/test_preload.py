@@ -16,8 +16,17 @@ from sheaf.errors import SheafError
 MAPS = "import re; print(*dict.fromkeys(re.findall(r'/\\S*(?:libsheaf|libother)[^/\\n]*', open('/proc/self/maps').read())))"
 
 
-@pytest.mark.parametrize("place", ["usr/lib", "usr/lib64", "usr/local/lib", "usr/local/lib64",
-                                   f"usr/lib/{os.uname().machine}-linux-gnu", f"usr/local/lib/{os.uname().machine}-linux-gnu"])
+@pytest.mark.parametrize(
+    "place",
+    [
+        "usr/lib",
+        "usr/lib64",
+        "usr/local/lib",
+        "usr/local/lib64",
+        f"usr/lib/{os.uname().machine}-linux-gnu",
+        f"usr/local/lib/{os.uname().machine}-linux-gnu",
+    ],
+)
 def test_installed_objects_are_found(tmp_path: Path, place: str) -> None:
     package = tmp_path / "site-packages" / "sheaf"
     assert preload.search(package, tmp_path) is None
@@ -42,8 +51,13 @@ def test_an_existing_preload_is_kept_after_sheaf(sheaf: Run, library: str) -> No
 
 
 def test_children_do_not_run_on_sheaf(sheaf: Run, library: str) -> None:
-    done = sheaf("run", "--no-children", "sh", "-c", 'echo "[$LD_PRELOAD]"; grep -c libsheaf /proc/$$/maps; '
-                 "cat /proc/self/maps | grep -c libsheaf")
+    done = sheaf(
+        "run",
+        "--no-children",
+        "sh",
+        "-c",
+        'echo "[$LD_PRELOAD]"; grep -c libsheaf /proc/$$/maps; cat /proc/self/maps | grep -c libsheaf',
+    )
     lines = done.stdout.split()
     assert lines[0] == "[]"
     assert int(lines[1]) > 0
@@ -125,8 +139,9 @@ try:
     sheaf.__main__.entry()
 except SystemExit:
     print(*(name for name in sys.modules if name.startswith("sheaf")))"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True,
-                          env={**os.environ, "PYTHONPATH": str(ROOT / "cli")})
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT / "cli")}
+    )
     loaded = done.stdout.splitlines()[-1].split()
     assert "sheaf.run" in loaded
     assert "sheaf.stats" not in loaded
@@ -145,4 +160,6 @@ def test_an_object_that_is_not_sheafs_is_refused(sheaf: Run, library: str, tmp_p
         path.write_bytes(raw)
     done = sheaf("run", "true", env={"SHEAF_LIBRARY": str(path)})
     assert (done.returncode, done.stderr) == (
-        125, f"sheaf: SHEAF_LIBRARY={path}: not an object of Sheaf for this machine; name {preload.LIBRARY}, or unset it\n")
+        125,
+        f"sheaf: SHEAF_LIBRARY={path}: not an object of Sheaf for this machine; name {preload.LIBRARY}, or unset it\n",
+    )

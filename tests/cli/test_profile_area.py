@@ -7,19 +7,7 @@ import struct
 from pathlib import Path
 
 import pytest
-from areas import (
-    MODULES_AT,
-    NAMES_AT,
-    SAMPLES_AT,
-    SIZE,
-    STACKS_AT,
-    STRATA,
-    STRATA_AT,
-    Area,
-    One,
-    stratum,
-    sums,
-)
+from areas import MODULES_AT, NAMES_AT, SAMPLES_AT, SIZE, STACKS_AT, STRATA, STRATA_AT, Area, One, stratum, sums
 from conftest import write_record
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -62,9 +50,7 @@ def test_everything_is_read(tmp_path: Path) -> None:
     assert snapshot.moment_ms == 60_000
 
 
-@pytest.mark.parametrize("time_ms, expected", [
-    (2000, 58_000), (61_000, 0), (0xFFFFFFFF - 4_000_000, 4_060_001),
-])
+@pytest.mark.parametrize("time_ms, expected", [(2000, 58_000), (61_000, 0), (0xFFFFFFFF - 4_000_000, 4_060_001)])
 def test_ages(tmp_path: Path, time_ms: int, expected: int) -> None:
     snapshot = read_area(Area([One((1,), 100, time_ms=time_ms)]).write(tmp_path / "p.1.sheaf"))
     assert snapshot.age_ms(snapshot.samples[0]) == expected
@@ -145,31 +131,34 @@ def test_names(tmp_path: Path) -> None:
     assert named(0x7FFF_FFFF_FFFF) is None
 
 
-@pytest.mark.parametrize("at, code, value, what", [
-    (STACKS_AT, "I", 4, "table of stacks"),  # a size too small
-    (STACKS_AT, "I", 1 << 30, "table of stacks"),
-    (STACKS_AT + 4, "H", 1 << 15, "table of stacks"),  # deeper than its size
-    (STACKS_AT + 6, "H", STRATA, "table of stacks"),  # of no stratum
-    (STACKS_AT + FIRST + 16, "d", float("nan"), "table of stacks"),
-    (SAMPLES_AT + 24, "d", 0.5, "table of samples"),  # a weight below 1
-    (SAMPLES_AT + 24, "d", float("inf"), "table of samples"),
-    (SAMPLES_AT + 36, "I", 8, "table of samples"),  # no stack begins there
-    (MODULES_AT + 56, "I", 33, "table of modules"),
-    (128, "I", SIZE - 8, "table of stacks"),
-    (128, "I", STACKS_AT + 4, "table of stacks"),
-    (136, "I", 1 << 31, "table of stacks"),
-    (152, "I", 1 << 31, "table of samples"),
-    (164, "I", 1 << 31, "table of modules"),
-    (168, "I", SIZE, "table of lifetimes"),
-    (172, "I", SIZE, "table of strata"),
-    (176, "I", 1, "table of strata"),  # fewer than those of large blocks
-    (176, "I", 1 << 31, "table of strata"),
-    (180, "I", SIZE, "table of names"),
-    (188, "I", 1 << 31, "table of names"),
-    (NAMES_AT, "I", 4, "table of names"),  # a size too small
-    (NAMES_AT + 16, "I", 1 << 30, "table of names"),
-    (NAMES_AT + 24, "H", 1 << 15, "table of names"),  # longer than its size
-])
+@pytest.mark.parametrize(
+    "at, code, value, what",
+    [
+        (STACKS_AT, "I", 4, "table of stacks"),  # a size too small
+        (STACKS_AT, "I", 1 << 30, "table of stacks"),
+        (STACKS_AT + 4, "H", 1 << 15, "table of stacks"),  # deeper than its size
+        (STACKS_AT + 6, "H", STRATA, "table of stacks"),  # of no stratum
+        (STACKS_AT + FIRST + 16, "d", float("nan"), "table of stacks"),
+        (SAMPLES_AT + 24, "d", 0.5, "table of samples"),  # a weight below 1
+        (SAMPLES_AT + 24, "d", float("inf"), "table of samples"),
+        (SAMPLES_AT + 36, "I", 8, "table of samples"),  # no stack begins there
+        (MODULES_AT + 56, "I", 33, "table of modules"),
+        (128, "I", SIZE - 8, "table of stacks"),
+        (128, "I", STACKS_AT + 4, "table of stacks"),
+        (136, "I", 1 << 31, "table of stacks"),
+        (152, "I", 1 << 31, "table of samples"),
+        (164, "I", 1 << 31, "table of modules"),
+        (168, "I", SIZE, "table of lifetimes"),
+        (172, "I", SIZE, "table of strata"),
+        (176, "I", 1, "table of strata"),  # fewer than those of large blocks
+        (176, "I", 1 << 31, "table of strata"),
+        (180, "I", SIZE, "table of names"),
+        (188, "I", 1 << 31, "table of names"),
+        (NAMES_AT, "I", 4, "table of names"),  # a size too small
+        (NAMES_AT + 16, "I", 1 << 30, "table of names"),
+        (NAMES_AT + 24, "H", 1 << 15, "table of names"),  # longer than its size
+    ],
+)
 def test_damage_is_told_on_one_line(tmp_path: Path, at: int, code: str, value: float, what: str) -> None:
     data = bytearray(Area(SAMPLES, [MODULE], names=NAMES).pack())
     struct.pack_into(f"<{code}", data, at, value)
@@ -197,14 +186,22 @@ def test_an_impossible_size(tmp_path: Path, size: int) -> None:
 NUMBERS = (900, 921_600, 950, 972_800, 3, 3072, 2000, 2_048_000)
 COUNTED = dict.fromkeys((stratum(1000), stratum(2000), STRATA - 2), NUMBERS)
 WHOLE = Area(SAMPLES * 20, [MODULE], counted=COUNTED, names=NAMES).pack()
-PLACES = st.one_of(st.integers(0, 200), st.integers(NAMES_AT, NAMES_AT + 80), st.integers(STRATA_AT, STRATA_AT + STRATA * 72),
-                   st.integers(STACKS_AT, STACKS_AT + 600), st.integers(SAMPLES_AT, SAMPLES_AT + 300),
-                   st.integers(MODULES_AT, MODULES_AT + 360), st.integers(0, SIZE - 8))
+PLACES = st.one_of(
+    st.integers(0, 200),
+    st.integers(NAMES_AT, NAMES_AT + 80),
+    st.integers(STRATA_AT, STRATA_AT + STRATA * 72),
+    st.integers(STACKS_AT, STACKS_AT + 600),
+    st.integers(SAMPLES_AT, SAMPLES_AT + 300),
+    st.integers(MODULES_AT, MODULES_AT + 360),
+    st.integers(0, SIZE - 8),
+)
 
 
 @settings(deadline=None, max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(changes=st.lists(st.tuples(PLACES, st.binary(min_size=1, max_size=8)), min_size=1, max_size=6),
-       length=st.one_of(st.just(SIZE), st.integers(0, SIZE)))
+@given(
+    changes=st.lists(st.tuples(PLACES, st.binary(min_size=1, max_size=8)), min_size=1, max_size=6),
+    length=st.one_of(st.just(SIZE), st.integers(0, SIZE)),
+)
 def test_hostile_areas(tmp_path: Path, changes: list[tuple[int, bytes]], length: int) -> None:
     """Any bytes give a snapshot whose parts fit together, or one line."""
     data = bytearray(WHOLE)

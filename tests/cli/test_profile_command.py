@@ -45,8 +45,9 @@ class Sampled:
 
 
 @contextmanager
-def sampled(directory: Path, areas: list[Area], begun: Area | None = None, refusal: int = 0,
-            name: str = "victim") -> Iterator[Sampled]:
+def sampled(
+    directory: Path, areas: list[Area], begun: Area | None = None, refusal: int = 0, name: str = "victim"
+) -> Iterator[Sampled]:
     """Start a process. `begun` is the area that it has from the start; sampling is off without one."""
     files = []
     for i, area in enumerate(areas):
@@ -54,8 +55,13 @@ def sampled(directory: Path, areas: list[Area], begun: Area | None = None, refus
         files[-1].write_bytes(area.pack())
     path = directory / f"{name}.sheaf"
     # It knows its number only when it runs, and so it waits for a line before it maps the record.
-    process = subprocess.Popen([name, str(ROOT / "tests/cli/sampled.py"), str(path), *map(str, files)],
-                               executable=sys.executable, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [name, str(ROOT / "tests/cli/sampled.py"), str(path), *map(str, files)],
+        executable=sys.executable,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
     write_record(path, {}, pid=process.pid, ended=False, profile=begun.pack() if begun else bytes(SIZE), profile_size=SIZE)
     reader = layout.Reader(path)
     reader.file.close()
@@ -115,7 +121,9 @@ def test_sampling_is_switched_off_by_signals(tmp_path: Path, number: int) -> Non
     with sampled(tmp_path, [Area(OLD)]) as one:
         command = [sys.executable, "-m", "sheaf", "profile", str(one.process.pid), "--seconds", "600"]
         process = subprocess.Popen(
-            command, env={**os.environ, "PYTHONPATH": str(ROOT / "cli")}, stderr=subprocess.PIPE,
+            command,
+            env={**os.environ, "PYTHONPATH": str(ROOT / "cli")},
+            stderr=subprocess.PIPE,
             preexec_fn=lambda: signal.signal(number, signal.SIG_DFL),  # nohup, for example, ignores SIGHUP
         )
         assert one.line() == "rate 524288"
@@ -155,13 +163,21 @@ def test_a_record_of_an_ended_process(sheaf: Run, tmp_path: Path) -> None:
     assert (wrong.returncode, wrong.stderr) == (2, f"sheaf: {path}: the process has ended; leave --seconds out\n")
     wrong = sheaf("profile", str(path), "--view", "growth")
     assert (wrong.returncode, wrong.stderr) == (
-        1, "sheaf: --view growth: needs a process that runs; name its PID, with --seconds N\n")
+        1,
+        "sheaf: --view growth: needs a process that runs; name its PID, with --seconds N\n",
+    )
 
 
-@pytest.mark.parametrize("suffix, begins", [
-    (".pb.gz", b"\x1f\x8b"), (".txt", b"0x2001;0x1001 "), (".speedscope.json", b'{"$schema"'), (".json", b"{"),
-    (".html", b"<!DOCTYPE html>"),
-])
+@pytest.mark.parametrize(
+    "suffix, begins",
+    [
+        (".pb.gz", b"\x1f\x8b"),
+        (".txt", b"0x2001;0x1001 "),
+        (".speedscope.json", b'{"$schema"'),
+        (".json", b"{"),
+        (".html", b"<!DOCTYPE html>"),
+    ],
+)
 def test_output(sheaf: Run, tmp_path: Path, suffix: str, begins: bytes) -> None:
     file = tmp_path / f"heap{suffix}"
     file.write_bytes(b"old" * 9_000_000)
@@ -190,13 +206,16 @@ def test_unreliable_figures_are_named_in_every_format(sheaf: Run, tmp_path: Path
     assert "unreliable: 0x5" in leaks.stdout
 
 
-@pytest.mark.parametrize("words, message", [
-    (["--output", "heap.xyz"], "--output heap.xyz: no format has this suffix"),
-    (["--output", "/no/such/dir/a.html"], "--output /no/such/dir/a.html: No such file or directory"),
-    (["--rate", "fast"], "--rate fast: not a number of bytes"),
-    (["--view", "nothing"], "--view: 'nothing' is not one of"),
-    (["--seconds", "0"], "--seconds: 0.0 is not in the range"),
-])
+@pytest.mark.parametrize(
+    "words, message",
+    [
+        (["--output", "heap.xyz"], "--output heap.xyz: no format has this suffix"),
+        (["--output", "/no/such/dir/a.html"], "--output /no/such/dir/a.html: No such file or directory"),
+        (["--rate", "fast"], "--rate fast: not a number of bytes"),
+        (["--view", "nothing"], "--view: 'nothing' is not one of"),
+        (["--seconds", "0"], "--seconds: 0.0 is not in the range"),
+    ],
+)
 def test_wrong_command_lines(sheaf: Run, tmp_path: Path, words: list[str], message: str) -> None:
     done = sheaf("profile", str(Area(OLD).write(tmp_path / "p.1.sheaf")), *words, cwd=tmp_path)
     assert done.returncode in (1, 2)
@@ -226,8 +245,9 @@ def test_names(sheaf: Run, tmp_path: Path) -> None:
         with sampled(tmp_path / "two", [], Area(OLD, on=1), name="heapvictim") as other:
             several = sheaf("profile", "heapvictim")
             numbers = ", ".join(map(str, sorted((one.process.pid, other.process.pid))))
-            assert several.stderr == (f"sheaf: heapvictim: 2 processes on Sheaf have this name: {numbers}; "
-                                      "give one of these numbers\n")
+            assert several.stderr == (
+                f"sheaf: heapvictim: 2 processes on Sheaf have this name: {numbers}; give one of these numbers\n"
+            )
 
 
 # ---- leaks ----
@@ -274,9 +294,11 @@ def test_leaks_of_a_record(sheaf: Run, tmp_path: Path) -> None:
 
 
 def test_run_checks_before_it_starts(sheaf: Run, tmp_path: Path) -> None:
-    for words, message in ((["--profile=fast"], "--profile=fast: not a number of bytes; give a size such as 512K"),
-                           (["--profile-output", "a.xyz"], "--profile-output a.xyz: no format has this suffix"),
-                           (["--profile-output", "/no/such/a.html"], "--profile-output /no/such/a.html: cannot be written")):
+    for words, message in (
+        (["--profile=fast"], "--profile=fast: not a number of bytes; give a size such as 512K"),
+        (["--profile-output", "a.xyz"], "--profile-output a.xyz: no format has this suffix"),
+        (["--profile-output", "/no/such/a.html"], "--profile-output /no/such/a.html: cannot be written"),
+    ):
         done = sheaf("run", *words, "--", "touch", "started", cwd=tmp_path)
         assert done.returncode == 125
         assert message in done.stderr
@@ -323,7 +345,8 @@ def test_many_processes_leave_one_directory_and_few_lines(here: Path) -> None:
     (here / "a.profiles").write_text("")
     (here / "made").rename(here / "before")
     assert reported(here, "a.txt", {"work.1": OLD, "work.2": OLD}) == (
-        "sheaf: a.profiles: File exists; name another file with --profile-output")
+        "sheaf: a.profiles: File exists; name another file with --profile-output"
+    )
 
 
 def test_nothing_is_written_without_samples(here: Path) -> None:
@@ -396,8 +419,20 @@ def total(made: dict[str, Any], column: str, function: str) -> tuple[float, floa
 @pytest.mark.parametrize("name", ["./keeper", "{directory}/keeper"])
 def test_run_profiles_a_program(sheaf: Run, program: Path, tmp_path: Path, name: str, more: list[str]) -> None:
     records = tmp_path / "records"
-    done = sheaf("run", *more, "--record", str(records), "--option", "profile_cost=0", "--profile=4K", "--profile-output",
-                 "heap.json", "--", name.format(directory=program.parent), cwd=tmp_path)
+    done = sheaf(
+        "run",
+        *more,
+        "--record",
+        str(records),
+        "--option",
+        "profile_cost=0",
+        "--profile=4K",
+        "--profile-output",
+        "heap.json",
+        "--",
+        name.format(directory=program.parent),
+        cwd=tmp_path,
+    )
     assert (done.returncode, done.stdout) == (0, "ready\n"), done.stderr
     assert "store < main" in done.stderr
     for view, column, function, truth in (("live", "inuse_space", "store", 20e6), ("allocated", "alloc_space", "pass", 60e6)):
@@ -450,14 +485,16 @@ def test_a_program_that_is_not_sampled_yet(sheaf: Run, library: str, program: Pa
 
 def test_run_imports_no_profile_code(tmp_path: Path) -> None:
     code = "import sys, sheaf.run, sheaf.__main__; print([name for name in sys.modules if name.startswith('sheaf.profile')])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True,
-                          env={**os.environ, "PYTHONPATH": str(ROOT / "cli")})
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT / "cli")}
+    )
     assert done.stdout == "[]\n"
 
 
 @pytest.mark.parametrize("module", ["sheaf.profile.command", "sheaf.profile.leaks_command", "sheaf.profile.at_exit"])
 def test_heavy_libraries_are_imported_on_use(module: str) -> None:
     code = f"import sys, {module}; print([name for name in ('google.protobuf',) if name in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True,
-                          env={**os.environ, "PYTHONPATH": str(ROOT / "cli")})
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT / "cli")}
+    )
     assert done.stdout == "[]\n"

@@ -29,27 +29,50 @@ PROGRAMS: dict[str, list[Site]] = {
     "one class": [Site((i,), [400], 100 * (i + 1), later=50 * (i % 3), gone=40 * (i % 2)) for i in range(6)],
     "many rare stacks": _rare(1),
     "a leak beside churn": [
-        Site((1,), [400], 2000, later=600), Site((2,), [400], 50, freed=20_000, thinned=8, later=50, gone=50),
-        Site((3,), [390], 300, freed=3000, thinned=3, later=20, gone=20)],
+        Site((1,), [400], 2000, later=600),
+        Site((2,), [400], 50, freed=20_000, thinned=8, later=50, gone=50),
+        Site((3,), [390], 300, freed=3000, thinned=3, later=20, gone=20),
+    ],
     "a leak beside hot churn": [
-        Site((1,), [400], 3000, later=1000), Site((2,), [400], 30, freed=30_000, thinned=64, later=30, gone=30)],
+        Site((1,), [400], 3000, later=1000),
+        Site((2,), [400], 30, freed=30_000, thinned=64, later=30, gone=30),
+    ],
     "churn that is not drawn": [Site((1,), [800], 300), Site((2,), [800], 60, freed=2000, thinned=40)],
     "few samples": [Site((1,), [64], 300), Site((2,), [100], 200), Site((3,), [2000], 30), Site((4,), [2000], 20)],
-    "different weights": [Site((i,), [1000], 120 + 40 * i, thinned=[1, 2, 5, 10][i % 4], later=60 * (i % 2), gone=40 * (i % 3))
-                          for i in range(8)],
-    "many classes": [Site((i,), range(16 << i % 6, 16 << i % 6 + 1 + i % 3, 8), 400 // (1 + i % 4), freed=100, later=30 * (i % 3),
-                          gone=20 * (i % 2)) for i in range(20)],
-    "sizes from small to large": [Site((i,), range(16, 4096 * (1 + i % 4), 16), 800 // (1 + i % 4), freed=100, later=50 * (i % 3),
-                                       gone=30 * (i % 2)) for i in range(10)],
-    "sampling that began late": [Site((1,), [400], 500, early=2000, later=100), Site((2,), [4000], 300, early=10, gone=20),
-                                 Site((3,), [400], 1500)],
+    "different weights": [
+        Site((i,), [1000], 120 + 40 * i, thinned=[1, 2, 5, 10][i % 4], later=60 * (i % 2), gone=40 * (i % 3)) for i in range(8)
+    ],
+    "many classes": [
+        Site(
+            (i,),
+            range(16 << i % 6, 16 << i % 6 + 1 + i % 3, 8),
+            400 // (1 + i % 4),
+            freed=100,
+            later=30 * (i % 3),
+            gone=20 * (i % 2),
+        )
+        for i in range(20)
+    ],
+    "sizes from small to large": [
+        Site((i,), range(16, 4096 * (1 + i % 4), 16), 800 // (1 + i % 4), freed=100, later=50 * (i % 3), gone=30 * (i % 2))
+        for i in range(10)
+    ],
+    "sampling that began late": [
+        Site((1,), [400], 500, early=2000, later=100),
+        Site((2,), [4000], 300, early=10, gone=20),
+        Site((3,), [400], 1500),
+    ],
     "large blocks": [
-        Site((1,), [100 * K, 40 * K], 20, later=4, gone=3), Site((2,), [300 * K], 5, later=2),
-        Site((3,), range(40 * K, 500 * K, 997), 20, later=3, gone=5), Site((4,), [8 << 20], 20, later=1, gone=2)],
+        Site((1,), [100 * K, 40 * K], 20, later=4, gone=3),
+        Site((2,), [300 * K], 5, later=2),
+        Site((3,), range(40 * K, 500 * K, 997), 20, later=3, gone=5),
+        Site((4,), [8 << 20], 20, later=1, gone=2),
+    ],
     "large blocks beside churn": [
         Site((1,), [100 * K], 300, later=100),
-        Site((3,), range(40 * K, 500 * K, 997), 6, freed=1000, thinned=8, later=3, gone=3)],
-}  # fmt: skip
+        Site((3,), range(40 * K, 500 * K, 997), 6, freed=1000, thinned=8, later=3, gone=3),
+    ],
+}
 
 
 @dataclass
@@ -64,8 +87,9 @@ class Held:
             if row.name:
                 continue
             known = truth[row.pcs]
-            for column, value, error, right in zip(("objects", "bytes"), row.values, row.errors, (known.objects, known.bytes),
-                                                   strict=True):
+            for column, value, error, right in zip(
+                ("objects", "bytes"), row.values, row.errors, (known.objects, known.bytes), strict=True
+            ):
                 assert error is not None
                 self.figures[profile.view, column] += 1
                 self.held[profile.view, column] += abs(value - right) <= shrunk * error + 1e-6 * abs(right)
@@ -86,8 +110,12 @@ def programs(sites: Sequence[Site], runs: int = RUNS) -> Iterator[Program]:
 
 def shown(program: Program) -> list[tuple[Profile, Mapping[tuple[int, ...], Truth]]]:
     """The views of a run, with the truth about them."""
-    return [(views.live(program.second), program.live), (views.allocated(program.second), program.allocated),
-            (views.peak(program.second), program.live), (views.growth(program.second, program.first), program.grown)]
+    return [
+        (views.live(program.second), program.live),
+        (views.allocated(program.second), program.allocated),
+        (views.peak(program.second), program.live),
+        (views.growth(program.second, program.first), program.grown),
+    ]
 
 
 @pytest.mark.parametrize("name", list(PROGRAMS))
@@ -113,7 +141,8 @@ def test_sums_are_what_was_counted(name: str) -> None:
     for program in programs(PROGRAMS[name], 10):
         first, second = program.first, program.second
         counted = {
-            "live": sum(one.live_count for one in second.strata), "peak": sum(one.peak_count for one in second.strata),
+            "live": sum(one.live_count for one in second.strata),
+            "peak": sum(one.peak_count for one in second.strata),
             "allocated": sum(one.alloc_count for one in second.strata),
             "growth": sum(one.live_count for one in second.strata) - sum(one.live_count for one in first.strata),
         }

@@ -147,8 +147,10 @@ def test_stacks_that_were_thinned_out_take_the_blame(tmp_path: Path) -> None:
     one = snapshot(tmp_path, [One(A, 1000)] * 60 + [One(B, 1000)], {THOUSAND: holds(32_200, 1024)})
     heavy = next(at for at, stack in one.stacks.items() if stack.pcs == B)
     stack = one.stacks[heavy]
-    stacks = {**one.stacks, heavy: replace(stack, live_count=10_000.0, live_bytes=1e7, live_square=1e8, alloc_count=10_000.0,
-                                           alloc_square=1e8)}  # fmt: skip
+    stacks = {
+        **one.stacks,
+        heavy: replace(stack, live_count=10_000.0, live_bytes=1e7, live_square=1e8, alloc_count=10_000.0, alloc_square=1e8),
+    }
     made = rows(views.live(replace(one, stacks=stacks)))
     assert made[A].values[0] == pytest.approx(sums([One(A, 1000)] * 60)[0], rel=0.15)
     assert made[A].values[0] + made[B].values[0] == pytest.approx(32_200)

@@ -25,20 +25,37 @@ from sheaf.profile.symbols import Symbolizer, symbolizer
 from test_profile_symbols import BIAS, LLVM, calls, cpp  # noqa: F401 (a fixture)
 
 # The facts of www.speedscope.app/file-format-schema.json that concern profiles of the type `sampled`.
-FRAME = {"type": "object", "required": ["name"], "properties": {
-    "name": {"type": "string"}, "file": {"type": "string"}, "line": {"type": "number"}, "col": {"type": "number"}}}
+FRAME = {
+    "type": "object",
+    "required": ["name"],
+    "properties": {"name": {"type": "string"}, "file": {"type": "string"}, "line": {"type": "number"}, "col": {"type": "number"}},
+}
 FIELDS = ["type", "name", "unit", "startValue", "endValue", "samples", "weights"]
-PROFILE = {"type": "object", "required": FIELDS, "properties": {
-    "type": {"const": "sampled"}, "name": {"type": "string"},
-    "unit": {"enum": ["bytes", "microseconds", "milliseconds", "nanoseconds", "none", "seconds"]},
-    "startValue": {"type": "number"}, "endValue": {"type": "number"},
-    "samples": {"type": "array", "items": {"type": "array", "items": {"type": "integer", "minimum": 0}}},
-    "weights": {"type": "array", "items": {"type": "number", "minimum": 0}}}}
-SPEEDSCOPE = {"type": "object", "required": ["$schema", "shared", "profiles"], "properties": {
-    "$schema": {"const": "https://www.speedscope.app/file-format-schema.json"}, "name": {"type": "string"},
-    "exporter": {"type": "string"}, "activeProfileIndex": {"type": "number"},
-    "shared": {"type": "object", "required": ["frames"], "properties": {"frames": {"type": "array", "items": FRAME}}},
-    "profiles": {"type": "array", "items": PROFILE, "minItems": 1}}}
+PROFILE = {
+    "type": "object",
+    "required": FIELDS,
+    "properties": {
+        "type": {"const": "sampled"},
+        "name": {"type": "string"},
+        "unit": {"enum": ["bytes", "microseconds", "milliseconds", "nanoseconds", "none", "seconds"]},
+        "startValue": {"type": "number"},
+        "endValue": {"type": "number"},
+        "samples": {"type": "array", "items": {"type": "array", "items": {"type": "integer", "minimum": 0}}},
+        "weights": {"type": "array", "items": {"type": "number", "minimum": 0}},
+    },
+}
+SPEEDSCOPE = {
+    "type": "object",
+    "required": ["$schema", "shared", "profiles"],
+    "properties": {
+        "$schema": {"const": "https://www.speedscope.app/file-format-schema.json"},
+        "name": {"type": "string"},
+        "exporter": {"type": "string"},
+        "activeProfileIndex": {"type": "number"},
+        "shared": {"type": "object", "required": ["frames"], "properties": {"frames": {"type": "array", "items": FRAME}}},
+        "profiles": {"type": "array", "items": PROFILE, "minItems": 1},
+    },
+}
 
 
 def go_pprof() -> list[str] | None:
@@ -195,7 +212,8 @@ def test_a_page_needs_no_network_and_escapes_names(profiled: Snapshot, names: Sy
     assert data["chosen"] == "age"
     assert [one["view"] for one in data["views"]] == ["live", "age"]
     assert "</script><script>alert(1)</script>" in {name for _, *names in data["functions"] for name in names} | {
-        name for name, *_ in data["functions"]}
+        name for name, *_ in data["functions"]
+    }
 
 
 def test_a_page_has_at_most_a_megabyte(tmp_path: Path) -> None:
@@ -240,27 +258,47 @@ def test_a_table(profiled: Snapshot, names: Symbolizer) -> None:
     assert "shop::Box::make < shop::store < main" in text
 
 
-@pytest.mark.parametrize("value, unit, shown_as", [
-    (0, "bytes", "0B"), (999, "bytes", "999B"), (1000, "bytes", "1.0K"), (1024, "bytes", "1.0K"), (99.9 * 1024, "bytes", "99.9K"),
-    (100 * 1024, "bytes", "100K"), (-5 << 20, "bytes", "-5.0M"), (5, "count", "5"), (123_456, "count", "123k"),
-    (1.5e9, "count", "1.5G"),
-])
+@pytest.mark.parametrize(
+    "value, unit, shown_as",
+    [
+        (0, "bytes", "0B"),
+        (999, "bytes", "999B"),
+        (1000, "bytes", "1.0K"),
+        (1024, "bytes", "1.0K"),
+        (99.9 * 1024, "bytes", "99.9K"),
+        (100 * 1024, "bytes", "100K"),
+        (-5 << 20, "bytes", "-5.0M"),
+        (5, "count", "5"),
+        (123_456, "count", "123k"),
+        (1.5e9, "count", "1.5G"),
+    ],
+)
 def test_amounts(value: float, unit: str, shown_as: str) -> None:
     assert table.amount(value, unit) == shown_as
 
 
-@pytest.mark.parametrize("output, form", [
-    ("a.pb.gz", "pprof"), ("a.pprof", "pprof"), ("a.txt", "collapsed"), ("a.collapsed", "collapsed"), ("a.html", "html"),
-    ("a.speedscope.json", "speedscope"), ("a.json", "json"), (None, "table"),
-])
+@pytest.mark.parametrize(
+    "output, form",
+    [
+        ("a.pb.gz", "pprof"),
+        ("a.pprof", "pprof"),
+        ("a.txt", "collapsed"),
+        ("a.collapsed", "collapsed"),
+        ("a.html", "html"),
+        ("a.speedscope.json", "speedscope"),
+        ("a.json", "json"),
+        (None, "table"),
+    ],
+)
 def test_suffixes(output: str | None, form: str) -> None:
     assert export.format_of(output, None) == form
     assert export.format_of(output, "json") == "json"
 
 
 @pytest.mark.parametrize("form, module, package", [("pprof", "google.protobuf", "protobuf")])
-def test_a_missing_library_is_named(profiled: Snapshot, monkeypatch: pytest.MonkeyPatch, form: str, module: str,
-                                    package: str) -> None:
+def test_a_missing_library_is_named(
+    profiled: Snapshot, monkeypatch: pytest.MonkeyPatch, form: str, module: str, package: str
+) -> None:
     monkeypatch.setitem(sys.modules, module, None)
     monkeypatch.delitem(sys.modules, "sheaf.profile.pprof", raising=False)
     with Symbolizer([]) as nothing, pytest.raises(SheafError, match=f"{form}: the Python module {package} is missing"):

@@ -91,7 +91,9 @@ def test_stacks_are_whole(profiled: Profiled) -> None:
 
 def test_names_of_every_kind(profiled: Profiled) -> None:
     """Names that are inferred, that have other characters, or none; long files; modules; code that is evaluated."""
-    program = "\n" * 3000 + """\
+    program = (
+        "\n" * 3000
+        + """\
 const keep = [];
 const give = (n) => keep.push(new ArrayBuffer(300_000 + n));
 const 名前 = function () { give(1); };
@@ -104,14 +106,24 @@ class A { constructor() { give(7); } static stat() { give(8); } #own() { give(9)
 eval("\\n\\nfunction evaluated() { give(10); }\\nevaluated()//# sourceURL=made.js");
 waits().then(() => process.reallyExit(0));
 """
+    )
     found = {}
     for row in profiled(program)["rows"]:
         names = [(frame["function"], frame["line"]) for frame in row["frames"] if frame["line"] and "node:" not in frame["file"]]
         after = names[names.index(("give", 3002)) + 1] if ("give", 3002) in names else None
         if after:
             found[after[0]] = after[1]
-    lines = {"名前": 3003, "method": 3004, "get Getter": 3004, "object.assigned": 3005, "generator": 3006, "waits": 3007,
-             "A": 3008, "stat": 3008, "#own": 3008}  # fmt: skip
+    lines = {
+        "名前": 3003,
+        "method": 3004,
+        "get Getter": 3004,
+        "object.assigned": 3005,
+        "generator": 3006,
+        "waits": 3007,
+        "A": 3008,
+        "stat": 3008,
+        "#own": 3008,
+    }
     assert {name: found.get(name) for name in lines} == lines
 
 

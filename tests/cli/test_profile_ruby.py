@@ -15,7 +15,8 @@ from sheaf.profile.symbols import Symbolizer
 BEGIN = "KEEP = []\n"
 END = "\n$stdout.flush\nProcess.exit!(0)\n"  # at once, so that everything lives
 # Each function keeps one block that is always sampled. The first line of a program is 2.
-PROGRAM = """\
+PROGRAM = (
+    """\
 class Box
   def fill
     KEEP << "x" * 100_001
@@ -40,7 +41,9 @@ def évaluée
 end
 Box.define_method(:defined) { KEEP << "x" * 100_011 }
 def long(n)
-""" + "".join(f"  n += {i} if n == {i + 1}\n" for i in range(200)) + """\
+"""
+    + "".join(f"  n += {i} if n == {i + 1}\n" for i in range(200))
+    + """\
   KEEP << "x" * 100_012
 end
 def main
@@ -58,6 +61,7 @@ end
 
 main
 """
+)
 MAIN = ("main", 229), ("<main>", 241)
 WANTED = {
     100_001: [("fill", 4), *MAIN],

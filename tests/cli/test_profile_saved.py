@@ -59,16 +59,19 @@ def test_the_command_shows_differences(sheaf: Run, files: Path) -> None:
         assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("words, message", [
-    (["--diff", "{}/old.json", "/no/such"], "/no/such: No such file or directory; name a saved profile"),
-    (["--diff", "{}/old.json", "{}/old.1.sheaf"], "old.1.sheaf: not a saved profile"),
-    (["--diff", "{}/old.json", "{}/new.json", "4711"], "4711: has no meaning with --diff; leave it out"),
-    (["--diff", "{}/old.json", "{}/new.json", "--seconds", "3"], "--seconds: has no meaning with --diff; leave it out"),
-    (["--diff", "{}/old.json", "{}/new.json", "--view", "age"], "--view age: not a column of saved profiles"),
-    (["--diff", "{}/old.json", "{}/new.json", "--view", "peak"], "a saved profile has no peak_space; it has inuse_objects"),
-    ([], "missing; name a process or a record"),
-    (["{}/old.1.sheaf", "--focus", "("], "--focus (: not a regular expression"),
-])
+@pytest.mark.parametrize(
+    "words, message",
+    [
+        (["--diff", "{}/old.json", "/no/such"], "/no/such: No such file or directory; name a saved profile"),
+        (["--diff", "{}/old.json", "{}/old.1.sheaf"], "old.1.sheaf: not a saved profile"),
+        (["--diff", "{}/old.json", "{}/new.json", "4711"], "4711: has no meaning with --diff; leave it out"),
+        (["--diff", "{}/old.json", "{}/new.json", "--seconds", "3"], "--seconds: has no meaning with --diff; leave it out"),
+        (["--diff", "{}/old.json", "{}/new.json", "--view", "age"], "--view age: not a column of saved profiles"),
+        (["--diff", "{}/old.json", "{}/new.json", "--view", "peak"], "a saved profile has no peak_space; it has inuse_objects"),
+        ([], "missing; name a process or a record"),
+        (["{}/old.1.sheaf", "--focus", "("], "--focus (: not a regular expression"),
+    ],
+)
 def test_wrong_command_lines(sheaf: Run, files: Path, words: list[str], message: str) -> None:
     done = sheaf("profile", *(word.format(files) for word in words))
     assert done.returncode in (1, 2)
@@ -115,15 +118,18 @@ def test_a_tree_and_long_stacks(sheaf: Run, files: Path) -> None:
     assert "    0x1001\n    0x2001" not in sheaf("profile", record, "--long", "--fold", "0x1*").stdout
 
 
-@pytest.mark.parametrize("stack, left", [
-    (["malloc", "zmalloc_usable", "dictAdd", "main"], ["dictAdd", "main"]),
-    (["operator new", "std::vector::reserve", "load"], ["load"]),
-    (["_PyMem_RawMalloc", "PyObject_Malloc", "PyList_New"], ["PyList_New"]),
-    (["g_malloc0", "g_strdup", "open_file", "g_malloc"], ["open_file", "g_malloc"]),
-    (["xmalloc", "xstrdup"], ["xmalloc", "xstrdup"]),
-    (["mine", "main"], ["main"]),
-    ([], []),
-])
+@pytest.mark.parametrize(
+    "stack, left",
+    [
+        (["malloc", "zmalloc_usable", "dictAdd", "main"], ["dictAdd", "main"]),
+        (["operator new", "std::vector::reserve", "load"], ["load"]),
+        (["_PyMem_RawMalloc", "PyObject_Malloc", "PyList_New"], ["PyList_New"]),
+        (["g_malloc0", "g_strdup", "open_file", "g_malloc"], ["open_file", "g_malloc"]),
+        (["xmalloc", "xstrdup"], ["xmalloc", "xstrdup"]),
+        (["mine", "main"], ["main"]),
+        ([], []),
+    ],
+)
 def test_wrappers_are_folded(stack: list[str], left: list[str]) -> None:
     assert fold.folded(stack, ("mine*",)) == left
 

@@ -63,8 +63,20 @@ def cpp(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def library(tmp_path: Path) -> Path:
-    return compile(tmp_path, "give.c", C, "cc", "-g", "-O2", "-fPIC", "-shared", "-fno-builtin", "-fvisibility=hidden",
-                   "-fno-optimize-sibling-calls", "-Wl,--build-id")
+    return compile(
+        tmp_path,
+        "give.c",
+        C,
+        "cc",
+        "-g",
+        "-O2",
+        "-fPIC",
+        "-shared",
+        "-fno-builtin",
+        "-fvisibility=hidden",
+        "-fno-optimize-sibling-calls",
+        "-Wl,--build-id",
+    )
 
 
 def calls(file: Path, function: str, target: str) -> list[int]:
@@ -99,8 +111,10 @@ def tool(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
 @pytest.mark.usefixtures("tool")
 def test_templates_and_inlined_functions(cpp: Path) -> None:
     found, notes = frames(module(cpp), calls(cpp, "shop::store", "malloc")[0])
-    assert [frame.function for frame in found] == ["shop::Box<double>::make(unsigned long)",
-                                                   "double* shop::store<double>(std::vector<double, std::allocator<double> >&)"]
+    assert [frame.function for frame in found] == [
+        "shop::Box<double>::make(unsigned long)",
+        "double* shop::store<double>(std::vector<double, std::allocator<double> >&)",
+    ]
     assert [(frame.line, frame.inlined) for frame in found] == [(5, True), (6, False)]
     assert {Path(frame.file).name for frame in found} == {"shop.cpp"}
     assert notes == []
@@ -230,8 +244,10 @@ def test_a_path_with_a_space(library: Path, tmp_path: Path) -> None:
 def test_jit_maps() -> None:
     pid = os.getpid()
     path = Path(f"/tmp/perf-{pid}.map")
-    path.write_bytes(b"7000 10 py::work:/srv/app.py\n7010 20 JS:*render file:///srv/ui.js:12:5\n7030 8 stub\nnonsense\n"
-                     b"7030 8 late\n7040 8 LazyCompile:~ /srv/x.js:3\n")  # fmt: skip
+    path.write_bytes(
+        b"7000 10 py::work:/srv/app.py\n7010 20 JS:*render file:///srv/ui.js:12:5\n7030 8 stub\nnonsense\n"
+        b"7030 8 late\n7040 8 LazyCompile:~ /srv/x.js:3\n"
+    )
     try:
         with Symbolizer([], pid, True) as symbolizer:
             found = [symbolizer.frames(pc + 1)[0] for pc in (0x7000, 0x700F, 0x7010, 0x7030, 0x7038, 0x7040)]
@@ -246,8 +262,13 @@ def test_jit_maps() -> None:
         path.unlink()
         Path(f"{path}.moved").unlink(missing_ok=True)
     assert [(frame.function, frame.file, frame.line) for frame in found] == [
-        ("work", "/srv/app.py", 0), ("work", "/srv/app.py", 0), ("render", "/srv/ui.js", 12), ("late", "", 0),
-        ("0x7039", "", 0), ("(anonymous)", "/srv/x.js", 3)]
+        ("work", "/srv/app.py", 0),
+        ("work", "/srv/app.py", 0),
+        ("render", "/srv/ui.js", 12),
+        ("late", "", 0),
+        ("0x7039", "", 0),
+        ("(anonymous)", "/srv/x.js", 3),
+    ]
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root makes files of other users")
@@ -268,10 +289,15 @@ def test_addresses_in_maps(line: bytes) -> None:
     assert found.function == "stub"
 
 
-@pytest.mark.parametrize("name, advice", [
-    ("python3.14", "run the program with PYTHONPERFSUPPORT=1"), ("libpython3.10.so.1.0", "CPython 3.10 cannot name them"),
-    ("node", "node with --perf-basic-prof"), ("libnode.so.108", "node with --perf-basic-prof"),
-])
+@pytest.mark.parametrize(
+    "name, advice",
+    [
+        ("python3.14", "run the program with PYTHONPERFSUPPORT=1"),
+        ("libpython3.10.so.1.0", "CPython 3.10 cannot name them"),
+        ("node", "node with --perf-basic-prof"),
+        ("libnode.so.108", "node with --perf-basic-prof"),
+    ],
+)
 def test_interpreters(library: Path, tmp_path: Path, name: str, advice: str) -> None:
     file = Path(shutil.copy(library, tmp_path / name))
     _, notes = frames(module(file), calls(library, "give", "malloc")[0])
@@ -279,35 +305,49 @@ def test_interpreters(library: Path, tmp_path: Path, name: str, advice: str) -> 
     assert advice in notes[0]
 
 
-@pytest.mark.parametrize("name, short", [
-    ("void std::vector<int, std::allocator<int> >::_M_realloc_insert<int const&>(It<int*, V<int> >, int const&)",
-     "std::vector::_M_realloc_insert"),
-    ("std::map<S<char>, int>::operator[](S<char>&&)", "std::map::operator[]"),
-    ("bool std::operator< <char>(a<b> const&, c)", "std::operator<"),
-    ("std::ostream& std::operator<< <std::char_traits<char> >(std::ostream&, char const*)", "std::operator<<"),
-    ("(anonymous namespace)::f(int) [clone .cold]", "{anonymous}::f"),
-    ("v8::Snapshot::Initialize(v8::Isolate*) (.part.0)", "v8::Snapshot::Initialize"),
-    ("A::operator()(int) const", "A::operator()"),
-    ("operator new(unsigned long)", "operator new"),
-    ("<r::inner::Holder<u64>>::fill", "<r::inner::Holder>::fill"),
-    ("alloc::vec::from_elem::<u64>", "alloc::vec::from_elem"),
-    ("double* shop::store<double>(std::vector<double> const&)", "shop::store"),
-    ("non-virtual thunk to A::f(int)", "non-virtual thunk to A::f"),
-    ("A::operator bool() const", "A::operator bool"),
-    ("main", "main"),
-    ("((((", "(((("),
-    ("f<", "f<"),
-    ("(x)", "(x)"),
-])
+@pytest.mark.parametrize(
+    "name, short",
+    [
+        (
+            "void std::vector<int, std::allocator<int> >::_M_realloc_insert<int const&>(It<int*, V<int> >, int const&)",
+            "std::vector::_M_realloc_insert",
+        ),
+        ("std::map<S<char>, int>::operator[](S<char>&&)", "std::map::operator[]"),
+        ("bool std::operator< <char>(a<b> const&, c)", "std::operator<"),
+        ("std::ostream& std::operator<< <std::char_traits<char> >(std::ostream&, char const*)", "std::operator<<"),
+        ("(anonymous namespace)::f(int) [clone .cold]", "{anonymous}::f"),
+        ("v8::Snapshot::Initialize(v8::Isolate*) (.part.0)", "v8::Snapshot::Initialize"),
+        ("A::operator()(int) const", "A::operator()"),
+        ("operator new(unsigned long)", "operator new"),
+        ("<r::inner::Holder<u64>>::fill", "<r::inner::Holder>::fill"),
+        ("alloc::vec::from_elem::<u64>", "alloc::vec::from_elem"),
+        ("double* shop::store<double>(std::vector<double> const&)", "shop::store"),
+        ("non-virtual thunk to A::f(int)", "non-virtual thunk to A::f"),
+        ("A::operator bool() const", "A::operator bool"),
+        ("main", "main"),
+        ("((((", "(((("),
+        ("f<", "f<"),
+        ("(x)", "(x)"),
+    ],
+)
 def test_shortened_names(name: str, short: str) -> None:
     assert shortened(name) == short
 
 
-@pytest.mark.parametrize("name, library", [
-    ("std::vector::push_back", True), ("__gnu_cxx::new_allocator::allocate", True), ("operator new", True),
-    ("<alloc::alloc::Global as core::alloc::Allocator>::allocate", True), ("alloc::vec::from_elem", True),
-    ("<u64 as alloc::vec::spec_from_elem::SpecFromElem>::from_elem", False), ("stdio_open", False), ("allocate", False),
-    ("shop::std::f", False), ("operator newer", False),
-])
+@pytest.mark.parametrize(
+    "name, library",
+    [
+        ("std::vector::push_back", True),
+        ("__gnu_cxx::new_allocator::allocate", True),
+        ("operator new", True),
+        ("<alloc::alloc::Global as core::alloc::Allocator>::allocate", True),
+        ("alloc::vec::from_elem", True),
+        ("<u64 as alloc::vec::spec_from_elem::SpecFromElem>::from_elem", False),
+        ("stdio_open", False),
+        ("allocate", False),
+        ("shop::std::f", False),
+        ("operator newer", False),
+    ],
+)
 def test_functions_of_standard_libraries(name: str, library: bool) -> None:
     assert is_library(name) == library

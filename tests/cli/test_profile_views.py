@@ -79,8 +79,11 @@ def test_growth_cancels_what_lives_in_both(tmp_path: Path) -> None:
     second.samples.append(new)
     for sample, sign in ((gone, -1), (new, 1)):
         stack = second.stacks[sample.stack]
-        second.stacks[sample.stack] = replace(stack, live_count=stack.live_count + sign * sample.weight,
-                                              live_bytes=stack.live_bytes + sign * sample.weight * sample.size)
+        second.stacks[sample.stack] = replace(
+            stack,
+            live_count=stack.live_count + sign * sample.weight,
+            live_bytes=stack.live_bytes + sign * sample.weight * sample.size,
+        )
     rows = by_stack(views.growth(second, first))
     assert set(rows) == {A, B}
     assert rows[B].values == pytest.approx((-gone.weight, -gone.weight * gone.size))
@@ -127,7 +130,13 @@ def test_heap_has_all_columns(tmp_path: Path) -> None:
     first = snapshot(tmp_path, FIRST)
     profile = views.heap(first)
     assert [column.name for column in profile.columns] == [
-        "inuse_objects", "inuse_space", "alloc_objects", "alloc_space", "peak_objects", "peak_space"]
+        "inuse_objects",
+        "inuse_space",
+        "alloc_objects",
+        "alloc_space",
+        "peak_objects",
+        "peak_space",
+    ]
     rows = by_stack(profile)
     assert set(rows) == {A, B, C}
     assert rows[C].values == pytest.approx((0, 0, *sums(FIRST[3:])[:2], *sums(FIRST[3:])[:2]))

@@ -202,8 +202,18 @@ def test_search_and_statuses_are_those_of_env(sheaf: Run, library: str, tmp_path
     path = f"{first}:{second}"
     assert compare_with_env(sheaf, path, "both") == (0, "second\n")
     assert compare_with_env(sheaf, path, "bare", "word") == (0, f"{second}/bare word\n")
-    for status, name in ((126, "plain"), (126, "directory"), (127, "nothing"), (127, "gone"), (127, ""), (127, f"{first}/none"),
-                         (126, f"{first}/plain"), (126, f"{first}/plain/below"), (126, str(first)), (127, f"{second}/gone")):
+    for status, name in (
+        (126, "plain"),
+        (126, "directory"),
+        (127, "nothing"),
+        (127, "gone"),
+        (127, ""),
+        (127, f"{first}/none"),
+        (126, f"{first}/plain"),
+        (126, f"{first}/plain/below"),
+        (126, str(first)),
+        (127, f"{second}/gone"),
+    ):
         assert compare_with_env(sheaf, path, name)[0] == status, name
     assert sheaf("run", "--stats", "gone", env={"PATH": path}).returncode == 127
     assert sheaf("run", "--stats", "bare", "word", env={"PATH": path}).stdout == f"{second}/bare word\n"

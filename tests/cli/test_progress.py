@@ -27,10 +27,14 @@ def records(directory: Path, count: int) -> None:
         write_record(directory / f"p.{i}.sheaf", {"malloc-64": {"alloc_slowpath": 1, "slabs": 1}})
 
 
-@pytest.mark.parametrize(("command", "label"), [
-    (["stats"], b"Reading records"), (["records"], b"Reading records"),
-    (["records", "--prune", "--keep", "0"], b"Removing records"),
-])
+@pytest.mark.parametrize(
+    ("command", "label"),
+    [
+        (["stats"], b"Reading records"),
+        (["records"], b"Reading records"),
+        (["records", "--prune", "--keep", "0"], b"Removing records"),
+    ],
+)
 def test_a_bar_appears_and_leaves_nothing(tmp_path: Path, command: list[str], label: bytes) -> None:
     records(tmp_path, 60)
     with shown(*command, str(tmp_path)) as display:

@@ -20,8 +20,10 @@ from sheaf.state import State, States
 
 DAY = 86400 * 10**9
 FOREVER = "import time; keep = [bytes(1000) for _ in range(1000)]; print('ready', flush=True); time.sleep(60)"
-BECOME = ("import os, sys; print('ready', flush=True); sys.stdin.readline(); os.environ.update(LD_PRELOAD={!r}); "
-          "words = {!r}.split(); os.execvp(words[0], words)")
+BECOME = (
+    "import os, sys; print('ready', flush=True); sys.stdin.readline(); os.environ.update(LD_PRELOAD={!r}); "
+    "words = {!r}.split(); os.execvp(words[0], words)"
+)
 
 
 def names(directory: Path) -> set[str]:
@@ -44,8 +46,13 @@ def listed(sheaf: Run, *args: str) -> dict[str, dict[str, object]]:
 
 def begin(library: str, directory: Path, code: str, *before: str) -> subprocess.Popen[str]:
     """Start Python with a record and wait until it prints a line."""
-    process = subprocess.Popen([*before, sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-                               env={**os.environ, "LD_PRELOAD": library, "SHEAF_RECORD": str(directory)})
+    process = subprocess.Popen(
+        [*before, sys.executable, "-c", code],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "LD_PRELOAD": library, "SHEAF_RECORD": str(directory)},
+    )
     assert process.stdout
     assert process.stdout.readline() == "ready\n"
     return process
@@ -88,12 +95,15 @@ def test_an_empty_directory_is_no_error(sheaf: Run, tmp_path: Path) -> None:
     assert sheaf("records", str(tmp_path / "none")).returncode == 1
 
 
-@pytest.mark.parametrize(("line", "said"), [
-    ("--prune", "sheaf: --prune: needs --older-than AGE or --keep N, such as --older-than 7d"),
-    ("--older-than 7", "sheaf: --older-than 7: not an age; give a number and s, m, h, d or w, such as 12h or 7d"),
-    ("--older-than -7d", "sheaf: --older-than -7d: not an age; give a number and s, m, h, d or w, such as 12h or 7d"),
-    ("--keep -1", "sheaf records: --keep: -1 is not in the range x>=0; see `sheaf records --help`"),
-])
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("--prune", "sheaf: --prune: needs --older-than AGE or --keep N, such as --older-than 7d"),
+        ("--older-than 7", "sheaf: --older-than 7: not an age; give a number and s, m, h, d or w, such as 12h or 7d"),
+        ("--older-than -7d", "sheaf: --older-than -7d: not an age; give a number and s, m, h, d or w, such as 12h or 7d"),
+        ("--keep -1", "sheaf records: --keep: -1 is not in the range x>=0; see `sheaf records --help`"),
+    ],
+)
 def test_wrong_selections(sheaf: Run, tmp_path: Path, line: str, said: str) -> None:
     done = sheaf("records", str(tmp_path), *line.split())
     assert (done.stderr, done.returncode) == (said + "\n", 2)
@@ -102,15 +112,18 @@ def test_wrong_selections(sheaf: Run, tmp_path: Path, line: str, said: str) -> N
 # ---- removal ----
 
 
-@pytest.mark.parametrize(("options", "left"), [
-    ("--older-than 3d", {"p.1.sheaf", "p.2.sheaf"}),
-    ("--older-than 3d --keep 4", {"p.1.sheaf", "p.2.sheaf", "p.4.sheaf", "p.5.sheaf"}),
-    ("--keep 3", {"p.1.sheaf", "p.2.sheaf", "p.4.sheaf"}),
-    ("--keep 0", set()),
-    ("--keep 9", {"p.1.sheaf", "p.2.sheaf", "p.4.sheaf", "p.5.sheaf", "p.6.sheaf"}),
-    ("--older-than 1w", {"p.1.sheaf", "p.2.sheaf", "p.4.sheaf", "p.5.sheaf", "p.6.sheaf"}),
-    ("--older-than 60h", {"p.1.sheaf", "p.2.sheaf"}),
-])
+@pytest.mark.parametrize(
+    ("options", "left"),
+    [
+        ("--older-than 3d", {"p.1.sheaf", "p.2.sheaf"}),
+        ("--older-than 3d --keep 4", {"p.1.sheaf", "p.2.sheaf", "p.4.sheaf", "p.5.sheaf"}),
+        ("--keep 3", {"p.1.sheaf", "p.2.sheaf", "p.4.sheaf"}),
+        ("--keep 0", set()),
+        ("--keep 9", {"p.1.sheaf", "p.2.sheaf", "p.4.sheaf", "p.5.sheaf", "p.6.sheaf"}),
+        ("--older-than 1w", {"p.1.sheaf", "p.2.sheaf", "p.4.sheaf", "p.5.sheaf", "p.6.sheaf"}),
+        ("--older-than 60h", {"p.1.sheaf", "p.2.sheaf"}),
+    ],
+)
 def test_the_selected_records_are_removed(sheaf: Run, tmp_path: Path, options: str, left: set[str]) -> None:
     ended(tmp_path, 1, 2, 4, 5, 6)
     every = names(tmp_path)
@@ -120,9 +133,10 @@ def test_the_selected_records_are_removed(sheaf: Run, tmp_path: Path, options: s
     assert (names(tmp_path), removed) == (left, every - left)
 
 
-@pytest.mark.parametrize(("options", "left"), [
-    ("--keep 1", {"p.1.sheaf", "q.3.sheaf"}), ("--keep 0", set()), ("--keep 2", {"p.1.sheaf", "p.2.sheaf", "q.3.sheaf"}),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("options", "left"),
+    [("--keep 1", {"p.1.sheaf", "q.3.sheaf"}), ("--keep 0", set()), ("--keep 2", {"p.1.sheaf", "p.2.sheaf", "q.3.sheaf"})],
+)
 def test_the_number_to_keep_is_that_of_each_program(sheaf: Run, tmp_path: Path, options: str, left: set[str]) -> None:
     ended(tmp_path, 1, 2)
     end = time.time_ns() - 3 * DAY
@@ -137,8 +151,15 @@ def test_the_number_to_keep_is_that_of_each_program(sheaf: Run, tmp_path: Path, 
 def killed(path: Path, alive_days: float, interval: int = 0) -> Path:
     """The record of a process that was killed, and last said so many days ago that it is alive. The file is as old."""
     then = time.time_ns() - int(alive_days * DAY)
-    write_record(path, {}, ended=False, began=then, start=1, profile_size=4096,
-                 values={"alive_time_ns": then, "alive_interval_ns": interval})  # fmt: skip
+    write_record(
+        path,
+        {},
+        ended=False,
+        began=then,
+        start=1,
+        profile_size=4096,
+        values={"alive_time_ns": then, "alive_interval_ns": interval},
+    )
     os.utime(path, ns=(then, then))
     return path
 
@@ -270,8 +291,12 @@ def test_a_process_that_executes_a_program_with_a_record(library: str, tmp_path:
 
 def test_a_chain_of_programs(library: str, tmp_path: Path) -> None:
     """Each record names the next program, not the last one."""
-    subprocess.run(["bash", "-c", "exec bash -c 'exec ls /'"], stdout=subprocess.DEVNULL, check=True,
-                   env={**os.environ, "LD_PRELOAD": library, "SHEAF_RECORD": str(tmp_path)})
+    subprocess.run(
+        ["bash", "-c", "exec bash -c 'exec ls /'"],
+        stdout=subprocess.DEVNULL,
+        check=True,
+        env={**os.environ, "LD_PRELOAD": library, "SHEAF_RECORD": str(tmp_path)},
+    )
     heads = sorted((record.read_head(path) for path in tmp_path.iterdir()), key=lambda head: head.start_time_ns)
     states = States(heads)
     assert [str(states.of(head)) for head in heads] == ["replaced by exec of bash", "replaced by exec of ls", "ended"]
@@ -307,7 +332,8 @@ def test_a_copy_of_a_record_is_named_as_one(library: str, tmp_path: Path) -> Non
 
 
 def test_a_process_whose_maps_may_not_be_read_counts_as_running(
-        library: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    library: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     def denied(pid: int) -> str:
         raise SheafError(f"/proc/{pid}/maps: Permission denied")
 
@@ -352,8 +378,12 @@ def test_the_time_for_many_records_is_linear(tmp_path: Path) -> None:
     for i in range(2, 3000):
         (tmp_path / f"p.{i}.sheaf").write_bytes(one)
     begun = time.monotonic()
-    subprocess.run([sys.executable, "-m", "sheaf", "records", tmp_path], stdout=subprocess.DEVNULL, check=True,
-                   env={**os.environ, "PYTHONPATH": str(ROOT / "cli")})
+    subprocess.run(
+        [sys.executable, "-m", "sheaf", "records", tmp_path],
+        stdout=subprocess.DEVNULL,
+        check=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "cli")},
+    )
     assert time.monotonic() - begun < 10  # 0.5 s on an idle machine; a directory read for each record takes minutes
 
 
@@ -369,16 +399,26 @@ def test_a_record_has_room_for_the_online_cpus_only(library: str, tmp_path: Path
     for path in files:
         assert path.stat().st_size <= 65536 + nodes * 32768 * (2 + cpus)
         found = record.read(path)
-        assert sum(sum(part.derived()[f"{where}_bytes"] for where in ("in_use", "in_sheaves", "in_barns", "in_slabs"))
-                   for part in found.parts) == found.process["slab_bytes"]
+        assert (
+            sum(
+                sum(part.derived()[f"{where}_bytes"] for where in ("in_use", "in_sheaves", "in_barns", "in_slabs"))
+                for part in found.parts
+            )
+            == found.process["slab_bytes"]
+        )
 
 
 def test_a_limit_of_the_file_size_is_no_signal(library: str, tmp_path: Path) -> None:
     def limit() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (65536, 65536))
 
-    done = subprocess.run(["ls", "-d", "/"], capture_output=True, text=True, preexec_fn=limit,
-                          env={**os.environ, "LD_PRELOAD": library, "SHEAF_RECORD": str(tmp_path)})
+    done = subprocess.run(
+        ["ls", "-d", "/"],
+        capture_output=True,
+        text=True,
+        preexec_fn=limit,
+        env={**os.environ, "LD_PRELOAD": library, "SHEAF_RECORD": str(tmp_path)},
+    )
     assert (done.returncode, done.stdout) == (0, "/\n")
     assert done.stderr.startswith(f"sheaf: no record in {tmp_path}: File too large; ")
     assert names(tmp_path) == set()

@@ -42,8 +42,17 @@ def test_files_and_lines(sheaf: Run, program: Path, tmp_path: Path) -> None:
     if not shutil.which("addr2line"):
         pytest.skip("there is no addr2line")
     log = tmp_path / "log"
-    done = sheaf("run", "--debug", "FZPU,malloc-32", "--option", "debug_action=continue", "--option", f"debug_log={log}",
-                 "--", str(program))
+    done = sheaf(
+        "run",
+        "--debug",
+        "FZPU,malloc-32",
+        "--option",
+        "debug_action=continue",
+        "--option",
+        f"debug_log={log}",
+        "--",
+        str(program),
+    )
     assert (done.returncode, done.stderr) == (0, "")
     shown = sheaf("report", str(log)).stdout
     allocated, found = shown.split("found by")
@@ -56,8 +65,16 @@ def test_files_and_lines(sheaf: Run, program: Path, tmp_path: Path) -> None:
 @pytest.mark.skipif(not shutil.which("addr2line"), reason="there is no addr2line")
 @pytest.mark.parametrize("action", ["abort", "continue"])
 def test_run_adds_files_and_lines_by_itself(sheaf: Run, program: Path, tmp_path: Path, action: str) -> None:
-    done = sheaf("run", "--debug", "FZPU,malloc-32", "--option", f"debug_action={action}", "--", str(program),
-                 env={"TMPDIR": str(tmp_path)})
+    done = sheaf(
+        "run",
+        "--debug",
+        "FZPU,malloc-32",
+        "--option",
+        f"debug_action={action}",
+        "--",
+        str(program),
+        env={"TMPDIR": str(tmp_path)},
+    )
     assert done.returncode == (0 if action == "continue" else -6)
     allocated, found = done.stderr.split("found by")
     assert re.search(r"harm\.c:3\n", allocated)
@@ -81,10 +98,28 @@ for line in sys.stdin:
 
 @pytest.mark.skipif(not shutil.which("addr2line"), reason="there is no addr2line")
 def test_reports_are_printed_while_the_program_runs(library: str) -> None:
-    command = [sys.executable, "-m", "sheaf", "run", "--debug", "FZU,malloc-32", "--option", "debug_action=continue", "--",
-               sys.executable, "-c", HARM]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                          env={**os.environ, "PYTHONPATH": str(ROOT / "cli")}) as process:
+    command = [
+        sys.executable,
+        "-m",
+        "sheaf",
+        "run",
+        "--debug",
+        "FZU,malloc-32",
+        "--option",
+        "debug_action=continue",
+        "--",
+        sys.executable,
+        "-c",
+        HARM,
+    ]
+    with subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "cli")},
+    ) as process:
         assert process.stdin
         assert process.stdout
         assert process.stderr
@@ -129,5 +164,6 @@ def test_undecodable_input_is_accepted() -> None:
 def test_no_such_file(sheaf: Run) -> None:
     done = sheaf("report", "/no/such/file")
     assert done.returncode == 1
-    assert done.stderr == ("sheaf: /no/such/file: No such file or directory; name the file of SHEAF_DEBUG_LOG, "
-                           "or - for standard input\n")
+    assert done.stderr == (
+        "sheaf: /no/such/file: No such file or directory; name the file of SHEAF_DEBUG_LOG, or - for standard input\n"
+    )

@@ -57,8 +57,12 @@ def test_record_of_program_and_children(sheaf: Run, library: str, tmp_path: Path
 def test_record_survives_sigkill_and_is_read_live(sheaf: Run, library: str, tmp_path: Path) -> None:
     code = "x = [bytes(5000) for _ in range(2000)]; print('ready', flush=True); import time; time.sleep(60)"
     env = {**os.environ, "PYTHONPATH": str(ROOT / "cli")}
-    with subprocess.Popen([sys.executable, "-m", "sheaf", "run", "--record", str(tmp_path), sys.executable, "-c", code],
-                          stdout=subprocess.PIPE, text=True, env=env) as process:
+    with subprocess.Popen(
+        [sys.executable, "-m", "sheaf", "run", "--record", str(tmp_path), sys.executable, "-c", code],
+        stdout=subprocess.PIPE,
+        text=True,
+        env=env,
+    ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
         live = json.loads(sheaf("stats", "--format", "json", str(process.pid)).stdout)
@@ -128,8 +132,9 @@ def test_stats_after_options_with_values(sheaf: Run, library: str, tmp_path: Pat
 
 def test_a_closed_pipe_ends_the_program(sheaf: Run, library: str) -> None:
     pipe = f"{sys.executable} -m sheaf run sh -c 'yes; echo $? >&2' | head -n 1"
-    done = subprocess.run(["bash", "-c", pipe], capture_output=True, text=True, timeout=60,
-                          env={**os.environ, "PYTHONPATH": str(ROOT / "cli")})
+    done = subprocess.run(
+        ["bash", "-c", pipe], capture_output=True, text=True, timeout=60, env={**os.environ, "PYTHONPATH": str(ROOT / "cli")}
+    )
     assert done.stderr == "141\n"
 
 
@@ -142,8 +147,12 @@ def test_a_script_is_not_given_to_the_loader(sheaf: Run, library: str, tmp_path:
 
 
 def test_without_stats_the_command_becomes_the_program(library: str) -> None:
-    with subprocess.Popen([sys.executable, "-m", "sheaf", "run", "sh", "-c", "echo $$"], stdout=subprocess.PIPE, text=True,
-                          env={**os.environ, "PYTHONPATH": str(ROOT / "cli")}) as process:
+    with subprocess.Popen(
+        [sys.executable, "-m", "sheaf", "run", "sh", "-c", "echo $$"],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "cli")},
+    ) as process:
         assert process.stdout
         assert int(process.stdout.read()) == process.pid
 
@@ -168,8 +177,10 @@ def test_a_missing_record_is_explained(sheaf: Run, library: str, tmp_path: Path)
     assert _why_no_record(str(tmp_path)).startswith("no process wrote a record: ")
     done = sheaf("run", "--stats", "true", env={"SHEAF_RECORD": "/proc"})
     assert done.returncode == 0
-    assert re.match(r"sheaf: no counters: no record can be written to /proc: [\w ]+; name a writable directory with --record$",
-                    done.stderr.splitlines()[-1])
+    assert re.match(
+        r"sheaf: no counters: no record can be written to /proc: [\w ]+; name a writable directory with --record$",
+        done.stderr.splitlines()[-1],
+    )
 
 
 @pytest.mark.skipif(not shutil.which("gcc"), reason="gcc is missing")
@@ -185,8 +196,10 @@ def test_a_program_with_a_malloc_of_its_own(sheaf: Run, library: str, tmp_path: 
     subprocess.run(["gcc", "-x", "c", "-", "-o", own], input=source, text=True, check=True)
     (tmp_path / "records").mkdir()
     done = sheaf("run", *([option] if option else []), str(own), cwd=tmp_path)
-    line = f"sheaf: {own}: it defines malloc and free itself, so Sheaf steps aside and measures nothing of it; " \
-           "build it without its allocator\n"
+    line = (
+        f"sheaf: {own}: it defines malloc and free itself, so Sheaf steps aside and measures nothing of it; "
+        "build it without its allocator\n"
+    )
     assert (done.returncode, done.stdout, done.stderr) == (7, "", line if option else "")
 
 
@@ -209,8 +222,10 @@ def test_a_record_directory_that_cannot_be_made(sheaf: Run, tmp_path: Path) -> N
 
 
 def test_stats_are_one_table_with_allocations_frees_and_the_peak(sheaf: Run, library: str) -> None:
-    code = "import ctypes; c = ctypes.CDLL(None); c.malloc.restype = ctypes.c_void_p; c.free.argtypes = [ctypes.c_void_p]\n" \
-           "for _ in range(3): c.free(c.malloc(1 << 20))\nblocks = [c.malloc(30000) for _ in range(100)]"
+    code = (
+        "import ctypes; c = ctypes.CDLL(None); c.malloc.restype = ctypes.c_void_p; c.free.argtypes = [ctypes.c_void_p]\n"
+        "for _ in range(3): c.free(c.malloc(1 << 20))\nblocks = [c.malloc(30000) for _ in range(100)]"
+    )
     lines = sheaf("run", "--stats", "--", sys.executable, "-c", code).stderr.splitlines()
     assert re.fullmatch(r"sheaf: 1 process: python\S* \(\d+\); [\w ]+; peak [\d.]+ MiB", lines[0])
     assert lines[1].split() == ["NAME", "SIZE", "ALLOCS", "FREES", "IN", "USE", "SLABS", "MEMORY", "FAST"]

@@ -15,7 +15,8 @@ from conftest import ROOT, Run
 WAYS = pytest.mark.parametrize("more", [[], ["--stats"], ["--leaks"]], ids=["plain", "stats", "leaks"])
 needs_namespaces = pytest.mark.skipif(
     subprocess.run(["unshare", "-m", "true"], capture_output=True).returncode != 0 if shutil.which("unshare") else True,
-    reason="mount namespaces are not permitted")
+    reason="mount namespaces are not permitted",
+)
 
 
 GONE = "mkdir $GONE; cd $GONE; rmdir $GONE; "  # go to a directory that does not exist any more
@@ -32,8 +33,11 @@ def in_shell(script: str, library: str, **more: str) -> subprocess.CompletedProc
 @WAYS
 @pytest.mark.parametrize("number", sorted({*range(1, 16), 24, 25, 26, 31, signal.SIGRTMIN, signal.SIGRTMAX}))
 def test_each_signal(library: str, number: int, more: list[str]) -> None:
-    done = subprocess.run([sys.executable, "-m", "sheaf", "run", *more, "sh", "-c", f"ulimit -c 0; kill -{number} $$; exit 9"],
-                          capture_output=True, env={**os.environ, "PYTHONPATH": str(ROOT / "cli"), "SHEAF_LIBRARY": library})
+    done = subprocess.run(
+        [sys.executable, "-m", "sheaf", "run", *more, "sh", "-c", f"ulimit -c 0; kill -{number} $$; exit 9"],
+        capture_output=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "cli"), "SHEAF_LIBRARY": library},
+    )
     assert done.returncode == -number
     assert b"Traceback" not in done.stderr
 
@@ -63,8 +67,12 @@ def test_names_and_arguments_that_are_not_text(library: str, tmp_path: Path, mor
     name = os.fsencode(tmp_path) + b"/\xff\xfe"
     Path(os.fsdecode(name)).symlink_to(shutil.which("printf") or "/usr/bin/printf")
     for locale in ("C", "C.UTF-8", "POSIX", "none"):
-        env = {**os.environb, b"PYTHONPATH": os.fsencode(ROOT / "cli"), b"SHEAF_LIBRARY": os.fsencode(library),
-               b"LC_ALL": locale.encode()}
+        env = {
+            **os.environb,
+            b"PYTHONPATH": os.fsencode(ROOT / "cli"),
+            b"SHEAF_LIBRARY": os.fsencode(library),
+            b"LC_ALL": locale.encode(),
+        }
         start = [os.fsencode(sys.executable), b"-m", b"sheaf", b"run", *map(os.fsencode, more), b"--"]
         done = subprocess.run([*start, name, b"%s", b"\xfd\n\xfc"], capture_output=True, env=env)
         assert (done.returncode, done.stdout) == (0, b"\xfd\n\xfc")
@@ -74,8 +82,9 @@ def test_names_and_arguments_that_are_not_text(library: str, tmp_path: Path, mor
         assert done.stderr.count(b"\n") == 1
 
 
-@pytest.mark.parametrize("path, found", [("::/bin:/usr/bin", True), ("/bin::/usr/bin:", True), ("", False), ("/none", False),
-                                         ("/dev/null", False)])
+@pytest.mark.parametrize(
+    "path, found", [("::/bin:/usr/bin", True), ("/bin::/usr/bin:", True), ("", False), ("/none", False), ("/dev/null", False)]
+)
 def test_parts_of_path_that_are_empty(library: str, path: str, found: bool) -> None:
     done = in_shell(f"PATH={path} {sys.executable} -m sheaf run -- true", library)
     assert done.returncode == (0 if found else 127)
@@ -94,11 +103,15 @@ def test_homes_that_cannot_be_written(library: str, more: list[str], tmp_path: P
 
 
 def test_a_command_line_that_is_too_long(library: str) -> None:
-    script = f"{sys.executable} -c '" + "import sys; sys.argv = [\"sheaf\", \"run\", \"--\", \"echo\", \"x\" * (1 << 22)]; "\
-             "from sheaf.__main__ import entry; entry()'"
+    script = (
+        f"{sys.executable} -c '" + 'import sys; sys.argv = ["sheaf", "run", "--", "echo", "x" * (1 << 22)]; '
+        "from sheaf.__main__ import entry; entry()'"
+    )
     done = in_shell(script, library)
     assert (done.returncode, done.stderr) == (
-        126, b"sheaf: echo: cannot be executed: Argument list too long; shorten its arguments or the environment\n")
+        126,
+        b"sheaf: echo: cannot be executed: Argument list too long; shorten its arguments or the environment\n",
+    )
 
 
 @pytest.mark.parametrize("option", ["--stats", "--leaks", "--profile"])
@@ -121,20 +134,31 @@ def test_other_commands_in_a_directory_that_was_removed(library: str, tmp_path: 
 
 
 @needs_namespaces
-@pytest.mark.parametrize("command, status", [
-    ("run -- sh -c 'exit 3'", 3), ("run --stats -- sh -c 'exit 3'", 3), ("run --leaks -- sh -c 'exit 3'", 3), ("stats nope", 1),
-    ("top --batch -n 1", 1), ("doctor 1", 1), ("dump 1", 1),
-])
+@pytest.mark.parametrize(
+    "command, status",
+    [
+        ("run -- sh -c 'exit 3'", 3),
+        ("run --stats -- sh -c 'exit 3'", 3),
+        ("run --leaks -- sh -c 'exit 3'", 3),
+        ("stats nope", 1),
+        ("top --batch -n 1", 1),
+        ("doctor 1", 1),
+        ("dump 1", 1),
+    ],
+)
 def test_without_proc(library: str, command: str, status: int) -> None:
     done = in_shell(f"unshare -m sh -c 'mount -t tmpfs none /proc; exec $S \"$@\"' sh {command}", library)
     assert done.returncode in (0, status)
 
 
-@pytest.mark.parametrize("code", [
-    "rm -rf $SHEAF_RECORD",
-    "mkdir $SHEAF_RECORD/x.sheaf; mkfifo $SHEAF_RECORD/y.sheaf; ln -s z.sheaf $SHEAF_RECORD/z.sheaf",
-    "head -c 100 /dev/zero >$SHEAF_RECORD/x.sheaf; ln -s /dev/zero $SHEAF_RECORD/y.sheaf",
-])
+@pytest.mark.parametrize(
+    "code",
+    [
+        "rm -rf $SHEAF_RECORD",
+        "mkdir $SHEAF_RECORD/x.sheaf; mkfifo $SHEAF_RECORD/y.sheaf; ln -s z.sheaf $SHEAF_RECORD/z.sheaf",
+        "head -c 100 /dev/zero >$SHEAF_RECORD/x.sheaf; ln -s /dev/zero $SHEAF_RECORD/y.sheaf",
+    ],
+)
 @pytest.mark.parametrize("option", ["--stats", "--stats=json", "--profile"])
 def test_programs_that_change_their_records(sheaf: Run, library: str, tmp_path: Path, code: str, option: str) -> None:
     done = sheaf("run", option, "sh", "-c", f"{code}; exit 5", cwd=tmp_path)  # profiles are written there
@@ -142,8 +166,9 @@ def test_programs_that_change_their_records(sheaf: Run, library: str, tmp_path: 
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("code", ["rm -f $SHEAF_DEBUG_LOG; mkdir $SHEAF_DEBUG_LOG",
-                                  "rm -f $SHEAF_DEBUG_LOG; ln -s /dev/zero $SHEAF_DEBUG_LOG"])
+@pytest.mark.parametrize(
+    "code", ["rm -f $SHEAF_DEBUG_LOG; mkdir $SHEAF_DEBUG_LOG", "rm -f $SHEAF_DEBUG_LOG; ln -s /dev/zero $SHEAF_DEBUG_LOG"]
+)
 def test_programs_that_replace_the_log_of_leaks(sheaf: Run, library: str, code: str) -> None:
     done = sheaf("run", "--leaks", "env", "-u", "LD_PRELOAD", "sh", "-c", code)
     assert done.returncode == 125

@@ -26,12 +26,7 @@ _SERVER = make_server(_DIRECTORY, token=TOKEN, control=True, max_age=3600)
 _SCHEMA = schemathesis.openapi.from_asgi(
     "/api/openapi.json",
     app.make(_SERVER),
-    config=SchemathesisConfig.from_dict(
-        {
-            "headers": {"Authorization": f"Bearer {TOKEN}"},
-            "seed": 1,
-        }
-    ),
+    config=SchemathesisConfig.from_dict({"headers": {"Authorization": f"Bearer {TOKEN}"}, "seed": 1}),
 )
 # Not reported by design: what a client without the token is told (test_serve_guard.py), and parameters that are unknown.
 _EXCLUDED = [

@@ -96,8 +96,15 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     assert BROWSER
     options.binary_location = BROWSER
     directory = tmp_path_factory.mktemp("browser")
-    for word in ("headless=new", "no-sandbox", "disable-gpu", "disable-background-networking", "no-first-run",
-                 f"user-data-dir={directory}", "disable-dev-shm-usage"):  # fmt: skip
+    for word in (
+        "headless=new",
+        "no-sandbox",
+        "disable-gpu",
+        "disable-background-networking",
+        "no-first-run",
+        f"user-data-dir={directory}",
+        "disable-dev-shm-usage",
+    ):
         options.add_argument(f"--{word}")
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     made = webdriver.Chrome(options=options, service=webdriver.ChromeService(DRIVER))

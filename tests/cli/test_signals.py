@@ -35,6 +35,7 @@ pytestmark = pytest.mark.usefixtures("library")
 @pytest.fixture(autouse=True)
 def no_test_hangs() -> Iterator[None]:
     """Make a test fail that waits for a signal in vain."""
+
     def fail(*_: object) -> None:
         raise AssertionError("hung")
 
@@ -49,8 +50,9 @@ class Job:
     """`sheaf run` in a process group of its own, without a terminal."""
 
     def __init__(self, *args: str) -> None:
-        self.process = subprocess.Popen([*RUN, *args], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
-                                        env=ENVIRONMENT, process_group=0)
+        self.process = subprocess.Popen(
+            [*RUN, *args], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=ENVIRONMENT, process_group=0
+        )
         self.pid = self.process.pid
         self.program = int(self.line().split()[1])
 
@@ -143,8 +145,9 @@ def test_the_program_starts_with_the_callers_signals(more: list[str]) -> None:
     show = ["grep", "-E", "^Sig(Blk|Ign)", "/proc/self/status"]
     seen = []
     for argv in (show, [sys.executable, "-m", "sheaf", "run", *more, *show]):
-        done = subprocess.run(["sh", "-c", 'trap "" HUP USR1; exec "$@"', "sh", *argv], capture_output=True, text=True,
-                              env=ENVIRONMENT)
+        done = subprocess.run(
+            ["sh", "-c", 'trap "" HUP USR1; exec "$@"', "sh", *argv], capture_output=True, text=True, env=ENVIRONMENT
+        )
         blocked, ignored = (int(line.split()[1], 16) for line in done.stdout.splitlines())
         seen.append((blocked, ignored & ~(3 << 31)))  # glibc ignores two signals of its own in spawned processes
     assert seen[0] == seen[1] == (0, 1 << signal.SIGHUP - 1 | 1 << signal.SIGUSR1 - 1)

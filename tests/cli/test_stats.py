@@ -22,8 +22,19 @@ from conftest import ROOT, Run, as_nobody, write_record
 from sheaf import record, table
 from sheaf.errors import SheafError
 
-A = {"alloc_fastpath": 1000, "alloc_slowpath": 10, "free_fastpath": 700, "free_slowpath": 5, "sheaf_refill": 253,
-     "sheaf_flush": 7, "slabs": 2, "objects": 2048, "free_in_slabs": 1500, "barn_objects": 100, "inherited": 3}
+A = {
+    "alloc_fastpath": 1000,
+    "alloc_slowpath": 10,
+    "free_fastpath": 700,
+    "free_slowpath": 5,
+    "sheaf_refill": 253,
+    "sheaf_flush": 7,
+    "slabs": 2,
+    "objects": 2048,
+    "free_in_slabs": 1500,
+    "barn_objects": 100,
+    "inherited": 3,
+}
 
 
 @pytest.fixture
@@ -70,8 +81,10 @@ def test_the_table_has_sizes_shares_and_large_blocks(sheaf: Run, tmp_path: Path)
 
 
 def test_the_difference_has_large_blocks(sheaf: Run, tmp_path: Path) -> None:
-    paths = [write_record(tmp_path / f"p.{i}.sheaf", {"malloc-64": A}, values={"large_bytes": i << 20, "large_blocks": i})
-             for i in (1, 4)]
+    paths = [
+        write_record(tmp_path / f"p.{i}.sheaf", {"malloc-64": A}, values={"large_bytes": i << 20, "large_blocks": i})
+        for i in (1, 4)
+    ]
     lines = sheaf("stats", "--diff", *map(str, paths)).stdout.splitlines()
     assert next(line for line in lines if line.startswith("large blocks")).split()[3:8] == ["3", "-", "-", "-", "-"]
 
@@ -91,8 +104,12 @@ def test_a_narrow_terminal_leaves_out_columns(sheaf: Run, tmp_path: Path, column
 def test_no_figure_has_two_names(sheaf: Run, tmp_path: Path) -> None:
     """Each counter, gauge and value is different, so equal figures are one figure."""
     numbers = {name: 10**6 + 1009 * 3**i for i, name in enumerate(A)}
-    values = {name: 10**7 + 1000 * i for i, name in enumerate(
-        ("slab_bytes", "large_bytes", "mapped_bytes", "warm_bytes", "span_cache_bytes", "purged_bytes", "resident_bytes"))}
+    values = {
+        name: 10**7 + 1000 * i
+        for i, name in enumerate(
+            ("slab_bytes", "large_bytes", "mapped_bytes", "warm_bytes", "span_cache_bytes", "purged_bytes", "resident_bytes")
+        )
+    }
     path = write_record(tmp_path / "prog.1.sheaf", {"malloc-64": numbers}, values=values, peak=1 << 25)
     out = json.loads(sheaf("stats", "--format", "json", str(path)).stdout)
     (row,), (process,) = out["rows"], out["processes"]
@@ -139,8 +156,10 @@ def test_a_directory_without_a_readable_record_is_an_error(sheaf: Run, tmp_path:
         (tmp_path / name).write_bytes(bytes(4096))
     done = sheaf("stats", str(tmp_path))
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == (f"sheaf: {tmp_path}: 2 files: the header is missing: the process has just started, or was killed at "
-                           "its start; try again later\n")
+    assert done.stderr == (
+        f"sheaf: {tmp_path}: 2 files: the header is missing: the process has just started, or was killed at "
+        "its start; try again later\n"
+    )
     (tmp_path / "c.3.sheaf").write_bytes(b"text" * 2000)
     done = sheaf("stats", str(tmp_path))
     assert (done.returncode, done.stdout) == (1, "")
@@ -226,13 +245,20 @@ def test_every_byte_of_an_entry_is_checked(one: Path) -> None:
             assert said.startswith("the entry of a cache is damaged; "), offset
 
 
-@pytest.mark.parametrize(("old", "new"), [
-    ("header uint32_t cache_max", "header uint32_t cache_mix"), ("header uint32_t pid", "header uint31_t pid"),
-    ("cache in_use = inherited", "cache in_use = inherited +"), ("cache in_use =", "cache abuse ="),
-    ("entry uint64_t gauges[24]", "entry uint64_t gauges[99999999]"), ("entry char name[32]", "entry uint32_t name"),
-    ("entry uint32_t checksum", "entry uint32_t checked"),
-    ("header uint64_t slots_offset", "header char slots_offset[8]"), ("counter ", "counter a\ncounter b\ncounter c\ncounter "),
-])
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("header uint32_t cache_max", "header uint32_t cache_mix"),
+        ("header uint32_t pid", "header uint31_t pid"),
+        ("cache in_use = inherited", "cache in_use = inherited +"),
+        ("cache in_use =", "cache abuse ="),
+        ("entry uint64_t gauges[24]", "entry uint64_t gauges[99999999]"),
+        ("entry char name[32]", "entry uint32_t name"),
+        ("entry uint32_t checksum", "entry uint32_t checked"),
+        ("header uint64_t slots_offset", "header char slots_offset[8]"),
+        ("counter ", "counter a\ncounter b\ncounter c\ncounter "),
+    ],
+)
 def test_a_text_that_says_something_else_is_an_error(one: Path, old: str, new: str) -> None:
     whole = one.read_bytes()
     checked = whole[16:4096].rstrip(b"\n") + b"\n"
@@ -274,6 +300,7 @@ def test_a_missing_directory_is_not_created(sheaf: Run, tmp_path: Path) -> None:
 
 def test_unreadable_things_are_named(one: Path) -> None:
     """Other users have no access to tmp_path; its owner removes the permissions of the file and the directory."""
+
     def complaint(target: Path) -> str:
         try:
             return str(len([record.read(path) for path in record.find(str(target))]))
@@ -334,7 +361,8 @@ def test_many_processes_are_summed_up(sheaf: Run, tmp_path: Path) -> None:
 
 
 def test_the_headline_adds_up_running_processes_apart_from_ended_ones(
-        sheaf: Run, tmp_path: Path, worker: subprocess.Popen[str]) -> None:
+    sheaf: Run, tmp_path: Path, worker: subprocess.Popen[str]
+) -> None:
     records = tmp_path / "records"
     large = {"large_bytes": 1 << 40}
     for i in range(6):
@@ -361,14 +389,28 @@ def test_only_without_such_a_process_is_an_error(sheaf: Run, one: Path) -> None:
 def test_a_closed_pipe_is_quiet(one: Path) -> None:
     reader, writer = os.pipe()
     os.close(reader)
-    done = subprocess.run([sys.executable, "-m", "sheaf", "stats", one], stdout=writer, stderr=subprocess.PIPE,
-                          env={**os.environ, "PYTHONPATH": str(ROOT / "cli")})
+    done = subprocess.run(
+        [sys.executable, "-m", "sheaf", "stats", one],
+        stdout=writer,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "cli")},
+    )
     os.close(writer)
     assert (done.stderr, done.returncode) == (b"", 141)
 
 
-@pytest.mark.parametrize(("number", "said"), [(0, "0 bytes"), (1023, "1023 bytes"), (1024, "1 KiB"), (1536, "1.5 KiB"),
-                                              (300 << 20, "300 MiB"), (5 << 40, "5 TiB"), (5 << 50, "5120 TiB")])
+@pytest.mark.parametrize(
+    ("number", "said"),
+    [
+        (0, "0 bytes"),
+        (1023, "1023 bytes"),
+        (1024, "1 KiB"),
+        (1536, "1.5 KiB"),
+        (300 << 20, "300 MiB"),
+        (5 << 40, "5 TiB"),
+        (5 << 50, "5120 TiB"),
+    ],
+)
 def test_sizes(number: int, said: str) -> None:
     assert table.size(number) == said
 
@@ -389,9 +431,13 @@ while sys.stdin.readline():
 @pytest.fixture
 def worker(library: str, tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     """A process with a record in tmp_path/records that allocates whenever it reads a line."""
-    with subprocess.Popen([sys.executable, "-m", "sheaf", "run", "--record", tmp_path / "records", sys.executable, "-c", WORKER],
-                          stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-                          env={**os.environ, "PYTHONPATH": str(ROOT / "cli")}) as process:
+    with subprocess.Popen(
+        [sys.executable, "-m", "sheaf", "run", "--record", tmp_path / "records", sys.executable, "-c", WORKER],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "cli")},
+    ) as process:
         assert process.stdout
         assert process.stdout.readline() == "ready\n"
         yield process
@@ -431,9 +477,13 @@ def test_a_running_process_is_recognized_by_any_path_of_its_record(worker: subpr
 
 
 def test_a_parent_without_a_record_names_its_child(library: str, tmp_path: Path) -> None:
-    with subprocess.Popen(["sh", "-c", '"$@"; true', "sh", sys.executable, "-m", "sheaf", "run", "--record", tmp_path, "cat"],
-                          stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-                          env={**os.environ, "PYTHONPATH": str(ROOT / "cli")}) as process:
+    with subprocess.Popen(
+        ["sh", "-c", '"$@"; true', "sh", sys.executable, "-m", "sheaf", "run", "--record", tmp_path, "cat"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "cli")},
+    ) as process:
         assert process.stdin
         assert process.stdout
         process.stdin.write("line\n")
@@ -457,8 +507,9 @@ def test_a_killed_process_leaves_its_counters(sheaf: Run, worker: subprocess.Pop
 def test_peak_memory_is_the_programs_own(library: str, tmp_path: Path) -> None:
     """vfork passes ru_maxrss of a large program on to the small program that it starts."""
     large = "import subprocess; keep = b'x' * (200 << 20); subprocess.run(['/bin/ls', '/'], stdout=subprocess.DEVNULL)"
-    subprocess.run([sys.executable, "-c", large], check=True,
-                   env={**os.environ, "LD_PRELOAD": library, "SHEAF_RECORD": str(tmp_path)})
+    subprocess.run(
+        [sys.executable, "-c", large], check=True, env={**os.environ, "LD_PRELOAD": library, "SHEAF_RECORD": str(tmp_path)}
+    )
     records = {r.program: r for r in map(record.read, record.find(str(tmp_path)))}
     assert records["ls"].peak_rss < 100 << 20
     assert max(r.peak_rss for r in records.values()) > 200 << 20
@@ -469,8 +520,9 @@ def test_peak_memory_is_the_programs_own(library: str, tmp_path: Path) -> None:
 
 def test_a_short_file_is_reported_with_its_size(sheaf: Run, one: Path) -> None:
     one.write_bytes(one.read_bytes()[:3000])
-    assert sheaf("stats", str(one)).stderr == (f"sheaf: {one}: cut short at 3000 bytes; copy the record again, or run the "
-                                               "program again\n")
+    assert sheaf("stats", str(one)).stderr == (
+        f"sheaf: {one}: cut short at 3000 bytes; copy the record again, or run the program again\n"
+    )
 
 
 def test_root_is_not_advised_to_be_root(monkeypatch: pytest.MonkeyPatch, one: Path) -> None:
@@ -506,13 +558,16 @@ def test_diff_shows_both_headings(sheaf: Run, one: Path, tmp_path: Path) -> None
     later = write_record(tmp_path / "later.2.sheaf", {"malloc-64": {**A, "alloc_fastpath": 1500}})
     lines = sheaf("stats", "--diff", str(one), str(later)).stdout.splitlines()
     assert [line for line in lines if line.startswith(("before: ", "after: "))] == [
-        "before: prog (99999999), ended, rseq mm_cid", "after: later (99999999), ended, rseq mm_cid"]
+        "before: prog (99999999), ended, rseq mm_cid",
+        "after: later (99999999), ended, rseq mm_cid",
+    ]
     assert lines.index("Difference (after minus before)") > lines.index("after: later (99999999), ended, rseq mm_cid")
 
 
 def test_undecodable_names_are_shown_as_bytes(tmp_path: Path) -> None:
     name = os.fsencode(tmp_path) + b"/\xff\n.sheaf"
-    done = subprocess.run([sys.executable, "-m", "sheaf", "stats", name], capture_output=True,
-                          env={**os.environ, "PYTHONPATH": str(ROOT / "cli")})
+    done = subprocess.run(
+        [sys.executable, "-m", "sheaf", "stats", name], capture_output=True, env={**os.environ, "PYTHONPATH": str(ROOT / "cli")}
+    )
     assert done.stderr.startswith(b"sheaf: " + os.fsencode(tmp_path) + b"/\\xff\\x0a.sheaf: No such file or directory; ")
     assert done.stderr.count(b"\n") == 1

@@ -21,11 +21,32 @@ while True:
     time.sleep(0.005)
 """
 COMMANDS = [
-    "--help", "--version", "stats --help", "stats RECORD", "stats --format json RECORD", "stats PID", "top --batch -n 1 DIR",
-    "top --json -n 2 --interval 0.1 PID", "records DIR", "records --format json DIR", "trim PID", "set PID decay=200", "dump PID",
-    "dump --json PID", "doctor true", "doctor --json true", "doctor PID", "profile RECORD", "profile --format pprof RECORD",
-    "profile --format html PID", "leaks RECORD", "unit redis-server", "report RECORD", "bench --list-peers", "completion bash",
-]  # fmt: skip
+    "--help",
+    "--version",
+    "stats --help",
+    "stats RECORD",
+    "stats --format json RECORD",
+    "stats PID",
+    "top --batch -n 1 DIR",
+    "top --json -n 2 --interval 0.1 PID",
+    "records DIR",
+    "records --format json DIR",
+    "trim PID",
+    "set PID decay=200",
+    "dump PID",
+    "dump --json PID",
+    "doctor true",
+    "doctor --json true",
+    "doctor PID",
+    "profile RECORD",
+    "profile --format pprof RECORD",
+    "profile --format html PID",
+    "leaks RECORD",
+    "unit redis-server",
+    "report RECORD",
+    "bench --list-peers",
+    "completion bash",
+]
 FAILURES = {  # what stands behind the command in a shell, the status, and what is said
     "full": (">/dev/full", 1, "sheaf: standard output: No space left on device; write to another file\n"),
     "closed": (">&-", 1, "sheaf: standard output is closed; redirect it to a file, or to /dev/null\n"),
@@ -38,9 +59,15 @@ FAILURES = {  # what stands behind the command in a shell, the status, and what 
 def started(words: list[str], streams: str, unread: int) -> subprocess.Popen[str]:
     """A command with its streams; the file descriptor 3 is a pipe that nobody reads."""
     line = f'exec 3>&{unread} {unread}>&-; exec "$@" {streams}'
-    return subprocess.Popen(["bash", "-c", line, "bash", sys.executable, "-m", "sheaf", *words], stderr=subprocess.PIPE,
-                            stdout=subprocess.DEVNULL, stdin=subprocess.DEVNULL, pass_fds=[unread], text=True,
-                            env={**os.environ, "PYTHONPATH": str(ROOT / "cli")})
+    return subprocess.Popen(
+        ["bash", "-c", line, "bash", sys.executable, "-m", "sheaf", *words],
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stdin=subprocess.DEVNULL,
+        pass_fds=[unread],
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "cli")},
+    )
 
 
 @pytest.fixture
@@ -64,10 +91,15 @@ def test_results_that_cannot_be_written(start: Start, tmp_path: Path, unread: in
             assert (command, kind, process.returncode, said) == (command, kind, *FAILURES[kind][1:])
 
 
-@pytest.mark.parametrize(("streams", "said"), [
-    ("2>/dev/full", ""), ("2>&-", ""), ("2>&3", ""),
-    (">&-", "sheaf: {}: No such file or directory; name a .sheaf file made with `sheaf run --record DIR` or SHEAF_RECORD\n"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("streams", "said"),
+    [
+        ("2>/dev/full", ""),
+        ("2>&-", ""),
+        ("2>&3", ""),
+        (">&-", "sheaf: {}: No such file or directory; name a .sheaf file made with `sheaf run --record DIR` or SHEAF_RECORD\n"),
+    ],
+)
 def test_errors_keep_their_status(unread: int, streams: str, said: str) -> None:
     for words, status in (["stats", "/no/such/file"], 1), (["run", "/no/such/program"], 127), (["stats", "--by"], 2):
         process = started(words, streams, unread)

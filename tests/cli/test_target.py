@@ -18,8 +18,15 @@ from sheaf.errors import SheafError
 
 NAME = f"n{os.getpid()}"
 CODE = "import time; kept = [bytes(1000) for _ in range(3000)]; print('ready', flush=True); time.sleep(600)"
-COMMANDS = (["stats"], ["trim"], ["dump"], ["top", "--batch", "-n", "1"], ["set"], ["profile", "--seconds", "0.1"],
-            ["leaks", "--seconds", "0.1"])  # fmt: skip
+COMMANDS = (
+    ["stats"],
+    ["trim"],
+    ["dump"],
+    ["top", "--batch", "-n", "1"],
+    ["set"],
+    ["profile", "--seconds", "0.1"],
+    ["leaks", "--seconds", "0.1"],
+)
 
 
 class Named:
@@ -27,8 +34,13 @@ class Named:
 
     def __init__(self, library: str, directory: Path, *words: str) -> None:
         directory.mkdir(exist_ok=True)
-        self.process = subprocess.Popen([NAME, "-c", CODE, *words], executable=sys.executable, stdout=subprocess.PIPE, text=True,
-                                        env={**os.environ, "LD_PRELOAD": library, "SHEAF_RECORD": str(directory)})
+        self.process = subprocess.Popen(
+            [NAME, "-c", CODE, *words],
+            executable=sys.executable,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "LD_PRELOAD": library, "SHEAF_RECORD": str(directory)},
+        )
         assert self.process.stdout
         assert self.process.stdout.readline() == "ready\n"
         self.pid = self.process.pid

@@ -1,4 +1,4 @@
-"""`sheaf top`: its rows, its output for scripts, its keys, and its screen on a terminal."""
+"""`sheaf top`: its rows, its output for scripts and its keys."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import re
-import signal
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable
@@ -23,29 +22,48 @@ from sheaf.watch import Watch
 pytest.importorskip("textual")
 pytest.importorskip("pyte")
 from sheaf.topscreen import Top
-from terminal import Display
 from textual.pilot import Pilot
 
-COUNTS = {"alloc_fastpath": 1000, "alloc_slowpath": 10, "free_fastpath": 700, "free_slowpath": 5, "slabs": 2, "objects": 2048,
-          "free_in_slabs": 1500, "barn_objects": 100, "inherited": 3}
+COUNTS = {
+    "alloc_fastpath": 1000,
+    "alloc_slowpath": 10,
+    "free_fastpath": 700,
+    "free_slowpath": 5,
+    "slabs": 2,
+    "objects": 2048,
+    "free_in_slabs": 1500,
+    "barn_objects": 100,
+    "inherited": 3,
+}
 ONCE = 3600.0  # an interval in which no second refresh happens by itself
 
 
 # ---- rows ----
 
 
-@pytest.mark.parametrize(("number", "shown"), [
-    (None, "-"), (0, "0K"), (1023, "1.0K"), (4096, "4.0K"), (10 << 10, "10K"), (999 << 10, "999K"), (1023 << 10, "1.0M"),
-    (1 << 30, "1.0G"), (9_999 << 40, "9.8P"), (1 << 63, "8192P"),
-])
+@pytest.mark.parametrize(
+    ("number", "shown"),
+    [
+        (None, "-"),
+        (0, "0K"),
+        (1023, "1.0K"),
+        (4096, "4.0K"),
+        (10 << 10, "10K"),
+        (999 << 10, "999K"),
+        (1023 << 10, "1.0M"),
+        (1 << 30, "1.0G"),
+        (9_999 << 40, "9.8P"),
+        (1 << 63, "8192P"),
+    ],
+)
 def test_sizes(number: int | None, shown: str) -> None:
     assert toprows.size(number) == shown
     assert len(shown) <= 5
 
 
-@pytest.mark.parametrize(("value", "shown"), [
-    (None, "-"), (0.0, "0"), (0.25, "0.2"), (12.3, "12"), (99_999, "99999"), (1e7, "9.5M"),
-])
+@pytest.mark.parametrize(
+    ("value", "shown"), [(None, "-"), (0.0, "0"), (0.25, "0.2"), (12.3, "12"), (99_999, "99999"), (1e7, "9.5M")]
+)
 def test_rates(value: float | None, shown: str) -> None:
     assert toprows.rate(value) == shown
 
@@ -58,8 +76,10 @@ def test_sparklines() -> None:
 
 
 def test_order_and_filter() -> None:
-    rows = [{"pid": pid, "program": name, "resident": size} for pid, name, size in
-            ((3, "beta", 5), (20, "alpha", None), (100, "gamma", 7), (11, "Beta", 5))]
+    rows = [
+        {"pid": pid, "program": name, "resident": size}
+        for pid, name, size in ((3, "beta", 5), (20, "alpha", None), (100, "gamma", 7), (11, "Beta", 5))
+    ]
 
     def pids(key: str, reverse: bool = False, wanted: str = "") -> list[int]:
         return [row["pid"] for row in toprows.arranged(rows, key, reverse, wanted)]
@@ -114,8 +134,11 @@ def test_batch_of_a_directory(sheaf: Run, start: Start, tmp_path: Path) -> None:
     assert first.splitlines()[0].endswith(", - allocations/s")
     for text in (first, second):
         lines = text.splitlines()
-        assert re.fullmatch(r"sheaf top - \d\d:\d\d:\d\d, 2 running, resident [\d.]+M, live [\d.]+[KM], warm [\d.]+[KM], "
-                            r"[\d.-]+ allocations/s", lines[0])
+        assert re.fullmatch(
+            r"sheaf top - \d\d:\d\d:\d\d, 2 running, resident [\d.]+M, live [\d.]+[KM], warm [\d.]+[KM], "
+            r"[\d.-]+ allocations/s",
+            lines[0],
+        )
         assert lines[1].split() == ["PID", "S", "PROGRAM", "RES", "LIVE", "WARM", "ALLOC/S", "SLOW%", "REFILL/S"]
         assert {line.split()[0] for line in lines[2:]} == {str(program.pid) for program in programs}
         assert all(line.split()[1] == "R" for line in lines[2:])
@@ -145,8 +168,12 @@ def test_json_lines(sheaf: Run, start: Start, tmp_path: Path, monkeypatch: pytes
 def test_batch_of_a_process_ends_with_it(start: Start, tmp_path: Path) -> None:
     program = start()
     env = {**os.environ, "PYTHONPATH": str(ROOT / "cli")}
-    top = subprocess.Popen([sys.executable, "-m", "sheaf", "top", "--batch", "--interval", "0.1", str(program.pid)],
-                           stdout=subprocess.PIPE, text=True, env=env)
+    top = subprocess.Popen(
+        [sys.executable, "-m", "sheaf", "top", "--batch", "--interval", "0.1", str(program.pid)],
+        stdout=subprocess.PIPE,
+        text=True,
+        env=env,
+    )
     assert top.stdout
     for line in top.stdout:
         if line.startswith("malloc-"):
@@ -163,14 +190,17 @@ def test_no_processes(sheaf: Run, tmp_path: Path) -> None:
     assert json.loads(sheaf("top", "--json", "-n", "1", str(tmp_path)).stdout)["processes"] == []
 
 
-@pytest.mark.parametrize(("line", "said", "status"), [
-    ("-n 3", "sheaf: -n: goes with --batch or --json only; add one of them, or leave -n out", 2),
-    ("--batch --sort weight", "sheaf: --sort weight: no such column; the columns are pid, state, program, ", 2),
-    ("--batch --interval 0", "sheaf top: --interval: 0.0 is not in the range ", 2),
-    ("--batch 99999999", "sheaf: 99999999: no such process; ", 1),
-    ("--batch no-such-program", "sheaf: no-such-program: no process of this name runs on Sheaf; ", 1),
-    ("", "sheaf: top: standard input or output is no terminal that can be drawn on; use --batch", 1),
-])
+@pytest.mark.parametrize(
+    ("line", "said", "status"),
+    [
+        ("-n 3", "sheaf: -n: goes with --batch or --json only; add one of them, or leave -n out", 2),
+        ("--batch --sort weight", "sheaf: --sort weight: no such column; the columns are pid, state, program, ", 2),
+        ("--batch --interval 0", "sheaf top: --interval: 0.0 is not in the range ", 2),
+        ("--batch 99999999", "sheaf: 99999999: no such process; ", 1),
+        ("--batch no-such-program", "sheaf: no-such-program: no process of this name runs on Sheaf; ", 1),
+        ("", "sheaf: top: standard input or output is no terminal that can be drawn on; use --batch", 1),
+    ],
+)
 def test_errors(sheaf: Run, line: str, said: str, status: int) -> None:
     done = sheaf("top", *line.split())
     assert done.stderr.startswith(said)
@@ -179,8 +209,13 @@ def test_errors(sheaf: Run, line: str, said: str, status: int) -> None:
 
 def test_run_does_not_import_textual() -> None:
     code = "import sys; from sheaf import __main__, run, stats, top; print([m for m in sys.modules if m in ('textual', 'rich')])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True,
-                          env={**os.environ, "PYTHONPATH": str(ROOT / "cli")})
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "cli")},
+    )
     assert done.stdout == "[]\n"
 
 
@@ -204,8 +239,9 @@ def text(app: Top) -> str:
     return "\n".join("".join(segment.text for segment in line).rstrip() for line in lines)
 
 
-def pilot(source: Source, test: Callable[[Top, Pilot[None]], Awaitable[None]], size: tuple[int, int] = (80, 24),
-          ended: bool = False) -> None:  # fmt: skip
+def pilot(
+    source: Source, test: Callable[[Top, Pilot[None]], Awaitable[None]], size: tuple[int, int] = (80, 24), ended: bool = False
+) -> None:
     """Run a test with an application that has made its first refresh."""
 
     async def run() -> None:
@@ -231,10 +267,18 @@ def many(directory: Path, count: int) -> Moment:
     """So many running processes with numbers that no process has; the later ones have more resident memory."""
     write_record(directory / "a.1.sheaf", {"malloc-64": COUNTS})
     (one,) = Watch([directory]).refresh(caches=True)
-    return Moment(0.0, [
-        replace(one, state=State("running", pid=9001000 + i), resident=(i + 1) << 20,
-                head=replace(one.head, program=f"program-{i}", path=directory / f"{i}.sheaf"))
-        for i in range(count)])  # fmt: skip
+    return Moment(
+        0.0,
+        [
+            replace(
+                one,
+                state=State("running", pid=9001000 + i),
+                resident=(i + 1) << 20,
+                head=replace(one.head, program=f"program-{i}", path=directory / f"{i}.sheaf"),
+            )
+            for i in range(count)
+        ],
+    )
 
 
 def test_five_hundred_processes(tmp_path: Path) -> None:
@@ -474,112 +518,3 @@ def test_the_mouse_selects_and_sorts(tmp_path: Path) -> None:
         assert app.board.chosen is not None
 
     pilot(Fixed(many(tmp_path, 10)), test)
-
-
-# ---- on a terminal ----
-
-
-def shown(directory: Path, environment: dict[str, str] | None = None) -> Display:
-    """`sheaf top` on a terminal."""
-    given = environment or {}
-    env = {**os.environ, "PYTHONPATH": str(ROOT / "cli"), "TERM": "xterm", "LC_ALL": "C.UTF-8", **given}
-    for name in ("NO_COLOR", "COLORTERM", "COLUMNS", "LINES"):
-        if name not in given:
-            env.pop(name, None)
-    return Display([sys.executable, "-m", "sheaf", "top", "--interval", "0.1", str(directory)], env)
-
-
-def test_a_session_of_80_columns(start: Start, tmp_path: Path) -> None:
-    program = start()
-    with shown(tmp_path) as display:
-        screen = display.wait(lambda now: str(program.pid) in now and "█" in now and "Enter Caches" in now)
-        lines = screen.splitlines()
-        assert re.match(r"sheaf top - \d\d:\d\d:\d\d, 1 running, \S+ allocations/s; every 0.1 s$", lines[0])
-        assert re.match(r"live +[\d.]+[KM] +[▁▂▃▄▅▆▇█]+$", lines[1])
-        assert lines[3].split() == ["PID", "S", "PROGRAM", "RES", "LIVE", "WARM", "ALLOC/S", "SLOW%", "REFILL/S", "RESIDENT"]
-        assert re.match(rf" *{program.pid} R python", lines[4])
-        assert lines[23].startswith("q Quit  ? Help  Enter Caches")
-        display.type("\r")
-        display.wait(lambda now: f"({program.pid}), running" in now and "malloc-" in now)
-        program.end()
-        display.wait(lambda now: f"({program.pid}), ended" in now)
-        display.resize(120, 40)
-        display.wait(lambda now: now.split("\n")[39].startswith("q Quit"))
-        display.type("?")
-        display.wait(lambda now: "keys and columns" in now)
-        display.type("xq")
-        assert display.end() == 0
-        assert display.raw.rindex(b"\x1b[?1049l") > display.raw.rindex(b"\x1b[?1049h")
-        assert display.raw.rindex(b"\x1b[?25h") > display.raw.rindex(b"\x1b[?25l")
-
-
-@pytest.mark.parametrize(("end", "status"), [
-    ("q", 0), ("\x03", 0), (signal.SIGTERM, -signal.SIGTERM), (signal.SIGHUP, -signal.SIGHUP),
-])
-def test_every_end_restores_the_terminal(tmp_path: Path, end: str | signal.Signals, status: int) -> None:
-    with shown(tmp_path) as display:
-        before = display.attributes()
-        display.wait(lambda now: "No process on Sheaf" in now)
-        assert display.attributes() != before
-        if isinstance(end, str):
-            display.type(end)
-        else:
-            os.kill(display.pid, end)
-        while b"\x1b[?1049l" not in display.raw:
-            display._read()
-        after = display.attributes()
-        assert display.end() == status
-        assert display.raw.rindex(b"\x1b[?25h") > display.raw.rindex(b"\x1b[?25l")
-        assert b"Traceback" not in display.raw
-        assert after[:4] == before[:4] or display.raw.endswith(b"\x1b[?1006l")
-
-
-def colours(raw: bytes) -> set[int]:
-    """The parameters of all sequences that set attributes."""
-    return {int(number) for found in re.findall(rb"\x1b\[([0-9;]*)m", raw) for number in found.split(b";") if number}
-
-
-@pytest.mark.parametrize(("environment", "allowed"), [
-    ({"NO_COLOR": "1"}, {0, 1, 2, 7, 39, 49}),
-    ({"TERM": "xterm"}, {0, 1, 2, 7, *range(30, 38), 39, *range(40, 48), 49}),
-    ({"TERM": "linux", "LC_ALL": "C"}, {0, 1, 2, 7, *range(30, 38), 39, *range(40, 48), 49}),
-])
-def test_colours(start: Start, tmp_path: Path, environment: dict[str, str], allowed: set[int]) -> None:
-    program = start()
-    with shown(tmp_path, environment) as display:
-        display.wait(lambda now: str(program.pid) in now)
-        display.type("\r")
-        display.wait(lambda now: "malloc-" in now)
-        display.type("q")
-        assert display.end() == 0
-        assert colours(display.raw) <= allowed
-        if environment.get("TERM") == "linux":
-            assert not set("▁▂▃▄▅▆▇█") & set(display.raw.decode())
-        elif "NO_COLOR" not in environment:
-            assert colours(display.raw) & set(range(30, 38))
-
-
-@pytest.mark.parametrize("environment", [{"TERM": "dumb"}])
-def test_a_terminal_that_cannot_be_drawn_on(tmp_path: Path, environment: dict[str, str]) -> None:
-    with shown(tmp_path, environment) as display:
-        assert display.end() == 1
-        assert b"use --batch" in display.raw
-
-
-def test_the_program_of_a_name(start: Start, library: str, tmp_path: Path) -> None:
-    name = f"top-{os.getpid()}"
-    (tmp_path / name).symlink_to(sys.executable)
-    process = subprocess.Popen([tmp_path / name, "-c", "input()"], stdin=subprocess.PIPE,
-                               env={**os.environ, "LD_PRELOAD": library, "SHEAF_RECORD": str(tmp_path)})
-    try:
-        while not list(tmp_path.glob("*.sheaf")):
-            os.sched_yield()
-        env = {**os.environ, "PYTHONPATH": str(ROOT / "cli"), "TERM": "xterm"}
-        with Display([sys.executable, "-m", "sheaf", "top", name], env) as display:
-            display.wait(lambda now: f"({process.pid}), running" in now)
-            display.type("q")
-            assert display.end() == 0
-    finally:
-        process.communicate(b"\n")
-
-

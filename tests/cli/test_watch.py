@@ -15,8 +15,20 @@ from sheaf.errors import SheafError
 from sheaf.state import State, States
 from sheaf.watch import Process, Watch
 
-COUNTS = {"alloc_fastpath": 1000, "alloc_slowpath": 10, "free_fastpath": 700, "free_slowpath": 5, "sheaf_refill": 253,
-          "slabs": 2, "objects": 2048, "free_in_slabs": 1500, "barn_objects": 100, "inherited": 3}
+COUNTS = {
+    "alloc_fastpath": 1000,
+    "alloc_slowpath": 10,
+    "free_fastpath": 700,
+    "free_slowpath": 5,
+    "sheaf_refill": 253,
+    "slabs": 2,
+    "objects": 2048,
+    "free_in_slabs": 1500,
+    "barn_objects": 100,
+    "inherited": 3,
+}
+
+
 def only(processes: list[Process], pid: int) -> Process:
     (found,) = (process for process in processes if process.pid == pid)
     return found
@@ -103,8 +115,10 @@ def test_a_killed_process(start: Start, tmp_path: Path) -> None:
 
 
 def test_a_process_that_executes_another_program(start: Start, tmp_path: Path) -> None:
-    code = ("import os, sys; print('ready', flush=True); sys.stdin.readline(); "
-            "os.environ.pop('LD_PRELOAD'); os.execvp('sleep', ['sleep', '600'])")
+    code = (
+        "import os, sys; print('ready', flush=True); sys.stdin.readline(); "
+        "os.environ.pop('LD_PRELOAD'); os.execvp('sleep', ['sleep', '600'])"
+    )
     program = start(code=code)
     look = Watch([tmp_path])
     assert only(look.refresh(), program.pid).running
@@ -267,8 +281,10 @@ def test_an_ended_process_that_is_forgotten(tmp_path: Path) -> None:
 
 def test_a_record_without_the_start_of_its_process(tmp_path: Path) -> None:
     """An older library, or a process without /proc: it runs as long as it maps the record."""
-    code = ("import mmap, sys; input(); file = open(sys.argv[1], 'r+b'); m = mmap.mmap(file.fileno(), 0); "
-            "print(flush=True); sys.stdin.read()")
+    code = (
+        "import mmap, sys; input(); file = open(sys.argv[1], 'r+b'); m = mmap.mmap(file.fileno(), 0); "
+        "print(flush=True); sys.stdin.read()"
+    )
     path = tmp_path / "p.sheaf"
     command = [sys.executable, "-c", code, str(path)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as one:

@@ -59,8 +59,22 @@ class Place:
             self._run([*c, *more, f'-DTAG="{tag}"', "-c", HERE / "own.c", "-o", build / f"own-{name}.o"])
         self._run([*c, "-c", HERE / "main.c", "-o", build / "main.o"])
         # With builtins a compiler may leave out pairs of new and delete.
-        self._run([*cxx.split(), "-std=c++17", "-O1", "-g", "-fPIC", "-shared", "-fno-builtin", "-fsized-deallocation",
-                   HERE / "calls.cpp", "-ldl", "-o", build / "libcalls.so"])
+        self._run(
+            [
+                *cxx.split(),
+                "-std=c++17",
+                "-O1",
+                "-g",
+                "-fPIC",
+                "-shared",
+                "-fno-builtin",
+                "-fsized-deallocation",
+                HERE / "calls.cpp",
+                "-ldl",
+                "-o",
+                build / "libcalls.so",
+            ]
+        )
 
     def _run(self, command: Sequence[str | Path]) -> None:
         subprocess.run([str(word) for word in command], check=True)
@@ -137,6 +151,7 @@ def differences(name: str, without: Outcome, with_sheaf: Outcome) -> str:
 
 def in_program(place: Place, sheaf: Path, kind: str, chosen: Sequence[Subset]) -> tuple[list[str], int]:
     """Compare programs with these names of their own; returns the problems, and how many do not run on glibc either."""
+
     def one(subset: Subset) -> tuple[str, bool]:
         program = place.program(kind, subset)
         without, with_sheaf = run(program, [], A=subset), run(program, [sheaf], A=subset)
@@ -187,8 +202,13 @@ def in_library(place: Place, sheaf: Path) -> list[str]:
         assert " B:" in run(place.plain([library]), [], B=subset).log
         mine = ("malloc", "free", "calloc")
         program = place.program("a-next", mine, [library])
-        problems.append(differences(f"{','.join(mine)} before {','.join(subset)}", run(program, [], A=mine, B=subset),
-                                    run(program, [sheaf], A=mine, B=subset)))
+        problems.append(
+            differences(
+                f"{','.join(mine)} before {','.join(subset)}",
+                run(program, [], A=mine, B=subset),
+                run(program, [sheaf], A=mine, B=subset),
+            )
+        )
     return [text for text in problems if text]
 
 

@@ -73,9 +73,11 @@ def worse_than_old(found: Sequence[Change], limit: float) -> list[str]:
     """A line for each measure that became worse by more than the limit."""
     said = []
     for change in found:
-        worse = [*_beyond("time", change.time, limit, "the older run"),
-                 *_beyond("memory", change.memory, limit, "the older run"),
-                 *_beyond("memory at rest", change.rest, limit, "the older run")]
+        worse = [
+            *_beyond("time", change.time, limit, "the older run"),
+            *_beyond("memory", change.memory, limit, "the older run"),
+            *_beyond("memory at rest", change.rest, limit, "the older run"),
+        ]
         said += [f"{change.test}: {line}" for line in worse]
     return said
 
@@ -96,4 +98,3 @@ def machine_differs(new: Report, old: Report) -> str:
     if not differing:
         return ""
     return f"the older run is from another machine ({', '.join(differing)} differ); its figures may not be comparable"
-

@@ -249,41 +249,83 @@ def _finish(report: Report, finish: Finish) -> int:
 
 @click.command(cls=_Bench, epilog=EXAMPLES, context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("suites", nargs=-1, metavar="[SUITE]... [-- COMMAND]", type=click.Choice([*SUITES, "all"]))
-@click.option("--rounds", type=click.IntRange(1), default=5, show_default=True,
-              help="Number of runs of each test with each allocator.")
+@click.option(
+    "--rounds", type=click.IntRange(1), default=5, show_default=True, help="Number of runs of each test with each allocator."
+)
 @click.option("--tests", default="", metavar="GLOB,...", help="Run only these tests, of all suites unless SUITE is given.")
-@click.option("--peers", type=click.Choice(CHOICES), default="installed", show_default=True,
-              help="Compare with the distribution's allocators, the newest ones (built once in ~/.cache/sheaf/peers), or all.")
+@click.option(
+    "--peers",
+    type=click.Choice(CHOICES),
+    default="installed",
+    show_default=True,
+    help="Compare with the distribution's allocators, the newest ones (built once in ~/.cache/sheaf/peers), or all.",
+)
 @click.option("--list-peers", is_flag=True, help="List the allocators that take part, with version, mode and file.")
-@click.option("--peer", multiple=True, metavar="NAME=PATH[,VAR=VALUE]...",
-              help="Add an allocator. A NAME that begins with sheaf- is a variant of Sheaf and not a peer.")
+@click.option(
+    "--peer",
+    multiple=True,
+    metavar="NAME=PATH[,VAR=VALUE]...",
+    help="Add an allocator. A NAME that begins with sheaf- is a variant of Sheaf and not a peer.",
+)
 @click.option("--only", default="", metavar="NAME,...", help="Run only these allocators.")
-@click.option("--export", multiple=True, type=click.Path(path_type=Path), metavar="FILE",
-              help="Write the results to a .json, .csv or .md file.")
-@click.option("--page", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE.md",
-              help="Write a page of results to FILE.md, its figures to FILE.json, plots to FILE/, and the summary of all "
-                   "pages in the directory to README.md.")
-@click.option("--plot", type=click.Path(path_type=Path, file_okay=False), metavar="DIR",
-              help="Write plots as SVG and PNG to DIR.")
+@click.option(
+    "--export",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Write the results to a .json, .csv or .md file.",
+)
+@click.option(
+    "--page",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE.md",
+    help="Write a page of results to FILE.md, its figures to FILE.json, plots to FILE/, and the summary of all "
+    "pages in the directory to README.md.",
+)
+@click.option(
+    "--plot", type=click.Path(path_type=Path, file_okay=False), metavar="DIR", help="Write plots as SVG and PNG to DIR."
+)
 @click.option("--against", type=click.Path(path_type=Path), metavar="FILE.json", help="Compare with an older export.")
-@click.option("--fail-above", type=click.FloatRange(min=0, min_open=True), metavar="RATIO",
-              help="Exit with status 3 if a test exceeds this ratio to the older run, or without --against to the fastest peer.")
-@click.option("--from", "source", type=click.Path(path_type=Path), metavar="FILE.json",
-              help="Use an existing export instead of running.")
+@click.option(
+    "--fail-above",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="RATIO",
+    help="Exit with status 3 if a test exceeds this ratio to the older run, or without --against to the fastest peer.",
+)
+@click.option(
+    "--from", "source", type=click.Path(path_type=Path), metavar="FILE.json", help="Use an existing export instead of running."
+)
 @click.option("--list", "listing", is_flag=True, help="List the tests with a description.")
-@click.option("--ops", type=click.IntRange(1), metavar="N",
-              help="Maximum operations in a repetition, for a quick trial. Has no effect on the suite real.")
-@click.option("--seed", type=click.IntRange(0), metavar="N",
-              help="Seed for the order of the allocators within rounds (default: random).")
+@click.option(
+    "--ops",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Maximum operations in a repetition, for a quick trial. Has no effect on the suite real.",
+)
+@click.option(
+    "--seed", type=click.IntRange(0), metavar="N", help="Seed for the order of the allocators within rounds (default: random)."
+)
 @click.option("--spread", is_flag=True, help="Pin the threads of micro tests to the CPUs in turn.")
-@click.option("--retries", type=click.IntRange(0), default=3, show_default=True,
-              help="Maximum retries of a round disturbed by other load.")
-@click.option("--load", type=click.FloatRange(0), default=0.15, show_default=True,
-              help="Accepted load by other processes, in CPUs.")
-@click.option("--wait", type=click.FloatRange(0), default=10, show_default=True,
-              help="Seconds to wait for other load to end before a retry.")
-@click.option("--timeout", type=click.FloatRange(0, min_open=True), default=300, show_default=True,
-              help="Time limit for one run in seconds.")
+@click.option(
+    "--retries", type=click.IntRange(0), default=3, show_default=True, help="Maximum retries of a round disturbed by other load."
+)
+@click.option(
+    "--load", type=click.FloatRange(0), default=0.15, show_default=True, help="Accepted load by other processes, in CPUs."
+)
+@click.option(
+    "--wait",
+    type=click.FloatRange(0),
+    default=10,
+    show_default=True,
+    help="Seconds to wait for other load to end before a retry.",
+)
+@click.option(
+    "--timeout",
+    type=click.FloatRange(0, min_open=True),
+    default=300,
+    show_default=True,
+    help="Time limit for one run in seconds.",
+)
 @click.pass_obj
 def bench(words: tuple[str, ...] | None, /, suites: tuple[str, ...], **options: Any) -> int:
     """Compare the time, memory and page faults of Sheaf and other allocators, in interleaved rounds.
@@ -319,9 +361,7 @@ def _bench(wanted: Wanted, **options: Any) -> int:
     seed = options["seed"] if options["seed"] is not None else random.SystemRandom().randrange(1 << 32)
     plan = Plan(options["rounds"], options["retries"], options["load"], options["wait"], options["timeout"], seed)
     where = _machine(programs, wanted)
-    report = _measure(
-        where, contestants, plan, lambda top: _tests(wanted, programs, options["ops"], options["spread"], top)
-    )
+    report = _measure(where, contestants, plan, lambda top: _tests(wanted, programs, options["ops"], options["spread"], top))
     status = _finish(report, finish)
     complete = min(len(outcome.other_cpus) for outcome in report.outcomes)
     if complete < plan.rounds:

@@ -7,12 +7,7 @@ from collections.abc import Mapping
 # By family: first and last model of each range, and the name. Sources: manuals of the vendors, tables of the kernel.
 _AMD = {
     23: ((0x00, 0x0F, "Zen"), (0x10, 0x2F, "Zen+"), (0x30, 0xAF, "Zen 2")),
-    25: (
-        (0x00, 0x0F, "Zen 3"),
-        (0x10, 0x1F, "Zen 4"),
-        (0x20, 0x5F, "Zen 3"),
-        (0x60, 0xAF, "Zen 4"),
-    ),
+    25: ((0x00, 0x0F, "Zen 3"), (0x10, 0x1F, "Zen 4"), (0x20, 0x5F, "Zen 3"), (0x60, 0xAF, "Zen 4")),
     26: ((0x00, 0x4F, "Zen 5"), (0x60, 0x7F, "Zen 5")),
 }
 _INTEL = {

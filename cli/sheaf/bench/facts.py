@@ -20,8 +20,18 @@ from sheaf.errors import SheafError
 
 KIND, SCHEMA_VERSION = "sheaf benchmark page", 2
 _DIGITS = 7
-_IN_THE_LINE = ("cpu", "microarchitecture", "cpu_family", "cpu_model", "cpu_stepping", "cpu_implementer", "cpu_part", "mhz",
-                "store_forward_cycles", "store_forward_computed_cycles")  # fmt: skip
+_IN_THE_LINE = (
+    "cpu",
+    "microarchitecture",
+    "cpu_family",
+    "cpu_model",
+    "cpu_stepping",
+    "cpu_implementer",
+    "cpu_part",
+    "mhz",
+    "store_forward_cycles",
+    "store_forward_computed_cycles",
+)
 
 
 @dataclass(frozen=True)
@@ -126,9 +136,7 @@ def to_json(facts: Facts) -> str:
     The facts as JSON, with one line for each test, so that two versions can be compared with diff. In each table the first line
     names the values that the contestants share and, in a list, those of each contestant.
     """
-    contestants = [
-        {"name": c.name, "version": c.version, "mode": c.mode, "variables": c.variables} for c in facts.contestants
-    ]
+    contestants = [{"name": c.name, "version": c.version, "mode": c.mode, "variables": c.variables} for c in facts.contestants]
     parts = {
         "kind": json.dumps(KIND),
         "schema_version": json.dumps(SCHEMA_VERSION),

@@ -79,8 +79,13 @@ def machine(program: Path | None = None) -> Machine:
 
 def cpu_line(found: Mapping[str, str | int | float]) -> str:
     """The CPU on one line, such as "AMD EPYC, Zen 5 (family 26, model 2, stepping 1), 4.1 GHz under load"."""
-    names = {"cpu_family": "family", "cpu_model": "model", "cpu_stepping": "stepping", "cpu_implementer": "implementer",
-             "cpu_part": "part"}  # fmt: skip
+    names = {
+        "cpu_family": "family",
+        "cpu_model": "model",
+        "cpu_stepping": "stepping",
+        "cpu_implementer": "implementer",
+        "cpu_part": "part",
+    }
     numbers = ", ".join(f"{name} {found[key]}" for key, name in names.items() if key in found)
     known = str(found.get("microarchitecture", ""))
     parts = [", ".join(part for part in (str(found.get("cpu", "unknown CPU")), known) if part not in ("", "unknown"))]

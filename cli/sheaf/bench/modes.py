@@ -31,9 +31,8 @@ def mode(contestant: Contestant) -> str:
         command = [sys.executable, "-I", "-S", "-c", _PRINT_MODE]
         try:
             done = subprocess.run(
-                command, env=environment, capture_output=True, text=True, errors="replace", check=False,
-                timeout=VERIFY_TIMEOUT_S,
-            )  # fmt: skip
+                command, env=environment, capture_output=True, text=True, errors="replace", check=False, timeout=VERIFY_TIMEOUT_S
+            )
             records = [record.read(path).mode for path in Path(directory).glob("*.sheaf")]
         except (subprocess.TimeoutExpired, SheafError):
             return ""

@@ -39,9 +39,14 @@ def parse_result(line: str, test: str) -> Result:
 def _run_group(command: Sequence[str], environment: dict[str, str], timeout_s: float) -> subprocess.CompletedProcess[str]:
     """Run a command. At the timeout its whole process group is killed, because a hung child would disturb later runs."""
     with subprocess.Popen(
-        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace",
+        command,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
         start_new_session=True,
-    ) as process:  # fmt: skip
+    ) as process:
         try:
             out, err = process.communicate(timeout=timeout_s)
         except BaseException:

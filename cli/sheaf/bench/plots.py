@@ -64,8 +64,16 @@ def _relative(report: Report, directory: Path, suite: str, key: str, label: str)
         known = [(y, o) for y, o in enumerate(outcomes) if o.runs.get(name)]
         x = [median(series(o.runs[name], key)) / median(series(o.runs[base], key)) for _, o in known]
         ours = name == SUBJECT
-        axes.plot(x, [y for y, _ in known], "D" if ours else "o", color=colour, label=name, markersize=7 if ours else 5,
-                  alpha=1 if ours else 0.75, zorder=3 if ours else 2)
+        axes.plot(
+            x,
+            [y for y, _ in known],
+            "D" if ours else "o",
+            color=colour,
+            label=name,
+            markersize=7 if ours else 5,
+            alpha=1 if ours else 0.75,
+            zorder=3 if ours else 2,
+        )
     axes.set_yticks(range(len(outcomes)), [o.test for o in outcomes], fontsize=8)
     axes.set_ylim(len(outcomes) - 0.4, -0.6)
     axes.set_xscale("log", base=2)

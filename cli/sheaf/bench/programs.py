@@ -11,8 +11,16 @@ from pathlib import Path
 
 from sheaf.errors import SheafError
 
-_NAMES = ("bench-micro", "bench-programs", "bench-rest", "bench-seeds", "bench-threads", "bench-start", "bench-hundred",
-          "libbench-empty.so")  # fmt: skip
+_NAMES = (
+    "bench-micro",
+    "bench-programs",
+    "bench-rest",
+    "bench-seeds",
+    "bench-threads",
+    "bench-start",
+    "bench-hundred",
+    "libbench-empty.so",
+)
 _HERE = Path(__file__).resolve()
 
 

@@ -44,9 +44,16 @@ def _prepare(script: str, directory: Path, environment: dict[str, str]) -> None:
     directory.mkdir(parents=True, exist_ok=True)
     try:
         done = subprocess.run(
-            ["bash", "-euo", "pipefail", "-c", script], cwd=directory, env=environment, capture_output=True, text=True,
-            errors="replace", check=False, timeout=PREPARE_S, stdin=subprocess.DEVNULL,
-        )  # fmt: skip
+            ["bash", "-euo", "pipefail", "-c", script],
+            cwd=directory,
+            env=environment,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
+            timeout=PREPARE_S,
+            stdin=subprocess.DEVNULL,
+        )
     except subprocess.TimeoutExpired:
         raise Unfit(f"the preparation took more than {PREPARE_S} s") from None
     if done.returncode != 0:
@@ -95,9 +102,7 @@ def names(descriptions: Path) -> list[tuple[str, str]]:
     return [(row["name"], row["what"]) for file in sorted(descriptions.glob("*.toml")) for row in describe(file)[1]]
 
 
-def real_tests(
-    descriptions: Path, top: Path, wanted: Callable[[str], bool], notify: Callable[[str], None]
-) -> list[Test]:
+def real_tests(descriptions: Path, top: Path, wanted: Callable[[str], bool], notify: Callable[[str], None]) -> list[Test]:
     """The wanted tests that this machine can run, prepared in the directory `top`. The others are reported."""
     tests: list[Test] = []
     for file in sorted(descriptions.glob("*.toml")):

@@ -171,12 +171,18 @@ _NO_LIBC_RSEQ = (("GLIBC_TUNABLES", "glibc.pthread.rseq=0"),)
 RECIPES = (
     Recipe("mimalloc2", "libmimalloc-sys", "0.1.49", "2.3.2", ("cmake", "cc"), _mimalloc("2")),
     Recipe("mimalloc3", "libmimalloc-sys", "0.1.49", "3.3.2", ("cmake", "cc"), _mimalloc("3")),
-    Recipe("jemalloc", "tikv-jemalloc-sys", "0.7.1+5.3.1-0-g81034ce1f1373e37dc865038e1bc8eeecf559ce8", "5.3.1",
-           ("make", "cc", "g++"), _jemalloc),
+    Recipe(
+        "jemalloc",
+        "tikv-jemalloc-sys",
+        "0.7.1+5.3.1-0-g81034ce1f1373e37dc865038e1bc8eeecf559ce8",
+        "5.3.1",
+        ("make", "cc", "g++"),
+        _jemalloc,
+    ),
     Recipe("snmalloc", "snmalloc-sys", "0.7.6", "0.7.6", ("cmake", "g++"), _snmalloc),
     Recipe("rpmalloc", "rpmalloc-sys", "0.2.3+b097fd0", "1.4.3", ("cc",), _rpmalloc),
     Recipe("tcmalloc", "libtcmalloc-sys", "0.1.14", "", ("cmake", "g++"), _tcmalloc, _NO_LIBC_RSEQ, (1, 87)),
-)  # fmt: skip
+)
 
 
 def jobs() -> int:

@@ -51,9 +51,16 @@ def _peak_kib(pid: int) -> int:
 
 def _client(server: Server, words: Sequence[str], timeout_s: float) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        words, env=dict(server.command.environment), cwd=server.command.directory, capture_output=True, text=True,
-        errors="replace", check=False, timeout=timeout_s, stdin=subprocess.DEVNULL,
-    )  # fmt: skip
+        words,
+        env=dict(server.command.environment),
+        cwd=server.command.directory,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        check=False,
+        timeout=timeout_s,
+        stdin=subprocess.DEVNULL,
+    )
 
 
 def _wait_until_ready(server: Server, process: subprocess.Popen[bytes]) -> None:
@@ -101,9 +108,14 @@ def run_server(server: Server, contestant: Contestant, timeout_s: float) -> Resu
     """Start the server, measure it under load, and stop it. Raises SheafError."""
     environment = {**server.command.environment, **server.command.variables(contestant)}
     process = subprocess.Popen(
-        server.command.words, env=environment, cwd=server.command.directory, stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
-    )  # fmt: skip
+        server.command.words,
+        env=environment,
+        cwd=server.command.directory,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
     try:
         _wait_until_ready(server, process)
         _prove(process, contestant)

@@ -192,11 +192,7 @@ def _others(found: Findings, contestants: Sequence[Contestant], markdown: bool) 
     if found.means:
         base = base_of([contestant.name for contestant in contestants])
         parts.append(f"{title}Geometric means relative to {base}\n\n" + means_table(found.means, table))
-    lists = (
-        ("Summary", verdicts(found.means, contestants)),
-        (LOSSES, losses(found.rows, subject)),
-        ("Notes", found.notes),
-    )
+    lists = (("Summary", verdicts(found.means, contestants)), (LOSSES, losses(found.rows, subject)), ("Notes", found.notes))
     for name, lines_ in lists:
         if lines_:
             parts.append(f"{title}{name}\n" + ("\n" if markdown else "") + "\n".join(bullet + line for line in lines_))

@@ -34,9 +34,9 @@ class Command:
 
     def variables(self, contestant: Contestant) -> dict[str, str]:
         """
-    The variables for runs with a contestant. For glibc, libc is preloaded into programs that are linked with another
-    allocator.
-    """
+        The variables for runs with a contestant. For glibc, libc is preloaded into programs that are linked with another
+        allocator.
+        """
         chosen = contestant.environment()
         if contestant.path is None and self.brings_malloc:
             chosen["LD_PRELOAD"] = "libc.so.6"
@@ -63,9 +63,16 @@ def run_group(words: Sequence[str], environment: Mapping[str, str], directory: P
     raised.
     """
     with subprocess.Popen(
-        words, env=dict(environment), cwd=directory, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE, text=True, errors="replace", start_new_session=True,
-    ) as process:  # fmt: skip
+        words,
+        env=dict(environment),
+        cwd=directory,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+        start_new_session=True,
+    ) as process:
         try:
             said = process.communicate(timeout=timeout_s)[1]
         except BaseException as error:

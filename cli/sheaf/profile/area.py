@@ -24,11 +24,42 @@ VERSION = 2
 SIZES, TIMES = 16, 24  # rows and columns of the table of lifetimes
 _HEADER = struct.Struct("<8s2I14Q18I")
 _HEADER_NAMES = (
-    "magic", "version", "on", "sequence", "rate", "start_ns", "now_ms", "taken", "freed", "lost_stacks", "lost_samples",
-    "slowed", "strata_ms", "peak_bytes", "peak_ms", "peak_epoch", "pid_of_parent", "stacks_at", "stacks_bytes",
-    "stacks_used", "stacks_count", "samples_at", "samples_max", "samples_used", "modules_at", "modules_max", "modules_used",
-    "lifetimes_at", "strata_at", "strata", "names_at", "names_bytes", "names_used", "names_lost", "strata_old",
-)  # fmt: skip
+    "magic",
+    "version",
+    "on",
+    "sequence",
+    "rate",
+    "start_ns",
+    "now_ms",
+    "taken",
+    "freed",
+    "lost_stacks",
+    "lost_samples",
+    "slowed",
+    "strata_ms",
+    "peak_bytes",
+    "peak_ms",
+    "peak_epoch",
+    "pid_of_parent",
+    "stacks_at",
+    "stacks_bytes",
+    "stacks_used",
+    "stacks_count",
+    "samples_at",
+    "samples_max",
+    "samples_used",
+    "modules_at",
+    "modules_max",
+    "modules_used",
+    "lifetimes_at",
+    "strata_at",
+    "strata",
+    "names_at",
+    "names_bytes",
+    "names_used",
+    "names_lost",
+    "strata_old",
+)
 _STACK = struct.Struct("<I2HQ10d3Q")
 _SAMPLE = struct.Struct("<3Qd4I")
 _MODULE = struct.Struct("<3Q32sI300s")
@@ -238,7 +269,7 @@ class _Area:
             raise _Damaged("table of strata")
         self.strata = self._part(value["strata_at"], _STRATUM.size, value["strata"], "table of strata")
         self.lifetimes = self._part(value["lifetimes_at"], _LIFETIMES.size, 1, "table of lifetimes")
-        after, = _SEQUENCE.unpack(self._at(_SEQUENCE_AT, _SEQUENCE.size))
+        (after,) = _SEQUENCE.unpack(self._at(_SEQUENCE_AT, _SEQUENCE.size))
         return value["sequence"] % 2 == 0 and bool(value["sequence"] == after)
 
     def header(self) -> Header:
@@ -314,10 +345,16 @@ def _open(reader: layout.Reader) -> _Area:
     """The area of an open record. Raises NoProfile if the process never sampled anything."""
     offset, size = reader.optional("profile_offset"), reader.optional("profile_size")
     if not offset:
-        raise NoProfile(f"{reader.path}: the record has no room for a profile; run the program with a Sheaf that has profiles, "
-                        "on a file system with free space", False)
-    never = NoProfile(f"{reader.path}: nothing was sampled in this process; run the program with `sheaf run --profile`, "
-                      "or name it while it runs", True)
+        raise NoProfile(
+            f"{reader.path}: the record has no room for a profile; run the program with a Sheaf that has profiles, "
+            "on a file system with free space",
+            False,
+        )
+    never = NoProfile(
+        f"{reader.path}: nothing was sampled in this process; run the program with `sheaf run --profile`, "
+        "or name it while it runs",
+        True,
+    )
     file = reader.file.fileno()
     if os.fstat(file).st_size <= offset:
         raise never
@@ -338,8 +375,10 @@ def _open(reader: layout.Reader) -> _Area:
         raise _Damaged("magic")
     version = int.from_bytes(at(8, 4), "little")
     if version != VERSION:
-        raise SheafError(f"{reader.path}: unknown profile version {version} (this command reads version {VERSION}); "
-                         "use the `sheaf` of the same release")
+        raise SheafError(
+            f"{reader.path}: unknown profile version {version} (this command reads version {VERSION}); "
+            "use the `sheaf` of the same release"
+        )
     return _Area(at, size)
 
 
@@ -373,8 +412,10 @@ def _by_samples(strata: list[Stratum], stacks: Iterable[Stack]) -> list[Stratum]
     for stack in stacks:
         counts[stack.stratum] += stack.live_count
         sizes[stack.stratum] += stack.live_bytes + stack.live_wasted
-    return [replace(one, live_count=round(count), live_bytes=round(size))
-            for one, count, size in zip(strata, counts, sizes, strict=True)]
+    return [
+        replace(one, live_count=round(count), live_bytes=round(size))
+        for one, count, size in zip(strata, counts, sizes, strict=True)
+    ]
 
 
 def read_area(path: Path) -> Snapshot:
@@ -399,5 +440,21 @@ def read_area(path: Path) -> Snapshot:
             advice = "copy the record again, or run the program again"
             raise SheafError(f"{path}: the profile is damaged ({error}); {advice}") from error
     head = record.read_head(path)
-    return Snapshot(path, head.program, head.pid, head.pid_namespace, head.start_time_ns, head.alive, header, strata,
-                    stacks, samples, modules, lifetimes, _moment(head.alive, header), area.complete, head.here, names)
+    return Snapshot(
+        path,
+        head.program,
+        head.pid,
+        head.pid_namespace,
+        head.start_time_ns,
+        head.alive,
+        header,
+        strata,
+        stacks,
+        samples,
+        modules,
+        lifetimes,
+        _moment(head.alive, header),
+        area.complete,
+        head.here,
+        names,
+    )

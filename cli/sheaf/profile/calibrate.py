@@ -92,8 +92,10 @@ def calibrate(parts: Sequence[Drawn], counted: float, before: float = 0.0, heavi
         errors = [max(part.error, abs(value - part.amount)) for part, value in zip(parts, values, strict=True)]
     else:
         unit = max(drawn.step, heaviest)
-        errors = [_error(part, value, drawn.without(part), NOTHING_SEEN * unit, counted)
-                  for part, value in zip(parts, values, strict=True)]
+        errors = [
+            _error(part, value, drawn.without(part), NOTHING_SEEN * unit, counted)
+            for part, value in zip(parts, values, strict=True)
+        ]
     return Calibrated(values, errors, early, rest, drawn.above if rest and drawn.amount else 0.0)
 
 

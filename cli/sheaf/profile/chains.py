@@ -19,7 +19,7 @@ def cut(text: str, width: int) -> str:
 
 def _cut_name(name: str, width: int) -> str:
     """A name in at most `width` characters; of an address, the end says most."""
-    return f"…{name[1 - width:]}" if "+0x" in name and len(name) > width else cut(name, width)
+    return f"…{name[1 - width :]}" if "+0x" in name and len(name) > width else cut(name, width)
 
 
 @dataclass(frozen=True)

@@ -34,8 +34,15 @@ def _choose(view: str | None, seconds: float | None, sampled: bool) -> str:
     return view or ("growth" if seconds is not None and sampled else "live")
 
 
-def _compare(name: str | None, diff: tuple[str, str], view: str | None, seconds: float | None, form: str, output: str | None,
-             choice: Choice) -> None:
+def _compare(
+    name: str | None,
+    diff: tuple[str, str],
+    view: str | None,
+    seconds: float | None,
+    form: str,
+    output: str | None,
+    choice: Choice,
+) -> None:
     """Show the difference of two saved profiles."""
     if name is not None or seconds is not None:
         raise SheafError(f"{name or '--seconds'}: has no meaning with --diff; leave it out", 2)
@@ -56,32 +63,71 @@ def _compare(name: str | None, diff: tuple[str, str], view: str | None, seconds:
 
 @click.command(cls=Explained, sections=[("Views", VIEWS_EXPLAINED)])
 @click.argument("name", type=TargetArgument(), metavar="PID|NAME|RECORD", required=False)
-@click.option("--diff", nargs=2, type=FILE, metavar="OLD NEW",
-              help="Compare two saved profiles instead, of any format but html; stacks are told by their functions.")
-@click.option("--seconds", type=click.FloatRange(min=0, min_open=True), metavar="N",
-              help=f"Sample for N seconds, or show what happens during N seconds.  [default: {SECONDS:g} if sampling is off]")
-@click.option("--view", type=click.Choice(list(views.VIEWS)),
-              help="What to show, as listed below.  [default: live; growth with --seconds if the process was sampled already]")
-@click.option("--output", type=FILE, metavar="FILE",
-              help="Write to FILE; its suffix chooses the format: .pb.gz and .pprof, .collapsed and .txt, .speedscope.json, "
-                   ".html, .json.")
+@click.option(
+    "--diff",
+    nargs=2,
+    type=FILE,
+    metavar="OLD NEW",
+    help="Compare two saved profiles instead, of any format but html; stacks are told by their functions.",
+)
+@click.option(
+    "--seconds",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="N",
+    help=f"Sample for N seconds, or show what happens during N seconds.  [default: {SECONDS:g} if sampling is off]",
+)
+@click.option(
+    "--view",
+    type=click.Choice(list(views.VIEWS)),
+    help="What to show, as listed below.  [default: live; growth with --seconds if the process was sampled already]",
+)
+@click.option(
+    "--output",
+    type=FILE,
+    metavar="FILE",
+    help="Write to FILE; its suffix chooses the format: .pb.gz and .pprof, .collapsed and .txt, .speedscope.json, .html, .json.",
+)
 @click.option("--format", "form", type=click.Choice(export.FORMATS), help="Output format, if the suffix of FILE does not say it.")
-@click.option("--rate", metavar="BYTES", callback=given_rate,
-              help="Take one sample for each BYTES allocated, on average; smaller is more exact and slower.  "
-                   f"[default: {RATE >> 10}K]")
+@click.option(
+    "--rate",
+    metavar="BYTES",
+    callback=given_rate,
+    help=f"Take one sample for each BYTES allocated, on average; smaller is more exact and slower.  [default: {RATE >> 10}K]",
+)
 @click.option("--tree", is_flag=True, help="Show a tree of functions, callers above those that they call.")
 @click.option("--long", is_flag=True, help="Show the largest stacks with a line for each function.")
-@click.option("--limit", type=click.IntRange(1), metavar="N",
-              help="Show N functions and stacks, or N lines of a tree.  [default: 20 functions, 10 stacks, 40 lines]")
+@click.option(
+    "--limit",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Show N functions and stacks, or N lines of a tree.  [default: 20 functions, 10 stacks, 40 lines]",
+)
 @click.option("--focus", metavar="REGEX", callback=pattern, help="Only stacks with a function, file or module that matches.")
 @click.option("--ignore", metavar="REGEX", callback=pattern, help="Only stacks without any that matches.")
-@click.option("--fold", metavar="PATTERN", multiple=True,
-              help="Leave out these functions at the inner end of stacks, too, as wrappers of an allocator; * stands for any "
-                   "characters. May be given several times.")
+@click.option(
+    "--fold",
+    metavar="PATTERN",
+    multiple=True,
+    help="Leave out these functions at the inner end of stacks, too, as wrappers of an allocator; * stands for any "
+    "characters. May be given several times.",
+)
 @timeout_option
-def profile(name: str | None, diff: tuple[str, str] | None, seconds: float | None, view: str | None, output: str | None,
-            form: str | None, rate: int | None, tree: bool, long: bool, limit: int | None, focus: re.Pattern[str] | None,
-            ignore: re.Pattern[str] | None, fold: tuple[str, ...], timeout: float) -> None:
+def profile(
+    name: str | None,
+    diff: tuple[str, str] | None,
+    seconds: float | None,
+    view: str | None,
+    output: str | None,
+    form: str | None,
+    rate: int | None,
+    tree: bool,
+    long: bool,
+    limit: int | None,
+    focus: re.Pattern[str] | None,
+    ignore: re.Pattern[str] | None,
+    fold: tuple[str, ...],
+    timeout: float,
+) -> None:
     """Show where the memory of a process was allocated, by call stacks of sampled allocations.
 
     \b

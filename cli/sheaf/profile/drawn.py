@@ -46,8 +46,12 @@ class Drawn:
 
     def without(self, part: Drawn) -> Drawn:
         """The rest of the sum; never negative, whatever rounding does."""
-        return Drawn(*(max(0.0, mine - its) if its < mine * (1 - 1e-12) else 0.0 for mine, its in (
-            (self.amount, part.amount), (self.square, part.square), (self.variance, part.variance))))
+        return Drawn(
+            *(
+                max(0.0, mine - its) if its < mine * (1 - 1e-12) else 0.0
+                for mine, its in ((self.amount, part.amount), (self.square, part.square), (self.variance, part.variance))
+            )
+        )
 
     def times(self, factor: float) -> Drawn:
         """The sum with each y multiplied by a factor."""

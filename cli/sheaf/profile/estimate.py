@@ -34,9 +34,14 @@ class Figure:
 
     def __add__(self, other: Figure) -> Figure:
         """The sum of figures whose errors are independent."""
-        return Figure(self.objects + other.objects, self.bytes + other.bytes, self.wasted + other.wasted,
-                      math.hypot(self.objects_error, other.objects_error), math.hypot(self.bytes_error, other.bytes_error),
-                      math.hypot(self.wasted_error, other.wasted_error))
+        return Figure(
+            self.objects + other.objects,
+            self.bytes + other.bytes,
+            self.wasted + other.wasted,
+            math.hypot(self.objects_error, other.objects_error),
+            math.hypot(self.bytes_error, other.bytes_error),
+            math.hypot(self.wasted_error, other.wasted_error),
+        )
 
 
 @dataclass
@@ -84,8 +89,11 @@ class _Counted:
 
 
 def _counted(one: Stratum, kind: str, below: int) -> _Counted:
-    count, size = {LIVE: (one.live_count, one.live_bytes), PEAK: (one.peak_count, one.peak_bytes),
-                   ALLOCATED: (one.alloc_count, one.alloc_bytes)}[kind]
+    count, size = {
+        LIVE: (one.live_count, one.live_bytes),
+        PEAK: (one.peak_count, one.peak_bytes),
+        ALLOCATED: (one.alloc_count, one.alloc_bytes),
+    }[kind]
     early = (0, 0) if kind == ALLOCATED else (min(one.before_count, count), min(one.before_bytes, size))
     return _Counted(one.size, below, count, size, *early)
 
@@ -184,8 +192,10 @@ class _Estimator:
     def _class(self, one: _Counted, group: list[_Sums], heaviest: float) -> None:
         parts = [sums.drawn for sums in group]
         made = calibrate(parts, one.count, one.before_count, heaviest)
-        figures = [_of_class(sums, part, value, error, one)
-                   for sums, part, value, error in zip(group, parts, made.values, made.errors, strict=True)]
+        figures = [
+            _of_class(sums, part, value, error, one)
+            for sums, part, value, error in zip(group, parts, made.values, made.errors, strict=True)
+        ]
         for sums, figure in zip(group, figures, strict=True):
             self._put(sums.at, figure)
         taken = Calibrated([], [], made.before * one.size, made.rest * one.size, made.rest_error * one.size)
@@ -196,8 +206,16 @@ class _Estimator:
         off = objects * every.chance * size_deviation(size / objects, every.samples, one.size, one.below) if objects else 0.0
         count_error = every.error if made.before else 0.0
         mean = size / objects if objects else 0.0
-        self._total(Figure(objects + made.rest + made.before, size + taken.rest + taken.before, wasted, 0.0,
-                           math.hypot(off, count_error * (one.size - mean)), math.hypot(off, count_error * (one.size - mean))))
+        self._total(
+            Figure(
+                objects + made.rest + made.before,
+                size + taken.rest + taken.before,
+                wasted,
+                0.0,
+                math.hypot(off, count_error * (one.size - mean)),
+                math.hypot(off, count_error * (one.size - mean)),
+            )
+        )
 
     def _sampled_blocks(self, one: _Counted, group: list[_Sums], heaviest: float) -> None:
         parts = [sums.drawn for sums in group]
@@ -236,8 +254,11 @@ class _Estimator:
         """Figures from samples alone."""
         for sums in group:
             part = sums.drawn
-            figure = _of_class(sums, part, part.amount, part.error, one) if one.size else _large(
-                sums, part.amount, part.error, sums.taken, part.times(sums.taken / sums.count).error)
+            figure = (
+                _of_class(sums, part, part.amount, part.error, one)
+                if one.size
+                else _large(sums, part.amount, part.error, sums.taken, part.times(sums.taken / sums.count).error)
+            )
             self._put(sums.at, figure)
         every = total(sums.drawn for sums in group)
         size, wasted = sum(sums.bytes for sums in group), sum(max(0.0, sums.taken - sums.bytes) for sums in group)
@@ -269,8 +290,10 @@ def scales(snapshot: Snapshot, made: Estimates) -> dict[int, tuple[float, float]
     found = {}
     for at, figure in made.stacks.items():
         stack = snapshot.stacks[at]
-        found[at] = (figure.objects / stack.live_count if stack.live_count else 1.0,
-                     figure.bytes / stack.live_bytes if stack.live_bytes else 1.0)
+        found[at] = (
+            figure.objects / stack.live_count if stack.live_count else 1.0,
+            figure.bytes / stack.live_bytes if stack.live_bytes else 1.0,
+        )
     return found
 
 

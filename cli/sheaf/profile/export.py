@@ -20,9 +20,14 @@ from sheaf.profile.views import Profile
 
 FORMATS = ("table", "pprof", "collapsed", "speedscope", "html", "json")
 _SUFFIXES = (
-    (".pb.gz", "pprof"), (".pprof", "pprof"), (".collapsed", "collapsed"), (".txt", "collapsed"),
-    (".speedscope.json", "speedscope"), (".html", "html"), (".json", "json"),
-)  # fmt: skip
+    (".pb.gz", "pprof"),
+    (".pprof", "pprof"),
+    (".collapsed", "collapsed"),
+    (".txt", "collapsed"),
+    (".speedscope.json", "speedscope"),
+    (".html", "html"),
+    (".json", "json"),
+)
 _HEAP = ("live", "allocated", "peak", "growth")  # the views that one pprof file holds
 MAIN = {"live": "inuse_space", "growth": "inuse_space", "allocated": "alloc_space", "peak": "peak_space"}
 
@@ -103,8 +108,9 @@ def heap(observed: Observed, name: str) -> Profile:
     return replace(_with(profile, observed.notes), main=main)
 
 
-def dump(observed: Observed, name: str, form: str, symbolizer: Symbolizer, width: int = 100,
-         choice: Choice | None = None) -> bytes:
+def dump(
+    observed: Observed, name: str, form: str, symbolizer: Symbolizer, width: int = 100, choice: Choice | None = None
+) -> bytes:
     """
     The view `name` in a format, of the stacks that are chosen. A page has all views, and a pprof file all values of a heap
     profile. Raises SheafError if the format needs a Python module that is not installed.

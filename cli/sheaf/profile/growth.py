@@ -69,11 +69,16 @@ def _stratum(made: Estimates, group: dict[int, _Changed], before: Stratum, after
     objects = [one.of(_OBJECTS) for one in group.values()]
     counts = calibrate_change(objects, after.live_count - before.live_count, min(after.before_count, before.live_count))
     if after.size or always:
-        sizes, taken = counts, Calibrated([], [], counts.before * after.size, counts.rest * after.size,
-                                          counts.rest_error * after.size)
+        sizes, taken = (
+            counts,
+            Calibrated([], [], counts.before * after.size, counts.rest * after.size, counts.rest_error * after.size),
+        )
     else:
-        sizes = taken = calibrate_change([one.of(_TAKEN) for one in group.values()], after.live_bytes - before.live_bytes,
-                                         min(after.before_bytes, before.live_bytes))
+        sizes = taken = calibrate_change(
+            [one.of(_TAKEN) for one in group.values()],
+            after.live_bytes - before.live_bytes,
+            min(after.before_bytes, before.live_bytes),
+        )
     if not always:
         step = total(part for one in group.values() for part in (one.of(_TAKEN).came, one.of(_TAKEN).went)).step
         made.unseen = math.hypot(made.unseen, NOTHING_SEEN * step)
@@ -83,8 +88,13 @@ def _stratum(made: Estimates, group: dict[int, _Changed], before: Stratum, after
         if always:
             figure = Figure(objects[i].amount, requested)
         elif after.size:
-            figure = Figure(counts.values[i], requested + (counts.values[i] - objects[i].amount) * mean, 0.0,
-                            counts.errors[i], counts.errors[i] * mean)
+            figure = Figure(
+                counts.values[i],
+                requested + (counts.values[i] - objects[i].amount) * mean,
+                0.0,
+                counts.errors[i],
+                counts.errors[i] * mean,
+            )
         else:
             every = changed.of(_TAKEN)
             room = every.came.amount + every.went.amount
@@ -115,8 +125,10 @@ def growth(snapshot: Snapshot, first: Snapshot) -> Estimates:
         return made
     for i, (before, after) in enumerate(zip(first.strata, snapshot.strata, strict=True)):
         _stratum(made, groups.get(i, {}), before, after, i == len(first.strata) - 1)
-    most = [(max(before.live_count, after.live_count), max(before.live_bytes, after.live_bytes))
-            for before, after in zip(first.strata, snapshot.strata, strict=True)]
+    most = [
+        (max(before.live_count, after.live_count), max(before.live_bytes, after.live_bytes))
+        for before, after in zip(first.strata, snapshot.strata, strict=True)
+    ]
     add_unseen(made, Unseen(snapshot, most), stacks)
     return made
 
@@ -141,12 +153,20 @@ def since(snapshot: Snapshot, first: Snapshot) -> Snapshot:
         if base is None:
             stacks[at] = stack
         elif stack.samples > base.samples:  # sums of numbers with fractions may differ by rounding
-            stacks[at] = replace(stack, alloc_count=_less(stack.alloc_count, base.alloc_count),
-                                 alloc_bytes=_less(stack.alloc_bytes, base.alloc_bytes),
-                                 alloc_square=_less(stack.alloc_square, base.alloc_square))
+            stacks[at] = replace(
+                stack,
+                alloc_count=_less(stack.alloc_count, base.alloc_count),
+                alloc_bytes=_less(stack.alloc_bytes, base.alloc_bytes),
+                alloc_square=_less(stack.alloc_square, base.alloc_square),
+            )
         else:
             stacks[at] = replace(stack, alloc_count=0.0, alloc_bytes=0.0, alloc_square=0.0)
-    strata = [replace(after, alloc_count=max(0, after.alloc_count - before.alloc_count),
-                      alloc_bytes=max(0, after.alloc_bytes - before.alloc_bytes))
-              for before, after in zip(first.strata, snapshot.strata, strict=True)]
+    strata = [
+        replace(
+            after,
+            alloc_count=max(0, after.alloc_count - before.alloc_count),
+            alloc_bytes=max(0, after.alloc_bytes - before.alloc_bytes),
+        )
+        for before, after in zip(first.strata, snapshot.strata, strict=True)
+    ]
     return replace(snapshot, stacks=stacks, strata=strata)

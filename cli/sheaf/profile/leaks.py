@@ -68,12 +68,26 @@ def find(snapshot: Snapshot, older_ms: int, first: Snapshot | None = None) -> li
         old[pcs] = old.get(pcs, Figure()) + sampled(samples, factors[at])
         oldest[pcs] = max(oldest.get(pcs, 0), *map(snapshot.age_ms, samples))
     size = {row.pcs: row.values[1] for row in views.live(snapshot).rows if not row.name}
-    grown = {row.pcs: (row.values[1], row.errors[1] or 0.0) for row in views.growth(snapshot, first).rows
-             if not row.name} if first else {}  # fmt: skip
+    grown = (
+        {row.pcs: (row.values[1], row.errors[1] or 0.0) for row in views.growth(snapshot, first).rows if not row.name}
+        if first
+        else {}
+    )
     suspects = []
     for pcs, figure in old.items():
         growth, error = grown.get(pcs, (0.0, 0.0))
         row = Row((), pcs, (figure.bytes,), (figure.bytes_error,))
-        suspects.append(Suspect(row, _verdict(growth, error), figure.bytes, figure.bytes_error, figure.objects,
-                                size.get(pcs, 0.0), growth, error, oldest[pcs]))
+        suspects.append(
+            Suspect(
+                row,
+                _verdict(growth, error),
+                figure.bytes,
+                figure.bytes_error,
+                figure.objects,
+                size.get(pcs, 0.0),
+                growth,
+                error,
+                oldest[pcs],
+            )
+        )
     return sorted(suspects, key=lambda one: (one.order, one.row.pcs))

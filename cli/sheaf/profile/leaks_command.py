@@ -81,8 +81,10 @@ def _definition(observed: Observed, limit: int) -> str:
     if observed.first is None:
         return f"Suspicious: {old}, ordered by their bytes; growth is not known from one snapshot."
     passed = _duration(observed.snapshot.moment_ms - observed.first.moment_ms)
-    return (f"Suspicious: {old}. First those whose live bytes grew in {passed} by more than the error (grows), then by "
-            "less (may grow), then the others (old).")  # fmt: skip
+    return (
+        f"Suspicious: {old}. First those whose live bytes grew in {passed} by more than the error (grows), then by "
+        "less (may grow), then the others (old)."
+    )
 
 
 def _row(one: Suspect, growth: bool) -> list[str]:
@@ -104,8 +106,10 @@ def _text(observed: Observed, suspects: list[Suspect], limit: int, symbolizer: S
     head = ["        ", "    OLD", "     ±", *([" GROWTH", "     ±"] if growth else []), "OLDEST"]
     head.append("STACK, CALLERS TO THE RIGHT (+N: N more)")
     lines += ["", cut(" ".join(head), max(20, width))]
-    rows = [" ".join(_row(one, growth)) + ("" if reliable(one.old_bytes, one.old_error) else f" {table.UNRELIABLE}")
-            for one in suspects[:_MOST]]  # fmt: skip
+    rows = [
+        " ".join(_row(one, growth)) + ("" if reliable(one.old_bytes, one.old_error) else f" {table.UNRELIABLE}")
+        for one in suspects[:_MOST]
+    ]
     ends = chains([table.calls(one.row, symbolizer) for one in suspects[:_MOST]], [max(24, width - len(row) - 1) for row in rows])
     lines += [f"{row} {end}" for row, end in zip(rows, ends, strict=True)]
     if len(suspects) > _MOST:
@@ -115,19 +119,37 @@ def _text(observed: Observed, suspects: list[Suspect], limit: int, symbolizer: S
 
 def _json(observed: Observed, suspects: list[Suspect], limit: int, symbolizer: Symbolizer) -> str:
     snapshot, first = observed.snapshot, observed.first
-    rows: list[dict[str, Any]] = [{
-        "verdict": one.verdict, "old_bytes": one.old_bytes, "old_bytes_error": one.old_error, "old_objects": one.old_objects,
-        "live_bytes": one.live_bytes, "growth_bytes": one.growth if first else None,
-        "growth_bytes_error": one.growth_error if first else None, "oldest_ms": one.oldest_ms,
-        "unreliable": not reliable(one.old_bytes, one.old_error),
-        "frames": document.frames(one.row, symbolizer),
-    } for one in suspects]  # fmt: skip
-    return json.dumps({
-        "schema_version": document.SCHEMA_VERSION, "program": snapshot.program, "pid": snapshot.pid, "host_pid": snapshot.here,
-        "time_ns": snapshot.header.start_ns + snapshot.moment_ms * 1_000_000, "older_ms": limit,
-        "duration_ms": snapshot.moment_ms - first.moment_ms if first else None, "rate_bytes": snapshot.header.rate,
-        "definition": _definition(observed, limit), "rows": rows, "notes": [*observed.notes, *symbolizer.notes],
-    }, indent=1)  # fmt: skip
+    rows: list[dict[str, Any]] = [
+        {
+            "verdict": one.verdict,
+            "old_bytes": one.old_bytes,
+            "old_bytes_error": one.old_error,
+            "old_objects": one.old_objects,
+            "live_bytes": one.live_bytes,
+            "growth_bytes": one.growth if first else None,
+            "growth_bytes_error": one.growth_error if first else None,
+            "oldest_ms": one.oldest_ms,
+            "unreliable": not reliable(one.old_bytes, one.old_error),
+            "frames": document.frames(one.row, symbolizer),
+        }
+        for one in suspects
+    ]
+    return json.dumps(
+        {
+            "schema_version": document.SCHEMA_VERSION,
+            "program": snapshot.program,
+            "pid": snapshot.pid,
+            "host_pid": snapshot.here,
+            "time_ns": snapshot.header.start_ns + snapshot.moment_ms * 1_000_000,
+            "older_ms": limit,
+            "duration_ms": snapshot.moment_ms - first.moment_ms if first else None,
+            "rate_bytes": snapshot.header.rate,
+            "definition": _definition(observed, limit),
+            "rows": rows,
+            "notes": [*observed.notes, *symbolizer.notes],
+        },
+        indent=1,
+    )
 
 
 def _has_ended(name: str) -> bool:
@@ -148,27 +170,64 @@ def _print_growth(observed: Observed, older: int | None, as_json: bool) -> None:
 
 @click.command(cls=Explained, sections=[("Verdicts of --growth", EXPLAINED)])
 @click.argument("name", type=TargetArgument(), metavar="PID|NAME|RECORD")
-@click.option("--output", type=FILE, metavar="FILE",
-              help="Write all groups of lost blocks to FILE, as JSON if its name ends with .json.")
-@click.option("--suppress", "suppressions", multiple=True, type=FILE, metavar="FILE",
-              help="Leave out groups whose stack matches a line leak:PATTERN of FILE. May be given several times.")
-@click.option("--leak-status", type=click.IntRange(1, 255), metavar="N",
-              help="Exit with status N if anything is lost that is not suppressed.")
-@click.option("--growth", is_flag=True,
-              help="Show the stacks whose sampled memory stays and grows instead. Implied by the three options below, and for "
-                   "the record of a process that has ended.")
-@click.option("--seconds", type=click.FloatRange(min=0, min_open=True), metavar="N",
-              help=f"Time between two snapshots of the samples.  [default: {SECONDS:g}]")
-@click.option("--older", metavar="AGE", callback=_age,
-              help="Age from which memory is old: a number and ms, s, m, h or d, such as 30s.  "
-                   "[default: the time between the snapshots; for a record, half of the time that was sampled]")
-@click.option("--rate", metavar="BYTES", callback=given_rate,
-              help=f"Take one sample for each BYTES allocated, on average, if sampling is off.  [default: {RATE >> 10}K]")
+@click.option(
+    "--output", type=FILE, metavar="FILE", help="Write all groups of lost blocks to FILE, as JSON if its name ends with .json."
+)
+@click.option(
+    "--suppress",
+    "suppressions",
+    multiple=True,
+    type=FILE,
+    metavar="FILE",
+    help="Leave out groups whose stack matches a line leak:PATTERN of FILE. May be given several times.",
+)
+@click.option(
+    "--leak-status",
+    type=click.IntRange(1, 255),
+    metavar="N",
+    help="Exit with status N if anything is lost that is not suppressed.",
+)
+@click.option(
+    "--growth",
+    is_flag=True,
+    help="Show the stacks whose sampled memory stays and grows instead. Implied by the three options below, and for "
+    "the record of a process that has ended.",
+)
+@click.option(
+    "--seconds",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="N",
+    help=f"Time between two snapshots of the samples.  [default: {SECONDS:g}]",
+)
+@click.option(
+    "--older",
+    metavar="AGE",
+    callback=_age,
+    help="Age from which memory is old: a number and ms, s, m, h or d, such as 30s.  "
+    "[default: the time between the snapshots; for a record, half of the time that was sampled]",
+)
+@click.option(
+    "--rate",
+    metavar="BYTES",
+    callback=given_rate,
+    help=f"Take one sample for each BYTES allocated, on average, if sampling is off.  [default: {RATE >> 10}K]",
+)
 @click.option("--format", "form", type=click.Choice(["table", "json"]), default="table", show_default=True, help="Output format.")
 @click.option("--json", "as_json", is_flag=True, help="Same as --format json.")
 @timeout_option
-def leaks(name: str, output: str | None, suppressions: tuple[str, ...], leak_status: int | None, growth: bool,
-          seconds: float | None, older: int | None, rate: int | None, form: str, as_json: bool, timeout: float) -> None:
+def leaks(
+    name: str,
+    output: str | None,
+    suppressions: tuple[str, ...],
+    leak_status: int | None,
+    growth: bool,
+    seconds: float | None,
+    older: int | None,
+    rate: int | None,
+    form: str,
+    as_json: bool,
+    timeout: float,
+) -> None:
     """Show the memory that a running process has lost: blocks that nothing in it refers to any more.
 
     \b

@@ -99,8 +99,12 @@ def _alive(path: Path) -> Callable[[], bool]:
 
     def check() -> bool:
         pid = head.here
-        return record.read_head(path).end_time_ns == 0 and pid is not None and Path(f"/proc/{pid}").exists() and (
-            not record.is_zombie(pid))
+        return (
+            record.read_head(path).end_time_ns == 0
+            and pid is not None
+            and Path(f"/proc/{pid}").exists()
+            and (not record.is_zombie(pid))
+        )
 
     return check
 
@@ -153,8 +157,11 @@ class Observer:
             return
         self._switched = True
         switch.sample(self.path, self._rate or RATE, self._timeout)
-        known = "allocations between an earlier profile and this moment are not known" if self.earlier else (
-            "only allocations since then are known")
+        known = (
+            "allocations between an earlier profile and this moment are not known"
+            if self.earlier
+            else ("only allocations since then are known")
+        )
         self.notes.append(f"Sampling was switched on by this command: {known}.")
 
     def wait(self, seconds: float) -> bool:

@@ -56,8 +56,13 @@ def _view(profile: Profile, root: Node, smallest: float, functions: _Functions) 
     unit, notes = profile.columns[profile.main].unit, list(profile.notes)
     if any(row.values[profile.main] < 0 for row in profile.rows):
         notes.append("Stacks that shrank are not drawn.")
-    return {"view": profile.view, "title": f"{profile.title}: {with_error(value, error, unit)}", "unit": unit,
-            "tree": packed(root, max(0.5, smallest * root.value), functions), "notes": notes}  # fmt: skip
+    return {
+        "view": profile.view,
+        "title": f"{profile.title}: {with_error(value, error, unit)}",
+        "unit": unit,
+        "tree": packed(root, max(0.5, smallest * root.value), functions),
+        "notes": notes,
+    }
 
 
 def _data(profiles: Sequence[Profile], symbolizer: Symbolizer, chosen: str) -> str:
@@ -67,8 +72,9 @@ def _data(profiles: Sequence[Profile], symbolizer: Symbolizer, chosen: str) -> s
     while not text or (len(text) > _LARGEST and smallest < 1):
         functions = _Functions()
         views = [_view(profile, root, smallest, functions) for profile, root in zip(profiles, trees, strict=True)]
-        text = _script_text({"views": views, "functions": functions.rows, "chosen": chosen, "notes": symbolizer.notes,
-                             "reliable": RELIABLE})
+        text = _script_text(
+            {"views": views, "functions": functions.rows, "chosen": chosen, "notes": symbolizer.notes, "reliable": RELIABLE}
+        )
         smallest *= 2
     return text
 

@@ -166,11 +166,23 @@ def load(path: str) -> Saved:
         if not 0 <= made.main < len(made.columns):
             raise _Damaged("it has no values")
         return made
-    except (_Damaged, ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError, EOFError, zlib.error,
-            gzip.BadGzipFile) as error:
+    except (
+        _Damaged,
+        ValueError,
+        LookupError,
+        TypeError,
+        AttributeError,
+        OverflowError,
+        RecursionError,
+        EOFError,
+        zlib.error,
+        gzip.BadGzipFile,
+    ) as error:
         why = f" ({error})" if isinstance(error, _Damaged) else ""
-        raise SheafError(f"{printable(path)}: not a saved profile{why}; name a file in one of the formats pprof, collapsed, "
-                         "speedscope and json") from error
+        raise SheafError(
+            f"{printable(path)}: not a saved profile{why}; name a file in one of the formats pprof, collapsed, "
+            "speedscope and json"
+        ) from error
 
 
 class Names(Symbolizer):
@@ -195,11 +207,13 @@ def _column(old: Saved, new: Saved, wanted: str | None) -> tuple[int, int]:
                 known = ", ".join(column.name for column in saved.columns)
                 raise SheafError(f"--view: a saved profile has no {wanted}; it has {known}", 2)
         return next(i for i, column in enumerate(old.columns) if column.name == wanted), next(
-            i for i, column in enumerate(new.columns) if column.name == wanted)
+            i for i, column in enumerate(new.columns) if column.name == wanted
+        )
     a, b = old.columns[old.main], new.columns[new.main]
     if a.unit and b.unit and a.unit != b.unit:
-        raise SheafError(f"--diff: one profile shows {a.name} in {a.unit}, the other {b.name} in {b.unit}; save the same view "
-                         "of both")
+        raise SheafError(
+            f"--diff: one profile shows {a.name} in {a.unit}, the other {b.name} in {b.unit}; save the same view of both"
+        )
     return old.main, new.main
 
 
@@ -241,4 +255,3 @@ def _nobody(path: Path) -> Snapshot:
     """A snapshot that has nothing but the name of a file."""
     header = Header(*(0 for _ in Header.__dataclass_fields__))  # type: ignore[arg-type]
     return Snapshot(path, path.name, 0, 0, 0, False, header, [], {}, [], [], [], 0, True)
-

@@ -29,8 +29,9 @@ def pattern(_: click.Context, parameter: click.Parameter, value: str | None) -> 
     try:
         return None if value is None else re.compile(value)
     except (re.error, OverflowError, RecursionError) as error:
-        raise SheafError(f"--{parameter.name} {value}: not a regular expression ({error}); put a backslash before special "
-                         "characters", 2) from error
+        raise SheafError(
+            f"--{parameter.name} {value}: not a regular expression ({error}); put a backslash before special characters", 2
+        ) from error
 
 
 def selected(profile: Profile, symbolizer: Symbolizer, choice: Choice) -> Profile:
@@ -41,13 +42,18 @@ def selected(profile: Profile, symbolizer: Symbolizer, choice: Choice) -> Profil
     symbolizer.prepare(profile.pcs)
 
     def wanted(row: Row) -> bool:
-        texts = [text for frame in symbolizer.stack(row)
-                 for text in (frame.function, shortened(frame.function), frame.file, frame.module) if text]  # fmt: skip
+        texts = [
+            text
+            for frame in symbolizer.stack(row)
+            for text in (frame.function, shortened(frame.function), frame.file, frame.module)
+            if text
+        ]
         return (not focus or any(map(focus.search, texts))) and not (ignore and any(map(ignore.search, texts)))
 
     rows = [row for row in profile.rows if wanted(row)]
-    sums = tuple((sum(row.values[i] for row in rows), combined(row.errors[i] for row in rows))
-                 for i in range(len(profile.columns)))
+    sums = tuple(
+        (sum(row.values[i] for row in rows), combined(row.errors[i] for row in rows)) for i in range(len(profile.columns))
+    )
     words = [f"--{name} {one.pattern}" for name, one in (("focus", focus), ("ignore", ignore)) if one]
     note = f"{len(rows)} of {len(profile.rows)} stacks are shown ({' '.join(words)})."
     return replace(profile, rows=rows, sums=sums, notes=(note, *profile.notes))

@@ -22,14 +22,26 @@ def dump(profile: Profile, symbolizer: Symbolizer) -> bytes:
     profiles: list[dict[str, Any]] = []
     for i, column in enumerate(profile.columns):
         pairs = [(stack, row.values[i]) for stack, row in zip(stacks, profile.rows, strict=True) if row.values[i] > 0]
-        profiles.append({
-            "type": "sampled", "name": column.heading, "unit": "bytes" if column.unit == "bytes" else "none", "startValue": 0,
-            "endValue": sum(value for _, value in pairs), "samples": [stack for stack, _ in pairs],
-            "weights": [value for _, value in pairs],
-        })  # fmt: skip
+        profiles.append(
+            {
+                "type": "sampled",
+                "name": column.heading,
+                "unit": "bytes" if column.unit == "bytes" else "none",
+                "startValue": 0,
+                "endValue": sum(value for _, value in pairs),
+                "samples": [stack for stack, _ in pairs],
+                "weights": [value for _, value in pairs],
+            }
+        )
     shared = [{"name": name, "file": file} if file else {"name": name} for name, file in frames]
     snapshot = profile.snapshot
     few = next((f" {note}" for note in profile.notes if "unreliable" in note), "")
-    document = {"$schema": _SCHEMA, "name": f"{snapshot.who}: {profile.title}.{few}", "exporter": "sheaf",
-                "activeProfileIndex": profile.main, "shared": {"frames": shared}, "profiles": profiles}  # fmt: skip
+    document = {
+        "$schema": _SCHEMA,
+        "name": f"{snapshot.who}: {profile.title}.{few}",
+        "exporter": "sheaf",
+        "activeProfileIndex": profile.main,
+        "shared": {"frames": shared},
+        "profiles": profiles,
+    }
     return json.dumps(document).encode("utf-8", "replace")

@@ -30,7 +30,8 @@ _CALLS = re.compile(
     r"ruby_(?:run_node|exec_node|cleanup)|rb_fiber_start|cont_|fiber_|thread_(?:do_start|start_func)|"
     r"Builtins_(?:InterpreterEntryTrampoline|InterpreterPushArgs|JSEntry|CEntry|Call|JS\w*Construct|\w*Handler$|Construct)|"
     r"construct_stub_|v8::internal::(?:\(anonymous namespace\)::(?:Invoke|HandleApiCallHelper)|Execution::|Builtin_HandleApiCall|"
-    r"FunctionCallbackArguments::Call)|v8::Function::Call")
+    r"FunctionCallbackArguments::Call)|v8::Function::Call"
+)
 _LOOP = "_PyEval_EvalFrameDefault"
 _RUBY_LOOP = "rb_vm_exec"
 _NODE = re.compile(r"(?:^|/)(?:node(?:js)?|libnode\.so[^/]*)$")
@@ -87,8 +88,15 @@ class Symbolizer:
     Close it after use, or use it as a context manager.
     """
 
-    def __init__(self, modules: Sequence[Module], pid: int = 0, alive: bool = False, began_ns: int = 0,
-                 here: int | None = None, names: Mapping[int, Name] | None = None) -> None:
+    def __init__(
+        self,
+        modules: Sequence[Module],
+        pid: int = 0,
+        alive: bool = False,
+        began_ns: int = 0,
+        here: int | None = None,
+        names: Mapping[int, Name] | None = None,
+    ) -> None:
         self.pid, self._alive, self._began_ns, self._here = pid, alive, began_ns, here
         self._names = names or {}
         self._places = Places()
@@ -118,8 +126,11 @@ class Symbolizer:
         before = {pc: self.module(pc) for pc in self._frames}
         self.modules = sorted(modules, key=lambda module: module.start)
         self._starts = [module.start for module in self.modules]
-        self._frames = {pc: frames for pc, frames in self._frames.items()
-                        if all(frame.known for frame in frames) and self.module(pc) == before[pc] is not None}
+        self._frames = {
+            pc: frames
+            for pc, frames in self._frames.items()
+            if all(frame.known for frame in frames) and self.module(pc) == before[pc] is not None
+        }
         if self.pid:
             self._jit = jit.read(self.pid, self._alive, self._began_ns, self._here)
 
@@ -244,8 +255,12 @@ class Symbolizer:
             return False
         if all(not frame.module and frame.file and not frame.line for frame in self.frames(pc)):
             return True  # the function of the program again, from a map of JIT code
-        return all(_CALLS.match(frame.function) if frame.known else
-                   not frame.module or _CPYTHON.search(frame.module) or _RUBY.search(frame.module) for frame in self.frames(pc))
+        return all(
+            _CALLS.match(frame.function)
+            if frame.known
+            else not frame.module or _CPYTHON.search(frame.module) or _RUBY.search(frame.module)
+            for frame in self.frames(pc)
+        )
 
     def shown(self, pcs: Sequence[int]) -> list[int]:
         """The return addresses without those of an interpreter that only calls the functions that stand beside them."""

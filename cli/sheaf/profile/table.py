@@ -91,11 +91,13 @@ def _function_rows(profile: Profile, lines: Sequence[Line], width: int) -> list[
     unit, total = profile.columns[profile.main].unit, profile.total()[0]
     # Order, heading, width, cell; a narrow terminal leaves out the columns with the highest order first.
     columns: list[tuple[int, str, int, Callable[[Line], str]]] = [
-        (0, "FLAT", 7, lambda one: amount(one.flat, unit)), (3, "±", 6, lambda one: _error(one.flat_error, unit)),
-        (1, "FLAT%", 6, lambda one: _percent(one.flat, total)), (0, "CUM", 7, lambda one: amount(one.cumulative, unit)),
+        (0, "FLAT", 7, lambda one: amount(one.flat, unit)),
+        (3, "±", 6, lambda one: _error(one.flat_error, unit)),
+        (1, "FLAT%", 6, lambda one: _percent(one.flat, total)),
+        (0, "CUM", 7, lambda one: amount(one.cumulative, unit)),
         (4, "±", 6, lambda one: _error(one.cumulative_error, unit)),
         (2, "CUM%", 6, lambda one: _percent(one.cumulative, total)),
-    ]  # fmt: skip
+    ]
     while len(columns) > 1 and sum(size + 1 for _, _, size, _ in columns) + 20 > width:
         columns.remove(max(columns, key=lambda column: column[0]))
     room = width - sum(size + 1 for _, _, size, _ in columns)
@@ -126,7 +128,7 @@ def calls(row: Row, symbolizer: Symbolizer, more: tuple[str, ...] = ()) -> list[
         address = f"+{pc - module.bias if module else pc:#x}"
         found += [Call(shortened(one.function), f":{one.line}" if one.line else address if one.known else "") for one in frames]
     kept = names(row, symbolizer, more)
-    return found[-len(kept):] if found else [Call(name) for name in kept]
+    return found[-len(kept) :] if found else [Call(name) for name in kept]
 
 
 def stack_rows(profile: Profile, symbolizer: Symbolizer, most: int, width: int, more: tuple[str, ...] = ()) -> list[str]:
@@ -193,7 +195,7 @@ def heading(profile: Profile) -> str:
 def _long(row: Row, symbolizer: Symbolizer, width: int, more: tuple[str, ...]) -> list[str]:
     """The functions of a row, the innermost first, with files and lines, each on a line of its own."""
     frames = list(reversed(symbolizer.calls(row)))
-    frames = frames[len(frames) - len(names(row, symbolizer, more)):]
+    frames = frames[len(frames) - len(names(row, symbolizer, more)) :]
     return [cut(f"    {shortened(frame.function)}{' ' if frame.place else ''}{frame.place}", width) for frame in frames]
 
 
@@ -216,8 +218,9 @@ def sentences(profile: Profile, symbolizer: Symbolizer, width: int) -> list[str]
     return [line for one in every for line in textwrap.wrap(one, width)]
 
 
-def text(profile: Profile, symbolizer: Symbolizer, width: int, limit: int | None = None, more: tuple[str, ...] = (),
-         long: bool = False) -> str:
+def text(
+    profile: Profile, symbolizer: Symbolizer, width: int, limit: int | None = None, more: tuple[str, ...] = (), long: bool = False
+) -> str:
     """
     The heading, notes, at most 20 functions and the 10 largest stacks, or `limit` of each, in `width` columns, but not less
     than 20. With `long`, only stacks are shown, on several lines each.

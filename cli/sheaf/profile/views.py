@@ -18,9 +18,13 @@ from sheaf.profile.area import SIZES, TIMES, Sample, Snapshot
 from sheaf.profile.estimate import ALLOCATED, LIVE, PEAK, Estimates, Figure, estimates, sampled, scales
 
 AGES = (
-    (1_000, "younger than 1 s"), (10_000, "1 s to 10 s"), (60_000, "10 s to 1 min"), (600_000, "1 min to 10 min"),
-    (3_600_000, "10 min to 1 h"), (86_400_000, "1 h to 1 day"),
-)  # fmt: skip
+    (1_000, "younger than 1 s"),
+    (10_000, "1 s to 10 s"),
+    (60_000, "10 s to 1 min"),
+    (600_000, "1 min to 10 min"),
+    (3_600_000, "10 min to 1 h"),
+    (86_400_000, "1 h to 1 day"),
+)
 OLDEST = "older than 1 day"
 NO_AGE = "age not known"
 AGE_BANDS = [*(name for _, name in AGES), OLDEST, NO_AGE]
@@ -142,17 +146,25 @@ def _notes(snapshot: Snapshot, first: Snapshot | None = None) -> tuple[str, ...]
     """What limits the figures of a snapshot."""
     header, notes = snapshot.header, []
     if not snapshot.complete:
-        notes.append("The profile changed while it was read, or its process was killed while it wrote: some figures may be off "
-                     "by a few samples.")  # fmt: skip
+        notes.append(
+            "The profile changed while it was read, or its process was killed while it wrote: some figures may be off "
+            "by a few samples."
+        )
     if header.lost_samples:
-        notes.append(f"{header.lost_samples} of {header.taken} samples were lost because too many were live: the figures are too "
-                     "low; sample less often with a larger --rate.")  # fmt: skip
+        notes.append(
+            f"{header.lost_samples} of {header.taken} samples were lost because too many were live: the figures are too "
+            "low; sample less often with a larger --rate."
+        )
     if header.lost_stacks:
-        notes.append(f"The stacks of {header.lost_stacks} of {header.taken} samples did not fit into the record and count as "
-                     "(unknown stack).")  # fmt: skip
+        notes.append(
+            f"The stacks of {header.lost_stacks} of {header.taken} samples did not fit into the record and count as "
+            "(unknown stack)."
+        )
     if header.slowed:
-        notes.append(f"{header.slowed} of {header.taken} samples were taken at a lower rate to save time; stacks that had them "
-                     "have larger errors.")  # fmt: skip
+        notes.append(
+            f"{header.slowed} of {header.taken} samples were taken at a lower rate to save time; stacks that had them "
+            "have larger errors."
+        )
     if header.pid_of_parent:
         notes.append(f"The figures include what process {header.pid_of_parent} had allocated before it forked this one.")
     return tuple(notes)
@@ -165,8 +177,10 @@ def _unreliable(rows: Sequence[Row], main: int) -> list[str]:
         return []
     whole = sum(abs(row.values[main]) for row in rows)
     share = 100 * sum(abs(row.values[main]) for row in few) / whole if whole else 0.0
-    return [f"{len(few)} of {len(rows)} stacks, with {share:.1f}% of the total, are unreliable: they have too few samples, and "
-            "their errors are nearly as large as their values, or larger."]  # fmt: skip
+    return [
+        f"{len(few)} of {len(rows)} stacks, with {share:.1f}% of the total, are unreliable: they have too few samples, and "
+        "their errors are nearly as large as their values, or larger."
+    ]
 
 
 def _unsampled(made: Estimates) -> list[str]:
@@ -176,24 +190,46 @@ def _unsampled(made: Estimates) -> list[str]:
     largest = sorted(made.unsampled.items(), key=lambda item: -abs(item[1].bytes))
     if sum(abs(figure.bytes) for _, figure in largest) <= _NEGLIGIBLE * abs(made.sum.bytes):
         return []
-    parts = [f"{figure.objects:.0f} objects of {table.size(size)}" if size else f"{figure.objects:.0f} large blocks"
-             for size, figure in largest[:3]]
+    parts = [
+        f"{figure.objects:.0f} objects of {table.size(size)}" if size else f"{figure.objects:.0f} large blocks"
+        for size, figure in largest[:3]
+    ]
     if len(largest) > len(parts):
         parts.append(f"{sum(figure.objects for _, figure in largest[3:]):.0f} of other sizes")
     return [f"{UNSAMPLED} stands for what was counted and has no sample ({', '.join(parts)}); its bytes are those taken up."]
 
 
-def _profile(snapshot: Snapshot, view: str, title: str, columns: tuple[Column, ...], rows: Iterable[Row], main: int,
-             sums: tuple[tuple[float, float | None], ...], first: Snapshot | None = None,
-             notes: Sequence[str] = (), unseen: float = 0.0) -> Profile:
+def _profile(
+    snapshot: Snapshot,
+    view: str,
+    title: str,
+    columns: tuple[Column, ...],
+    rows: Iterable[Row],
+    main: int,
+    sums: tuple[tuple[float, float | None], ...],
+    first: Snapshot | None = None,
+    notes: Sequence[str] = (),
+    unseen: float = 0.0,
+) -> Profile:
     """A profile that covers the time from the first snapshot, or since sampling began. Leaves out rows of zeros."""
     rows = [row for row in rows if any(row.values)]
     rows.sort(key=lambda row: (-row.values[main], row.labels, row.pcs, row.name))
     begin = first.moment_ms if first else 0
     every = (*_notes(snapshot), *notes, *_unreliable(rows, main))
-    return Profile(view, title, columns, rows, main, snapshot.header.rate,
-                   snapshot.header.start_ns + snapshot.moment_ms * 1_000_000, max(0, snapshot.moment_ms - begin) * 1_000_000,
-                   snapshot, sums, every, unseen)
+    return Profile(
+        view,
+        title,
+        columns,
+        rows,
+        main,
+        snapshot.header.rate,
+        snapshot.header.start_ns + snapshot.moment_ms * 1_000_000,
+        max(0, snapshot.moment_ms - begin) * 1_000_000,
+        snapshot,
+        sums,
+        every,
+        unseen,
+    )
 
 
 def _pair(figure: Figure) -> tuple[tuple[float, float | None], ...]:
@@ -226,8 +262,17 @@ def _stacks(made: Estimates, snapshot: Snapshot, first: Snapshot | None = None) 
 def live(snapshot: Snapshot, first: Snapshot | None = None) -> Profile:
     """Objects and bytes that are live, by stack."""
     made = estimates(snapshot, LIVE)
-    return _profile(snapshot, "live", "live bytes", _LIVE, _stacks(made, snapshot), 1, _pair(made.sum),
-                    notes=_unsampled(made), unseen=made.unseen)
+    return _profile(
+        snapshot,
+        "live",
+        "live bytes",
+        _LIVE,
+        _stacks(made, snapshot),
+        1,
+        _pair(made.sum),
+        notes=_unsampled(made),
+        unseen=made.unseen,
+    )
 
 
 def allocated(snapshot: Snapshot, first: Snapshot | None = None) -> Profile:
@@ -235,15 +280,25 @@ def allocated(snapshot: Snapshot, first: Snapshot | None = None) -> Profile:
     made = estimates(changes.since(snapshot, first) if first else snapshot, ALLOCATED)
     seconds = (snapshot.moment_ms - first.moment_ms) / 1000 if first else 0
     title = f"bytes allocated in {seconds:.1f} s" if first else "bytes allocated since sampling began"
-    return _profile(snapshot, "allocated", title, _ALLOC, _stacks(made, snapshot), 1, _pair(made.sum), first,
-                    _unsampled(made), made.unseen)
+    return _profile(
+        snapshot, "allocated", title, _ALLOC, _stacks(made, snapshot), 1, _pair(made.sum), first, _unsampled(made), made.unseen
+    )
 
 
 def peak(snapshot: Snapshot, first: Snapshot | None = None) -> Profile:
     """Objects and bytes that were live when all live bytes were at their peak."""
     made = estimates(snapshot, PEAK)
-    return _profile(snapshot, "peak", f"live bytes at their peak, {snapshot.header.peak_ms / 1000:.1f} s after sampling began",
-                    _PEAK, _stacks(made, snapshot), 1, _pair(made.sum), notes=_unsampled(made), unseen=made.unseen)  # fmt: skip
+    return _profile(
+        snapshot,
+        "peak",
+        f"live bytes at their peak, {snapshot.header.peak_ms / 1000:.1f} s after sampling began",
+        _PEAK,
+        _stacks(made, snapshot),
+        1,
+        _pair(made.sum),
+        notes=_unsampled(made),
+        unseen=made.unseen,
+    )
 
 
 def growth(snapshot: Snapshot, first: Snapshot | None = None) -> Profile:
@@ -273,8 +328,9 @@ def age(snapshot: Snapshot, first: Snapshot | None = None) -> Profile:
         if at in factors:
             figures[band, snapshot.stacks[at].pcs] += sampled(samples, factors[at])
     rows = [_row((band,), pcs, figure) for (band, pcs), figure in figures.items()] + _others(made, (NO_AGE,))
-    return _profile(snapshot, "age", "live bytes by age", _LIVE, rows, 1, _pair(made.sum),
-                    notes=_unsampled(made), unseen=made.unseen)
+    return _profile(
+        snapshot, "age", "live bytes by age", _LIVE, rows, 1, _pair(made.sum), notes=_unsampled(made), unseen=made.unseen
+    )
 
 
 def _milliseconds(n: int) -> str:
@@ -315,8 +371,9 @@ def wasted(snapshot: Snapshot, first: Snapshot | None = None) -> Profile:
         figures[snapshot.stacks[at].pcs] += figure
     rows = [Row((), pcs, (one.wasted,), (one.wasted_error,)) for pcs, one in figures.items()]
     sums = ((made.sum.wasted, made.sum.wasted_error),)
-    return _profile(snapshot, "wasted", "bytes of live allocations beyond what was requested", _WASTED, rows, 0, sums,
-                    unseen=made.unseen)
+    return _profile(
+        snapshot, "wasted", "bytes of live allocations beyond what was requested", _WASTED, rows, 0, sums, unseen=made.unseen
+    )
 
 
 def heap(snapshot: Snapshot, first: Snapshot | None = None) -> Profile:
@@ -337,13 +394,30 @@ def heap(snapshot: Snapshot, first: Snapshot | None = None) -> Profile:
     sums = tuple(pair for profile in parts for pair in profile.sums)
     notes = dict.fromkeys(note for profile in parts for note in profile.notes if "unreliable" not in note)
     missing = _notes(snapshot)
-    return _profile(snapshot, "heap", parts[0].title, columns, rows, 1, sums, first,
-                    [note for note in notes if note not in missing], parts[0].unseen)
+    return _profile(
+        snapshot,
+        "heap",
+        parts[0].title,
+        columns,
+        rows,
+        1,
+        sums,
+        first,
+        [note for note in notes if note not in missing],
+        parts[0].unseen,
+    )
 
 
 View = Callable[[Snapshot, Snapshot | None], Profile]
-VIEWS: dict[str, View] = {"live": live, "allocated": allocated, "peak": peak, "growth": growth, "age": age,
-                          "lifetimes": lifetimes, "wasted": wasted}  # fmt: skip
+VIEWS: dict[str, View] = {
+    "live": live,
+    "allocated": allocated,
+    "peak": peak,
+    "growth": growth,
+    "age": age,
+    "lifetimes": lifetimes,
+    "wasted": wasted,
+}
 
 
 def available(snapshot: Snapshot, first: Snapshot | None = None) -> list[Profile]:

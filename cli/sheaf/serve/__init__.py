@@ -53,8 +53,9 @@ def _read_token(name: str) -> str:
     if stat.S_ISREG(mode) and mode & stat.S_IROTH:
         raise SheafError(f"--token-file {name}: every user may read it; run chmod 600 {name}")
     if not _SHORTEST_TOKEN <= len(token) <= 4096 or any(one.isspace() for one in token):
-        raise SheafError(f"--token-file {name}: not one word of at least {_SHORTEST_TOKEN} characters; "
-                         "make one with `openssl rand -hex 32`")  # fmt: skip
+        raise SheafError(
+            f"--token-file {name}: not one word of at least {_SHORTEST_TOKEN} characters; make one with `openssl rand -hex 32`"
+        )
     return token
 
 
@@ -120,9 +121,21 @@ def _run(app: ASGIApp, sock: socket.socket, place: Place) -> None:
             await super().startup(sockets)
             click.echo(f"sheaf: serving on {place.url}", err=True)
 
-    config = uvicorn.Config(app, http="h11", ws="none", loop="asyncio", lifespan="on", access_log=False, log_level="warning",
-                            server_header=False, proxy_headers=False, limit_concurrency=128, timeout_keep_alive=20,
-                            timeout_graceful_shutdown=2, backlog=128)  # fmt: skip
+    config = uvicorn.Config(
+        app,
+        http="h11",
+        ws="none",
+        loop="asyncio",
+        lifespan="on",
+        access_log=False,
+        log_level="warning",
+        server_header=False,
+        proxy_headers=False,
+        limit_concurrency=128,
+        timeout_keep_alive=20,
+        timeout_graceful_shutdown=2,
+        backlog=128,
+    )
     server = Server(config)
 
     def stop() -> None:
@@ -166,27 +179,73 @@ def _existing(directories: tuple[str, ...]) -> list[Path]:
 @click.command()
 @click.argument("directories", nargs=-1, type=DIRECTORY, metavar="[DIR]...")
 @click.option("--bind", default="127.0.0.1", show_default=True, metavar="ADDRESS", help="Listen on this address.")
-@click.option("--port", type=click.IntRange(0, 65535), default=PORT, show_default=True, metavar="PORT",
-              help="Listen on this port; 0 chooses a free one.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=PORT,
+    show_default=True,
+    metavar="PORT",
+    help="Listen on this port; 0 chooses a free one.",
+)
 @click.option("--unix", "unix", type=FILE, metavar="PATH", help="Listen on a UNIX socket instead, with the permissions 0660.")
-@click.option("--allow-host", "hosts", multiple=True, metavar="NAME",
-              help="Accept requests for this host name as well, such as the one that a reverse proxy has.")
+@click.option(
+    "--allow-host",
+    "hosts",
+    multiple=True,
+    metavar="NAME",
+    help="Accept requests for this host name as well, such as the one that a reverse proxy has.",
+)
 @click.option("--only", is_flag=True, help="Show only the records in DIR, not those of all running processes.")
-@click.option("--interval", type=click.FloatRange(0.1, 3600), default=5.0, show_default=True, metavar="SECONDS",
-              help="Read the records this often between requests, for the history and for processes that end.")
-@click.option("--max-processes", type=click.IntRange(0, 1000), default=20, show_default=True, metavar="N",
-              help="Give the N largest processes metrics and a history of their own.")
-@click.option("--max-programs", type=click.IntRange(1, 1000), default=50, show_default=True, metavar="N",
-              help="Give the first N programs metrics of their own, and add up all others.")
-@click.option("--max-caches", type=click.IntRange(0, 1000), default=0, show_default=True, metavar="N",
-              help="Give the first N caches of each program metrics of their own, some 25 series each, and add up all others; 0 "
-                   "for none.")
+@click.option(
+    "--interval",
+    type=click.FloatRange(0.1, 3600),
+    default=5.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Read the records this often between requests, for the history and for processes that end.",
+)
+@click.option(
+    "--max-processes",
+    type=click.IntRange(0, 1000),
+    default=20,
+    show_default=True,
+    metavar="N",
+    help="Give the N largest processes metrics and a history of their own.",
+)
+@click.option(
+    "--max-programs",
+    type=click.IntRange(1, 1000),
+    default=50,
+    show_default=True,
+    metavar="N",
+    help="Give the first N programs metrics of their own, and add up all others.",
+)
+@click.option(
+    "--max-caches",
+    type=click.IntRange(0, 1000),
+    default=0,
+    show_default=True,
+    metavar="N",
+    help="Give the first N caches of each program metrics of their own, some 25 series each, and add up all others; 0 for none.",
+)
 @click.option("--control", is_flag=True, help="Allow clients with the token to trim processes and to sample their allocations.")
 @click.option("--token-file", type=FILE, metavar="FILE", help="Read the token from FILE, one word of at least 16 characters.")
 @click.option("--private", is_flag=True, help="Require the token for reading as well, except for /healthz.")
-def serve(directories: tuple[str, ...], bind: str, port: int, unix: str | None, hosts: tuple[str, ...], only: bool,
-          interval: float, max_processes: int, max_programs: int, max_caches: int, control: bool, token_file: str | None,
-          private: bool) -> None:
+def serve(
+    directories: tuple[str, ...],
+    bind: str,
+    port: int,
+    unix: str | None,
+    hosts: tuple[str, ...],
+    only: bool,
+    interval: float,
+    max_processes: int,
+    max_programs: int,
+    max_caches: int,
+    control: bool,
+    token_file: str | None,
+    private: bool,
+) -> None:
     """Serve metrics, heap profiles and a live page of all processes on Sheaf over HTTP.
 
     One server is enough for a machine. It finds the processes that run on Sheaf and the directories of their records; DIR

@@ -32,21 +32,32 @@ def process_json(process: Process) -> dict[str, Any]:
     """What lists say of a process."""
     head = process.head
     return {
-        "pid": process.pid, "parent_pid": head.parent_pid, "program": head.program, "uid": process.uid, "mode": head.mode,
-        "sheaf_version": head.version, "start_time_ns": head.start_time_ns, "record": printable(str(head.path)),
-        "live_bytes": process.memory.live, "warm_bytes": process.memory.warm, "resident_bytes": process.resident,
+        "pid": process.pid,
+        "parent_pid": head.parent_pid,
+        "program": head.program,
+        "uid": process.uid,
+        "mode": head.mode,
+        "sheaf_version": head.version,
+        "start_time_ns": head.start_time_ns,
+        "record": printable(str(head.path)),
+        "live_bytes": process.memory.live,
+        "warm_bytes": process.memory.warm,
+        "resident_bytes": process.resident,
         "shown": process.shown,
-    }  # fmt: skip
+    }
 
 
 def _program_json(name: str, account: Account) -> dict[str, Any]:
     held = account.now.memory
     return {
-        "program": name, "processes": account.now.processes, "started": account.started, "ended": sum(account.ends.values()),
+        "program": name,
+        "processes": account.now.processes,
+        "started": account.started,
+        "ended": sum(account.ends.values()),
         "live_bytes": held.get("live_objects", 0) + held.get("live_large", 0),
         "warm_bytes": sum(held.get(part, 0) for part in ("sheaves", "barns", "slabs", "span_cache", "region")),
         "resident_bytes": held.get("resident", 0),
-    }  # fmt: skip
+    }
 
 
 async def index(request: Request) -> Response:
@@ -67,16 +78,25 @@ async def summary(request: Request) -> Response:
     snapshot = await server.fresh()
     with server.machine.lock:
         programs = [_program_json(name, account) for name, account in server.machine.accounts.programs.items()]
-    return JSONResponse({
-        "version": server.version, "time_ns": snapshot.time_ns, "interval_seconds": server.interval,
-        "processes": len(snapshot.processes), "programs": sorted(programs, key=lambda one: -one["resident_bytes"]),
-        "unrecorded": [{"pid": one.pid, "program": one.program} for one in snapshot.bare],
-        "unrecorded_count": snapshot.bare_count,
-        "unreadable": snapshot.unreadable, "unreadable_count": snapshot.unreadable_count,
-        "directories": [{"path": room.path, "records": room.records, "size_bytes": room.size, "free_bytes": room.free}
-                        for room in snapshot.rooms],
-        "problems": snapshot.problems, "problem_count": snapshot.problem_count,
-    })  # fmt: skip
+    return JSONResponse(
+        {
+            "version": server.version,
+            "time_ns": snapshot.time_ns,
+            "interval_seconds": server.interval,
+            "processes": len(snapshot.processes),
+            "programs": sorted(programs, key=lambda one: -one["resident_bytes"]),
+            "unrecorded": [{"pid": one.pid, "program": one.program} for one in snapshot.bare],
+            "unrecorded_count": snapshot.bare_count,
+            "unreadable": snapshot.unreadable,
+            "unreadable_count": snapshot.unreadable_count,
+            "directories": [
+                {"path": room.path, "records": room.records, "size_bytes": room.size, "free_bytes": room.free}
+                for room in snapshot.rooms
+            ],
+            "problems": snapshot.problems,
+            "problem_count": snapshot.problem_count,
+        }
+    )
 
 
 async def processes(request: Request) -> Response:
@@ -154,9 +174,17 @@ def _records(server: Server, limit: int) -> dict[str, Any]:
     rows = []
     for head in heads:
         state = states.of(head)
-        rows.append({"path": printable(str(head.path)), "program": head.program, "pid": head.pid, "state": state.name,
-                     "replaced_by": state.program or None, "start_time_ns": head.start_time_ns,
-                     "end_time_ns": head.end_time_ns})  # fmt: skip
+        rows.append(
+            {
+                "path": printable(str(head.path)),
+                "program": head.program,
+                "pid": head.pid,
+                "state": state.name,
+                "replaced_by": state.program or None,
+                "start_time_ns": head.start_time_ns,
+                "end_time_ns": head.end_time_ns,
+            }
+        )
     return {"total": total, "records": rows}
 
 
@@ -172,8 +200,9 @@ async def session(request: Request) -> Response:
     """What this client may do."""
     policy = server_of(request).policy
     known = policy.logged_in(request) or policy.bearer(request.headers)
-    return JSONResponse({"control": policy.control, "token": policy.token is not None, "private": policy.private,
-                         "logged_in": known})  # fmt: skip
+    return JSONResponse(
+        {"control": policy.control, "token": policy.token is not None, "private": policy.private, "logged_in": known}
+    )
 
 
 async def login(request: Request) -> Response:
@@ -185,8 +214,14 @@ async def login(request: Request) -> Response:
     if not policy.is_token(token):
         raise query.fail(401, "wrong token; it is the content of the file that --token-file names")
     answer = JSONResponse({"logged_in": True})
-    answer.set_cookie(policy.cookie, policy.sessions.begin(), max_age=SESSION_SECONDS, httponly=True, samesite="strict",
-                      secure=request.url.scheme == "https")
+    answer.set_cookie(
+        policy.cookie,
+        policy.sessions.begin(),
+        max_age=SESSION_SECONDS,
+        httponly=True,
+        samesite="strict",
+        secure=request.url.scheme == "https",
+    )
     return answer
 
 
@@ -200,8 +235,14 @@ async def logout(request: Request) -> Response:
 
 
 ROUTES = [
-    Route("/api/", index), Route("/api/openapi.json", openapi), Route("/api/summary", summary),
-    Route("/api/processes", processes), Route("/api/processes/{pid}", process), Route("/api/history", history),
-    Route("/api/records", records), Route("/api/session", session),
-    Route("/api/login", login, methods=["POST"]), Route("/api/logout", logout, methods=["POST"]),
+    Route("/api/", index),
+    Route("/api/openapi.json", openapi),
+    Route("/api/summary", summary),
+    Route("/api/processes", processes),
+    Route("/api/processes/{pid}", process),
+    Route("/api/history", history),
+    Route("/api/records", records),
+    Route("/api/session", session),
+    Route("/api/login", login, methods=["POST"]),
+    Route("/api/logout", logout, methods=["POST"]),
 ]

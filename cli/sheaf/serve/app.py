@@ -71,8 +71,12 @@ async def page(request: Request) -> Response:
     if name not in _NAMES:
         raise HTTPException(404, "no such file")
     packed, tag = await asyncio.to_thread(_file, name)
-    headers = {"ETag": tag, "Cache-Control": "no-cache", "Vary": "Accept-Encoding",
-               "Content-Type": f"{_TYPES[name.rpartition('.')[2]]}; charset=utf-8"}  # fmt: skip
+    headers = {
+        "ETag": tag,
+        "Cache-Control": "no-cache",
+        "Vary": "Accept-Encoding",
+        "Content-Type": f"{_TYPES[name.rpartition('.')[2]]}; charset=utf-8",
+    }
     if tag in request.headers.get("if-none-match", ""):
         return Response(status_code=304, headers=headers)
     if "gzip" in request.headers.get("accept-encoding", ""):
@@ -106,11 +110,17 @@ async def _watching(app: Starlette) -> AsyncIterator[None]:
 def make(server: Server) -> ASGIApp:
     """The application for a server, with its guard around it."""
     routes = [
-        Route("/", page), Route("/page/{name}", page), Route("/healthz", healthz), Route("/metrics", metrics),
-        *pprof.ROUTES, *actions.ROUTES, *api.ROUTES,
-    ]  # fmt: skip
-    app = Starlette(routes=routes, lifespan=_watching,
-                    exception_handlers={HTTPException: _failed, SheafError: _failed, Exception: _failed})  # fmt: skip
+        Route("/", page),
+        Route("/page/{name}", page),
+        Route("/healthz", healthz),
+        Route("/metrics", metrics),
+        *pprof.ROUTES,
+        *actions.ROUTES,
+        *api.ROUTES,
+    ]
+    app = Starlette(
+        routes=routes, lifespan=_watching, exception_handlers={HTTPException: _failed, SheafError: _failed, Exception: _failed}
+    )
     app.router.redirect_slashes = False
     app.state.server = server
     app.state.given = Given()

@@ -30,18 +30,30 @@ def _plain(name: str, counter: str, text: str, unit: str = "") -> Family:
 
 # With the labels program and cache.
 OF_CACHES = (
-    Family("sheaf_cache_allocated_objects", "Objects allocated, by the path that served them.", {
-        "fast": ("alloc_fastpath",), "slow": ("alloc_slowpath",), "prefilled": ("alloc_prefilled",),
-    }, "path"),
-    Family("sheaf_cache_freed_objects", "Objects freed, by the path that took them.", {
-        "fast": ("free_fastpath",), "slow": ("free_slowpath",), "deferred": ("free_rcu_done",),
-    }, "path"),
-    Family("sheaf_cache_barn_gets", "Full sheaves wanted from barns, and whether a barn had one.", {
-        "hit": ("barn_get",), "miss": ("barn_get_fail",),
-    }, "result"),
-    Family("sheaf_cache_barn_puts", "Full sheaves given to barns, and whether the barn accepted them.", {
-        "accepted": ("barn_put",), "refused": ("barn_put_fail",),
-    }, "result"),
+    Family(
+        "sheaf_cache_allocated_objects",
+        "Objects allocated, by the path that served them.",
+        {"fast": ("alloc_fastpath",), "slow": ("alloc_slowpath",), "prefilled": ("alloc_prefilled",)},
+        "path",
+    ),
+    Family(
+        "sheaf_cache_freed_objects",
+        "Objects freed, by the path that took them.",
+        {"fast": ("free_fastpath",), "slow": ("free_slowpath",), "deferred": ("free_rcu_done",)},
+        "path",
+    ),
+    Family(
+        "sheaf_cache_barn_gets",
+        "Full sheaves wanted from barns, and whether a barn had one.",
+        {"hit": ("barn_get",), "miss": ("barn_get_fail",)},
+        "result",
+    ),
+    Family(
+        "sheaf_cache_barn_puts",
+        "Full sheaves given to barns, and whether the barn accepted them.",
+        {"accepted": ("barn_put",), "refused": ("barn_put_fail",)},
+        "result",
+    ),
     _plain("sheaf_cache_refilled_objects", "sheaf_refill", "Objects moved from slabs to sheaves."),
     _plain("sheaf_cache_flushed_objects", "sheaf_flush", "Objects moved from sheaves to slabs."),
     _plain("sheaf_cache_remote_frees", "remote_free", "Objects freed on another memory node than their own."),
@@ -49,7 +61,7 @@ OF_CACHES = (
     _plain("sheaf_cache_freed_slabs", "free_slab", "Slabs returned to the region."),
     _plain("sheaf_cache_lock_waits", "lock_wait", "Times that a thread had to wait for the lock of a cache."),
     _plain("sheaf_cache_failed_allocations", "alloc_fail", "Allocations that failed for want of memory."),
-)  # fmt: skip
+)
 
 # With the label program.
 OF_PROCESSES = (

@@ -33,8 +33,10 @@ _SAFE = ("GET", "HEAD", "OPTIONS")
 _QUESTIONS = ("/api/login", "/api/logout", "/debug/pprof/symbol")  # are sent by POST and change no process
 _OPEN = ("/", "/healthz", "/api/session", "/api/login")
 # Plotly writes style attributes and rules, so styles cannot be limited to files. Scripts are.
-_POLICY = ("default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; "
-           "connect-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'")
+_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; "
+    "connect-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+)
 HEADERS = {
     "Content-Security-Policy": _POLICY,
     "X-Content-Type-Options": "nosniff",

@@ -248,9 +248,17 @@ class Machine:
             elif len(rooms) < MOST_DIRECTORIES:
                 rooms.append(room)
         return Snapshot(
-            time.time_ns(), sorted(self._processes.values(), key=lambda process: -process.held),
-            [Bare(pid, _comm(pid)) for pid in bare[:MOST_NAMED]], len(bare), sorted(unreadable)[:MOST_NAMED], len(unreadable),
-            rooms, problems[:MOST_NAMED], len(problems), time.monotonic() - began)
+            time.time_ns(),
+            sorted(self._processes.values(), key=lambda process: -process.held),
+            [Bare(pid, _comm(pid)) for pid in bare[:MOST_NAMED]],
+            len(bare),
+            sorted(unreadable)[:MOST_NAMED],
+            len(unreadable),
+            rooms,
+            problems[:MOST_NAMED],
+            len(problems),
+            time.monotonic() - began,
+        )
 
     def directories(self) -> list[Path]:
         """The directories of records that are known."""

@@ -31,8 +31,9 @@ def _gauge(name: str, text: str, labels: Sequence[str] = (), unit: str = "") -> 
     return GaugeMetricFamily(name, text, labels=labels, unit=unit)
 
 
-def _counters(family: Family, labels: Sequence[str], rows: Sequence[tuple[Sequence[str], array[int]]],
-              place: Mapping[str, int]) -> CounterMetricFamily:
+def _counters(
+    family: Family, labels: Sequence[str], rows: Sequence[tuple[Sequence[str], array[int]]], place: Mapping[str, int]
+) -> CounterMetricFamily:
     names = [*labels, family.label] if family.label else list(labels)
     metric = CounterMetricFamily(family.name, family.help, labels=names, unit=family.unit)
     for values, sums in rows:
@@ -71,21 +72,33 @@ class Metrics(Collector):
         info = InfoMetricFamily("sheaf_serve_build", "The version of sheaf that serves these metrics.")
         info.add_metric([], {"version": self._version, "control": str(self._control).lower()})
         yield info
-        yield GaugeMetricFamily("sheaf_serve_unreadable_processes", "Processes that this server may not look into.",
-                                value=snapshot.unreadable_count)
-        yield GaugeMetricFamily("sheaf_serve_unrecorded_processes", "Processes on Sheaf that keep no record.",
-                                value=snapshot.bare_count)
-        yield GaugeMetricFamily("sheaf_serve_problems", "Records and directories that cannot be used.",
-                                value=snapshot.problem_count)
-        yield GaugeMetricFamily("sheaf_serve_scan_seconds", "Duration of the last scan of processes and records.",
-                                value=snapshot.seconds, unit="seconds")
-        yield GaugeMetricFamily("sheaf_serve_scan_timestamp_seconds", "Time of the last scan.",
-                                value=snapshot.time_ns / 1e9, unit="seconds")
+        yield GaugeMetricFamily(
+            "sheaf_serve_unreadable_processes", "Processes that this server may not look into.", value=snapshot.unreadable_count
+        )
+        yield GaugeMetricFamily(
+            "sheaf_serve_unrecorded_processes", "Processes on Sheaf that keep no record.", value=snapshot.bare_count
+        )
+        yield GaugeMetricFamily(
+            "sheaf_serve_problems", "Records and directories that cannot be used.", value=snapshot.problem_count
+        )
+        yield GaugeMetricFamily(
+            "sheaf_serve_scan_seconds",
+            "Duration of the last scan of processes and records.",
+            value=snapshot.seconds,
+            unit="seconds",
+        )
+        yield GaugeMetricFamily(
+            "sheaf_serve_scan_timestamp_seconds", "Time of the last scan.", value=snapshot.time_ns / 1e9, unit="seconds"
+        )
         yield CounterMetricFamily("sheaf_serve_scans", "Scans of processes and records.", value=self._machine.scans)
         records = _gauge("sheaf_directory_records", "Records in a directory.", ["directory"])
         size = _gauge("sheaf_directory_size_bytes", "Size of the file system of a directory of records.", ["directory"], "bytes")
-        free = _gauge("sheaf_directory_free_bytes", "Free space for users on the file system of a directory of records.",
-                      ["directory"], "bytes")
+        free = _gauge(
+            "sheaf_directory_free_bytes",
+            "Free space for users on the file system of a directory of records.",
+            ["directory"],
+            "bytes",
+        )
         for room in snapshot.rooms:
             records.add_metric([room.path], room.records)
             size.add_metric([room.path], room.size)
@@ -96,11 +109,18 @@ class Metrics(Collector):
 def _programs(accounts: Mapping[str, Account]) -> Iterator[Metric]:
     processes = _gauge("sheaf_processes", "Running processes with a record.", ["program"])
     started = CounterMetricFamily("sheaf_started_processes", "Processes seen since the server started.", labels=["program"])
-    ended = CounterMetricFamily("sheaf_ended_processes", "Processes that ended, by how: they closed their record (ended), "
-                                "executed another program (replaced), or neither (gone).", labels=["program", "how"])
+    ended = CounterMetricFamily(
+        "sheaf_ended_processes",
+        "Processes that ended, by how: they closed their record (ended), executed another program (replaced), or neither (gone).",
+        labels=["program", "how"],
+    )
     live = _gauge("sheaf_live_bytes", "Memory that running processes have allocated.", ["program", "kind"], "bytes")
-    warm = _gauge("sheaf_warm_bytes", "Memory that is free but possibly resident, by the layer that holds it.",
-                  ["program", "layer"], "bytes")
+    warm = _gauge(
+        "sheaf_warm_bytes",
+        "Memory that is free but possibly resident, by the layer that holds it.",
+        ["program", "layer"],
+        "bytes",
+    )
     resident = _gauge("sheaf_resident_bytes", "Resident memory of the running processes.", ["program"], "bytes")
     for name, account in accounts.items():
         now = account.now
@@ -125,8 +145,9 @@ def _programs(accounts: Mapping[str, Account]) -> Iterator[Metric]:
 
 
 def _caches(accounts: Mapping[str, Account]) -> Iterator[Metric]:
-    memory = _gauge("sheaf_cache_bytes", "Memory of the slabs of a cache in running processes, by use.",
-                    ["program", "cache", "use"], "bytes")
+    memory = _gauge(
+        "sheaf_cache_bytes", "Memory of the slabs of a cache in running processes, by use.", ["program", "cache", "use"], "bytes"
+    )
     objects = _gauge("sheaf_cache_live_objects", "Objects of a cache in use in running processes.", ["program", "cache"])
     slabs = _gauge("sheaf_cache_slabs", "Slabs of a cache in running processes.", ["program", "cache"])
     rows: list[tuple[Sequence[str], array[int]]] = []
@@ -146,11 +167,13 @@ def _caches(accounts: Mapping[str, Account]) -> Iterator[Metric]:
 def _processes(snapshot: Snapshot) -> Iterator[Metric]:
     labels = ["program", "pid"]
     live = _gauge("sheaf_process_live_bytes", "Memory that one of the largest processes has allocated.", labels, "bytes")
-    warm = _gauge("sheaf_process_warm_bytes", "Memory of one of the largest processes that is free but possibly resident.",
-                  labels, "bytes")
+    warm = _gauge(
+        "sheaf_process_warm_bytes", "Memory of one of the largest processes that is free but possibly resident.", labels, "bytes"
+    )
     resident = _gauge("sheaf_process_resident_bytes", "Resident memory of one of the largest processes.", labels, "bytes")
-    start = _gauge("sheaf_process_start_time_seconds", "Start of one of the largest processes, in seconds since 1970.", labels,
-                   "seconds")
+    start = _gauge(
+        "sheaf_process_start_time_seconds", "Start of one of the largest processes, in seconds since 1970.", labels, "seconds"
+    )
     for process in snapshot.processes:
         if process.shown:
             values = [process.head.program, str(process.pid)]

@@ -52,9 +52,11 @@ async def _profile(request: Request, allocated: bool) -> Response:
     except SheafError as error:
         raise query.fail(409, error.message) from error
     name = "allocs" if allocated else "heap"
-    return Response(data, media_type="application/octet-stream", headers={
-        "Content-Disposition": f'attachment; filename="{name}.{process.pid}.pb.gz"',
-    })  # fmt: skip
+    return Response(
+        data,
+        media_type="application/octet-stream",
+        headers={"Content-Disposition": f'attachment; filename="{name}.{process.pid}.pb.gz"'},
+    )
 
 
 async def heap(request: Request) -> Response:
@@ -93,9 +95,15 @@ async def index(request: Request) -> Response:
     snapshot = await server_of(request).fresh()
     rows = "".join(
         f"<tr><td>{process.pid}<td>{html.escape(process.head.program)}<td><a href='heap?pid={process.pid}'>heap</a> "
-        f"<a href='allocs?pid={process.pid}'>allocs</a>" for process in snapshot.processes[:query.MOST_ROWS])  # fmt: skip
+        f"<a href='allocs?pid={process.pid}'>allocs</a>"
+        for process in snapshot.processes[: query.MOST_ROWS]
+    )
     return HTMLResponse(f"<!doctype html><html lang=en><title>Profiles</title><h1>Profiles</h1><table>{rows}</table>")
 
 
-ROUTES = [Route("/debug/pprof/", index), Route("/debug/pprof/heap", heap), Route("/debug/pprof/allocs", allocs),
-          Route("/debug/pprof/symbol", symbol, methods=["GET", "POST"])]
+ROUTES = [
+    Route("/debug/pprof/", index),
+    Route("/debug/pprof/heap", heap),
+    Route("/debug/pprof/allocs", allocs),
+    Route("/debug/pprof/symbol", symbol, methods=["GET", "POST"]),
+]

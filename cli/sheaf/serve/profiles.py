@@ -26,8 +26,10 @@ def take(process: Process) -> Snapshot:
     try:
         snapshot = read_area(process.head.path)
     except NoProfile as error:
-        raise SheafError(f"{process.pid}: nothing was sampled in this process; run the program with `sheaf run --profile`, or "
-                         "start the server with --control and use the button of the page") from error
+        raise SheafError(
+            f"{process.pid}: nothing was sampled in this process; run the program with `sheaf run --profile`, or "
+            "start the server with --control and use the button of the page"
+        ) from error
     if snapshot.pid != process.head.pid:
         raise SheafError(f"{process.pid}: the process has ended; choose another")
     return snapshot
@@ -52,8 +54,14 @@ def _to_json(node: Node, least: float) -> dict[str, Any]:
     frame = node.frame
     name = shortened(frame.function) if frame else "all"
     about = {"function": frame.function, "place": frame.place, "module": frame.module} if frame else {}
-    return {"name": name, "value": round(node.value), "error": round(node.error), "unreliable": node.unreliable, **about,
-            "children": [_to_json(one, least) for one in node.largest(least)]}
+    return {
+        "name": name,
+        "value": round(node.value),
+        "error": round(node.error),
+        "unreliable": node.unreliable,
+        **about,
+        "children": [_to_json(one, least) for one in node.largest(least)],
+    }
 
 
 def tree(snapshot: Snapshot, kind: str) -> dict[str, Any]:
@@ -64,8 +72,14 @@ def tree(snapshot: Snapshot, kind: str) -> dict[str, Any]:
         notes = [*profile.notes, *symbolizer.notes]
     _, error = profile.total()
     return {
-        "kind": kind, "title": profile.title, "program": snapshot.program, "sampling": snapshot.header.on,
-        "rate_bytes": snapshot.header.rate, "samples": snapshot.header.taken, "time_ns": profile.time_ns,
-        "error_bytes": None if error is None else round(error), "notes": [printable(note) for note in notes],
+        "kind": kind,
+        "title": profile.title,
+        "program": snapshot.program,
+        "sampling": snapshot.header.on,
+        "rate_bytes": snapshot.header.rate,
+        "samples": snapshot.header.taken,
+        "time_ns": profile.time_ns,
+        "error_bytes": None if error is None else round(error),
+        "notes": [printable(note) for note in notes],
         "tree": _to_json(root, _SMALLEST * root.value),
-    }  # fmt: skip
+    }
