@@ -42,7 +42,7 @@ static void leave_out_space(struct ranges *ranges)
     leave_out_table(ranges, &space.sheaves);
     leave_out_table(ranges, &space.shadow);
     leave_out(space.base, space.base + ((uintptr_t)space.slots << SLOT_SHIFT), ranges);
-    leave_out((uintptr_t)space.mapped, space.region, ranges); /* the hub follows */
+    leave_out((uintptr_t)space.mapped, space.region, ranges); /* the bootstrap tables follows */
 }
 
 /* Spans of the region, whatever they hold. Between them there may be mappings of the program. */
