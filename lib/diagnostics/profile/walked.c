@@ -1,4 +1,5 @@
 #include "diagnostics/profile/walked.h"
+#include "platform/arch/arch.h"
 #include "platform/os/clock.h"
 #include "platform/os/stack.h"
 #include "platform/os/vm.h"
@@ -55,7 +56,7 @@ static struct path paths[PATHS];
 
 void walked_start(void)
 {
-    if (STACK_HAS_PLACES && !slots && vm_map_once((void **)&slots, ENTRIES * sizeof(*slots)))
+    if (ARCH_HAS_PLACES && !slots && vm_map_once((void **)&slots, ENTRIES * sizeof(*slots)))
         internal_note(slots, ENTRIES * sizeof(*slots)); /* they have addresses of stacks */
 }
 

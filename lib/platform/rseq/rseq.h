@@ -32,6 +32,7 @@
 #ifndef SHEAF_RSEQ_RSEQ_H
 #define SHEAF_RSEQ_RSEQ_H
 
+#include "platform/arch/arch.h"
 #include "platform/os/compiler.h"
 #include "platform/rseq/layout.h"
 
@@ -92,12 +93,9 @@ void rseq_renew(const struct rseq_area *area);
 
 #if defined(SHEAF_NO_RSEQ)
 #define SHEAF_HAVE_RSEQ 0
-#elif defined(__x86_64__)
+#elif __has_include(ARCH_HEADER(rseq.h))
 #define SHEAF_HAVE_RSEQ 1
-#include "platform/rseq/x86_64.h"
-#elif defined(__aarch64__)
-#define SHEAF_HAVE_RSEQ 1
-#include "platform/rseq/aarch64.h"
+#include ARCH_HEADER(rseq.h)
 #endif
 
 #if !SHEAF_HAVE_RSEQ

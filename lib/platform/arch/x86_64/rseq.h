@@ -1,6 +1,6 @@
 /* The sections of platform/rseq/rseq.h for x86-64. The thread pointer is %fs. */
-#ifndef SHEAF_RSEQ_X86_64_H
-#define SHEAF_RSEQ_X86_64_H
+#ifndef SHEAF_ARCH_RSEQ_H
+#define SHEAF_ARCH_RSEQ_H
 
 #define RSEQ_SIGNATURE 0x53053053 /* glibc registers with it; the kernel wants it before each abort handler */
 

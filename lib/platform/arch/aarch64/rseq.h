@@ -1,6 +1,6 @@
 /* The sections of platform/rseq/rseq.h for aarch64. The thread pointer is tpidr_el0. */
-#ifndef SHEAF_RSEQ_AARCH64_H
-#define SHEAF_RSEQ_AARCH64_H
+#ifndef SHEAF_ARCH_RSEQ_H
+#define SHEAF_ARCH_RSEQ_H
 
 #define RSEQ_SIGNATURE 0xd428bc00 /* a brk instruction; glibc registers with it */
 
