@@ -82,7 +82,7 @@ static bool init_locked(void)
     huge_init(sheaf_config.huge && !sheaf_config.harden.guard);
     guard_on = sheaf_config.harden.guard;
     if (sheaf_config.harden.sample)
-        pool_init(sheaf_config.harden.sample, slot_mode == SHEAF_MODE_LOCK || slot_mode == SHEAF_MODE_RSEQ_OWN);
+        pool_init(sheaf_config.harden.sample, !slot_fast);
     if (sheaf_config.harden.quarantine)
         quarantine_init(sheaf_config.harden.quarantine);
     if (sheaf_config.profile)

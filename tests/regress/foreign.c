@@ -17,7 +17,7 @@ enum { ROUNDS = 400, BLOCKS = 100, THREADS = 3 };
 
 static bool sections(void)
 {
-    return slot_mode == SHEAF_MODE_RSEQ_MM_CID || slot_mode == SHEAF_MODE_RSEQ_CPU_ID;
+    return slot_fast;
 }
 
 static void needs_sections(void)

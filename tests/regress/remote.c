@@ -148,7 +148,7 @@ static void prepare(unsigned size, bool used_up)
 {
     cache = kmem_cache_create("raced", size, NULL, 0);
     must(cache);
-    if (slot_mode != SHEAF_MODE_RSEQ_CPU_ID || !counters_area)
+    if (slot_by_cid || !counters_area)
         _exit(CASE_SKIPPED);
     for (n_live = 0; n_live < FIRST; n_live++)
         must((live[n_live] = kmem_cache_alloc(cache, 0)));

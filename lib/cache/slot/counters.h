@@ -57,16 +57,20 @@ static inline uint64_t *counter_at(unsigned slot, unsigned number, enum slot_cou
 }
 
 /*
- * For slow paths. With libc's rseq the thread counts in the slot that it is on, not in `slot`, because an addition
- * there needs no locked instruction: a swap of sheaves counts four things, and locked additions took half of its
- * time. Without, and while the fast paths are paused, it counts in `slot` by an atomic addition, because it may have
- * left the slot.
+ * For slow paths. Where fast paths are used, the thread counts in the slot that it is on, not in `slot`, because an
+ * addition there needs no locked instruction: a swap of sheaves counts four things, and locked additions took half of
+ * its time. Without, and while the fast paths are paused, it counts in `slot` by an atomic addition, because it may
+ * have left the slot.
  */
-extern hidden const struct rseq_area *counters_area; /* NULL without libc's rseq, and while fast paths are paused */
+extern hidden const struct rseq_area *counters_area; /* NULL without fast paths, and while they are paused */
 
 /* Slots from here up have counted nothing, and no sheaf was ever installed there. */
 extern hidden unsigned slot_top;
 void slot_raise_top(unsigned slot);
+
+/* Make the counters of the slot that a section found writable. The reserved slot means that the thread is yet to
+ * register (platform/rseq/own.h). Returns false if that is refused. */
+bool counters_reach(uint32_t slot);
 
 static inline void count(unsigned slot, unsigned number, enum slot_counter which, uint64_t n)
 {
@@ -80,8 +84,10 @@ static inline void count(unsigned slot, unsigned number, enum slot_counter which
     do { /* the thread may have migrated to a slot whose counters are not writable yet */
         open = atomic_load_explicit(&space.slots_open, memory_order_relaxed);
         here = rseq_add(area, place.first, place.stride, n, open);
-    } while (unlikely(here >= open) && space_open_slots(here + 1));
-    if (unlikely(here >= read_once(slot_top)) && here < open) /* if here >= open the system refused */
+    } while (unlikely(here >= open) && counters_reach(here));
+    if (unlikely(here >= open)) /* refused; a concurrent count of the slot's threads may be lost */
+        __atomic_fetch_add(counter_at(slot, number, which), n, __ATOMIC_RELAXED);
+    else if (unlikely(here >= read_once(slot_top)))
         slot_raise_top(here);
 }
 

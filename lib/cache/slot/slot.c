@@ -4,6 +4,7 @@
 #include "platform/os/numa.h"
 #include "platform/os/syscall.h"
 #include "platform/os/vm.h"
+#include "platform/rseq/own.h"
 #include "memory/space/locks.h"
 
 #include <sched.h>
@@ -17,6 +18,7 @@ const uint16_t class_sizes[CACHE_CLASSES] = {
 };
 
 enum sheaf_mode slot_mode;
+bool slot_by_cid, slot_fast;
 uint32_t slot_fold_start;
 
 static const struct slot_head none = {.lowest = UINTPTR_MAX};
@@ -33,14 +35,14 @@ void slot_init(bool rseq, bool own, bool want_cid, bool cpu_id_only, uint32_t fo
 {
     struct slot_head *head = slot_head(0);
     *sheaf_entry(0) = *sheaf_entry(END_CLAIMED) = (void *)sheaf_full_mark();
-    bool is_cid = false;
-    enum rseq_owner owner = rseq ? rseq_probe(own, want_cid && !cpu_id_only, &head->area, &is_cid) : RSEQ_NONE;
+    enum rseq_owner owner = rseq ? rseq_probe(own, want_cid && !cpu_id_only, &head->area, &slot_by_cid) : RSEQ_NONE;
     slot_mode = owner == RSEQ_NONE  ? SHEAF_MODE_LOCK
                 : owner == RSEQ_OWN ? SHEAF_MODE_RSEQ_OWN
-                : is_cid            ? SHEAF_MODE_RSEQ_MM_CID
+                : slot_by_cid       ? SHEAF_MODE_RSEQ_MM_CID
                                     : SHEAF_MODE_RSEQ_CPU_ID;
-    bool libc = slot_mode == SHEAF_MODE_RSEQ_MM_CID || slot_mode == SHEAF_MODE_RSEQ_CPU_ID;
-    counters_area = libc ? &head->area : NULL;
+    /* the slot behind the last one is readable, and stays unused */
+    slot_fast = owner == RSEQ_LIBC || (owner == RSEQ_OWN && own_reserve(&head->area, space.slots));
+    counters_area = slot_fast ? &head->area : NULL;
     rseq_roots.area = head->area;
     slot_fold_start = 0u - fold_interval;
     /* more slots than threads that run at once, so that few meet a preempted holder; each slot keeps objects */
@@ -162,6 +164,7 @@ static bool locked_exchange(unsigned slot, uint64_t *top, uint64_t old, const st
 
 bool slot_paused;
 static size_t paused_limit;
+static bool refused; /* a thread could not register its area: no thread counts by sections any more */
 
 static void set_limits(struct slot_head *head, bool paused)
 {
@@ -170,7 +173,7 @@ static void set_limits(struct slot_head *head, bool paused)
     space_publish_lowest(paused ? NULL : &head->lowest);
     if (paused)
         write_once(head->lowest, UINTPTR_MAX);
-    write_once(counters_area, paused ? NULL : &head->area);
+    write_once(counters_area, paused || read_once(refused) ? NULL : &head->area);
 }
 
 /*
@@ -185,7 +188,7 @@ static void set_limits(struct slot_head *head, bool paused)
 void slot_pause_fast(void)
 {
     struct slot_head *head = slot_head(0);
-    if (slot_mode != SHEAF_MODE_RSEQ_MM_CID && slot_mode != SHEAF_MODE_RSEQ_CPU_ID)
+    if (!slot_fast)
         return;
     bool locked = lock_acquire(lock_of(LOCK_REGION));
     if (read_once(head->limit))
@@ -218,10 +221,17 @@ void slot_resume_fast(void)
 
 /* ---- in every mode ---- */
 
+static noinline_cold bool note_refused(void)
+{
+    write_once(refused, true);
+    write_once(counters_area, NULL);
+    return false;
+}
+
 /* Whether the calling thread may run sections. */
 static bool ready(void)
 {
-    return likely(!foreign_here()) && (slot_mode != SHEAF_MODE_RSEQ_OWN || rseq_register_thread(&slot_head(0)->area));
+    return likely(!foreign_here()) && (slot_mode != SHEAF_MODE_RSEQ_OWN || own_registered() || note_refused());
 }
 
 unsigned slot_current(void)

@@ -47,6 +47,8 @@ static inline unsigned spare_capacity(uint64_t spare)
 }
 
 extern hidden enum sheaf_mode slot_mode;
+extern hidden bool slot_by_cid; /* slots are numbered by mm_cid */
+extern hidden bool slot_fast;   /* malloc() and free() may run sections without asking whether the thread may */
 extern hidden uint32_t slot_fold_start;
 
 /* Choose the mode and write the constant sheaves. The space must exist. */

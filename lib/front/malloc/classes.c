@@ -20,8 +20,7 @@ void fast_enable(void)
     head->limit = SMALL_MOST + 1;
     space_publish_lowest(&head->lowest);
     /* The release store orders it: a thread that sees the address also sees what it points to. */
-    __atomic_store_n(slot_mode == SHEAF_MODE_RSEQ_MM_CID ? &rseq_roots.cid_base : &rseq_roots.cpu_base, space.base,
-                     __ATOMIC_RELEASE);
+    __atomic_store_n(slot_by_cid ? &rseq_roots.cid_base : &rseq_roots.cpu_base, space.base, __ATOMIC_RELEASE);
 }
 
 static void name_class(char *name, uint32_t size)

@@ -31,7 +31,7 @@
 
 /* ---- start ---- */
 
-static early_data bool started; /* the fast paths' limits do not show it without libc's rseq */
+static early_data bool started; /* the fast paths' limits do not show it where these are not used */
 
 static __attribute__((noinline)) bool start(void)
 {
@@ -41,7 +41,7 @@ static __attribute__((noinline)) bool start(void)
     if (sheaf_config.debug != NULL)
         large_debug_start();
     classes_start();
-    if (slot_mode == SHEAF_MODE_RSEQ_MM_CID || slot_mode == SHEAF_MODE_RSEQ_CPU_ID)
+    if (slot_fast)
         fast_enable();
     __atomic_store_n(&started, true, __ATOMIC_RELEASE);
     return true;
@@ -54,16 +54,10 @@ bool malloc_init(void)
 
 /* ---- allocation ---- */
 
-/* Whether malloc() and free() already tried an rseq section. */
-static bool fast_paths(void)
-{
-    return slot_mode == SHEAF_MODE_RSEQ_MM_CID || slot_mode == SHEAF_MODE_RSEQ_CPU_ID;
-}
-
 /* Allocates an object of the class for a request of n bytes. */
 static void *class_alloc(unsigned number, size_t n, size_t align)
 {
-    if (!fast_paths()) {
+    if (!slot_fast) { /* else malloc() tried it */
         void *object = slot_pop_local(SLOT_ID(number), class_size(number) > TWO_ENDS_MOST);
         if (object)
             return object;
@@ -362,7 +356,7 @@ static __attribute__((noinline)) void free_push_refused(void *p)
             free_foreign(p);
         return;
     }
-    if (!fast_paths() && slot_push(id, p))
+    if (!slot_fast && slot_push(id, p)) /* else free() tried it */
         return;
     cache_free_slow(cache_at(slot_id_number(id)), p);
 }

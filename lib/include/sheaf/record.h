@@ -84,7 +84,7 @@ enum sheaf_mode {
     SHEAF_MODE_LOCK = 0,        /* no rseq: each slot has a lock */
     SHEAF_MODE_RSEQ_MM_CID = 1, /* libc's rseq area, slots are concurrency ids */
     SHEAF_MODE_RSEQ_CPU_ID = 2, /* libc's rseq area, slots are CPU numbers */
-    SHEAF_MODE_RSEQ_OWN = 3,    /* rseq registered by Sheaf, slots are CPU numbers */
+    SHEAF_MODE_RSEQ_OWN = 3,    /* rseq registered by Sheaf, slots by mm_cid if the kernel has it */
 };
 
 /* X(type, name, array). The structures, and the lines of the text that describe them, are made from these lists. */

@@ -77,7 +77,7 @@ static void lay_out_boot(struct layout *l, size_t at)
 static void lay_out_above(struct layout *l, size_t base)
 {
     size_t at = base;
-    l->base = take(&at, (size_t)l->slots << SLOT_SHIFT);
+    l->base = take(&at, (l->slots + 1ul) << SLOT_SHIFT); /* one more: platform/rseq/own.h */
     l->sheaves = take(&at, l->sheaves_size);
     l->mapped = take(&at, sizeof(struct mapped) * l->mapped_most);
     l->caches = take(&at, l->caches_size);
@@ -224,7 +224,7 @@ static bool map_start(char *plan, const struct layout *l)
     char *counters_open = plan + l->counters - l->slots_open * COUNTER_BLOCK;
     const struct part parts[] = {
         {slots - l->ids_boot, slots_open, vm_extend_staged},
-        {slots_open, slots + ((size_t)l->slots << SLOT_SHIFT), vm_extend_readable},
+        {slots_open, slots + ((l->slots + 1ul) << SLOT_SHIFT), vm_extend_readable},
         {plan + l->mapped, counters_open, vm_extend_readable},
         {counters_open, plan + l->region + ((size_t)SLICES_START << SLICE_SHIFT), vm_extend_staged},
     };
@@ -310,7 +310,7 @@ static bool map_lean(char *plan, const struct layout *l)
     };
     if (!map_parts(parts, array_size(parts)))
         return false;
-    for (unsigned slot = 1; slot < l->slots; slot++) {
+    for (unsigned slot = 1; slot <= l->slots; slot++) {
         char *words = base + ((size_t)slot << SLOT_SHIFT);
         if (vm_extend_readable(words, vm_page_size()) == VM_EXTENDED)
             continue;

@@ -8,18 +8,16 @@
  *   counters  those of caches from number COUNTER_GROUP up: for each group of caches 32 KiB per slot
  *   ids       downwards from base, two bytes for each 64 KiB above base: the cache that its objects belong to, as an
  *             offset of words; 0 for all slices without a slab and for everything below the region
- *   slots     upwards from base, 64 KiB for each slot: its words (cache/slot/slot.h); slot 0 holds the constant sheaf
- *   sheaves   memory of sheaves (cache/slot/sheaf.h) beyond the first
- *   mapped    the table of mapped blocks (memory/space/mapped.h)
- *   caches    CACHE_ROW bytes for each number: the tables of caches beyond the first group (cache/kmem_cache.h)
- *   counters  of the first group of caches: 32 KiB for each slot, that of slot 0 last
- *   orders    one byte for each 4 KiB from the start of sheaves to the end of the first ones: the size of its sheaves
- *   dirty     a dirty bit for each of the first slices: its pages may hold data
- *   chunks    a byte for each chunk (32 MiB) of the region: the arena that it belongs to (memory/region/arena.h)
- *   first     the first descriptors of slabs, then the first sheaves
- *   slices     struct slice of the first slices
- *   region    the slices themselves
- *   shadow    a byte for each byte of the region: the notes of debugging (diagnostics/feature/debug.h)
+ *   slots     upwards from base, 64 KiB for each slot: its words (cache/slot/slot.h); slot 0 holds the constant
+ * sheaf. One more, that of number `slots`, is only readable (platform/rseq/own.h) sheaves   memory of sheaves
+ * (cache/slot/sheaf.h) beyond the first mapped    the table of mapped blocks (memory/space/mapped.h) caches CACHE_ROW
+ * bytes for each number: the tables of caches beyond the first group (cache/kmem_cache.h) counters  of the first
+ * group of caches: 32 KiB for each slot, that of slot 0 last orders    one byte for each 4 KiB from the start of
+ * sheaves to the end of the first ones: the size of its sheaves dirty     a dirty bit for each of the first slices:
+ * its pages may hold data chunks    a byte for each chunk (32 MiB) of the region: the arena that it belongs to
+ * (memory/region/arena.h) first     the first descriptors of slabs, then the first sheaves slices     struct slice of
+ * the first slices region    the slices themselves shadow    a byte for each byte of the region: the notes of
+ * debugging (diagnostics/feature/debug.h)
  *
  * Unless memory is locked, the end of ids with the slots, and everything from mapped to the first 2 MiB of the
  * region, are mapped at the start. The table of mapped blocks, the rows of caches, and the words and counters of

@@ -62,14 +62,11 @@ enum rseq_owner { RSEQ_NONE, RSEQ_LIBC, RSEQ_OWN };
 extern hidden uint64_t rseq_restarts;
 
 /*
- * Find out which area the calling thread has. With `own` an area is registered if libc has registered none; with
- * `want_cid` slots are numbered by mm_cid if the kernel has it, and *is_cid is whether they are. To be called before
- * any section runs.
+ * Find out which area the calling thread has. With `own` an area of Sheaf's (own.c) is registered if libc has
+ * registered none; with `want_cid` slots are numbered by mm_cid if the kernel has it, and *is_cid is whether they
+ * are. To be called before any section runs.
  */
 enum rseq_owner rseq_probe(bool own, bool want_cid, struct rseq_area *area, bool *is_cid);
-
-/* Under RSEQ_OWN each thread must register once. Returns whether the calling thread is registered. */
-bool rseq_register_thread(const struct rseq_area *area);
 
 /*
  * For a child that shares the memory and the thread pointer of its parent while that is suspended (vfork()). The

@@ -1,0 +1,104 @@
+#include "platform/rseq/own.h"
+#include "platform/os/syscall.h"
+#include "platform/os/vm.h"
+
+#include <elf.h>
+#include <link.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#if SHEAF_HAVE_RSEQ
+
+_Thread_local struct own_area own_area = {.field[RSEQ_CPU_ID_AT / 4] = UINT32_MAX, .mark = OWN_MARK};
+
+static uint32_t reserved;      /* the number in areas that are not registered */
+static size_t reserved_at = 0; /* the index of the field that has it; 0: none has */
+
+uintptr_t own_offset(void)
+{
+    return (uintptr_t)&own_area - (uintptr_t)__builtin_thread_pointer();
+}
+
+/* The kernel writes the numbers before the system call returns. EBUSY: this very area is registered already. */
+__attribute__((noinline)) bool own_register(void)
+{
+    if (own_area.state != OWN_CREATED)
+        return own_area.state == OWN_REGISTERED;
+    long done = sys_call(SYS_rseq, (long)&own_area, RSEQ_FIRST_SIZE, 0, (long)RSEQ_SIGNATURE, 0, 0);
+    write_once(own_area.state, done == 0 || done == -EBUSY ? OWN_REGISTERED : OWN_REFUSED);
+    return own_area.state == OWN_REGISTERED;
+}
+
+void own_set(const struct rseq_area *area, bool registered)
+{
+    if (area->cs != own_offset() + RSEQ_CS_AT)
+        return;
+    if (!registered && reserved_at)
+        write_once(own_area.field[reserved_at], reserved);
+    write_once(own_area.state, registered ? OWN_REGISTERED : OWN_REFUSED);
+}
+
+/* ---- the image ---- */
+
+extern const ElfW(Ehdr) __ehdr_start hidden;
+
+/* The segment of the object, or of the program that it is linked into; NULL if there is none of that kind. */
+static const ElfW(Phdr) * segment(uint32_t type)
+{
+    const ElfW(Phdr) *all = (const void *)((const char *)&__ehdr_start + __ehdr_start.e_phoff);
+    for (size_t i = 0; i < __ehdr_start.e_phnum; i++)
+        if (all[i].p_type == type && (type != PT_LOAD || !all[i].p_offset))
+            return &all[i];
+    return NULL;
+}
+
+static struct own_area *area_in(char *image, size_t size)
+{
+    for (size_t at = 0; at + sizeof(struct own_area) <= size; at += _Alignof(struct own_area)) {
+        struct own_area *area = (struct own_area *)(void *)(image + at);
+        if (area->mark == OWN_MARK)
+            return area;
+    }
+    return NULL;
+}
+
+/* The image usually lies in what the dynamic linker made read-only after relocation. */
+static bool write_image(uint32_t field, uint32_t value)
+{
+    const ElfW(Phdr) *first = segment(PT_LOAD), *tls = segment(PT_TLS), *relro = segment(PT_GNU_RELRO);
+    if (!first || !tls)
+        return false;
+    char *bias = (char *)&__ehdr_start - first->p_vaddr;
+    struct own_area *area = area_in(bias + tls->p_vaddr, tls->p_filesz);
+    if (!area)
+        return false;
+    char *page = (char *)(((uintptr_t)area) & ~(vm_page_size() - 1));
+    size_t size = (size_t)((char *)(area + 1) - page);
+    bool sealed = relro && tls->p_vaddr >= relro->p_vaddr && tls->p_vaddr < relro->p_vaddr + relro->p_memsz;
+    if (sealed && sys_call3(SYS_mprotect, (long)page, (long)size, PROT_READ | PROT_WRITE) != 0)
+        return false;
+    write_once(area->field[field], value);
+    if (sealed)
+        sys_call3(SYS_mprotect, (long)page, (long)size, PROT_READ);
+    return true;
+}
+
+/* Whether this process has other threads, as far as /proc shows. */
+static bool threads_exist(void)
+{
+    enum { ENTRIES = 2 }; /* . and .. */
+    struct stat tasks;
+    return stat("/proc/self/task", &tasks) == 0 && tasks.st_nlink > ENTRIES + 1;
+}
+
+bool own_reserve(const struct rseq_area *area, uint32_t slot)
+{
+    size_t at = (area->slot - own_offset()) / sizeof(uint32_t);
+    if (!write_image((uint32_t)at, slot) || threads_exist())
+        return false;
+    reserved = slot;
+    reserved_at = at;
+    return true;
+}
+
+#endif
