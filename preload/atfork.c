@@ -42,13 +42,17 @@
 #include "memory/space/locks.h"
 
 #include <errno.h>
-#include <gnu/libc-version.h>
 #include <string.h>
+#ifdef __GLIBC__
+#include <gnu/libc-version.h>
+#endif
 
 extern hidden void *__dso_handle;
 
+#ifdef __GLIBC__
 typedef int register_function(void (*prepare)(void), void (*parent)(void), void (*child)(void), void *handle);
 extern register_function __register_atfork;
+#endif
 
 void start_fork_child(void)
 {
@@ -126,7 +130,43 @@ static bool first_call(void)
     return first;
 }
 
+#if !defined(__GLIBC__)
+
+/*
+ * musl has pthread_atfork() alone. It runs the handlers while it holds the lock of their list, and allocates their
+ * entries before it takes that lock, so nothing more is needed. Its fork() takes the lock of the list of streams
+ * after the handlers, and offers no way to take it before; see docs/platforms.md.
+ */
+static int register_by_next(void (*prepare)(void), void (*parent)(void), void (*child)(void))
+{
 #ifdef SHEAF_STATIC
+    return pthread_atfork(prepare, parent, child);
+#else
+    union {
+        void *symbol;
+        __typeof__(pthread_atfork) *call;
+    } next = {.symbol = libc_symbol(RTLD_NEXT, "pthread_atfork")};
+    return next.symbol ? next.call(prepare, parent, child) : ENOMEM;
+#endif
+}
+
+void atfork_register(void)
+{
+    if (first_call())
+        register_by_next(fork_prepare, fork_parent, fork_child);
+}
+
+#ifdef SHEAF_STATIC
+__attribute__((section(".init_array.00000"), used)) static void (*const register_first)(void) = atfork_register;
+#else
+sheaf_export int pthread_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void))
+{
+    atfork_register();
+    return register_by_next(prepare, parent, child);
+}
+#endif
+
+#elif defined(SHEAF_STATIC)
 
 /*
  * A static program has one __register_atfork(), libc's, so Sheaf's handlers are registered by the first constructor.

@@ -22,8 +22,24 @@
 #include <sched.h>
 #include <stdarg.h>
 
-/* The same function of libc by its other name. */
-extern int __clone(int (*run)(void *), void *stack, int flags, void *argument, ...);
+typedef int clone_function(int (*run)(void *), void *stack, int flags, void *argument, ...);
+#ifdef __GLIBC__
+extern clone_function __clone; /* the same function of libc by its other name */
+#define libc_clone() __clone
+#else
+#include "preload/libc.h"
+
+#include <dlfcn.h>
+
+static clone_function *libc_clone(void)
+{
+    union {
+        void *symbol;
+        clone_function *call;
+    } next = {.symbol = libc_symbol(RTLD_NEXT, "clone")};
+    return next.call;
+}
+#endif
 
 struct child {
     int (*run)(void *);
@@ -43,7 +59,7 @@ struct request {
 
 static int raw_clone(int (*run)(void *), void *child, const struct request *r)
 {
-    return __clone(run, r->stack, r->flags, child, r->parent_number, r->tls, r->child_number);
+    return libc_clone()(run, r->stack, r->flags, child, r->parent_number, r->tls, r->child_number);
 }
 
 /* ---- a process of its own ---- */

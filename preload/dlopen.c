@@ -15,6 +15,8 @@
 
 #include <dlfcn.h>
 
+#ifdef __GLIBC__ /* musl knows no such flag */
+
 /* libc's functions, NULL before the first call, and the mask of the flags that are passed on to them. */
 hidden void *dlopen_next, *dlmopen_next;
 hidden int dlopen_flags;
@@ -48,4 +50,6 @@ _Static_assert(LM_ID_BASE == 0, "as below");
 /* libc's functions are used; a library that is opened with RTLD_DEEPBIND uses libc's free(). */
 #if __has_include(ARCH_HEADER(dlopen.h))
 #include ARCH_HEADER(dlopen.h)
+#endif
+
 #endif

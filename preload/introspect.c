@@ -5,6 +5,7 @@
 #include "front/malloc/large.h"
 #include "cache/node/node.h"
 #include "cache/slot/span_cache.h"
+#include "platform/os/libc.h"
 #include "platform/os/vm.h"
 #include "preload/names.h"
 #include "preload/status.h"
@@ -20,6 +21,8 @@
 
 /* The next function of that name where Sheaf steps aside, otherwise NULL. */
 #define ELSEWHERE(name, type) (likely(names_ours()) ? NULL : next_or(#name, type, NULL))
+
+#ifdef __GLIBC__ /* musl has no such structs and options */
 
 /*
  * arena: bytes of slabs. ordblks: 1 if slabs or sheaves hold free objects, which are not counted singly. hblks,
@@ -102,6 +105,8 @@ sheaf_export int mallopt(int parameter, int value)
         return 0;
     }
 }
+
+#endif
 
 /* The sum of a cache and its siblings on other memory nodes. */
 struct row {

@@ -3,11 +3,16 @@
 #include "preload/libc.h"
 #include "platform/os/libc.h"
 #include "platform/os/object.h"
+#include "platform/os/unwind.h"
 #include "memory/space/locks.h"
 
 #include <dlfcn.h>
-#include <gnu/libc-version.h>
 #include <link.h>
+#ifdef __GLIBC__
+#include <gnu/libc-version.h>
+#endif
+
+#ifdef __GLIBC__
 
 /* ---- the unwinder's way to the tables of an address ---- */
 
@@ -34,23 +39,9 @@
  * Fork: older versions of glibc do not reset the lock in the child, and a thread that only the parent has may have
  * held it. So find_object() finds nothing in the child of a fork.
  */
-struct found_object { /* glibc's struct dl_find_object */
-    unsigned long long flags;
-    void *start, *end;
-    struct link_map *link_map;
-    void *eh_frame;
-    unsigned long long reserved[7];
-};
-
-struct object_search {
-    uintptr_t pc;
-    struct found_object *result;
-};
-
-extern int find_in_libc(void *pc, struct found_object *result) __asm__("__real__dl_find_object")
+extern int find_in_libc(void *pc, struct dl_find_object *result) __asm__("__real__dl_find_object")
     __attribute__((weak));
-hidden int find_object(void *pc, struct found_object *result) __asm__("__wrap__dl_find_object");
-extern __typeof__(_r_debug) _r_debug __attribute__((weak)); // NOLINT(readability-redundant-declaration): weak
+hidden int find_object(void *pc, struct dl_find_object *result) __asm__("__wrap__dl_find_object");
 
 static bool forked; /* this process is the child of a fork */
 
@@ -60,56 +51,24 @@ void libc_fork_child(void)
         forked = true;
 }
 
-/*
- * The link_map of an object. To be called by callbacks of dl_iterate_phdr(), which hold the lock of the list. libc
- * copies dlpi_name from l_name, so equal pointers identify the object.
- */
-static struct link_map *link_map_of(const struct dl_phdr_info *info)
-{
-    struct link_map *map = &_r_debug ? _r_debug.r_map : NULL;
-    while (map && (map->l_addr != info->dlpi_addr || map->l_name != info->dlpi_name))
-        map = map->l_next;
-    return map;
-}
-
-static int object_at(struct dl_phdr_info *info, size_t size, void *with)
-{
-    (void)size;
-    struct object_search *search = with;
-    uintptr_t lowest = UINTPTR_MAX, end = 0;
-    const void *tables = NULL;
-    bool here = false;
-    for (unsigned i = 0; i < info->dlpi_phnum; i++) {
-        const ElfW(Phdr) *segment = &info->dlpi_phdr[i];
-        uintptr_t at = info->dlpi_addr + segment->p_vaddr;
-        if (segment->p_type == PT_GNU_EH_FRAME)
-            tables = (const void *)at;
-        if (segment->p_type != PT_LOAD)
-            continue;
-        here |= search->pc - at < segment->p_memsz;
-        lowest = at < lowest ? at : lowest;
-        end = at + segment->p_memsz > end ? at + segment->p_memsz : end;
-    }
-    if (!here)
-        return 0;
-    *search->result = (struct found_object){
-        .start = (void *)lowest, .end = (void *)end, .link_map = link_map_of(info), .eh_frame = (void *)tables};
-    return tables ? 1 : -1;
-}
-
 /* Returns 0, or -1 if no object is at that address or if the lock must not be taken (above). Any context. */
-__attribute__((used)) int find_object(void *pc, struct found_object *result)
+__attribute__((used)) int find_object(void *pc, struct dl_find_object *result)
 {
     if (likely(find_in_libc != NULL))
         return find_in_libc(pc, result);
-    struct object_search search = {.pc = (uintptr_t)pc, .result = result};
     bool locked = false;
     for (unsigned number = 0; number < LOCK_FORKER; number++)
         locked |= lock_held_by_self(lock_of(number));
-    if (forked || locked)
-        return -1;
-    return dl_iterate_phdr(object_at, &search) == 1 ? 0 : -1;
+    return forked || locked ? -1 : unwind_find(pc, result);
 }
+
+#else
+
+static char forked; /* an address of this object */
+
+void libc_fork_child(void) {}
+
+#endif
 
 /* ---- dlsym() without libdl ---- */
 
@@ -173,12 +132,16 @@ void *libc_symbol(void *where, const char *name)
 
 __typeof__(pthread_create) *libc_thread_create(void)
 {
+#ifdef __GLIBC__
     union {
         void *symbol;
         __typeof__(pthread_create) *call;
     } own = {.symbol = NULL};
-    struct found_object libc;
-    if (find_in_libc && find_in_libc((void *)(uintptr_t)gnu_get_libc_version, &libc) == 0 && libc.link_map)
-        own.symbol = libc_object_function(libc.link_map->l_addr, libc.link_map->l_ld, "pthread_create");
+    struct dl_find_object libc;
+    if (find_in_libc && find_in_libc((void *)(uintptr_t)gnu_get_libc_version, &libc) == 0 && libc.dlfo_link_map)
+        own.symbol = libc_object_function(libc.dlfo_link_map->l_addr, libc.dlfo_link_map->l_ld, "pthread_create");
     return own.symbol ? own.call : pthread_create; /* weak */
+#else
+    return pthread_create;
+#endif
 }

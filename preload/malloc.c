@@ -4,6 +4,7 @@
  */
 #define _GNU_SOURCE
 #include "preload/names.h"
+#include "platform/os/libc.h"
 
 #include <malloc.h>
 #include <stdlib.h>

@@ -11,6 +11,7 @@
  */
 #define _GNU_SOURCE
 #include "preload/next.h"
+#include "platform/os/libc.h"
 #include "preload/libc.h"
 #include "preload/names.h"
 
@@ -19,12 +20,12 @@
 #include <link.h>
 #include <string.h>
 
-extern __typeof__(_r_debug) _r_debug __attribute__((weak)); // NOLINT(readability-redundant-declaration): weak
 extern const ElfW(Dyn) own_dynamic[] __asm__("_DYNAMIC") hidden;
 
 static const struct link_map *first_map(void)
 {
-    return &_r_debug ? _r_debug.r_map : NULL;
+    const struct r_debug *objects = libc_objects();
+    return objects ? objects->r_map : NULL;
 }
 
 /* This object in the list, or NULL. */
@@ -38,8 +39,12 @@ static const struct link_map *internal_map(void)
 
 static bool is_libc(const struct link_map *map)
 {
+#ifdef __GLIBC__
     const char *name = libc_object_name(map->l_addr, map->l_ld);
     return name && strcmp(name, "libc.so.6") == 0;
+#else
+    return libc_object_defines(map->l_addr, map->l_ld, "__libc_start_main"); /* musl's has no name */
+#endif
 }
 
 /* The preloaded object may have libsheaf-malloc behind it, which is no other malloc. */

@@ -375,8 +375,10 @@ static void unmap_all(bool child)
 static const char *error_text(int error)
 {
     static char text[24];
+#ifdef __GLIBC__
     if (libc_has(strerrordesc_np))
         return strerrordesc_np(error);
+#endif
     snprintf(text, sizeof(text), "error %d", error);
     return text;
 }

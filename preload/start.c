@@ -7,6 +7,7 @@
 #include "front/malloc/fault.h"
 #include "front/malloc/malloc.h"
 #include "platform/os/hooks.h"
+#include "platform/os/libc.h"
 #include "platform/os/stack.h"
 #include "preload/libc.h"
 #include "preload/options.h"

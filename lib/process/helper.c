@@ -1,5 +1,6 @@
 #define _GNU_SOURCE
 #include "process/helper.h"
+#include "platform/os/libc.h"
 #include "cache/kmem_cache.h"
 #include "process/bell.h"
 #include "process/decay.h"
@@ -120,13 +121,12 @@ void helper_poll(void)
     atomic_store_explicit(&helper_wanted, true, memory_order_relaxed);
 }
 
-extern __typeof__(_r_debug) _r_debug __attribute__((weak)); // NOLINT(readability-redundant-declaration): weak
-
 /* Whether the caller is the dynamic loader, which frees the thread-local data of threads that ended. libc then
  * holds the lock of its list of stacks, and pthread_create() would wait for that lock forever. */
 static bool in_loader(const void *caller)
 {
-    uintptr_t base = &_r_debug ? _r_debug.r_ldbase : 0;
+    const struct r_debug *objects = libc_objects();
+    uintptr_t base = objects ? objects->r_ldbase : 0;
     if (!base)
         return false;
     const ElfW(Ehdr) *header = (const ElfW(Ehdr) *)base;

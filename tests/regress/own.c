@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-enum { THREADS = 8, BLOCKS = 200, ROUNDS = 2000, UNREGISTER = 1 };
+enum { THREADS = 8, BLOCKS = 200, ROUNDS = 2000 };
 
 static void start(void)
 {

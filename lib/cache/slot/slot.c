@@ -221,10 +221,13 @@ void slot_resume_fast(void)
 
 /* ---- in every mode ---- */
 
+/* At its end, a thread has no registration either, but others need not care. */
 static noinline_cold bool note_refused(void)
 {
-    write_once(refused, true);
-    write_once(counters_area, NULL);
+    if (own_refused()) {
+        write_once(refused, true);
+        write_once(counters_area, NULL);
+    }
     return false;
 }
 

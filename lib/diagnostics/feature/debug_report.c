@@ -131,7 +131,7 @@ static bool find_symbol(uintptr_t pc, Dl_info *info)
 {
     if (likely(!lock_held_by_self(lock_of(LOCK_DRAIN))) && libc_has(dladdr))
         return dladdr((void *)pc, info) && info->dli_fname;
-#ifdef DLFO_STRUCT_HAS_EH_DBASE /* glibc 2.35 */
+#ifdef LIBC_FIND_OBJECT
     struct dl_find_object object;
     if (_dl_find_object((void *)pc, &object) == 0 && object.dlfo_link_map) {
         const char *name = object.dlfo_link_map->l_name;

@@ -1,5 +1,6 @@
 #define _GNU_SOURCE
 #include "diagnostics/profile/modules.h"
+#include "platform/os/libc.h"
 #include "platform/os/syscall.h"
 
 #include <dlfcn.h>
@@ -81,13 +82,18 @@ static void read_build_id(struct sheaf_profile_module *module)
     }
 }
 
-#ifdef DLFO_STRUCT_HAS_EH_DBASE
+#ifdef LIBC_FIND_OBJECT
+#ifdef __GLIBC__
 #pragma weak _dl_find_object
+#define has_find_object() (&_dl_find_object != NULL)
+#else
+#define has_find_object() true
+#endif
 
 /* Describes all but the path. */
 static bool find(uintptr_t pc, struct sheaf_profile_module *module, struct dl_find_object *found)
 {
-    if (!&_dl_find_object || _dl_find_object((void *)pc, found) != 0 || !found->dlfo_link_map)
+    if (!has_find_object() || _dl_find_object((void *)pc, found) != 0 || !found->dlfo_link_map)
         return false;
     module->start = (uintptr_t)found->dlfo_map_start;
     module->end = (uintptr_t)found->dlfo_map_end;

@@ -7,6 +7,7 @@
 #define SHEAF_MALLOC_ENTRY_H
 
 #include "front/malloc/fast.h"
+#include "platform/os/libc.h"
 #include "process/decay.h"
 
 #include <errno.h>

@@ -1,12 +1,19 @@
 /*
- * Functions that glibc 2.31 lacks, or keeps in libpthread and libdl, which a program need not load.
+ * Differences of C libraries: functions that glibc 2.31 lacks, or keeps in libpthread and libdl, which a program need
+ * not load; and GNU functions that musl does not have or declare.
  *
- * The preloaded object refers to them weakly and does without those that are missing, so that it loads with
- * glibc 2.31 and later; preload/libc.txt says which symbols it may need. The libraries that programs link are built
- * for one libc and refer to them as usual.
+ * The preloaded object refers weakly to what a version of glibc may lack and does without those that are missing, so
+ * that it loads with glibc 2.31 and later; preload/libc.txt says which symbols it may need. The libraries that
+ * programs link are built for one libc and refer to them as usual.
  */
 #ifndef SHEAF_OS_LIBC_H
 #define SHEAF_OS_LIBC_H
+
+#include <link.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <dlfcn.h>
 
 #ifdef SHEAF_WEAK_LIBC
 #include <dlfcn.h>
@@ -23,6 +30,51 @@
 #define libc_has(function) (&(function) != NULL)
 #else
 #define libc_has(function) true
+#endif
+
+#ifdef __GLIBC__
+
+extern __typeof__(_r_debug) _r_debug __attribute__((weak)); // NOLINT(readability-redundant-declaration): weak
+static inline const struct r_debug *libc_objects(void)
+{
+    return &_r_debug;
+}
+
+#else
+
+/* Functions that programs find by dlsym(), or declare themselves. */
+void *pvalloc(size_t size);
+int malloc_trim(size_t pad);
+void malloc_stats(void);
+int malloc_info(int options, FILE *f);
+
+/* What debuggers look at, as musl's dynamic linker has it. */
+extern struct r_debug *const _dl_debug_addr __attribute__((weak));
+static inline const struct r_debug *libc_objects(void)
+{
+    return &_dl_debug_addr ? _dl_debug_addr : NULL;
+}
+
+#endif
+
+/*
+ * _dl_find_object(), by which libgcc's unwinder finds the tables of an address. glibc has it from 2.35 on; for musl
+ * unwind.c defines it.
+ */
+#ifdef DLFO_STRUCT_HAS_EH_DBASE
+#define LIBC_FIND_OBJECT 1
+#else
+struct dl_find_object {
+    unsigned long long dlfo_flags;
+    void *dlfo_map_start, *dlfo_map_end;
+    struct link_map *dlfo_link_map;
+    void *dlfo_eh_frame;
+    unsigned long long reserved[7];
+};
+#ifndef __GLIBC__
+#define LIBC_FIND_OBJECT 1
+extern int _dl_find_object(void *pc, struct dl_find_object *result) __attribute__((visibility("hidden")));
+#endif
 #endif
 
 #endif

@@ -3,7 +3,10 @@
 #include "platform/os/vm.h"
 
 #include <elf.h>
+#include <limits.h>
 #include <link.h>
+#include <pthread.h>
+#include <signal.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 
@@ -19,11 +22,58 @@ uintptr_t own_offset(void)
     return (uintptr_t)&own_area - (uintptr_t)__builtin_thread_pointer();
 }
 
+#ifdef __GLIBC__
+
+static bool ends_create(void)
+{
+    return true;
+}
+
+static void ends_expect(void) {}
+
+#else
+
+static pthread_key_t ends_key;
+
+/* Other destructors may allocate, so this one acts in the last round. No handler may run while the kernel's numbers
+ * of a thread that is not registered are in the area. */
+static void at_thread_end(void *area)
+{
+    uint64_t all = ~0ull, mask = 0;
+    if (++own_area.rounds < PTHREAD_DESTRUCTOR_ITERATIONS && pthread_setspecific(ends_key, area) == 0)
+        return;
+    sys_call(SYS_rt_sigprocmask, SIG_SETMASK, (long)&all, (long)&mask, sizeof(mask), 0, 0);
+    if (sys_call(SYS_rseq, (long)&own_area, RSEQ_FIRST_SIZE, UNREGISTER, (long)RSEQ_SIGNATURE, 0, 0) == 0) {
+        if (reserved_at)
+            own_area.field[reserved_at] = reserved;
+        own_area.state = OWN_ENDED;
+    }
+    sys_call(SYS_rt_sigprocmask, SIG_SETMASK, (long)&mask, 0, sizeof(mask), 0, 0);
+}
+
+static bool ends_create(void)
+{
+    static bool created;
+    created = created || pthread_key_create(&ends_key, at_thread_end) == 0;
+    return created;
+}
+
+/* Allocates nothing: musl has room for all values in the thread. */
+static void ends_expect(void)
+{
+    pthread_setspecific(ends_key, &own_area);
+}
+
+#endif
+
 /* The kernel writes the numbers before the system call returns. EBUSY: this very area is registered already. */
 __attribute__((noinline)) bool own_register(void)
 {
     if (own_area.state != OWN_CREATED)
         return own_area.state == OWN_REGISTERED;
+    if (!ends_create())
+        return false;
+    ends_expect();
     long done = sys_call(SYS_rseq, (long)&own_area, RSEQ_FIRST_SIZE, 0, (long)RSEQ_SIGNATURE, 0, 0);
     write_once(own_area.state, done == 0 || done == -EBUSY ? OWN_REGISTERED : OWN_REFUSED);
     return own_area.state == OWN_REGISTERED;

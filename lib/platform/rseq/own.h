@@ -7,13 +7,16 @@
  * that is not registered holds the number of a slot that nobody ever uses (own_reserve()): its words are 0, which
  * lead to the constant sheaf. Sections that are reached otherwise are run only after own_registered().
  *
- *   created           the area is a copy of the object's image of thread-local data, with the reserved number
- *   registered        the kernel writes the numbers
- *   refused           another user of rseq has registered an area for the thread, or a filter forbids it. The
- * reserved number stays forked child      inherits the registration of the thread that forked vfork, clone
- * rseq_stand_in() and platform/os/foreign.h, as with libc's area signal handler    may register the thread that it
- * interrupts: registering twice is harmless ended             the kernel forgets the area when the thread exits; libc
- * initializes it again for the next thread
+ * - Created: the area is a copy of the object's image of thread-local data, with the reserved number.
+ * - Registered: the kernel writes the numbers.
+ * - Refused: another user of rseq has registered an area for the thread, or a filter forbids it. The reserved number
+ *   stays.
+ * - A signal handler may register the thread that it interrupts: registering twice is harmless.
+ * - The child of fork() inherits the registration of the thread that forked. For vfork() and clone() there are
+ *   rseq_stand_in() and platform/os/foreign.h, as with libc's area.
+ * - Ended: when a thread exits, the kernel forgets the area, and libc initializes it again for the next thread. With
+ *   musl the registration ends before, by a destructor of thread-specific data, because a detached thread unmaps its
+ *   own memory before it exits: the kernel would write to an area that is gone, and kill the process.
  */
 #ifndef SHEAF_RSEQ_OWN_H
 #define SHEAF_RSEQ_OWN_H
@@ -22,8 +25,10 @@
 
 #if SHEAF_HAVE_RSEQ
 
-enum own_state { OWN_CREATED, OWN_REGISTERED, OWN_REFUSED };
+enum own_state { OWN_CREATED, OWN_REGISTERED, OWN_REFUSED, OWN_ENDED };
 #define OWN_MARK 0x2d6661656873206full /* tells the area in the image */
+
+enum { UNREGISTER = 1 }; /* a flag of the system call */
 
 #define RSEQ_FIRST_SIZE 32 /* bytes of an area that every kernel accepts */
 struct own_area {
@@ -32,7 +37,8 @@ struct own_area {
         uint32_t field[RSEQ_FIRST_SIZE / 4];
     };
     uint64_t mark;
-    uint32_t state; /* enum own_state */
+    uint32_t state;  /* enum own_state */
+    uint32_t rounds; /* of destructors that musl has run for the thread */
 } __attribute__((aligned(32)));
 extern hidden _Thread_local struct own_area own_area __attribute__((tls_model("initial-exec")));
 
@@ -47,6 +53,12 @@ static inline bool own_registered(void)
     return likely(own_area.state == OWN_REGISTERED) || own_register();
 }
 
+/* Whether this thread's area could not be registered. */
+static inline bool own_refused(void)
+{
+    return own_area.state == OWN_REFUSED;
+}
+
 /*
  * Let the areas of threads that will be created hold this number until they register. Returns false if that is not
  * possible, or if other threads exist: then no fast path may be used that does not ask own_registered().
@@ -59,6 +71,10 @@ void own_set(const struct rseq_area *area, bool registered);
 #else
 
 static inline bool own_registered(void)
+{
+    return false;
+}
+static inline bool own_refused(void)
 {
     return false;
 }

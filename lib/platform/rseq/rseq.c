@@ -68,7 +68,6 @@ bool rseq_stand_in(const struct rseq_area *area)
 /* Registrations end by the size that they began with: libc's is 32 bytes, or from glibc 2.41 on what it reports. */
 void rseq_renew(const struct rseq_area *area)
 {
-    enum { UNREGISTER = 1 };
     unsigned long sizes[] = {RSEQ_FIRST_SIZE, &__rseq_size ? __rseq_size : RSEQ_FIRST_SIZE};
     for (size_t i = 0; i < array_size(sizes); i++)
         if (sys_rseq(area, sizes[i], UNREGISTER) == 0) {

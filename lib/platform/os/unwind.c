@@ -1,0 +1,63 @@
+#define _GNU_SOURCE
+#include "platform/os/unwind.h"
+#include "platform/os/compiler.h"
+
+#include <string.h>
+
+struct object_search {
+    uintptr_t pc;
+    struct dl_find_object *result;
+};
+
+/*
+ * The link_map of an object. To be called by callbacks of dl_iterate_phdr(), which hold the lock of the list. libc
+ * copies dlpi_name from l_name, so equal pointers identify the object.
+ */
+static struct link_map *link_map_of(const struct dl_phdr_info *info)
+{
+    const struct r_debug *objects = libc_objects();
+    struct link_map *map = objects ? objects->r_map : NULL;
+    while (map && (map->l_addr != info->dlpi_addr || map->l_name != info->dlpi_name))
+        map = map->l_next;
+    return map;
+}
+
+static int object_at(struct dl_phdr_info *info, size_t size, void *with)
+{
+    (void)size;
+    struct object_search *search = with;
+    uintptr_t lowest = UINTPTR_MAX, end = 0;
+    const void *tables = NULL;
+    bool here = false;
+    for (unsigned i = 0; i < info->dlpi_phnum; i++) {
+        const ElfW(Phdr) *segment = &info->dlpi_phdr[i];
+        uintptr_t at = info->dlpi_addr + segment->p_vaddr;
+        if (segment->p_type == PT_GNU_EH_FRAME)
+            tables = (const void *)at;
+        if (segment->p_type != PT_LOAD)
+            continue;
+        here |= search->pc - at < segment->p_memsz;
+        lowest = at < lowest ? at : lowest;
+        end = at + segment->p_memsz > end ? at + segment->p_memsz : end;
+    }
+    if (!here)
+        return 0;
+    *search->result = (struct dl_find_object){.dlfo_map_start = (void *)lowest,
+                                              .dlfo_map_end = (void *)end,
+                                              .dlfo_link_map = link_map_of(info),
+                                              .dlfo_eh_frame = (void *)tables};
+    return tables ? 1 : -1;
+}
+
+int unwind_find(void *pc, struct dl_find_object *result)
+{
+    struct object_search search = {.pc = (uintptr_t)pc, .result = result};
+    return dl_iterate_phdr(object_at, &search) == 1 ? 0 : -1;
+}
+
+#ifndef __GLIBC__
+int _dl_find_object(void *pc, struct dl_find_object *result)
+{
+    return unwind_find(pc, result);
+}
+#endif
