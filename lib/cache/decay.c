@@ -59,12 +59,12 @@ void cache_drain(struct kmem_cache *cache)
  * step. */
 void decay_slot(struct kmem_cache *cache, unsigned slot)
 {
-    const struct slot_words *words = slot_words(slot, SLOT_ID(cache->number));
+    const struct slot_words *words = slot_words(slot, word_id(cache->number));
     uint64_t top = read_once(words->top);
     if (!top && !(uint32_t)atomic_load_explicit(&words->spare, memory_order_relaxed))
         return;
     if (cache_is_far(cache, slot)) {
-        struct sheaf *collected = cache_take_spare(slot, SLOT_ID(cache->number));
+        struct sheaf *collected = cache_take_spare(slot, word_id(cache->number));
         if (collected)
             cache_op(cache, send_home)(cache, slot, collected);
         remote_drain(cache, slot, slot + 1, REMOTE_EMPTY);

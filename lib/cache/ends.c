@@ -129,7 +129,7 @@ bool ends_detach(struct kmem_cache *cache, unsigned slot, uint64_t top, struct e
     *ends = (struct ends){.pop = NULL};
     if (!top)
         return true;
-    if (!slot_install(slot, SLOT_ID(cache->number), top, 0)) {
+    if (!slot_install(slot, word_id(cache->number), top, 0)) {
         count(slot, cache->number, COUNT_install_fail, 1);
         return false;
     }
@@ -167,7 +167,7 @@ void ends_attach(struct kmem_cache *cache, unsigned slot, struct ends ends)
     if (unlikely(most != UINT32_MAX) && !cache->lifo)
         shorten(cache, slot, &ends, most);
     uint64_t top = limited_top(cache, ends, most);
-    if (likely(slot_install(slot, SLOT_ID(cache->number), 0, top)))
+    if (likely(slot_install(slot, word_id(cache->number), 0, top)))
         return;
     count(slot, cache->number, COUNT_install_fail, 1);
     ends = ends_fold(cache, slot, top); /* undoes what ends_top() did; no operation was counted */
@@ -219,7 +219,7 @@ void ends_replace_push(struct kmem_cache *cache, unsigned slot, uint64_t top, st
 #define HOT            (2 * EXCHANGES) /* most slow calls of the slot during EXCHANGES exchanges of a hot class */
 #define EXCHANGE_BYTES (16u << 10)
 
-bool ends_swap(unsigned slot, uintptr_t id)
+bool ends_swap(unsigned slot, struct word_id id)
 {
     const struct slot_words *words = slot_words(slot, id);
     const uint32_t *half = (const uint32_t *)&words->top; /* one load of both would wait for the stores of each */
@@ -276,7 +276,7 @@ static struct sheaf *grow(struct kmem_cache *cache, unsigned slot, struct sheaf 
  * when the count began. Returns the sheaf that becomes the pop end. */
 static struct sheaf *consider(struct kmem_cache *cache, unsigned slot, struct sheaf *filled, uint32_t since)
 {
-    _Atomic uint64_t *spare = &slot_words(slot, SLOT_ID(cache->number))->spare;
+    _Atomic uint64_t *spare = &slot_words(slot, word_id(cache->number))->spare;
     uint32_t calls = (uint32_t)read_once(slot_head(slot)->slow_calls);
     uint64_t seen = atomic_load_explicit(spare, memory_order_relaxed);
     if (seen & SPARE_SETTLED && 2u * filled->count >= circulating_most(cache))
@@ -301,7 +301,7 @@ void ends_exchange(struct kmem_cache *cache, unsigned slot, struct ends *ends)
     struct sheaf *emptier = ends->pop;
     count(slot, cache->number, COUNT_spare_swap, 1);
     ends->pop = consider(cache, slot, ends->push, emptier ? emptier->link : 0);
-    unsigned capacity = spare_capacity(slot_words(slot, SLOT_ID(cache->number))->spare);
+    unsigned capacity = spare_capacity(slot_words(slot, word_id(cache->number))->spare);
     if (!emptier || (!emptier->count && emptier->capacity != capacity)) {
         struct sheaf *other = empty_sheaf_alloc(capacity ? capacity : cache_next_capacity(cache, slot));
         if (other && emptier)

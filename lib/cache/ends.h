@@ -73,7 +73,7 @@ static inline bool ends_due(unsigned pop_depth, unsigned push_depth, unsigned ca
  * Exchange the two ends of the cache with this id if that is due. Returns false if it is not, or if growth or a full
  * account requires ends_exchange().
  */
-bool ends_swap(unsigned slot, uintptr_t id);
+bool ends_swap(unsigned slot, struct word_id id);
 
 /*
  * The same for detached ends. The new push end is NULL if there was no sheaf at the pop end and there is no memory

@@ -16,7 +16,7 @@
  */
 static struct sheaf *find_room(struct kmem_cache *cache, unsigned slot, uint64_t top)
 {
-    uintptr_t id = SLOT_ID(cache->number);
+    struct word_id id = word_id(cache->number);
     int holds = cache_spare_holds(slot, id);
     unsigned capacity = spare_capacity(slot_words(slot, id)->spare);
     if (holds < 0 || holds >= (int)capacity) {
@@ -126,7 +126,7 @@ void cache_free_slow(struct kmem_cache *cache, void *object)
                 return;
             break;
         }
-        uint64_t top = read_once(slot_words(slot, SLOT_ID(cache->number))->top);
+        uint64_t top = read_once(slot_words(slot, word_id(cache->number))->top);
         if (unlikely(top_claimed(top))) {
             count(slot, cache->number, COUNT_claimed, 1);
             break;
@@ -134,10 +134,10 @@ void cache_free_slow(struct kmem_cache *cache, void *object)
         uint32_t end = cache->lifo ? top_pop_end(top) : top_push_end(top);
         if (end) {
             unsigned depth = end_depth(end);
-            if (unlikely(on_top(slot_push_end(slot, cache->slab.id), end, depth, object)))
+            if (unlikely(on_top(slot_push_end(slot, cache_push_id(cache)), end, depth, object)))
                 misuse_report("double free of", object, cache->name);
             if (depth < sheaf_containing(end)->capacity) {
-                if (slot_push(cache->slab.id, object))
+                if (slot_push(cache_push_id(cache), object))
                     return;
                 continue;
             }
@@ -146,7 +146,7 @@ void cache_free_slow(struct kmem_cache *cache, void *object)
             break;
         if (!cache->lifo && end &&
             ends_due(end_holds(top_pop_end(top)), end_depth(end), sheaf_containing(end)->capacity)) {
-            bool done = ends_swap(slot, SLOT_ID(cache->number)) ? slot_push(cache->slab.id, object)
+            bool done = ends_swap(slot, word_id(cache->number)) ? slot_push(cache_push_id(cache), object)
                                                                 : free_exchanged(cache, slot, top, object);
             if (done)
                 return;

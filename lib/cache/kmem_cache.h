@@ -57,6 +57,11 @@ struct reserve {
     _Atomic uint32_t size; /* number of carriers, hence of objects to hold */
 };
 
+static inline struct push_id cache_push_id(const struct kmem_cache *cache)
+{
+    return (struct push_id){cache->slab.id};
+}
+
 /*
  * The tables of caches are divided, because a process is charged for writable memory where overcommit is off. Those
  * of the first COUNTER_GROUP numbers, which are malloc's, are variables. The others are rows in the space, which are

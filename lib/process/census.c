@@ -45,7 +45,7 @@ void cache_census(const struct kmem_cache *cache, struct cache_census *census)
     *census = (struct cache_census){.out = slab_out(&cache->slab)};
     int64_t uncounted = 0; /* fast allocations less frees that the words still count */
     for (unsigned slot = 0; slot < read_once(slot_top); slot++) {
-        const struct slot_words *words = slot_words(slot, SLOT_ID(cache->number));
+        const struct slot_words *words = slot_words(slot, word_id(cache->number));
         uint32_t spare = (uint32_t)atomic_load_explicit(&words->spare, memory_order_relaxed);
         struct ends_account ends = ends_account(cache, read_once(words->top));
         /* a concurrent fold may make either negative */

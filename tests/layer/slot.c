@@ -6,8 +6,8 @@
 
 /* ---- words of slots ---- */
 
-#define ID   SLOT_ID(CACHE_USERS)
-#define PUSH (ID + SLOT_PUSH_AT)
+#define ID   word_id(CACHE_USERS)
+#define PUSH push_id(ID, false)
 
 static uint64_t *top_in(unsigned slot)
 {
@@ -35,7 +35,7 @@ static void a_slot_without_a_sheaf_has_nothing(void)
     start(16);
     must(!slot_pop(ID, false) && !slot_pop(ID, true) && !slot_push(PUSH, object(1)));
     must_be(*top_in(0), 0);
-    must(!slot_pop(SLOT_ID(0), false));
+    must(!slot_pop(word_id(0), false));
 }
 
 static void two_ends(void)
@@ -73,7 +73,7 @@ static void lifo_words_count_their_pops(void)
     must(slot_install(0, ID, 0, top_of(end_of(sheaf), slot_fold_start)));
     for (unsigned i = 0; i < FOLD - 1; i++) {
         must(slot_pop(ID, true) == object(1));
-        must(slot_push(ID, object(1)));
+        must(slot_push(push_id(ID, true), object(1)));
         must_be(top_push_end(*top_in(0)) - slot_fold_start, i + 1);
     }
     must(top_full_count(*top_in(0)));
@@ -144,9 +144,9 @@ static void the_sibling_of_the_slots_node(void)
 {
     start(16);
     struct sheaf *sheaf = filled(5, 3);
-    must(slot_install(0, SLOT_ID(CACHE_USERS + 2), 0, top_of(end_of(sheaf), 0)));
+    must(slot_install(0, word_id(CACHE_USERS + 2), 0, top_of(end_of(sheaf), 0)));
     must(!slot_pop_near(ID, false));
-    slot_head(0)->near = (uint32_t)(2 * (SLOT_ID(1) - SLOT_ID(0)));
+    slot_head(0)->near = (uint32_t)(SLOT_WORD_AT(2) - SLOT_WORD_AT(0));
     must(slot_pop_near(ID, false) == object(2));
 }
 
@@ -155,14 +155,16 @@ static void slots_of_two_ends_do_not_touch(void)
     start(16);
     for (unsigned slot = 0; slot < 16; slot++)
         for (unsigned number = CACHE_FIRST; number < CACHE_MAX; number++) {
-            struct slot_words *words = slot_words(slot, SLOT_ID(number));
+            struct slot_words *words = slot_words(slot, word_id(number));
             must(!cache_gap(number) || words->top == 0);
-            must_be(slot_id_number(SLOT_ID(number)), number);
+            must_be(word_id_number(word_id(number)), number);
+            must_be(push_id_number(push_id(word_id(number), false)), number);
+            must_be(push_id_number(push_id(word_id(number), true)), number);
             words->top = slot * CACHE_MAX + number;
         }
     for (unsigned slot = 0; slot < 16; slot++)
         for (unsigned number = CACHE_FIRST; number < CACHE_MAX; number++)
-            must_be(slot_words(slot, SLOT_ID(number))->top, slot * CACHE_MAX + number);
+            must_be(slot_words(slot, word_id(number))->top, slot * CACHE_MAX + number);
     must_be(*sheaf_entry(0), sheaf_full_mark());
     must_be(*sheaf_entry(END_CLAIMED), sheaf_full_mark());
     must(!sheaf_entry(0)[-1] && !sheaf_entry(END_CLAIMED)[-1]);

@@ -45,7 +45,7 @@ static void *sample(struct kmem_cache *cache, size_t n, size_t align)
 {
     (void)n, (void)align;
     unsigned slot = slot_current();
-    uint64_t top = read_once(slot_words(slot, SLOT_ID(cache->number))->top);
+    uint64_t top = read_once(slot_words(slot, word_id(cache->number))->top);
     struct ends ends;
     if (ends_account(cache, top).pops >= left && ends_detach(cache, slot, top, &ends)) {
         left = 1 + random_number() % most; /* the request itself comes first */
@@ -63,7 +63,7 @@ static void attach_with(struct kmem_cache *cache, uint32_t first)
     struct ends ends;
     left = UINT32_MAX;
     cache_attach(cache, &ops);
-    must(ends_detach(cache, slot, read_once(slot_words(slot, SLOT_ID(cache->number))->top), &ends));
+    must(ends_detach(cache, slot, read_once(slot_words(slot, word_id(cache->number))->top), &ends));
     left = first;
     ends_attach(cache, slot, ends);
 }
@@ -92,7 +92,7 @@ static uint64_t counted_allocations(const struct kmem_cache *cache)
 {
     uint64_t pops = 0;
     for (unsigned slot = 0; slot < slot_top; slot++)
-        pops += ends_account(cache, read_once(slot_words(slot, SLOT_ID(cache->number))->top)).pops;
+        pops += ends_account(cache, read_once(slot_words(slot, word_id(cache->number))->top)).pops;
     return pops + counter_sum(cache->number, COUNT_alloc_fastpath) + counter_sum(cache->number, COUNT_alloc_slowpath);
 }
 
@@ -162,7 +162,7 @@ static void an_account_of_a_later_word(void)
 {
     struct kmem_cache *cache = class_of_size(64);
     unsigned slot = slot_current();
-    uint64_t *top = &slot_words(slot, SLOT_ID(cache->number))->top;
+    uint64_t *top = &slot_words(slot, word_id(cache->number))->top;
     most = 100;
     attach_with(cache, most);
     void *object = sheaf_malloc(64);

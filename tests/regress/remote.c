@@ -39,7 +39,7 @@ void sheaf_configure(struct sheaf_config *config)
 
 static uint64_t *word(void)
 {
-    return &slot_words(slot, SLOT_ID(cache->number))->top;
+    return &slot_words(slot, word_id(cache->number))->top;
 }
 
 /* ---- what a late section does; `seen` is the word that it has read ---- */

@@ -224,7 +224,7 @@ void rcu_age(void)
  * or it cannot be flushed. */
 static struct sheaf *empty_one(struct kmem_cache *cache, unsigned slot)
 {
-    struct sheaf *sheaf = cache_take_spare(slot, SLOT_ID(cache->number));
+    struct sheaf *sheaf = cache_take_spare(slot, word_id(cache->number));
     if (!sheaf)
         sheaf = barn_get(cache_barn_here(cache));
     if (!sheaf || !sheaf->count || cache_flush_sheaf(cache, slot, sheaf))
@@ -237,7 +237,7 @@ static struct sheaf *empty_one(struct kmem_cache *cache, unsigned slot)
  * the slot. */
 static struct sheaf *empty_spare(struct kmem_cache *cache, unsigned slot)
 {
-    uintptr_t id = SLOT_ID(cache->number);
+    struct word_id id = word_id(cache->number);
     uint32_t offset = (uint32_t)atomic_load_explicit(&slot_words(slot, id)->spare, memory_order_relaxed);
     if (!offset || read_once(sheaf_at(offset)->count))
         return NULL;
@@ -332,7 +332,7 @@ static bool recycled(struct kmem_cache *cache, unsigned slot, unsigned domain, s
     if (!sheaf->count || sheaf->capacity > cache->capacity || cache_is_short(cache))
         return false;
     if (cache_grow_sheaves(cache, slot, sheaf->capacity, false) &&
-        cache_put_spare(slot, SLOT_ID(cache->number), sheaf))
+        cache_put_spare(slot, word_id(cache->number), sheaf))
         return true;
     if (sheaf->count <= sheaf->capacity / 2)
         return false;

@@ -86,7 +86,7 @@ static bool put_back(struct kmem_cache *cache, unsigned slot, struct sheaf *shea
 {
     bool fits = sheaf->capacity <= cache->capacity && !cache_is_short(cache);
     if (fits && cache_grow_sheaves(cache, slot, sheaf->capacity, false) &&
-        cache_put_spare(slot, SLOT_ID(cache->number), sheaf))
+        cache_put_spare(slot, word_id(cache->number), sheaf))
         return true;
     if (fits && sheaf->count && cache_barn_put(cache, slot, sheaf, false))
         return false;
@@ -192,7 +192,7 @@ static unsigned capacity_for(const struct kmem_cache *cache, unsigned slot, unsi
  * necessary. Returns NULL if there is no memory. */
 static struct sheaf *prefill(struct kmem_cache *cache, unsigned slot, unsigned size, gfp_t flags)
 {
-    struct sheaf *sheaf = cache_take_spare(slot, SLOT_ID(cache->number));
+    struct sheaf *sheaf = cache_take_spare(slot, word_id(cache->number));
     if (likely(sheaf && sheaf->count >= size)) {
         count(slot, cache->number, COUNT_sheaf_prefill_fast, 1);
         return sheaf;

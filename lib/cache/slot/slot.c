@@ -98,14 +98,13 @@ void slot_open(unsigned slot)
     slot_unlock(slot);
 }
 
-static void *locked_pop(uintptr_t id, bool near, bool lifo)
+static void *locked_pop(struct word_id id, bool near, bool lifo)
 {
     unsigned slot = hashed_slot();
     if (!slot_try_lock(slot))
         return NULL;
-    if (near)
-        id += atomic_load_explicit(&slot_head(slot)->near, memory_order_relaxed);
-    uint64_t *top = &slot_words(slot, id)->top;
+    uint32_t distance = near ? atomic_load_explicit(&slot_head(slot)->near, memory_order_relaxed) : 0;
+    uint64_t *top = &slot_words(slot, (struct word_id){id.at + distance})->top;
     void *object = sheaf_entry(top_pop_end(*top))[-1];
     if (object && lifo && top_full_count(*top))
         object = NULL;
@@ -115,7 +114,7 @@ static void *locked_pop(uintptr_t id, bool near, bool lifo)
     return object;
 }
 
-static bool locked_push(uintptr_t id, void *object)
+static bool locked_push(struct push_id id, void *object)
 {
     unsigned slot = hashed_slot();
     if (!slot_try_lock(slot))
@@ -232,7 +231,7 @@ unsigned slot_current(void)
     return slot < space.slots ? slot : 0;
 }
 
-void *slot_pop(uintptr_t id, bool lifo)
+void *slot_pop(struct word_id id, bool lifo)
 {
     if (slot_mode == SHEAF_MODE_LOCK)
         return locked_pop(id, false, lifo);
@@ -241,7 +240,7 @@ void *slot_pop(uintptr_t id, bool lifo)
     return lifo ? rseq_pop_lifo(space.base, id) : rseq_pop(space.base, id);
 }
 
-void *slot_pop_near(uintptr_t id, bool lifo)
+void *slot_pop_near(struct word_id id, bool lifo)
 {
     if (slot_mode == SHEAF_MODE_LOCK)
         return locked_pop(id, true, lifo);
@@ -250,14 +249,14 @@ void *slot_pop_near(uintptr_t id, bool lifo)
     return lifo ? rseq_pop_lifo_near(space.base, id) : rseq_pop_near(space.base, id);
 }
 
-bool slot_push(uintptr_t id, void *object)
+bool slot_push(struct push_id id, void *object)
 {
     if (slot_mode == SHEAF_MODE_LOCK)
         return locked_push(id, object);
     return ready() && rseq_push(space.base, id, object);
 }
 
-bool slot_install(unsigned slot, uintptr_t id, uint64_t old, uint64_t new)
+bool slot_install(unsigned slot, struct word_id id, uint64_t old, uint64_t new)
 {
     uint64_t *top = &slot_words(slot, id)->top;
     if (slot_mode == SHEAF_MODE_LOCK)
@@ -265,7 +264,8 @@ bool slot_install(unsigned slot, uintptr_t id, uint64_t old, uint64_t new)
     return ready() && rseq_install(&slot_head(0)->area, slot, top, old, new);
 }
 
-bool slot_exchange(unsigned slot, uintptr_t id, uint64_t top, const struct sheaf *from, struct sheaf *to, unsigned n)
+bool slot_exchange(unsigned slot, struct word_id id, uint64_t top, const struct sheaf *from, struct sheaf *to,
+                   unsigned n)
 {
     uint64_t *word = &slot_words(slot, id)->top;
     if (slot_mode == SHEAF_MODE_LOCK)

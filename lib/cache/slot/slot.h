@@ -82,17 +82,18 @@ unsigned slot_domains(void);
  * format of the cache's words. slot_push() takes the id that the slices of the cache have (struct slab_cache, `id`).
  * slot_install() replaces the word `old`; it fails if the thread is not on that slot, or if the word has changed.
  */
-void *slot_pop(uintptr_t id, bool lifo);
-void *slot_pop_near(uintptr_t id, bool lifo); /* from the sibling of the slot's node */
-bool slot_push(uintptr_t id, void *object);
-bool slot_install(unsigned slot, uintptr_t id, uint64_t old, uint64_t new);
+void *slot_pop(struct word_id id, bool lifo);
+void *slot_pop_near(struct word_id id, bool lifo); /* from the sibling of the slot's node */
+bool slot_push(struct push_id id, void *object);
+bool slot_install(unsigned slot, struct word_id id, uint64_t old, uint64_t new);
 
 /*
  * Two ends: exchange the halves of `top`. `from` is the sheaf of the push end; `to` is that of the pop end, has the
  * same capacity and `n` objects less. The account moves from the first to the second (cache/ends.h). Returns false
  * if the word has changed, if the thread is not on that slot, or if the account is full.
  */
-bool slot_exchange(unsigned slot, uintptr_t id, uint64_t top, const struct sheaf *from, struct sheaf *to, unsigned n);
+bool slot_exchange(unsigned slot, struct word_id id, uint64_t top, const struct sheaf *from, struct sheaf *to,
+                   unsigned n);
 
 /* Without rseq: take the lock of the slot for a remote drain. Returns false if the slot stays busy. */
 bool slot_shut(unsigned slot);

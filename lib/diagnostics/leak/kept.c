@@ -52,7 +52,7 @@ static void take_out_end(struct kept *kept, uint32_t end)
 
 static void take_out_slot(struct kept *kept, unsigned slot, const struct kmem_cache *cache)
 {
-    const struct slot_words *words = slot_words(slot, SLOT_ID(cache->number));
+    const struct slot_words *words = slot_words(slot, word_id(cache->number));
     uint64_t top = read_once(words->top);
     uint32_t spare = (uint32_t)atomic_load(&words->spare);
     take_out_end(kept, top_pop_end(top));
