@@ -53,7 +53,7 @@ extern hidden unsigned cache_top;     /* no number from here up was ever in use;
 
 /* The objects and carriers of a standing reserve (cache/kmem/reserve.c). */
 struct reserve {
-    sheaf_stack filled, empty;
+    struct sheaf_stack filled, empty;
     _Atomic uint32_t size; /* number of carriers, hence of objects to hold */
 };
 

@@ -12,14 +12,13 @@ struct sheaf *cache_take_spare(unsigned slot, struct word_id id)
     _Atomic uint64_t *spare = &slot_words(slot, id)->spare;
     if (!(uint32_t)atomic_load_explicit(spare, memory_order_relaxed))
         return NULL;
-    uint32_t offset = (uint32_t)atomic_fetch_and(spare, ~0ull << 32); /* the capacity stays */
-    return offset ? sheaf_at(offset) : NULL;
+    return spare_sheaf(atomic_fetch_and(spare, ~0ull << 32)); /* the capacity stays */
 }
 
 int cache_spare_holds(unsigned slot, struct word_id id)
 {
-    uint32_t offset = (uint32_t)atomic_load_explicit(&slot_words(slot, id)->spare, memory_order_relaxed);
-    return offset ? read_once(sheaf_at(offset)->count) : -1;
+    const struct sheaf *spare = spare_sheaf(atomic_load_explicit(&slot_words(slot, id)->spare, memory_order_relaxed));
+    return spare ? read_once(spare->count) : -1;
 }
 
 bool cache_put_spare(unsigned slot, struct word_id id, struct sheaf *sheaf)
@@ -52,7 +51,7 @@ bool cache_grow_sheaves(const struct kmem_cache *cache, unsigned slot, unsigned 
         int64_t most = (int64_t)sheaf_config.slot_budget;
         if (!force && atomic_load_explicit(used, memory_order_relaxed) + bytes > most)
             return false;
-        if (atomic_compare_exchange_weak(spare, &seen, (seen & ~SPARE_CAPACITY) | (uint64_t)capacity << 32))
+        if (atomic_compare_exchange_weak(spare, &seen, spare_with_capacity(seen, capacity)))
             atomic_fetch_add_explicit(used, bytes, memory_order_relaxed);
     }
     return true;
@@ -77,7 +76,7 @@ struct sheaf *cache_swap_spare(struct kmem_cache *cache, unsigned slot, uint64_t
     if (!cache->lifo || (top_pop_end(top) && ends_account(cache, top).pops > 4ul * spare->capacity))
         return spare;
     uint64_t seen = atomic_fetch_add(&slot_words(slot, word_id(cache->number))->spare, SPARE_SWAP);
-    bool grow = (seen >> SPARE_SWAP_SHIFT) % SWAPS_TO_GROW == SWAPS_TO_GROW - 1;
+    bool grow = spare_swaps(seen) % SWAPS_TO_GROW == SWAPS_TO_GROW - 1;
     unsigned capacity = grow ? cache_next_capacity(cache, slot) : spare_capacity(seen);
     struct sheaf *larger = spare->capacity < capacity ? empty_sheaf_alloc(capacity) : NULL;
     if (!larger)

@@ -20,8 +20,8 @@ static void shrink(const struct kmem_cache *cache, unsigned slot, unsigned capac
     do {
         if (spare_capacity(seen) <= capacity)
             return;
-    } while (!atomic_compare_exchange_weak(
-        spare, &seen, (seen & ~(SPARE_CAPACITY | SPARE_SWAPS | SPARE_SETTLED)) | (uint64_t)capacity << 32));
+    } while (!atomic_compare_exchange_weak(spare, &seen,
+                                           spare_with_capacity(seen & ~(SPARE_SWAPS | SPARE_SETTLED), capacity)));
     atomic_fetch_sub_explicit(&slot_head(slot)->budget_used,
                               2 * (int64_t)(spare_capacity(seen) - capacity) * (int64_t)cache->slab.size,
                               memory_order_relaxed);

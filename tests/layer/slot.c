@@ -106,19 +106,20 @@ static void a_held_end_serves_no_operation(void)
 static void ends_change_over(void)
 {
     start(16);
-    struct sheaf *pops = filled(5, 0), *pushes = filled(5, 4);
-    pushes->link = 7;
-    pushes->count = 4;
-    uint64_t top = top_of(end_of(pops), end_of(pushes));
+    struct sheaf *emptier = filled(5, 0), *fuller = filled(5, 4);
+    uint64_t top = top_of(end_of(emptier), end_of(fuller));
+    struct attached_sheaf *pops = sheaf_attached(emptier), *pushes = sheaf_attached(fuller);
+    pushes->pushes = 7;
+    pushes->total.bits = 4;
     must(slot_install(0, ID, 0, top));
     must(!slot_exchange(0, ID, top + 8, pushes, pops, 3)); /* it has changed */
     must(slot_exchange(0, ID, top, pushes, pops, 3));
-    must_be(pops->link, 10);
-    must_be(pops->count, 4);
+    must_be(pops->pushes, 10);
+    must_be(pops->total.bits, 4);
     must_be(top_pop_end(*top_in(0)), top_push_end(top));
     must_be(top_push_end(*top_in(0)), top_pop_end(top));
     must(slot_pop(ID, false) == object(3));
-    pops->link = UINT32_MAX - 2;
+    pops->pushes = UINT32_MAX - 2;
     must(!slot_exchange(0, ID, *top_in(0), pops, pushes, 3)); /* the account is full */
 }
 
@@ -130,7 +131,7 @@ static void a_slot_that_is_shut(void)
     must(slot_install(0, ID, 0, top));
     must(slot_shut(0) && !slot_shut(0));
     must(!slot_pop(ID, false) && !slot_push(PUSH, object(9)) && !slot_install(0, ID, top, 0));
-    must(!slot_exchange(0, ID, top, sheaf, sheaf, 0));
+    must(!slot_exchange(0, ID, top, sheaf_attached(sheaf), sheaf_attached(sheaf), 0));
     run_on(1);
     must(slot_install(1, ID, 0, top)); /* another slot is open */
     must(slot_pop(ID, false) == object(2));

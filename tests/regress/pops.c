@@ -171,11 +171,11 @@ static void an_account_of_a_later_word(void)
     must(top_pop_end(*top) && top_push_end(*top));
     for (unsigned n = 0; n < 3; n++) /* with every form of the account */
         for (unsigned count = 0; count <= UINT16_MAX; count += 1024) {
-            struct sheaf *push = sheaf_containing(top_push_end(*top));
-            uint16_t kept = push->count;
-            push->count = (uint16_t)(count + n);
+            struct attached_sheaf *push = sheaf_containing(top_push_end(*top));
+            struct ends_total kept = push->total;
+            push->total.bits = (uint16_t)(count + n);
             ends_account(cache, top_of(0, top_push_end(*top)));
-            push->count = kept;
+            push->total = kept;
         }
     cache_check(cache);
 }

@@ -74,10 +74,10 @@ static void pop(void)
 /* Like the section, moves the counts of both ends to the new push end before it commits. */
 static void exchange(void)
 {
-    struct sheaf *from = sheaf_containing(top_push_end(seen)), *to = sheaf_containing(top_pop_end(seen));
+    struct attached_sheaf *from = sheaf_containing(top_push_end(seen)), *to = sheaf_containing(top_pop_end(seen));
     must(!end_holds(top_pop_end(seen)));
-    to->link = from->link + end_depth(top_push_end(seen));
-    to->count = from->count;
+    to->pushes = from->pushes + end_depth(top_push_end(seen));
+    to->total = from->total;
     __atomic_store_n(word(), seen >> 32 | seen << 32, __ATOMIC_SEQ_CST);
 }
 

@@ -141,16 +141,16 @@ static bool locked_install(unsigned slot, uint64_t *top, uint64_t old, uint64_t 
     return same;
 }
 
-static bool locked_exchange(unsigned slot, uint64_t *top, uint64_t old, const struct sheaf *from, struct sheaf *to,
-                            unsigned n)
+static bool locked_exchange(unsigned slot, uint64_t *top, uint64_t old, const struct attached_sheaf *from,
+                            struct attached_sheaf *to, unsigned n)
 {
     if (!slot_try_lock(slot))
         return false;
-    uint32_t link; /* that of `to` must stay if this fails (cache/ends.c) */
-    bool same = *top == old && !__builtin_add_overflow(from->link, n, &link);
+    uint32_t pushes; /* the word of `to` must stay if this fails (cache/ends.c) */
+    bool same = *top == old && !__builtin_add_overflow(from->pushes, n, &pushes);
     if (same) {
-        to->link = link;
-        to->count = from->count; /* the capacities are equal */
+        to->pushes = pushes;
+        to->total = from->total; /* the capacities are equal */
         *top = old >> 32 | old << 32;
     }
     slot_unlock(slot);
@@ -264,8 +264,8 @@ bool slot_install(unsigned slot, struct word_id id, uint64_t old, uint64_t new)
     return ready() && rseq_install(&slot_head(0)->area, slot, top, old, new);
 }
 
-bool slot_exchange(unsigned slot, struct word_id id, uint64_t top, const struct sheaf *from, struct sheaf *to,
-                   unsigned n)
+bool slot_exchange(unsigned slot, struct word_id id, uint64_t top, const struct attached_sheaf *from,
+                   struct attached_sheaf *to, unsigned n)
 {
     uint64_t *word = &slot_words(slot, id)->top;
     if (slot_mode == SHEAF_MODE_LOCK)

@@ -41,9 +41,22 @@
 #define SPARE_SWAPS      (0x7fffull << SPARE_SWAP_SHIFT)
 #define SPARE_SETTLED    (1ull << 63) /* two ends: set once exchanges no longer increase the capacity */
 
+static inline struct sheaf *spare_sheaf(uint64_t spare)
+{
+    uint32_t offset = (uint32_t)spare;
+    return offset ? sheaf_at(offset) : NULL;
+}
 static inline unsigned spare_capacity(uint64_t spare)
 {
     return (unsigned)(spare >> 32) & 0xffff;
+}
+static inline uint64_t spare_with_capacity(uint64_t spare, unsigned capacity)
+{
+    return (spare & ~SPARE_CAPACITY) | (uint64_t)capacity << 32;
+}
+static inline unsigned spare_swaps(uint64_t spare)
+{
+    return (unsigned)(spare >> SPARE_SWAP_SHIFT);
 }
 
 extern hidden enum sheaf_mode slot_mode;
@@ -92,8 +105,8 @@ bool slot_install(unsigned slot, struct word_id id, uint64_t old, uint64_t new);
  * same capacity and `n` objects less. The account moves from the first to the second (cache/ends.h). Returns false
  * if the word has changed, if the thread is not on that slot, or if the account is full.
  */
-bool slot_exchange(unsigned slot, struct word_id id, uint64_t top, const struct sheaf *from, struct sheaf *to,
-                   unsigned n);
+bool slot_exchange(unsigned slot, struct word_id id, uint64_t top, const struct attached_sheaf *from,
+                   struct attached_sheaf *to, unsigned n);
 
 /* Without rseq: take the lock of the slot for a remote drain. Returns false if the slot stays busy. */
 bool slot_shut(unsigned slot);
@@ -134,6 +147,11 @@ static inline uint64_t top_of(uint32_t pop_end, uint32_t high)
 {
     return pop_end | (uint64_t)high << 32;
 }
+/* LIFO: the count of pops. */
+static inline uint32_t top_pops(uint64_t top)
+{
+    return (uint32_t)(top >> 32);
+}
 /* For both formats, because a count of pops is never END_CLAIMED. */
 static inline bool top_claimed(uint64_t top)
 {
@@ -142,7 +160,7 @@ static inline bool top_claimed(uint64_t top)
 /* LIFO: whether the count of pops is full. */
 static inline bool top_full_count(uint64_t top)
 {
-    return top >> 32 == UINT32_MAX;
+    return top_pops(top) == UINT32_MAX;
 }
 
 /* Objects in the sheaf of an end, which is neither 0 nor END_CLAIMED. */
