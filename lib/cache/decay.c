@@ -72,7 +72,7 @@ void decay_slot(struct kmem_cache *cache, unsigned slot)
     }
     uint32_t *seen = &slot_seen(slot)[cache->number];
     uint64_t both = top + read_once(*counter_at(slot, cache->number, COUNT_alloc_fastpath));
-    if (!cache->lifo && top_push_end(top) > END_CLAIMED) /* an exchange changes the account */
+    if (!cache->lifo && top_push_end(top).at > END_CLAIMED) /* an exchange changes the account */
         both += (uint64_t)read_once(sheaf_containing(top_push_end(top))->pushes) << 16;
     uint32_t now = (uint32_t)((both * 0x9e3779b97f4a7c15ull) >> 32);
     if (read_once(*seen) == now)

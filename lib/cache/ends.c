@@ -64,18 +64,18 @@ struct ends_account ends_account(const struct kmem_cache *cache, uint64_t top)
 {
     if (unlikely(top_claimed(top))) /* a remote drain owns the sheaves and may be changing their accounts */
         return (struct ends_account){0};
-    uint32_t pop_end = top_pop_end(top), push_end = cache->lifo ? 0 : top_push_end(top);
+    struct end pop_end = top_pop_end(top), push_end = cache->lifo ? (struct end){0} : top_push_end(top);
     struct ends_account a = {.pop_depth = end_holds(pop_end), .push_depth = end_holds(push_end)};
-    if (push_end) {
+    if (push_end.at) {
         const struct attached_sheaf *push = sheaf_containing(push_end);
         unsigned objects = total_objects(push->total);
         struct limit limit = total_limit(push->total);
         /* The word has a pop end where an account is still. A reader without the slot may see the account of a later
          * word, and then gets a wrong number, but must not look for a sheaf where none is. */
-        unsigned in_pop = is_still(limit) && pop_end ? sheaf_containing(pop_end)->count_then : 0;
+        unsigned in_pop = is_still(limit) && pop_end.at ? sheaf_containing(pop_end)->count_then : 0;
         a.pushes = a.push_depth + (is_still(limit) ? in_pop - objects : push->pushes - pushes_start(objects, limit));
         a.pops = a.pushes + objects - a.pop_depth - a.push_depth;
-    } else if (pop_end) {
+    } else if (pop_end.at) {
         const struct attached_sheaf *pop = sheaf_containing(pop_end);
         a.pops = cache->lifo ? top_pops(top) - pop->pops_start : pop->count_then - a.pop_depth;
         a.pushes = cache->lifo ? a.pops + a.pop_depth - pop->count_then : 0;
@@ -93,7 +93,7 @@ static uint64_t lifo_top(struct sheaf *sheaf, uint32_t most)
 {
     struct attached_sheaf *end = sheaf_attached(sheaf);
     end->pops_start = most < 0u - slot_fold_start ? UINT32_MAX - most : slot_fold_start;
-    return top_of(end_of(sheaf), end->pops_start);
+    return top_of_lifo(end_of(sheaf), end->pops_start);
 }
 
 /* The limit in the account of two ends. */
@@ -131,8 +131,8 @@ struct ends ends_fold(struct kmem_cache *cache, unsigned slot, uint64_t top)
     atomic_thread_fence(memory_order_acquire); /* the account is not read before the word */
     struct ends_account a = ends_account(cache, top);
     struct ends ends = {
-        .pop = top_pop_end(top) ? sheaf_detached(sheaf_containing(top_pop_end(top))) : NULL,
-        .push = !cache->lifo && top_push_end(top) ? sheaf_detached(sheaf_containing(top_push_end(top))) : NULL,
+        .pop = top_pop_end(top).at ? sheaf_detached(sheaf_containing(top_pop_end(top))) : NULL,
+        .push = !cache->lifo && top_push_end(top).at ? sheaf_detached(sheaf_containing(top_push_end(top))) : NULL,
     };
     if (a.pops)
         count(slot, cache->number, COUNT_alloc_fastpath, a.pops);
@@ -250,8 +250,8 @@ bool ends_swap(unsigned slot, struct word_id id)
 {
     const struct slot_words *words = slot_words(slot, id);
     const uint32_t *half = (const uint32_t *)&words->top; /* one load of both would wait for the stores of each */
-    uint32_t pop_end = read_once(half[0]), push_end = read_once(half[1]);
-    if (unlikely(pop_end <= END_CLAIMED || push_end <= END_CLAIMED))
+    struct end pop_end = {read_once(half[0])}, push_end = {read_once(half[1])};
+    if (unlikely(pop_end.at <= END_CLAIMED || push_end.at <= END_CLAIMED))
         return false;
     struct attached_sheaf *to = sheaf_containing(pop_end), *from = sheaf_containing(push_end);
     unsigned stays = (unsigned)(sheaf_entry(pop_end) - to->objects);

@@ -64,7 +64,8 @@ static void dispose_ends(struct kmem_cache *cache, unsigned slot, struct ends en
 /* The word that step 1 stores. */
 static uint64_t claimed(const struct kmem_cache *cache, uint64_t top)
 {
-    return top_of(END_CLAIMED, cache->lifo ? top_push_end(top) : END_CLAIMED);
+    struct end end = {END_CLAIMED};
+    return cache->lifo ? top_of_lifo(end, top_pops(top)) : top_of(end, end);
 }
 
 /* Undo step 1 at each end that no section has stored to. */
@@ -72,9 +73,9 @@ static void let_go(const struct kmem_cache *cache, uint64_t *top, uint64_t old)
 {
     uint32_t *half = (uint32_t *)top, seen = END_CLAIMED;
     if (!cache->lifo)
-        __atomic_compare_exchange_n(&half[1], &seen, top_push_end(old), false, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED);
+        __atomic_compare_exchange_n(&half[1], &seen, top_push_end(old).at, false, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED);
     seen = END_CLAIMED;
-    __atomic_compare_exchange_n(&half[0], &seen, top_pop_end(old), false, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED);
+    __atomic_compare_exchange_n(&half[0], &seen, top_pop_end(old).at, false, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED);
 }
 
 /* Step 3; the word was `old` before step 1. Releases the ends, and stores in *ends the sheaves to be emptied.

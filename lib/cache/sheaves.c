@@ -73,7 +73,7 @@ unsigned cache_next_capacity(const struct kmem_cache *cache, unsigned slot)
 struct sheaf *cache_swap_spare(struct kmem_cache *cache, unsigned slot, uint64_t top, struct sheaf *spare)
 {
     count(slot, cache->number, COUNT_spare_swap, 1);
-    if (!cache->lifo || (top_pop_end(top) && ends_account(cache, top).pops > 4ul * spare->capacity))
+    if (!cache->lifo || (top_pop_end(top).at && ends_account(cache, top).pops > 4ul * spare->capacity))
         return spare;
     uint64_t seen = atomic_fetch_add(&slot_words(slot, word_id(cache->number))->spare, SPARE_SWAP);
     bool grow = spare_swaps(seen) % SWAPS_TO_GROW == SWAPS_TO_GROW - 1;

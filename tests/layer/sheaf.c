@@ -31,7 +31,7 @@ static void sheaves_are_found_from_any_word(void)
             must_be(sheaf_order(sheaf), order);
             must(sheaf_at(sheaf_offset(sheaf)) == sheaf);
             for (unsigned word = 0; word < 1u << order; word++)
-                must(sheaf_detached(sheaf_containing(sheaf_offset(sheaf) + 8 * word)) == sheaf);
+                must(sheaf_detached(sheaf_containing((struct end){sheaf_offset(sheaf) + 8 * word})) == sheaf);
         }
 }
 

@@ -168,13 +168,13 @@ static void an_account_of_a_later_word(void)
     void *object = sheaf_malloc(64);
     must(object);
     sheaf_free(object);
-    must(top_pop_end(*top) && top_push_end(*top));
+    must(top_pop_end(*top).at && top_push_end(*top).at);
     for (unsigned n = 0; n < 3; n++) /* with every form of the account */
         for (unsigned count = 0; count <= UINT16_MAX; count += 1024) {
             struct attached_sheaf *push = sheaf_containing(top_push_end(*top));
             struct ends_total kept = push->total;
             push->total.bits = (uint16_t)(count + n);
-            ends_account(cache, top_of(0, top_push_end(*top)));
+            ends_account(cache, top_of((struct end){0}, top_push_end(*top)));
             push->total = kept;
         }
     cache_check(cache);

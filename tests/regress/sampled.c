@@ -23,7 +23,7 @@ static void held_ends(void)
     for (unsigned slot = 0; slot < slots; slot++) {
         uint64_t *top = &slot_words(slot, word_id(cache->number))->top;
         words[slot] = *top;
-        __atomic_store_n(top, top_of(END_CLAIMED, END_CLAIMED), __ATOMIC_SEQ_CST);
+        __atomic_store_n(top, top_of((struct end){END_CLAIMED}, (struct end){END_CLAIMED}), __ATOMIC_SEQ_CST);
     }
     uint64_t before = samples->taken;
     for (unsigned i = 0; i < REQUESTS; i++)

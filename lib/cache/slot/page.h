@@ -151,7 +151,7 @@ struct slot_head {
                               or below this, unsigned, is of no block of ours */
 };
 
-#define END_CLAIMED 16u /* the offset of the second constant sheaf */
+#define END_CLAIMED 16u /* the offset of the second constant sheaf: an end that a remote drain holds */
 
 #define HEAD_HAS(member, offset, bytes)                                                                              \
     _Static_assert(offsetof(struct slot_head, member) == (offset) &&                                                 \

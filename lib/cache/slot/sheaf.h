@@ -95,10 +95,13 @@ static inline struct sheaf *sheaf_at(uint32_t offset)
     return (struct sheaf *)(space.base + CONSTANT_AT + offset);
 }
 
-/* The entry at an offset. */
-static inline void **sheaf_entry(uint32_t offset)
+/* An end of a slot: the offset, from the constant sheaf, of the first unused entry; 0 for none. */
+struct end {
+    uint32_t at;
+};
+static inline void **sheaf_entry(struct end end)
 {
-    return (void **)(space.base + CONSTANT_AT + offset);
+    return (void **)(space.base + CONSTANT_AT + end.at);
 }
 
 static inline uintptr_t sheaf_full_mark(void)
@@ -131,9 +134,9 @@ static inline unsigned sheaf_order(const void *in)
 }
 
 /* The sheaf at an end of a slot. */
-static inline struct attached_sheaf *sheaf_containing(uint32_t offset)
+static inline struct attached_sheaf *sheaf_containing(struct end end)
 {
-    uintptr_t p = space.base + CONSTANT_AT + offset;
+    uintptr_t p = (uintptr_t)sheaf_entry(end);
     return (struct attached_sheaf *)(p & ~((8ul << sheaf_order((void *)p)) - 1));
 }
 

@@ -32,7 +32,7 @@ static _Atomic unsigned domains;
 void slot_init(bool rseq, bool own, bool want_cid, bool cpu_id_only, uint32_t fold_interval)
 {
     struct slot_head *head = slot_head(0);
-    *sheaf_entry(0) = *sheaf_entry(END_CLAIMED) = (void *)sheaf_full_mark();
+    *sheaf_entry((struct end){0}) = *sheaf_entry((struct end){END_CLAIMED}) = (void *)sheaf_full_mark();
     bool is_cid = false;
     enum rseq_owner owner = rseq ? rseq_probe(own, want_cid && !cpu_id_only, &head->area, &is_cid) : RSEQ_NONE;
     slot_mode = owner == RSEQ_NONE  ? SHEAF_MODE_LOCK
@@ -120,7 +120,7 @@ static bool locked_push(struct push_id id, void *object)
     if (!slot_try_lock(slot))
         return false;
     uint32_t *end = slot_push_end(slot, id);
-    void **at = sheaf_entry(*end);
+    void **at = sheaf_entry((struct end){*end});
     bool room = (uintptr_t)at[0] != sheaf_full_mark() && at[-1] != object && at[-2] != object;
     if (room) {
         *at = object;

@@ -134,28 +134,32 @@ static inline bool slot_enter(unsigned slot)
     return true;
 }
 
-/* The halves of `top`. */
-static inline uint32_t top_pop_end(uint64_t top)
+/* The halves of `top`: two ends. The first is that of a LIFO cache, too. */
+static inline struct end top_pop_end(uint64_t top)
 {
-    return (uint32_t)top;
+    return (struct end){(uint32_t)top};
 }
-static inline uint32_t top_push_end(uint64_t top)
+static inline struct end top_push_end(uint64_t top)
 {
-    return (uint32_t)(top >> 32);
+    return (struct end){(uint32_t)(top >> 32)};
 }
-static inline uint64_t top_of(uint32_t pop_end, uint32_t high)
+static inline uint64_t top_of(struct end pop, struct end push)
 {
-    return pop_end | (uint64_t)high << 32;
+    return pop.at | (uint64_t)push.at << 32;
 }
-/* LIFO: the count of pops. */
+/* LIFO: the high half is the count of pops. */
 static inline uint32_t top_pops(uint64_t top)
 {
     return (uint32_t)(top >> 32);
 }
+static inline uint64_t top_of_lifo(struct end end, uint32_t pops)
+{
+    return end.at | (uint64_t)pops << 32;
+}
 /* For both formats, because a count of pops is never END_CLAIMED. */
 static inline bool top_claimed(uint64_t top)
 {
-    return top_pop_end(top) == END_CLAIMED || top_push_end(top) == END_CLAIMED;
+    return top_pop_end(top).at == END_CLAIMED || top_push_end(top).at == END_CLAIMED;
 }
 /* LIFO: whether the count of pops is full. */
 static inline bool top_full_count(uint64_t top)
@@ -164,19 +168,20 @@ static inline bool top_full_count(uint64_t top)
 }
 
 /* Objects in the sheaf of an end, which is neither 0 nor END_CLAIMED. */
-static inline unsigned end_depth(uint32_t end)
+static inline unsigned end_depth(struct end end)
 {
     return (unsigned)(sheaf_entry(end) - sheaf_containing(end)->objects);
 }
 /* Objects at an end; 0 if the end is empty or claimed. */
-static inline unsigned end_holds(uint32_t end)
+static inline unsigned end_holds(struct end end)
 {
-    return end > END_CLAIMED ? end_depth(end) : 0;
+    return end.at > END_CLAIMED ? end_depth(end) : 0;
 }
 /* The end for a sheaf whose count is right; 0 if there is none. */
-static inline uint32_t end_of(const struct sheaf *sheaf)
+static inline struct end end_of(const struct sheaf *sheaf)
 {
-    return sheaf ? sheaf_offset(sheaf) + (uint32_t)offsetof(struct sheaf, objects) + sheaf->count * 8u : 0;
+    return (struct end){sheaf ? sheaf_offset(sheaf) + (uint32_t)offsetof(struct sheaf, objects) + sheaf->count * 8u
+                              : 0};
 }
 
 #endif

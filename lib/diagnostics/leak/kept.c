@@ -44,9 +44,9 @@ static void take_out_counted(struct sheaf *sheaf, void *with)
     take_out_sheaf(with, sheaf, sheaf->count);
 }
 
-static void take_out_end(struct kept *kept, uint32_t end)
+static void take_out_end(struct kept *kept, struct end end)
 {
-    if (end > END_CLAIMED)
+    if (end.at > END_CLAIMED)
         take_out_sheaf(kept, sheaf_detached(sheaf_containing(end)), end_depth(end));
 }
 
