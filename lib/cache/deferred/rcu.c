@@ -238,9 +238,10 @@ static struct sheaf *empty_one(struct kmem_cache *cache, unsigned slot)
 static struct sheaf *empty_spare(struct kmem_cache *cache, unsigned slot)
 {
     struct word_id id = word_id(cache->number);
-    if (cache_spare_holds(slot, id) != 0)
+    struct sheaf *spare = spare_sheaf(atomic_load_explicit(&slot_words(slot, id)->spare, memory_order_relaxed));
+    if (!spare || read_once(spare->count))
         return NULL;
-    struct sheaf *spare = cache_take_spare(slot, id);
+    spare = cache_take_spare(slot, id);
     if (likely(!spare || !spare->count))
         return spare;
     cache_put_sheaf(cache, slot, spare); /* another sheaf is the spare by now */
