@@ -4,7 +4,7 @@
  *
  *   offset   bytes  what
  *        0     120  struct slot_head:
- *                      0   8  none          the word of cache number 0, always 0: the id 0 leads here
+ *                      0   8  none          the word of cache number 0, always 0: both ids 0 lead here
  *                      8   4  near
  *                     12   4  node
  *                     16   8  lock

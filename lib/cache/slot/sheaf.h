@@ -49,8 +49,7 @@ struct ends_total {
     uint16_t bits;
 };
 
-/* The account is written by the thread that attaches the sheaf, and by exchanges on the slot. Any thread may read it.
- */
+/* The thread that attaches the sheaf writes the account, and so do exchanges on the slot. Any thread may read it. */
 struct attached_sheaf {
     union {
         uint32_t pushes;            /* the push end of two */
@@ -65,10 +64,9 @@ struct attached_sheaf {
     uint64_t bottom;
     void *objects[];
 };
-_Static_assert(sizeof(struct sheaf) == 16 && sizeof(struct attached_sheaf) == 16,
-               "the section of an exchange copies");
+_Static_assert(sizeof(struct sheaf) == 16 && sizeof(struct attached_sheaf) == 16, "the first word and the bottom");
 
-/* The same sheaf when it changes its place; else only for what does not depend on the place. */
+/* The same sheaf in its other place: for the thread that moves it, and for what does not depend on the place. */
 static inline struct sheaf *sheaf_detached(struct attached_sheaf *sheaf)
 {
     return (struct sheaf *)sheaf;

@@ -92,7 +92,7 @@ unsigned slot_domains(void);
 
 /*
  * The operations in every mode. They fail where a fast path misses, and where the slot's lock is busy. `lifo` is the
- * format of the cache's words. slot_push() takes the id that the slices of the cache have (struct slab_cache, `id`).
+ * format of the cache's words.
  * slot_install() replaces the word `old`; it fails if the thread is not on that slot, or if the word has changed.
  */
 void *slot_pop(struct word_id id, bool lifo);

@@ -22,7 +22,7 @@
  *   add(first, stride, n, open)    if slot >= open fail
  *                   [first + slot * stride] += n                                   commit
  *
- * The id of a push leads to the half that it works on: that of the word to the low one, 4 more to the high one.
+ * The id of a push is that of the word where it works on the low half, and 4 more where it works on the high one.
  * pop_near(id) is pop(id + near), where `near` is read from the slot's head: the word of the sibling for the slot's
  * node (cache/node/node.h). pop_class, pop_lifo_cid and push_slice are for slots numbered by mm_cid; pop_class and
  * push_slice read the id from a table, malloc's by size and that of slices. A push that is restarted after it stored
@@ -36,8 +36,8 @@
 #include "platform/rseq/layout.h"
 
 /*
- * Offsets in the page of every slot: of a cache's word, and of the half of it that frees update. They are equal in
- * LIFO caches, so a test of those cannot tell one from the other; the compiler does.
+ * The two ids of a cache, offsets in the page of each slot: that of its word, and that of the half that a push works
+ * on. They are equal for LIFO caches, so no test of such a cache finds one given for the other; the compiler does.
  */
 struct word_id {
     uintptr_t at;
