@@ -28,7 +28,7 @@ void f(struct kmem_cache *cache, struct sheaf *sheaf, struct attached_sheaf *at_
 # A statement, and what is right and what is a mistake in the place of the @.
 MISTAKES = [
     ("slot_pop(@, true)", "word", "push"),
-    ("slot_pop_near(@, true)", "word", "push"),
+    ("slot_pop_local(@, true)", "word", "push"),
     ("slot_push(@, sheaf)", "push", "word"),
     ("slot_push(@, sheaf)", "push", "cache->slab.id"),
     ("slot_install(0, @, 0, 0)", "word", "push"),

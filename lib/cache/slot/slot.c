@@ -98,12 +98,12 @@ void slot_open(unsigned slot)
     slot_unlock(slot);
 }
 
-static void *locked_pop(struct word_id id, bool near, bool lifo)
+static void *locked_pop(struct word_id id, bool local, bool lifo)
 {
     unsigned slot = hashed_slot();
     if (!slot_try_lock(slot))
         return NULL;
-    uint32_t distance = near ? atomic_load_explicit(&slot_head(slot)->near, memory_order_relaxed) : 0;
+    uint32_t distance = local ? atomic_load_explicit(&slot_head(slot)->local, memory_order_relaxed) : 0;
     uint64_t *top = &slot_words(slot, (struct word_id){id.at + distance})->top;
     void *object = sheaf_entry(top_pop_end(*top))[-1];
     if (object && lifo && top_full_count(*top))
@@ -240,13 +240,13 @@ void *slot_pop(struct word_id id, bool lifo)
     return lifo ? rseq_pop_lifo(space.base, id) : rseq_pop(space.base, id);
 }
 
-void *slot_pop_near(struct word_id id, bool lifo)
+void *slot_pop_local(struct word_id id, bool lifo)
 {
     if (slot_mode == SHEAF_MODE_LOCK)
         return locked_pop(id, true, lifo);
     if (!ready())
         return NULL;
-    return lifo ? rseq_pop_lifo_near(space.base, id) : rseq_pop_near(space.base, id);
+    return lifo ? rseq_pop_lifo_local(space.base, id) : rseq_pop_local(space.base, id);
 }
 
 bool slot_push(struct push_id id, void *object)

@@ -96,7 +96,7 @@ unsigned slot_domains(void);
  * slot_install() replaces the word `old`; it fails if the thread is not on that slot, or if the word has changed.
  */
 void *slot_pop(struct word_id id, bool lifo);
-void *slot_pop_near(struct word_id id, bool lifo); /* from the sibling of the slot's node */
+void *slot_pop_local(struct word_id id, bool lifo); /* from the sibling of the slot's node */
 bool slot_push(struct push_id id, void *object);
 bool slot_install(unsigned slot, struct word_id id, uint64_t old, uint64_t new);
 
