@@ -239,7 +239,7 @@ void ends_replace_push(struct kmem_cache *cache, unsigned slot, uint64_t top, st
  * program's own data. Otherwise the capacity is settled, and ends_swap() exchanges the ends until an account is
  * full; then ends_exchange() decides again.
  *
- * `before` of the sheaf at the pop end holds the slot's number of slow calls when the exchanges began. A restarted
+ * `since` of the sheaf at the pop end holds the slot's number of slow calls when the exchanges began. A restarted
  * section may overwrite it, so it is a hint.
  */
 #define EXCHANGES      8
@@ -299,13 +299,12 @@ static struct sheaf *grow(struct kmem_cache *cache, unsigned slot, struct sheaf 
     return 2u * filled->count < want || larger > capacity ? fill_up(cache, slot, filled, larger, want) : filled;
 }
 
-/* Count an exchange, and decide about growth at every EXCHANGES-th one. `before` is the slot's number of slow calls
+/* Count an exchange, and decide about growth at every EXCHANGES-th one. `since` is the slot's number of slow calls
  * when the count began. Returns the sheaf that becomes the pop end. */
-static struct sheaf *consider(struct kmem_cache *cache, unsigned slot, struct sheaf *filled,
-                              struct calls_before before)
+static struct sheaf *consider(struct kmem_cache *cache, unsigned slot, struct sheaf *filled, struct slow_calls since)
 {
     _Atomic uint64_t *spare = &slot_words(slot, word_id(cache->number))->spare;
-    struct calls_before now = {(uint32_t)read_once(slot_head(slot)->slow_calls)};
+    struct slow_calls now = {(uint32_t)read_once(slot_head(slot)->slow_calls)};
     uint64_t seen = atomic_load_explicit(spare, memory_order_relaxed);
     if (seen & SPARE_SETTLED && 2u * filled->count >= circulating_most(cache))
         return filled;
@@ -315,12 +314,12 @@ static struct sheaf *consider(struct kmem_cache *cache, unsigned slot, struct sh
     atomic_fetch_add(spare, SPARE_SWAP);
     if (exchanges == EXCHANGES - 1) {
         unsigned had = filled->count;
-        if (now.n - before.n <= HOT)
+        if (now.n - since.n <= HOT)
             filled = grow(cache, slot, filled, spare_capacity(seen));
         if (filled->count == had) /* also if the slabs had no objects; decided again at the next full account */
             atomic_fetch_or(spare, SPARE_SETTLED);
     }
-    filled->before = exchanges ? before : now;
+    filled->since = exchanges ? since : now;
     return filled;
 }
 
@@ -328,7 +327,7 @@ void ends_exchange(struct kmem_cache *cache, unsigned slot, struct ends *ends)
 {
     struct sheaf *emptier = ends->pop;
     count(slot, cache->number, COUNT_spare_swap, 1);
-    ends->pop = consider(cache, slot, ends->push, emptier ? emptier->before : (struct calls_before){0});
+    ends->pop = consider(cache, slot, ends->push, emptier ? emptier->since : (struct slow_calls){0});
     unsigned capacity = spare_capacity(slot_words(slot, word_id(cache->number))->spare);
     if (!emptier || (!emptier->count && emptier->capacity != capacity)) {
         struct sheaf *other = empty_sheaf_alloc(capacity ? capacity : cache_next_capacity(cache, slot));

@@ -45,7 +45,7 @@ MISTAKES = [
     ("at_end->@ = 0", "count_then", "count"),
     ("@->pushes = 0", "at_end", "sheaf"),
     ("sheaf_at(@->next)", "sheaf", "at_end"),
-    ("sheaf_at(@)", "sheaf->next", "sheaf->before"),
+    ("sheaf_at(@)", "sheaf->next", "sheaf->since"),
     ("sheaf_at(@)", "sheaf->next", "end"),
     ("at_end->pops_start = @(words->top)", "top_pops", "top_push_end"),
     ("at_end->@ = at_end->total", "total", "count_then"),

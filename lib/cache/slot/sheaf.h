@@ -28,15 +28,15 @@
 #define SHEAF_ORDER_MIN 3 /* 8 words, 5 objects */
 #define SHEAF_ORDER_MAX 9 /* 512 words, 509 objects */
 
-/* The slow calls that a slot had made when its ends began to change places (cache/ends.c). */
-struct calls_before {
+/* How many slow calls a slot had made when its ends began to change places (cache/ends.c). */
+struct slow_calls {
     uint32_t n;
 };
 
 struct sheaf {
     union {
-        uint32_t next;              /* in a stack, a list or of a user: offset of the next sheaf, 0 for none */
-        struct calls_before before; /* of a thread that detached it from a pop end, or will attach it there */
+        uint32_t next;           /* in a stack, a list or of a user: offset of the next sheaf, 0 for none */
+        struct slow_calls since; /* of a thread that detached it from a pop end, or will attach it there */
     };
     uint16_t count; /* objects */
     uint16_t capacity;
@@ -52,9 +52,9 @@ struct ends_total {
 /* The thread that attaches the sheaf writes the account, and so do exchanges on the slot. Any thread may read it. */
 struct attached_sheaf {
     union {
-        uint32_t pushes;            /* the push end of two */
-        struct calls_before before; /* the pop end of two */
-        uint32_t pops_start;        /* the one end of a LIFO cache: the count of pops in the word began here */
+        uint32_t pushes;         /* the push end of two */
+        struct slow_calls since; /* the pop end of two */
+        uint32_t pops_start;     /* the one end of a LIFO cache: the count of pops in the word began here */
     };
     union {
         struct ends_total total; /* the push end of two */
