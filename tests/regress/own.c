@@ -77,7 +77,7 @@ static void *misses_then_registers(void *block)
 {
     must(own_area.state == OWN_CREATED && number() == space.slots);
     must(!malloc_try(64) && !free_try_at(rseq_roots.cid_base, block) && !free_try_at(rseq_roots.cpu_base, block));
-    must(!rseq_pop_local(space.base, SLOT_ID(CACHE_FIRST)) && !rseq_pop_lifo(space.base, SLOT_ID(CACHE_GAP - 1)));
+    must(!rseq_pop_local(space.base, word_id(CACHE_FIRST)) && !rseq_pop_lifo(space.base, word_id(CACHE_GAP - 1)));
     must(own_area.state == OWN_CREATED);
     void *own = sheaf_malloc(64);
     must(own && own_area.state == OWN_REGISTERED && number() < space.slots && kernel_knows());
