@@ -2,7 +2,7 @@
 #ifndef SHEAF_TESTS_CLIENT_H
 #define SHEAF_TESTS_CLIENT_H
 
-#include "cases.h"
+#include "must.h"
 #include "sheaf/control.h"
 #include "sheaf/record.h"
 

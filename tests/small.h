@@ -2,7 +2,7 @@
 #ifndef SHEAF_TESTS_SMALL_H
 #define SHEAF_TESTS_SMALL_H
 
-#include "cases.h"
+#include "must.h"
 
 #include <fcntl.h>
 #include <sched.h>

@@ -2,7 +2,7 @@
 #ifndef SHEAF_TESTS_STATM_H
 #define SHEAF_TESTS_STATM_H
 
-#include "cases.h"
+#include "must.h"
 
 #include <fcntl.h>
 #include <stdlib.h>

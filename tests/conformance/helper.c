@@ -39,7 +39,7 @@ static void *burst(void *number)
     return NULL;
 }
 
-static void idle_after_burst(void)
+CASE(memory_is_returned_to_the_system_after_a_burst)
 {
     pthread_t threads[THREADS];
     must(!pthread_barrier_init(&all_have, NULL, THREADS));
@@ -56,26 +56,21 @@ static void idle_after_burst(void)
     must(now <= peak / 2); /* the array `objects` stays resident */
 }
 
-static void idle_child(void)
+CASE(memory_is_returned_to_the_system_in_a_forked_child)
 {
     free(malloc(100));
     pid_t pid = fork();
     must(pid >= 0);
     if (pid == 0) {
-        idle_after_burst();
+        memory_is_returned_to_the_system_after_a_burst();
         _exit(0);
     }
     must_succeed(pid);
 }
 
-int main(int argc, char **argv)
+BEFORE_CASES(argv)
 {
 #ifdef MUCH_THREAD_LOCAL_DATA
     thread_local_data[MIB - 1] = 1;
 #endif
-    static const struct test_case cases[] = {
-        {"memory is returned to the system after a burst", idle_after_burst},
-        {"memory is returned to the system in a forked child", idle_child},
-    };
-    return run_cases(argc, argv, cases, sizeof(cases) / sizeof(cases[0]));
 }

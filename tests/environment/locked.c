@@ -25,8 +25,6 @@
 #define LIMIT (8 * MIB)
 #define BLOCK 1000ul
 
-static const char *self;
-
 static void become_nobody(void)
 {
     enum { NOBODY = 65534 };
@@ -108,7 +106,7 @@ static size_t fill(void)
 
 /* ---- what may be allocated after each call ---- */
 
-static void future_before(void)
+CASE_ANEW(future_before_the_start)
 {
     become_nobody();
     must(!mlockall(MCL_FUTURE));
@@ -116,7 +114,7 @@ static void future_before(void)
     must(status("VmLck") <= LIMIT);
 }
 
-static void future_after(void)
+CASE_ANEW(future_after_the_start)
 {
     become_nobody();
     start();
@@ -124,14 +122,14 @@ static void future_after(void)
     must(fill() >= 7 * MIB);
 }
 
-static void current_and_future_before(void)
+CASE_ANEW(current_and_future_before_the_start)
 {
     become_nobody();
     must(!mlockall(MCL_CURRENT | MCL_FUTURE));
     must(fill() >= 4800 * KIB);
 }
 
-static void current_and_future_after(void)
+CASE_ANEW(current_and_future_after_the_start)
 {
     become_nobody();
     start();
@@ -139,7 +137,7 @@ static void current_and_future_after(void)
     must(fill() >= 4000 * KIB);
 }
 
-static void on_fault(void)
+CASE_ANEW(on_fault)
 {
     become_nobody();
     start();
@@ -148,7 +146,7 @@ static void on_fault(void)
 }
 
 /* Nothing tells the allocator of this call; refusals do. */
-static void call_of_the_system(void)
+CASE_ANEW(by_the_system_call)
 {
     become_nobody();
     must(!syscall(SYS_mlockall, MCL_FUTURE));
@@ -157,7 +155,7 @@ static void call_of_the_system(void)
 
 /* ---- what is locked ---- */
 
-static void allocated_memory_is_locked(void)
+CASE_ANEW(allocated_memory_is_locked)
 {
     become_nobody();
     must(!mlockall(MCL_FUTURE));
@@ -170,7 +168,7 @@ static void allocated_memory_is_locked(void)
     must(status("VmLck") >= before + 40 * 100000ul);
 }
 
-static void unlocked_memory_grows_again(void)
+CASE_ANEW(unlocked_memory_grows_again)
 {
     become_nobody();
     must(!mlockall(MCL_CURRENT | MCL_FUTURE));
@@ -186,7 +184,7 @@ static void unlocked_memory_grows_again(void)
 }
 
 /* Locks are not inherited: the child may allocate more than the limit. */
-static void children_are_not_locked(void)
+CASE_ANEW(children_are_not_locked)
 {
     become_nobody();
     start();
@@ -237,7 +235,7 @@ static void run_threads(void)
 }
 
 /* Threads come to slots that have no memory yet. */
-static void threads_while_locked(void)
+CASE_ANEW(threads_while_locked)
 {
     become_nobody();
     must(!mlockall(MCL_CURRENT | MCL_FUTURE));
@@ -246,7 +244,7 @@ static void threads_while_locked(void)
     run_threads();
 }
 
-static void threads_after_a_start(void)
+CASE_ANEW(threads_after_a_start)
 {
     become_nobody();
     start();
@@ -255,7 +253,7 @@ static void threads_after_a_start(void)
 }
 
 /* With the right to lock anything, heaps of any size. */
-static void a_large_heap(void)
+CASE_ANEW(a_large_heap)
 {
     struct rlimit limit = {RLIM_INFINITY, RLIM_INFINITY};
     if (setrlimit(RLIMIT_MEMLOCK, &limit))
@@ -268,7 +266,7 @@ static void a_large_heap(void)
     run_threads();
 }
 
-static void errors_are_told(void)
+CASE_ANEW(errors_are_told)
 {
     must(mlockall(0) == -1 && errno == EINVAL);
     must(mlockall(1 << 20) == -1 && errno == EINVAL);
@@ -279,44 +277,4 @@ static void errors_are_told(void)
     size_t bytes;
     free_blocks(all_blocks(&bytes));
     must(bytes >= 4 * LIMIT);
-}
-
-/* Each case in a process in which nothing was allocated. */
-#define CASES(X)                                                                                                     \
-    X("future-before-the-start", future_before)                                                                      \
-    X("future-after-the-start", future_after)                                                                        \
-    X("current-and-future-before-the-start", current_and_future_before)                                              \
-    X("current-and-future-after-the-start", current_and_future_after)                                                \
-    X("on-fault", on_fault)                                                                                          \
-    X("by-the-system-call", call_of_the_system)                                                                      \
-    X("allocated-memory-is-locked", allocated_memory_is_locked)                                                      \
-    X("unlocked-memory-grows-again", unlocked_memory_grows_again)                                                    \
-    X("children-are-not-locked", children_are_not_locked)                                                            \
-    X("threads-while-locked", threads_while_locked)                                                                  \
-    X("threads-after-a-start", threads_after_a_start)                                                                \
-    X("a-large-heap", a_large_heap)                                                                                  \
-    X("errors-are-told", errors_are_told)
-
-#define ANEW(name, run)                                                                                              \
-    static void run##_anew(void)                                                                                     \
-    {                                                                                                                \
-        execl(self, self, "run", name, (char *)NULL);                                                                \
-        must(!"executed");                                                                                           \
-    }
-CASES(ANEW)
-
-#define PLAIN(name, run)   {name, run},
-#define WRAPPED(name, run) {name, run##_anew},
-static const struct test_case plain[] = {CASES(PLAIN)}, wrapped[] = {CASES(WRAPPED)};
-
-int main(int argc, char **argv)
-{
-    enum { COUNT = sizeof(plain) / sizeof(*plain) };
-    self = argv[0];
-    for (size_t i = 0; argc == 3 && i < COUNT; i++)
-        if (!strcmp(argv[2], plain[i].name)) {
-            plain[i].run();
-            _exit(0);
-        }
-    return run_cases(argc, argv, wrapped, COUNT);
 }

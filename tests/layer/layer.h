@@ -24,11 +24,6 @@
 #define MIB (1ul << 20)
 #define GIB (1ul << 30)
 
-#define CASE(name)                                                                                                   \
-    {                                                                                                                \
-#name, name                                                                                                  \
-    }
-
 /* A space and a region in it that keeps nothing by choice; the log is empty then. */
 __attribute__((unused)) static void start_region(size_t region_bytes, uint32_t decay_ms)
 {

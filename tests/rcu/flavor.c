@@ -8,7 +8,7 @@
 #include <urcu.h>
 #endif
 
-#include "cases.h"
+#include "must.h"
 #include "sheaf/malloc.h"
 #include "sheaf/rcu.h"
 

@@ -4,7 +4,7 @@
  */
 #include <urcu-bp.h>
 
-#include "cases.h"
+#include "must.h"
 #include "sheaf/rcu.h"
 
 #include <malloc.h>

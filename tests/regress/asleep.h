@@ -2,7 +2,7 @@
 #ifndef SHEAF_TESTS_ASLEEP_H
 #define SHEAF_TESTS_ASLEEP_H
 
-#include "../cases.h"
+#include "../must.h"
 
 #include <fcntl.h>
 

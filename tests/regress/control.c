@@ -24,7 +24,7 @@ static void end(pid_t pid)
 
 /* ---- programs that answer ---- */
 
-static void half_busy(void)
+PART(busy)
 {
     static void *held[20000];
     for (size_t i = 0; i < sizeof(held) / sizeof(*held); i++)
@@ -37,7 +37,7 @@ static void half_busy(void)
         work_once(i);
 }
 
-static void half_sleeping(void)
+PART(sleeping)
 {
     void *volatile p = malloc(10 << 20);
     must(p);
@@ -49,15 +49,15 @@ static void half_sleeping(void)
 }
 
 /* The child works and sleeps as its parent does. */
-static void half_both_sleep(void)
+PART(both_sleep)
 {
     work_a_while(NULL);
     fork();
-    half_sleeping();
+    sleeping();
 }
 
 /* The process must end with its last thread but the helper. */
-static void half_main_thread_ends(void)
+PART(part_main_thread_ends)
 {
     pthread_t thread;
     must(pthread_create(&thread, NULL, work_a_while, NULL) == 0);
@@ -65,21 +65,21 @@ static void half_main_thread_ends(void)
     pthread_exit(NULL);
 }
 
-static void half_parent(void)
+PART(part_parent)
 {
     must(malloc(100));
     if (fork() == 0)
-        half_busy();
-    half_busy();
+        busy();
+    busy();
 }
 
 /* As fork, but without handlers: the child shares the record until its first slow path. */
-static void half_clone(void)
+PART(cloned_child)
 {
     must(malloc(100));
     if (syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0) == 0)
-        half_busy();
-    half_busy();
+        busy();
+    busy();
 }
 
 /* A handler that interrupted the holder of a lock gets no memory for large blocks, nor does a child forked there. */
@@ -100,12 +100,12 @@ static void fork_in_handler(int signal)
     errno = saved;
 }
 
-static void half_forks_in_handlers(void)
+PART(forks_in_handlers)
 {
     signal(SIGALRM, fork_in_handler);
     struct itimerval often = {.it_interval = {.tv_usec = 10000}, .it_value = {.tv_usec = 10000}};
     must(setitimer(ITIMER_REAL, &often, NULL) == 0);
-    half_busy();
+    busy();
 }
 
 /* ---- cases ---- */
@@ -181,7 +181,7 @@ static void sets_options(struct client *client)
         must(client_ask(client, SHEAF_SET, asked[i].subject, asked[i].value) == asked[i].status);
 }
 
-static void every_operation(void)
+CASE(control_every_operation)
 {
     struct client client;
     make_records(records, sizeof(records));
@@ -208,7 +208,7 @@ static void every_operation(void)
     must(remove_records(records) > 0);
 }
 
-static void asleep_with_helper(void)
+CASE(control_asleep_with_helper)
 {
     struct client client;
     make_records(records, sizeof(records));
@@ -228,7 +228,7 @@ static void asleep_with_helper(void)
 
 /* Without options a process with one thread answers while it sleeps, and options that would end decay change nothing.
  */
-static void asleep(void)
+CASE(control_asleep)
 {
     struct client client;
     make_records(records, sizeof(records));
@@ -278,7 +278,7 @@ static unsigned long switches(pid_t pid)
 }
 
 /* A thread that looked from time to time would never have slept for two seconds. */
-static void sleeps_without_waking(void)
+CASE(control_sleeps_without_waking)
 {
     struct client client;
     make_records(records, sizeof(records));
@@ -296,7 +296,7 @@ static void sleeps_without_waking(void)
     must(remove_records(records) > 0);
 }
 
-static void no_helper(void)
+CASE(control_no_helper)
 {
     struct client client;
     make_records(records, sizeof(records));
@@ -309,11 +309,11 @@ static void no_helper(void)
     must(remove_records(records) > 0);
 }
 
-static void main_thread_ends(void)
+CASE(control_main_thread_ends)
 {
     make_records(records, sizeof(records));
-    must_succeed(start("main thread ends", "SHEAF_HELPER=1"));
-    must_succeed(start("main thread ends", ""));
+    must_succeed(start("part_main_thread_ends", "SHEAF_HELPER=1"));
+    must_succeed(start("part_main_thread_ends", ""));
     must(remove_records(records) > 0);
 }
 
@@ -340,11 +340,11 @@ static pid_t child_of(pid_t pid)
     }
 }
 
-static void answers_for_itself(const char *half)
+static void answers_for_itself(const char *part)
 {
     struct client parent, child;
     make_records(records, sizeof(records));
-    pid_t pid = start(half, ""), second = child_of(pid);
+    pid_t pid = start(part, ""), second = child_of(pid);
     client_of(&parent, records, pid);
     client_of(&child, records, second);
     must(client_ask(&parent, SHEAF_TRIM, 0, 0) == SHEAF_DONE);
@@ -359,19 +359,19 @@ static void answers_for_itself(const char *half)
     must(remove_records(records) == 2);
 }
 
-static void forked_children(void)
+CASE(control_forked_children)
 {
-    answers_for_itself("parent");
+    answers_for_itself("part_parent");
 }
 
-static void children_asleep(void)
+CASE(control_children_asleep)
 {
-    answers_for_itself("both sleep");
+    answers_for_itself("both_sleep");
 }
 
-static void cloned_children(void)
+CASE(control_cloned_children)
 {
-    answers_for_itself("clone");
+    answers_for_itself("cloned_child");
 }
 
 static int files_in(const char *path)
@@ -385,11 +385,11 @@ static int files_in(const char *path)
     return n;
 }
 
-static void forks_while_it_answers(void)
+CASE(control_forks_while_it_answers)
 {
     struct client client;
     make_records(records, sizeof(records));
-    pid_t pid = start("forks in handlers", "");
+    pid_t pid = start("forks_in_handlers", "");
     client_of(&client, records, pid);
     for (int i = 0; i < 150 || files_in(records) < 2; i++)
         must(client_ask(&client, i % 3 == 0 ? SHEAF_MAP : i % 3 == 1 ? SHEAF_FOLD : SHEAF_TRIM, 0, 0) == SHEAF_DONE);
@@ -397,7 +397,7 @@ static void forks_while_it_answers(void)
     must(remove_records(records) > 1);
 }
 
-static void full_file_system(void)
+CASE(control_full_file_system)
 {
     struct client client;
     mount_small(records, sizeof(records), 1 << 20);
@@ -419,7 +419,7 @@ static void full_file_system(void)
 }
 
 /* A file that is extended for the profile area, and one from which that and the window's memory is taken away. */
-static void file_changes_its_size(void)
+CASE(control_file_changes_its_size)
 {
     struct client client;
     make_records(records, sizeof(records));
@@ -441,7 +441,7 @@ static void file_changes_its_size(void)
 }
 
 /* Only a file that was extended has room for samples. */
-static void profile(void)
+CASE(control_profile)
 {
     struct client client;
     struct sheaf_profile area;
@@ -459,38 +459,4 @@ static void profile(void)
     must(client_ask(&client, SHEAF_PROFILE, 0, 0) == SHEAF_DONE);
     end(pid);
     must(remove_records(records) > 0);
-}
-
-static const struct test_case halves[] = {
-    {"busy", half_busy},
-    {"sleeping", half_sleeping},
-    {"both sleep", half_both_sleep},
-
-    {"main thread ends", half_main_thread_ends},
-    {"parent", half_parent},
-    {"clone", half_clone},
-    {"forks in handlers", half_forks_in_handlers},
-};
-
-static const struct test_case cases[] = {
-    {"control-every-operation", every_operation},
-    {"control-asleep", asleep},
-    {"control-asleep-with-helper", asleep_with_helper},
-    {"control-sleeps-without-waking", sleeps_without_waking},
-    {"control-no-helper", no_helper},
-    {"control-children-asleep", children_asleep},
-    {"control-main-thread-ends", main_thread_ends},
-    {"control-forked-children", forked_children},
-    {"control-cloned-children", cloned_children},
-    {"control-forks-while-it-answers", forks_while_it_answers},
-    {"control-full-file-system", full_file_system},
-    {"control-file-changes-its-size", file_changes_its_size},
-    {"control-profile", profile},
-};
-
-int main(int argc, char **argv)
-{
-    if (ran_half(argc, argv, halves, sizeof(halves) / sizeof(*halves)))
-        return 0;
-    return run_cases(argc, argv, cases, sizeof(cases) / sizeof(*cases));
 }
