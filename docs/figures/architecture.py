@@ -23,6 +23,7 @@ import tree  # noqa: E402
 
 # What each folder does. docs/architecture.md has the same in full sentences.
 ROLES = {
+    "platform/arch": "the CPU: assembly, a folder for each",
     "platform/os": "system calls, locks, memory, hooks",
     "platform/rseq": "sections and their registration",
     "platform/config": "the options as a structure",

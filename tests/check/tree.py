@@ -8,6 +8,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 LAYERS = [
+    "platform/arch",
     "platform/os",
     "platform/rseq",
     "platform/config",

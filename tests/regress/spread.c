@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#define WINDOW (2ul << 20) /* the range that one page table maps */
+#define RANGE (2ul << 20) /* the range that one page table maps */
 
 CASE(locks_are_found_by_number)
 {
@@ -27,17 +27,17 @@ CASE(locks_are_found_by_number)
     must(last - first < 4096);
 }
 
-/* Counts the windows that contain pages of Sheaf's tables. */
-static unsigned windows(void)
+/* Counts the ranges of 2 MiB that contain pages of Sheaf's tables. */
+static unsigned ranges(void)
 {
-    static uint64_t entries[WINDOW / 4096];
+    static uint64_t entries[RANGE / 4096];
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
     int map = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
     if (map < 0 || page != 4096)
         _exit(CASE_SKIPPED);
     unsigned n = 0;
     must(!space.slabs.mapped && !space.sheaves.mapped && !space.slices_table.mapped && !space.dirty_table.mapped);
-    for (uintptr_t at = space.base - space.ids_table.mapped; at < space.region; at += WINDOW) {
+    for (uintptr_t at = space.base - space.ids_table.mapped; at < space.region; at += RANGE) {
         must(pread(map, entries, sizeof(entries), (off_t)(at / page * 8)) == sizeof(entries));
         bool any = false;
         for (size_t i = 0; i < sizeof(entries) / 8; i++)
@@ -48,16 +48,16 @@ static unsigned windows(void)
     return n;
 }
 
-CASE(a_small_program_touches_few_windows)
+CASE(a_small_program_touches_few_pages_of_page_tables)
 {
     void *held[2000];
     for (size_t i = 0; i < 2000; i++)
         held[i] = sheaf_malloc(i % 1000);
     for (size_t i = 0; i < 2000; i++)
         sheaf_free(held[i]);
-    if (slot_top > 2) /* with slots numbered by CPU, each may take windows for its words and counters */
+    if (slot_top > 2) /* with slots numbered by CPU, each may take ranges for its words and counters */
         _exit(CASE_SKIPPED);
-    must(windows() == 2);
+    must(ranges() == 2);
 }
 
 /* The first part of the space for sheaves is limited; further sheaves lie elsewhere. */
