@@ -1,4 +1,4 @@
-/* Checks for tests. */
+/* Checks for tests, and the headers of libc that nearly all of them need. */
 #ifndef SHEAF_TESTS_MUST_H
 #define SHEAF_TESTS_MUST_H
 

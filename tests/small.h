@@ -6,7 +6,6 @@
 
 #include <fcntl.h>
 #include <sched.h>
-#include <stdlib.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
 

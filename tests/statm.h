@@ -5,7 +5,6 @@
 #include "must.h"
 
 #include <fcntl.h>
-#include <stdlib.h>
 
 static inline void statm_read(size_t *mapped, size_t *resident)
 {

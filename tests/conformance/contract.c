@@ -7,17 +7,11 @@
 #include "../statm.h"
 
 #include <dlfcn.h>
-#include <errno.h>
 #include <malloc.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/resource.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 static volatile size_t huge = (size_t)PTRDIFF_MAX + 1; /* volatile, or the compiler folds the calls */
 

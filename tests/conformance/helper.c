@@ -4,7 +4,6 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
-#include <stdlib.h>
 #include <time.h>
 
 enum { THREADS = 4, OBJECTS = 150000, MIB = 1 << 20, WAIT_SECONDS = CASE_SECONDS / 2 };

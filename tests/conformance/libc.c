@@ -21,7 +21,6 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
-#include <stdlib.h>
 #include <wordexp.h>
 
 CASE(strings_and_streams)

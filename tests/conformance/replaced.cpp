@@ -4,12 +4,6 @@
  */
 #include "../cases.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <new>
 #include <sstream>
 #include <string>

@@ -5,9 +5,6 @@
  */
 #include "../cases.h"
 
-#include <stdlib.h>
-#include <unistd.h>
-
 #include <new>
 
 enum { NEW, ARRAY_NEW, DELETE, ARRAY_DELETE, ALIGNED_DELETE };

@@ -6,7 +6,6 @@
 #include <malloc.h>
 #include <pthread.h>
 #include <stdint.h>
-#include <stdlib.h>
 
 enum { THREADS = 4, ROUNDS = 20000, KEPT = 64 };
 

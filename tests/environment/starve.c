@@ -6,16 +6,10 @@
 #include "../cases.h"
 #include "filter.h"
 
-#include <errno.h>
 #include <malloc.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 enum { BLOCKS = 4000 };
 

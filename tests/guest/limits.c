@@ -13,7 +13,6 @@
 #include <spawn.h>
 #include <stdbool.h>
 #include <stdint.h>
-#include <stdlib.h>
 #include <sys/mman.h>
 
 #define KIB (1ul << 10)

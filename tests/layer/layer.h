@@ -8,8 +8,6 @@
 #include "memory/region/region.h"
 #include "memory/space/locks.h"
 
-#include <stdlib.h>
-
 #define must_be(x, expected)                                                                                         \
     do {                                                                                                             \
         uint64_t x_ = (uint64_t)(x), expected_ = (uint64_t)(expected);                                               \

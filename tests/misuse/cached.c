@@ -3,8 +3,6 @@
 #include "faults.h"
 
 #include <sheaf/kmem_cache.h>
-#include <stdlib.h>
-#include <string.h>
 
 void *give(struct kmem_cache *cache);
 void take(struct kmem_cache *cache, void *p);

@@ -5,8 +5,6 @@
 
 #include <malloc.h>
 #include <pthread.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 
 void *give(size_t n);

@@ -6,7 +6,6 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdint.h>
-#include <sys/wait.h>
 
 #define ODD 1234 /* a size that libc itself does not allocate, so that cases can select by it */
 static _Thread_local void *volatile kept; /* keeps the compiler from removing allocations */

@@ -7,7 +7,6 @@
 #include <signal.h>
 #include <stdint.h>
 #include <sys/mman.h>
-#include <sys/wait.h>
 
 enum { MANY = 2000 };
 #define HARDEN(list)         "SHEAF_HARDEN=" list

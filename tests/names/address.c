@@ -5,7 +5,6 @@
 #include "../cases.h"
 
 #include <malloc.h>
-#include <stdlib.h>
 
 static void *(*volatile take)(size_t) = malloc;
 static void (*volatile give)(void *) = free;

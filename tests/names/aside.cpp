@@ -8,7 +8,6 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdint.h>
-#include <stdlib.h>
 
 #include <new>
 #include <string>

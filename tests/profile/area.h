@@ -12,7 +12,6 @@
 #include <fcntl.h>
 #include <ftw.h>
 #include <stdbool.h>
-#include <stdlib.h>
 #include <sys/mman.h>
 
 /* Run the program again with these options (cost NULL: the default), and remove the records at the end. Returns in

@@ -9,7 +9,6 @@
 
 #include <malloc.h>
 #include <pthread.h>
-#include <stdlib.h>
 
 struct item {
     char data[200];

@@ -11,10 +11,8 @@
 #include "process/census.h"
 
 #include <pthread.h>
-#include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
-#include <unistd.h>
 
 #define MIB (1ul << 20)
 #define GIB (1ul << 30)

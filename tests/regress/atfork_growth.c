@@ -19,7 +19,6 @@
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdbool.h>
-#include <stdlib.h>
 #include <sys/syscall.h>
 
 extern void *__libc_realloc(void *p, size_t size); /* the allocator's */

@@ -13,7 +13,6 @@
 #include <malloc.h>
 #include <stdbool.h>
 #include <stdint.h>
-#include <stdlib.h>
 #include <sys/resource.h>
 
 #define KIB   (1ul << 10)

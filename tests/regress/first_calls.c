@@ -5,7 +5,6 @@
 #include "sheaf/malloc.h"
 
 #include <sys/resource.h>
-#include <unistd.h>
 
 /* malloc's fast paths are enabled. Without this check a start that leaves them off would only be slow. */
 static void expect_fast(void)

@@ -10,7 +10,6 @@
 
 #include <pthread.h>
 #include <sched.h>
-#include <stdlib.h>
 #include <sys/mman.h>
 
 enum { ROUNDS = 400, BLOCKS = 100, THREADS = 3 };

@@ -7,8 +7,6 @@
 #include "sheaf/malloc.h"
 #include "platform/os/hooks.h"
 
-#include <stdlib.h>
-
 #define MIB (1ul << 20)
 
 /* Returns the advice in effect for the mapping of p: 'h' huge pages, 'n' no huge pages, '-' none. */

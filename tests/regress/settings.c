@@ -13,8 +13,6 @@
 #include "sheaf/malloc.h"
 #include "cache/slot/span_cache.h"
 
-#include <stdlib.h>
-
 static struct sheaf_config wanted; /* by sheaf_configure() */
 
 static void start_allocator(void)

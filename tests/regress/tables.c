@@ -7,8 +7,6 @@
 #include "memory/slab/descriptor.h"
 
 #include <fcntl.h>
-#include <stdlib.h>
-#include <unistd.h>
 
 #define RANGE (2ul << 20) /* the range that one page table maps */
 

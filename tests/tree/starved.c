@@ -8,7 +8,6 @@
 #include "tree.h"
 
 #include <pthread.h>
-#include <stdlib.h>
 #include <sys/resource.h>
 
 #define KEYS 4096
