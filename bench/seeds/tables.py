@@ -103,8 +103,8 @@ def deferred(run: Runner) -> None:
     print(f"\n{KERNEL_MMAP}")
     rows = []
     for threads in sorted({1, cpus}):
-        words = [f"{name} --threads {threads}" for name in ("free", "kfree_rcu_1", "kfree_rcu_2")]
-        at_once, one, two = run.best("bench-deferred", words, 400000 // threads)
+        lines = [f"{name} --threads {threads}" for name in ("free", "kfree_rcu_1", "kfree_rcu_2")]
+        at_once, one, two = run.best("bench-deferred", lines, 400000 // threads)
         times = [f"{result['ns_per_op']:.0f} ns" for result in (at_once, one, two)]
         rows.append([str(threads), *times, f"{one['recycled']:.0%}", f"{one['ops'] / one['grace_periods']:.0f}"])
     head = ["threads", "free", "kfree_rcu(p)", "kfree_rcu(p, rcu)", "sheaves reused", "objects a grace period"]
