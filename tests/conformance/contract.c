@@ -4,7 +4,7 @@
  */
 #define _GNU_SOURCE
 #include "../cases.h"
-#include "../statm.h"
+#include "../proc.h"
 
 #include <dlfcn.h>
 #include <malloc.h>

@@ -1,6 +1,6 @@
 /* With SHEAF_HELPER=1, memory is returned to the system while the program sleeps, also in a forked child. */
 #include "../cases.h"
-#include "../statm.h"
+#include "../proc.h"
 
 #include <pthread.h>
 #include <stdatomic.h>

@@ -3,7 +3,7 @@
  * All cases but the first also pass on libstdc++'s own operators. Usage: operators [CASE]
  */
 #include "../cases.h"
-#include "../statm.h"
+#include "../proc.h"
 
 #include <dlfcn.h>
 #include <malloc.h>

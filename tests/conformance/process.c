@@ -1,7 +1,7 @@
 /* Processes start and end: fork in every form, in signal handlers and with threads; exit among threads. */
 #define _GNU_SOURCE
 #include "../cases.h"
-#include "../statm.h"
+#include "../proc.h"
 
 #include <dlfcn.h>
 #include <malloc.h>

@@ -1,7 +1,7 @@
 /* Memory at rest: how much remains after a burst, and what the program can notice of the helper thread. */
 #define _GNU_SOURCE
 #include "../cases.h"
-#include "../statm.h"
+#include "../proc.h"
 
 #include <dirent.h>
 #include <dlfcn.h>

@@ -6,6 +6,7 @@
  */
 #define _GNU_SOURCE
 #include "../cases.h"
+#include "../proc.h"
 
 #include <fcntl.h>
 #include <pthread.h>
@@ -33,19 +34,10 @@ static void become_nobody(void)
         _exit(CASE_SKIPPED);
 }
 
-/* A line of /proc/self/status, in bytes; allocates nothing. */
+/* A line of /proc/self/status, in bytes. */
 static size_t status(const char *name)
 {
-    static char text[8192];
-    int fd = open("/proc/self/status", O_RDONLY);
-    must(fd >= 0);
-    ssize_t got = read(fd, text, sizeof(text) - 1);
-    close(fd);
-    must(got > 0);
-    text[got] = 0;
-    const char *line = strstr(text, name);
-    must(line);
-    return strtoul(line + strlen(name) + 1, NULL, 10) * KIB;
+    return proc_number("/proc/self/status", name) * KIB;
 }
 
 static bool resident(const void *p, size_t size)
@@ -97,7 +89,7 @@ static size_t fill(void)
     free_blocks(all_blocks(&first));
     free_blocks(all_blocks(&second));
     printf("# %zu KiB, again %zu KiB; VmLck %zu KiB, VmSize %zu KiB\n", first / KIB, second / KIB,
-           status("VmLck") / KIB, status("VmSize") / KIB);
+           status("VmLck:") / KIB, status("VmSize:") / KIB);
     fflush(stdout);
     must(second + 64 * KIB >= first);
     return first;
@@ -110,7 +102,7 @@ CASE_ANEW(future_before_the_start)
     become_nobody();
     must(!mlockall(MCL_FUTURE));
     must(fill() >= 7 * MIB);
-    must(status("VmLck") <= LIMIT);
+    must(status("VmLck:") <= LIMIT);
 }
 
 CASE_ANEW(future_after_the_start)
@@ -158,13 +150,13 @@ CASE_ANEW(allocated_memory_is_locked)
 {
     become_nobody();
     must(!mlockall(MCL_FUTURE));
-    size_t before = status("VmLck");
+    size_t before = status("VmLck:");
     static char *blocks[40];
     for (int i = 0; i < 40; i++) {
         must(blocks[i] = malloc(100000));
         must(resident(blocks[i], 100000)); /* although nothing was written there */
     }
-    must(status("VmLck") >= before + 40 * 100000ul);
+    must(status("VmLck:") >= before + 40 * 100000ul);
 }
 
 CASE_ANEW(unlocked_memory_grows_again)
@@ -174,7 +166,7 @@ CASE_ANEW(unlocked_memory_grows_again)
     start();
     void *some = malloc(MIB);
     must(some && !munlockall());
-    must(status("VmLck") == 0);
+    must(status("VmLck:") == 0);
     for (int i = 0; i < 100; i++)
         must(kept = malloc(MIB));
     size_t bytes;
@@ -193,7 +185,7 @@ CASE_ANEW(children_are_not_locked)
         must(blocks[i] = malloc(i * 7));
     pid_t pid = fork();
     if (!pid) {
-        must(status("VmLck") == 0);
+        must(status("VmLck:") == 0);
         size_t bytes;
         all_blocks(&bytes);
         must(bytes >= 4 * LIMIT);
@@ -258,10 +250,10 @@ CASE_ANEW(a_large_heap)
     if (setrlimit(RLIMIT_MEMLOCK, &limit))
         _exit(CASE_SKIPPED);
     must(!mlockall(MCL_CURRENT | MCL_FUTURE));
-    size_t before = status("VmRSS");
+    size_t before = status("VmRSS:");
     for (int i = 0; i < 60000; i++)
         must(kept = malloc(BLOCK));
-    must(status("VmRSS") - before < 72 * MIB); /* little is mapped ahead, because all of it is resident */
+    must(status("VmRSS:") - before < 72 * MIB); /* little is mapped ahead, because all of it is resident */
     run_threads();
 }
 

@@ -4,6 +4,7 @@
  */
 #define _GNU_SOURCE
 #include "../cases.h"
+#include "../proc.h"
 #include "../pin.h"
 
 #include <fcntl.h>
@@ -29,16 +30,7 @@ static uint32_t random_next(uint32_t *state)
 /* Returns the value of a line of /proc/meminfo, in KiB. */
 static unsigned long memory_info(const char *name)
 {
-    static char text[8192];
-    int fd = open("/proc/meminfo", O_RDONLY);
-    must(fd >= 0);
-    ssize_t length = read(fd, text, sizeof(text) - 1);
-    close(fd);
-    must(length > 0);
-    text[length] = 0;
-    const char *at = strstr(text, name);
-    must(at);
-    return strtoul(at + strlen(name), NULL, 10);
+    return proc_number("/proc/meminfo", name);
 }
 
 /* Blocks form a list. Each holds its size, and a pattern in its last byte. */

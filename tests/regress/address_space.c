@@ -1,7 +1,7 @@
 /* The address space grows with the heap: limits, mappings in its way, and what is unmapped. */
 #define _GNU_SOURCE
 #include "../cases.h"
-#include "../statm.h"
+#include "../proc.h"
 #include "cache/kmem_cache.h"
 #include "front/malloc/large.h"
 #include "platform/os/vm.h"

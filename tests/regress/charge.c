@@ -8,6 +8,7 @@
  */
 #define _GNU_SOURCE
 #include "../cases.h"
+#include "../proc.h"
 
 #include <fcntl.h>
 #include <malloc.h>
@@ -29,21 +30,6 @@ struct charge {
     unsigned mappings; /* of tables and region */
 };
 
-/* Reads a file without allocating. */
-static const char *text_of(const char *path)
-{
-    static char text[1 << 20];
-    size_t length = 0;
-    ssize_t got;
-    int fd = open(path, O_RDONLY);
-    must(fd >= 0);
-    while ((got = read(fd, text + length, sizeof(text) - 1 - length)) > 0)
-        length += (size_t)got;
-    close(fd);
-    text[length] = 0;
-    return text;
-}
-
 /*
  * The region starts at the last multiple of 2 MiB below the first block. The tables lie below it and the rest of the
  * region above, both far from other mappings. The variables without initial values follow the object's last segment.
@@ -53,7 +39,9 @@ static struct charge charged(const void *block)
     struct charge charge = {0};
     const uintptr_t region = (uintptr_t)block & ~(2 * MIB - 1), reach = 1ul << 32;
     uintptr_t object_end = 0;
-    for (const char *line = text_of("/proc/self/maps"); *line; line = strchr(line, '\n') + 1) {
+    static char text[1 << 20];
+    proc_read("/proc/self/maps", text, sizeof(text));
+    for (const char *line = text; *line; line = strchr(line, '\n') + 1) {
         unsigned long from, to;
         char writable, name[256] = "";
         must(sscanf(line, "%lx-%lx %*c%c%*s %*s %*s %*s%*[ ]%255[^\n]", &from, &to, &writable, name) >= 3);
