@@ -9,6 +9,7 @@ good() { # NAME
 }
 # The end of each file is printed with the case.
 bad() { # NAME [FILE...]
+    local file
     number=$((number + 1))
     failed=1
     echo "not ok $number $1"
