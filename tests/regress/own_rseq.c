@@ -89,7 +89,7 @@ static void *misses_then_registers(void *block)
 }
 
 /* libc reuses the memory of threads that have ended, so each thread must begin anew. */
-static void fast_paths_miss_in_threads_that_have_not_registered(void)
+CASE(fast_paths_miss_in_threads_that_have_not_registered)
 {
     start();
     for (int i = 0; i < 50; i++)
@@ -103,7 +103,7 @@ static void *first_frees(void *block)
     return NULL;
 }
 
-static void a_first_free_registers(void)
+CASE(a_first_free_registers)
 {
     start();
     for (size_t size = 8; size < 100000; size = size * 3 / 2 + 8)
@@ -136,7 +136,7 @@ static void *is_interrupted(void *unused)
     return unused;
 }
 
-static void handlers_interrupt_threads_that_register(void)
+CASE(handlers_interrupt_threads_that_register)
 {
     start();
     struct sigaction action = {.sa_handler = on_signal};
@@ -168,7 +168,7 @@ static void *works_beside(void *unused)
     return unused;
 }
 
-static void threads_of_other_users_work_without_sections(void)
+CASE(threads_of_other_users_work_without_sections)
 {
     start();
     pthread_t beside[THREADS];
@@ -200,7 +200,7 @@ static void *forks(void *registered)
     return NULL;
 }
 
-static void children_of_fork_inherit_the_registration(void)
+CASE(children_of_fork_inherit_the_registration)
 {
     start();
     static int yes;
@@ -227,7 +227,7 @@ static void *stands_in(void *registered)
     return NULL;
 }
 
-static void a_stand_in_registers_its_thread(void)
+CASE(a_stand_in_registers_its_thread)
 {
     start();
     static int yes;
@@ -246,7 +246,7 @@ static void *loses(void *unused)
     return unused;
 }
 
-static void a_lost_registration_makes_fast_paths_miss(void)
+CASE(a_lost_registration_makes_fast_paths_miss)
 {
     start();
     in_thread(loses, NULL);
@@ -262,7 +262,7 @@ static void *counts(void *unused)
     return unused;
 }
 
-static void threads_that_have_not_registered_count(void)
+CASE(threads_that_have_not_registered_count)
 {
     start();
     uint64_t before = counter_sum(CACHE_FIRST, COUNT_install_fail);
@@ -272,19 +272,4 @@ static void threads_that_have_not_registered_count(void)
     for (int i = 0; i < THREADS; i++)
         must(pthread_join(thread[i], NULL) == 0);
     must(counter_sum(CACHE_FIRST, COUNT_install_fail) - before == THREADS * ROUNDS);
-}
-
-int main(int argc, char **argv)
-{
-    static const struct test_case cases[] = {
-        {"fast-paths-miss-in-threads-that-have-not-registered", fast_paths_miss_in_threads_that_have_not_registered},
-        {"a-first-free-registers", a_first_free_registers},
-        {"handlers-interrupt-threads-that-register", handlers_interrupt_threads_that_register},
-        {"threads-of-other-users-work-without-sections", threads_of_other_users_work_without_sections},
-        {"children-of-fork-inherit-the-registration", children_of_fork_inherit_the_registration},
-        {"a-stand-in-registers-its-thread", a_stand_in_registers_its_thread},
-        {"a-lost-registration-makes-fast-paths-miss", a_lost_registration_makes_fast_paths_miss},
-        {"threads-that-have-not-registered-count", threads_that_have_not_registered_count},
-    };
-    return run_cases(argc, argv, cases, sizeof(cases) / sizeof(cases[0]));
 }
