@@ -44,11 +44,11 @@ ROLES = {
     "front/malloc": "size classes, large blocks, malloc and free",
     "diagnostics/leak": "lost blocks at exit: stop, scan, report",
     "front/api": "what libsheaf exports beside kmem_cache_*",
+    "rcu": "libsheaf-rcu.so: grace periods, kfree_rcu",
 }
 # Outside of the folders' order: (name, role, the folders that it uses).
 OUTSIDE = [
     ("preload", "libsheaf-preload.so: malloc for unmodified programs", ("diagnostics/leak",)),
-    ("rcu", "libsheaf-rcu.so: grace periods, kfree_rcu", ("cache/deferred",)),
 ]
 STYLE = """<style>
   svg { color: #1f2328 }
@@ -84,7 +84,7 @@ def reduced(below: dict[str, set[str]]) -> list[tuple[str, str]]:
 
 
 def box(name: str, role: str, shape: str) -> str:
-    title = f"lib/{name}" if name in ROLES or name == "rcu" else name
+    title = f"lib/{name}" if name in ROLES else name
     return f'  "{name}" [label=<<b>{title}</b><br/><font point-size="9">{escape(role)}</font>>{shape}]'
 
 

@@ -2,7 +2,7 @@
 """Checks the calls between the files of lib/, as the linker sees them.
 
 Includes alone do not show circles, because a file may declare the functions that it calls. This check reads the symbols
-that each object file of libsheaf-core defines and needs (nm). A file may use functions and variables of its own folder
+that each object file of libsheaf-core and libsheaf-rcu defines and needs (nm). A file may use functions and variables of its own folder
 and of lower ones, in the order of tree.LAYERS, and at most MOST files may use each other in a circle. Uses of higher
 folders go through lib/platform/os/hooks.h. Prints TAP.
 """
@@ -85,9 +85,9 @@ def circles(graph: dict[str, dict[str, list[str]]]) -> list[list[str]]:
 
 
 def main() -> int:
-    objects = sorted(Path(sys.argv[1]).glob("*.o"))
+    objects = sorted(file for folder in sys.argv[1:] for file in Path(folder).glob("*.o"))
     if not objects:
-        print(f"1..0 # SKIP no object files in {sys.argv[1]}")
+        print(f"1..0 # SKIP no object files in {', '.join(sys.argv[1:])}")
         return 0
     graph = uses(objects)
     wrong_ways = upward(graph)

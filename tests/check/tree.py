@@ -29,6 +29,7 @@ LAYERS = [
     "front/malloc",
     "diagnostics/leak",
     "front/api",
+    "rcu",
 ]
 LONGEST = 620
 SCREEN = 60
