@@ -148,6 +148,7 @@ void *cache_alloc_raw(struct kmem_cache *cache)
     return object;
 }
 
+/* What calls it, and what it calls: docs/cold-path.md, "The call tree of malloc". */
 void *cache_alloc_slow(struct kmem_cache *cache)
 {
     unsigned slot = 0;
