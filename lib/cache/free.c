@@ -49,7 +49,8 @@ void cache_free_raw(struct kmem_cache *cache, void *object)
             misuse_slab(cache, &report);
         return;
     }
-    struct sheaf *sheaf = empty_sheaf_alloc(CAPACITY_START);
+    bool small = cache->capacity && cache->capacity < CAPACITY_START;
+    struct sheaf *sheaf = empty_sheaf_alloc(small ? cache->capacity : CAPACITY_START);
     if (!sheaf)
         return;
     sheaf->objects[sheaf->count++] = object;
