@@ -45,6 +45,7 @@ ROLES = {
     "platform/config": "the options as a structure",
     "platform/rseq": "sections and their registration",
     "platform/os": "system calls, locks, memory, hooks",
+    "platform/arch": "the CPU: assembly, a folder for each",
 }
 # Outside of the folders' order: (name, role, the folders that it uses).
 OUTSIDE = [("preload", "libsheaf-preload.so: malloc for unmodified programs", ("diagnostics/leak",))]

@@ -32,6 +32,7 @@ LAYERS = [
     "platform/config",
     "platform/rseq",
     "platform/os",
+    "platform/arch",
 ]
 LONGEST = 620
 SCREEN = 60

@@ -247,14 +247,14 @@ static void memory_is_mapped_in_steps(void)
     must_be(os_count(OS_EXTEND), 0); /* these have memory from the start */
     must_be(arena_take_frontier(slabs(), 1, 1), SLICES_START);
     must_be(os_entry(OS_EXTEND, 0)->at, slice_address(SLICES_START));
-    must_be(os_entry(OS_EXTEND, 0)->size, 17 * SLICE_SIZE); /* few slices take no whole window */
+    must_be(os_entry(OS_EXTEND, 0)->size, 17 * SLICE_SIZE); /* few slices take no huge page as a whole */
     must_be(region_mapped(), SLICES_START + 17);
     must_be(arena_take_frontier(slabs(), 223, 1), SLICES_START + 1);
     os_clear();
     while (!os_count(OS_EXTEND))
         arena_take_frontier(slabs(), 1, 1);
     uint32_t used = slabs()->frontier - 1, step = (uint32_t)(os_entry(OS_EXTEND, 0)->size >> SLICE_SHIFT);
-    must(step >= used / 4 && step <= used / 4 + 2 * WINDOW_SLICES);
+    must(step >= used / 4 && step <= used / 4 + 2 * HUGE_PAGE_SLICES);
 }
 
 /* Near a limit, where a whole step is refused, what is needed is enough. */
@@ -423,7 +423,7 @@ static void clean_slices_at_the_end_are_unmapped(void)
     arena_unlink(large(), slice);
     arena_insert(large(), slice, 200, 100);
     arena_trim(large());
-    uint32_t from = (uint32_t)round_up(slice + 10, WINDOW_SLICES);
+    uint32_t from = (uint32_t)round_up(slice + 10, HUGE_PAGE_SLICES);
     must_be(os_entry(OS_UNMAP, 0)->at, slice_address(from));
     must_be(os_entry(OS_UNMAP, 0)->size, (size_t)(of_arena - from) << SLICE_SHIFT);
     must_be(large()->frontier, from);

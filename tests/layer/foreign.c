@@ -23,7 +23,8 @@ static void in_the_next_hole_that_is_large_enough(void)
     os_block(slice_address(SLICES_START), 4096);
     for (uint32_t slice = CHUNK + 50; slice < 3 * CHUNK; slice += 50)
         os_block(slice_address(slice), 4096);
-    must_be(arena_take_frontier(large(), 100, 1), 1536); /* the window behind the last of them */
+    must_be(arena_take_frontier(large(), 100, 1),
+            1536); /* the first slice behind the huge page of the last of them */
     must(region_end() <= 4 * CHUNK);
 }
 

@@ -354,7 +354,7 @@ static void large_blocks_return_their_end(void)
     must(!region_slice_clean(slice) && region_slice_clean(slice + 319));
 }
 
-/* Where no window is whole, single slices go, but only once a window more than the limit is free. */
+/* Where no huge page is whole, single slices go, but only once a huge page more than the limit is free. */
 static void scattered_slabs_are_bounded_too(void)
 {
     static uint32_t slices[640];
@@ -369,8 +369,8 @@ static void scattered_slabs_are_bounded_too(void)
             most = warm(ARENA_SLAB) - limit;
     }
     must(os_count(OS_DISCARD) > 0);
-    must(most >= WINDOW_SLICES - 1 && most <= WINDOW_SLICES + 16);
-    must(warm(ARENA_SLAB) <= purge_limit(ARENA_SLAB) + WINDOW_SLICES + 16);
+    must(most >= HUGE_PAGE_SLICES - 1 && most <= HUGE_PAGE_SLICES + 16);
+    must(warm(ARENA_SLAB) <= purge_limit(ARENA_SLAB) + HUGE_PAGE_SLICES + 16);
 }
 
 static void what_is_in_use_raises_the_limit(void)

@@ -321,7 +321,7 @@ static void descriptors_are_used_again_by_size(void)
     must(descriptor_alloc(1)->reference != of_small);
 }
 
-/* The first ones lie in the hub; the table of the others grows. What cannot be had is not used up. */
+/* The first ones lie in the bootstrap tables; the table of the others grows. What cannot be had is not used up. */
 static void descriptors_that_are_refused(void)
 {
     start(1 * KIB);

@@ -145,9 +145,9 @@ static void the_sibling_of_the_slots_node(void)
     start(16);
     struct sheaf *sheaf = filled(5, 3);
     must(slot_install(0, SLOT_ID(CACHE_USERS + 2), 0, top_of(end_of(sheaf), 0)));
-    must(!slot_pop_near(ID, false));
-    slot_head(0)->near = (uint32_t)(2 * (SLOT_ID(1) - SLOT_ID(0)));
-    must(slot_pop_near(ID, false) == object(2));
+    must(!slot_pop_local(ID, false));
+    slot_head(0)->local = (uint32_t)(2 * (SLOT_ID(1) - SLOT_ID(0)));
+    must(slot_pop_local(ID, false) == object(2));
 }
 
 static void slots_of_two_ends_do_not_touch(void)

@@ -42,7 +42,7 @@ static void places_are_aligned_and_near(void)
 {
     must(space_init(64, 0));
     must_be(space.base % SLICE_SIZE, 0);
-    must_be(space.region % (WINDOW_SLICES << SLICE_SHIFT), 0);
+    must_be(space.region % (HUGE_PAGE_SLICES << SLICE_SHIFT), 0);
     must((uintptr_t)space.sheaves_first + space.sheaves_first_size - space.base - CONSTANT_AT <= UINT32_MAX);
     must(slice_of((void *)(space.base + 1)) >= space.slice_count); /* below the region is no slice */
     must_be(slice_of(slice_address(7)), 7);
@@ -93,7 +93,7 @@ static void a_small_region_has_small_chunks(void)
     must(space_init(4, 8 * MIB));
     must_be(space.slice_most, 128);
     must(space.slice_most >> space.chunk_shift >= 4);
-    must((1u << space.chunk_shift) >= WINDOW_SLICES);
+    must((1u << space.chunk_shift) >= HUGE_PAGE_SLICES);
 }
 
 /* Slots take at most an eighth of what the process may have. */
@@ -166,7 +166,7 @@ static void a_hole_where_no_place_is_free(void)
     must_be(space.slots, 64);
     must_be((uint64_t)space.slice_most << SLICE_SHIFT, 8192 * GIB);
     must(space_grow(&space.slabs, 64 * MIB) && space_grow(&space.sheaves, 64 * MIB) && space_reach(SLICES_FIRST + 1));
-    must_be(space.region % (WINDOW_SLICES << SLICE_SHIFT), 0);
+    must_be(space.region % (HUGE_PAGE_SLICES << SLICE_SHIFT), 0);
 }
 
 /* ---- tables ---- */
@@ -323,9 +323,9 @@ static void staged_tables_are_committed_as_they_grow(void)
     os_refuse(OS_MAP, 1, 1);
     must(space_init(4, 0));
     os_refuse(OS_COMMIT, 1, 1);
-    must(!space_grow(&space.hub_sheaves, 1) && !writable(space.sheaves_first));
-    must(space_grow(&space.hub_sheaves, 1) && writable(space.sheaves_first));
-    must(space_grow(&space.hub_slabs, 4097) && writable(space.slabs.start + space.slabs_first + 4096));
+    must(!space_grow(&space.boot_sheaves, 1) && !writable(space.sheaves_first));
+    must(space_grow(&space.boot_sheaves, 1) && writable(space.sheaves_first));
+    must(space_grow(&space.boot_slabs, 4097) && writable(space.slabs.start + space.slabs_first + 4096));
     must(space_grow(&space.sheaves, 4096) && writable(space.sheaves.start) && writable(space.orders));
     must(space_reach(9000) && writable(slice_at(8999)) && writable(slice_id(8999)));
     must(writable(&space.chunks[9000 >> space.chunk_shift]));
@@ -382,8 +382,8 @@ static void lean_tables_grow_by_pages(void)
     must(space_init(64, 0));
     must(!writable(space.sheaves_first) && !writable(slice_at(SLICES_FIRST - 1)));
     size_t before = os_mapped;
-    must(space_grow(&space.hub_sheaves, 1) && writable(space.sheaves_first));
-    must(space_grow(&space.hub_slabs, 4097) && writable(space.slabs.start + space.slabs_first + 4096));
+    must(space_grow(&space.boot_sheaves, 1) && writable(space.sheaves_first));
+    must(space_grow(&space.boot_slabs, 4097) && writable(space.slabs.start + space.slabs_first + 4096));
     must_be(os_mapped, before + 12 * KIB);
     must(space_grow(&space.sheaves, 4096) && writable(space.sheaves.start) && writable(space.orders));
     uintptr_t lowest = 0;
@@ -438,9 +438,9 @@ static void a_space_that_becomes_lean(void)
     must_be(space.slots_open, 3);
     must(*(char *)slice_at(40) == 1 && !writable(slice_at(200)) && space.slice_count >= 100);
     must(writable(space.sheaves_first + space.sheaves_first_size - 1));
-    space_shorten(&space.hub_sheaves, 5000);
+    space_shorten(&space.boot_sheaves, 5000);
     must(writable(space.sheaves_first + 8191) && !writable(space.sheaves_first + 8192));
-    must(space_grow(&space.hub_sheaves, 9000) && writable(space.sheaves_first + 8999));
+    must(space_grow(&space.boot_sheaves, 9000) && writable(space.sheaves_first + 8999));
     must(space_grow(&space.sheaves, 4096) && writable(space.orders));
     must(space_reach(SLICES_FIRST + 1));
     for (uint32_t slice = 0; slice <= SLICES_FIRST; slice += 7)

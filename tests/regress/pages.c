@@ -35,7 +35,7 @@ static char *block[N];
 
 static uint64_t ticks, tick;
 
-/* A clock that advances by `tick` ns at each call, so that the first touch of a window seems to take as long. */
+/* A clock that advances by `tick` ns at each call, so that the first touch of a range seems to take as long. */
 static uint64_t ticking(void)
 {
     return ticks += tick;
@@ -56,7 +56,7 @@ static void only_large_heaps(void)
     must(advice_for(block[N - 1]) == 'h' && huge_slices() << SLICE_SHIFT > 32 * MIB);
 }
 
-/* If huge pages are expensive, most windows get small pages, and huge pages are tried ever less often. */
+/* If huge pages are expensive, most ranges get small pages, and huge pages are tried ever less often. */
 static void expensive_ones_are_avoided(void)
 {
     tick = 1000000000000; /* small pages seem as expensive at first, so avoiding huge ones takes a while */
@@ -65,25 +65,26 @@ static void expensive_ones_are_avoided(void)
     must(advice_for(block[N - 1]) == 'n');
 }
 
-/* Such a window must not stay huge: khugepaged would collapse it and make the returned memory resident again. */
-static void a_window_returned_in_part(void)
+/* Such a range must not stay huge: khugepaged would collapse it and make the returned memory resident again. */
+static void a_range_returned_in_part(void)
 {
     grow();
-    uint32_t window = (uint32_t)slice_of(block[N - 1]) / WINDOW_SLICES * WINDOW_SLICES - 4 * WINDOW_SLICES;
+    uint32_t huge_page =
+        (uint32_t)slice_of(block[N - 1]) / HUGE_PAGE_SLICES * HUGE_PAGE_SLICES - 4 * HUGE_PAGE_SLICES;
     uint64_t before = huge_slices();
-    must(slice_at(window)->window == WINDOW_HUGE && advice_for(slice_address(window)) == 'h');
+    must(slice_at(huge_page)->huge_advice == HUGE_ADVISED && advice_for(slice_address(huge_page)) == 'h');
     for (size_t i = 0; i < N; i++) {
         uint32_t slice = (uint32_t)slice_of(block[i]);
-        if (slice >= window + 8 && slice < window + 24)
+        if (slice >= huge_page + 8 && slice < huge_page + 24)
             sheaf_free(block[i]);
     }
     sheaf_malloc_trim();
-    must(region_slice_clean(window + 16)); /* it was returned to the system */
-    must(slice_at(window)->window == WINDOW_AGAINST && advice_for(slice_address(window)) == 'n');
-    must(advice_for(slice_address(window + WINDOW_SLICES)) == 'h' && huge_slices() < before);
+    must(region_slice_clean(huge_page + 16)); /* it was returned to the system */
+    must(slice_at(huge_page)->huge_advice == HUGE_ADVISED_AGAINST && advice_for(slice_address(huge_page)) == 'n');
+    must(advice_for(slice_address(huge_page + HUGE_PAGE_SLICES)) == 'h' && huge_slices() < before);
 }
 
-/* Unmapped windows do not count as huge, and are advised again when they are mapped again. */
+/* Unmapped ranges do not count as huge, and are advised again when they are mapped again. */
 static void unmapped_and_mapped_again(void)
 {
     grow();
@@ -118,8 +119,8 @@ static void shrinking_in_place(void)
 static const struct test_case cases[] = {
     {"only-large-heaps-get-huge-pages", only_large_heaps},
     {"expensive-huge-pages-are-avoided", expensive_ones_are_avoided},
-    {"a-window-returned-in-part-is-no-longer-huge", a_window_returned_in_part},
-    {"unmapped-windows-are-advised-again", unmapped_and_mapped_again},
+    {"a-range-returned-in-part-is-no-longer-huge", a_range_returned_in_part},
+    {"unmapped-ranges-are-advised-again", unmapped_and_mapped_again},
     {"large-blocks-shrink-in-place", shrinking_in_place},
 };
 

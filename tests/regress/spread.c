@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#define WINDOW (2ul << 20) /* the range that one page table maps */
+#define RANGE (2ul << 20) /* the range that one page table maps */
 
 static void locks(void)
 {
@@ -27,17 +27,17 @@ static void locks(void)
     must(last - first < 4096);
 }
 
-/* Counts the windows that contain pages of Sheaf's tables. */
-static unsigned windows(void)
+/* Counts the ranges of 2 MiB that contain pages of Sheaf's tables. */
+static unsigned ranges(void)
 {
-    static uint64_t entries[WINDOW / 4096];
+    static uint64_t entries[RANGE / 4096];
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
     int map = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
     if (map < 0 || page != 4096)
         _exit(CASE_SKIPPED);
     unsigned n = 0;
     must(!space.slabs.mapped && !space.sheaves.mapped && !space.slices_table.mapped && !space.dirty_table.mapped);
-    for (uintptr_t at = space.base - space.ids_table.mapped; at < space.region; at += WINDOW) {
+    for (uintptr_t at = space.base - space.ids_table.mapped; at < space.region; at += RANGE) {
         must(pread(map, entries, sizeof(entries), (off_t)(at / page * 8)) == sizeof(entries));
         bool any = false;
         for (size_t i = 0; i < sizeof(entries) / 8; i++)
@@ -55,9 +55,9 @@ static void small_program(void)
         held[i] = sheaf_malloc(i % 1000);
     for (size_t i = 0; i < 2000; i++)
         sheaf_free(held[i]);
-    if (slot_top > 2) /* with slots numbered by CPU, each may take windows for its words and counters */
+    if (slot_top > 2) /* with slots numbered by CPU, each may take ranges for its words and counters */
         _exit(CASE_SKIPPED);
-    must(windows() == 2);
+    must(ranges() == 2);
 }
 
 /* The first part of the space for sheaves is limited; further sheaves lie elsewhere. */
@@ -106,7 +106,7 @@ static void descriptors_beyond_the_first(void)
 
 static const struct test_case cases[] = {
     {"locks-are-found-by-number", locks},
-    {"a-small-program-touches-few-windows", small_program},
+    {"a-small-program-touches-few-pages-of-page-tables", small_program},
     {"sheaves-beyond-the-first", sheaves_beyond_the_first},
     {"descriptors-beyond-the-first", descriptors_beyond_the_first},
 };

@@ -14,7 +14,7 @@
 
 static void *alloc(struct kmem_cache *cache)
 {
-    void *object = unlikely(cache->nodes) ? slot_pop_near(SLOT_ID(cache->home), cache->lifo)
+    void *object = unlikely(cache->nodes) ? slot_pop_local(SLOT_ID(cache->home), cache->lifo)
                                           : slot_pop(SLOT_ID(cache->number), cache->lifo);
     return likely(object != NULL) ? object : cache_alloc_slow(cache);
 }

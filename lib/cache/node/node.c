@@ -70,7 +70,7 @@ apart struct kmem_cache *node_sibling(const struct kmem_cache *cache, unsigned i
 /*
  * Returns the index of the slot's node, or -1 if the thread is not on the slot's CPU now. The kernel returns the
  * CPU and its node together; they are stored only if the CPU is the slot's, so that all threads store the same.
- * `node` is stored before `near`, because a thread that sees `near` may install a sheaf only after it has seen
+ * `node` is stored before `local`, because a thread that sees `local` may install a sheaf only after it has seen
  * `node`.
  */
 static noinline_cold int find_node(unsigned slot)
@@ -84,7 +84,7 @@ static noinline_cold int find_node(unsigned slot)
         return -1;
     atomic_fetch_or_explicit(&domains[index], (uint8_t)(1u << slot_domain()), memory_order_relaxed);
     atomic_store_explicit(&head->node, index + 1, memory_order_relaxed);
-    atomic_store_explicit(&head->near, (uint32_t)(SLOT_ID(index * node_stride) - SLOT_ID(0)), memory_order_relaxed);
+    atomic_store_explicit(&head->local, (uint32_t)(SLOT_ID(index * node_stride) - SLOT_ID(0)), memory_order_relaxed);
     return (int)index;
 }
 

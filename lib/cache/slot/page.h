@@ -5,7 +5,7 @@
  *   offset   bytes  what
  *        0     120  struct slot_head:
  *                      0   8  none          the word of cache number 0, always 0: the id 0 leads here
- *                      8   4  near
+ *                      8   4  local
  *                     12   4  node
  *                     16   8  lock
  *                     24   8  budget_used
@@ -118,7 +118,7 @@ static inline unsigned slot_id_number(uintptr_t id)
 
 struct slot_head {
     uint64_t none;
-    _Atomic uint32_t near;       /* from a cache's id to that of its sibling for this slot's node */
+    _Atomic uint32_t local;      /* from a cache's id to that of its sibling for this slot's node */
     _Atomic uint32_t node;       /* one more than the index of the slot's node, 0 while unknown (cache/node/node.h) */
     _Atomic uint64_t lock;       /* without rseq: 1 while an operation is under way */
     _Atomic int64_t budget_used; /* bytes of objects that the slot's sheaves may hold */
@@ -145,7 +145,7 @@ struct slot_head {
                        sizeof(((struct slot_head *)0)->member) == (bytes),                                           \
                    "slot_head: as drawn")
 HEAD_HAS(none, 0, 8);
-HEAD_HAS(near, NEAR_AT, 4);
+HEAD_HAS(local, LOCAL_AT, 4);
 HEAD_HAS(node, 12, 4);
 HEAD_HAS(lock, 16, 8);
 HEAD_HAS(budget_used, 24, 8);
@@ -160,7 +160,7 @@ HEAD_HAS(lowest, 112, 8);
 #undef HEAD_HAS
 _Static_assert(sizeof(struct slot_head) == CLASS_TABLE_AT && CLASS_TABLE_AT <= 127,
                "the class table follows the head, and a displacement of one byte reaches it");
-_Static_assert(NEAR_AT == 8 && CONSTANT_AT % 64 == 0 && sizeof(struct slot_head) <= CONSTANT_AT + 64,
+_Static_assert(LOCAL_AT == 8 && CONSTANT_AT % 64 == 0 && sizeof(struct slot_head) <= CONSTANT_AT + 64,
                "the marks and what follows share a cache line");
 
 /* ---- no part overlaps the next, and the drawing is right ---- */

@@ -61,7 +61,7 @@ static char *piece_at(uint64_t piece)
 
 static bool piece_usable(const char *start)
 {
-    struct space_table *table = start >= space.sheaves_first ? &space.hub_sheaves : &space.sheaves;
+    struct space_table *table = start >= space.sheaves_first ? &space.boot_sheaves : &space.sheaves;
     return space_grow(table, (size_t)(start - table->start) + PIECE);
 }
 
@@ -186,5 +186,5 @@ apart size_t sheaf_number(const struct sheaf *sheaf)
 
 void sheaf_slim(void)
 {
-    space_shorten(&space.hub_sheaves, (size_t)atomic_load(&pieces) * PIECE);
+    space_shorten(&space.boot_sheaves, (size_t)atomic_load(&pieces) * PIECE);
 }

@@ -98,13 +98,13 @@ void slot_open(unsigned slot)
     slot_unlock(slot);
 }
 
-static void *locked_pop(uintptr_t id, bool near, bool lifo)
+static void *locked_pop(uintptr_t id, bool local, bool lifo)
 {
     unsigned slot = hashed_slot();
     if (!slot_try_lock(slot))
         return NULL;
-    if (near)
-        id += atomic_load_explicit(&slot_head(slot)->near, memory_order_relaxed);
+    if (local)
+        id += atomic_load_explicit(&slot_head(slot)->local, memory_order_relaxed);
     uint64_t *top = &slot_words(slot, id)->top;
     void *object = sheaf_entry(top_pop_end(*top))[-1];
     if (object && lifo && top_full_count(*top))
@@ -241,13 +241,13 @@ void *slot_pop(uintptr_t id, bool lifo)
     return lifo ? rseq_pop_lifo(space.base, id) : rseq_pop(space.base, id);
 }
 
-void *slot_pop_near(uintptr_t id, bool lifo)
+void *slot_pop_local(uintptr_t id, bool lifo)
 {
     if (slot_mode == SHEAF_MODE_LOCK)
         return locked_pop(id, true, lifo);
     if (!ready())
         return NULL;
-    return lifo ? rseq_pop_lifo_near(space.base, id) : rseq_pop_near(space.base, id);
+    return lifo ? rseq_pop_lifo_local(space.base, id) : rseq_pop_local(space.base, id);
 }
 
 bool slot_push(uintptr_t id, void *object)

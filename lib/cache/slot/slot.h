@@ -83,7 +83,7 @@ unsigned slot_domains(void);
  * slot_install() replaces the word `old`; it fails if the thread is not on that slot, or if the word has changed.
  */
 void *slot_pop(uintptr_t id, bool lifo);
-void *slot_pop_near(uintptr_t id, bool lifo); /* from the sibling of the slot's node */
+void *slot_pop_local(uintptr_t id, bool lifo); /* from the sibling of the slot's node */
 bool slot_push(uintptr_t id, void *object);
 bool slot_install(unsigned slot, uintptr_t id, uint64_t old, uint64_t new);
 

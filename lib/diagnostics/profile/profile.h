@@ -1,7 +1,7 @@
 /*
  * Sampling of malloc's allocations with their call stacks, for `sheaf profile`.
  *
- * Which allocations are sampled is drawn in advance (chance.h), and the sheaves of a slot get no more objects than
+ * Which allocations are sampled is drawn in advance (sampler.h), and the sheaves of a slot get no more objects than
  * may be allocated until then (ops->limit), so that fast paths do not change and take no part. A sampled object
  * comes from the *sampled cache* of its class: a cache with objects of at least the same size and alignment, but
  * without sheaves, so that its free takes the slow path, which removes the sample. A sampled large block is marked in

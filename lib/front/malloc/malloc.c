@@ -64,7 +64,7 @@ static bool fast_paths(void)
 static void *class_alloc(unsigned number, size_t n, size_t align)
 {
     if (!fast_paths()) {
-        void *object = slot_pop_near(SLOT_ID(number), class_size(number) > TWO_ENDS_MOST);
+        void *object = slot_pop_local(SLOT_ID(number), class_size(number) > TWO_ENDS_MOST);
         if (object)
             return object;
     }
@@ -210,12 +210,12 @@ static __attribute__((noinline)) void *ends_empty_for(size_t n, enum caller call
 static always_inline void *pop_large_or_by_cpu(size_t n)
 {
     if (n < fast_head(rseq_roots.cpu_base)->limit)
-        return rseq_pop_near(rseq_roots.cpu_base, class_table(rseq_roots.cpu_base)->small[n]);
+        return rseq_pop_local(rseq_roots.cpu_base, class_table(rseq_roots.cpu_base)->small[n]);
     if (likely(n - SMALL_MOST - 1 < CLASS_MOST - SMALL_MOST)) {
         if (likely(fast_head(rseq_roots.cid_base)->limit))
             return rseq_pop_lifo_cid(rseq_roots.cid_base, class_table(rseq_roots.cid_base)->large[class_large(n)]);
         if (likely(fast_head(rseq_roots.cpu_base)->limit))
-            return rseq_pop_lifo_near(rseq_roots.cpu_base, class_table(rseq_roots.cpu_base)->large[class_large(n)]);
+            return rseq_pop_lifo_local(rseq_roots.cpu_base, class_table(rseq_roots.cpu_base)->large[class_large(n)]);
     }
     return NULL;
 }

@@ -1,6 +1,6 @@
 /* The sections of platform/rseq/rseq.h for x86-64. The thread pointer is %fs. */
-#ifndef SHEAF_RSEQ_X86_64_H
-#define SHEAF_RSEQ_X86_64_H
+#ifndef SHEAF_ARCH_RSEQ_H
+#define SHEAF_ARCH_RSEQ_H
 
 #define RSEQ_SIGNATURE 0x53053053 /* glibc registers with it; the kernel wants it before each abort handler */
 
@@ -54,9 +54,9 @@
     "addq %[base], %[t]\n\t"                                                                                         \
     "addq %[w], %[t]\n\t"
 /* The same for the sibling of the slot's node: the head of the slot holds the distance to its word. */
-#define RSEQ_WORD_NEAR                                                                                               \
+#define RSEQ_WORD_LOCAL                                                                                               \
     "addq %[base], %[t]\n\t"                                                                                         \
-    "movl " RSEQ_TEXT(NEAR_AT) "(%[t]), %k[w]\n\t"                                                                   \
+    "movl " RSEQ_TEXT(LOCAL_AT) "(%[t]), %k[w]\n\t"                                                                   \
     "addq %[id], %[t]\n\t"                                                                                           \
     "addq %[w], %[t]\n\t"
 
@@ -130,11 +130,11 @@
     }
 
 RSEQ_POP(rseq_pop, RSEQ_SLOT_ANY RSEQ_WORD, RSEQ_POP_ENDS)
-RSEQ_POP(rseq_pop_near, RSEQ_SLOT_ANY RSEQ_WORD_NEAR, RSEQ_POP_ENDS)
+RSEQ_POP(rseq_pop_local, RSEQ_SLOT_ANY RSEQ_WORD_LOCAL, RSEQ_POP_ENDS)
 RSEQ_POP(rseq_pop_class, RSEQ_SLOT_CID RSEQ_WORD_IN(RSEQ_TEXT(CLASS_TABLE_AT)), RSEQ_POP_ENDS)
 RSEQ_POP(rseq_pop_lifo, RSEQ_SLOT_ANY RSEQ_WORD, RSEQ_POP_LIFO)
 RSEQ_POP(rseq_pop_lifo_cid, RSEQ_SLOT_CID RSEQ_WORD, RSEQ_POP_LIFO)
-RSEQ_POP(rseq_pop_lifo_near, RSEQ_SLOT_ANY RSEQ_WORD_NEAR, RSEQ_POP_LIFO)
+RSEQ_POP(rseq_pop_lifo_local, RSEQ_SLOT_ANY RSEQ_WORD_LOCAL, RSEQ_POP_LIFO)
 RSEQ_PUSH(rseq_push, RSEQ_SLOT_ANY RSEQ_WORD)
 RSEQ_PUSH(rseq_push_slice, RSEQ_SLOT_CID RSEQ_WORD_IN(""))
 

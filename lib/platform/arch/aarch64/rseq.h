@@ -1,6 +1,6 @@
 /* The sections of platform/rseq/rseq.h for aarch64. The thread pointer is tpidr_el0. */
-#ifndef SHEAF_RSEQ_AARCH64_H
-#define SHEAF_RSEQ_AARCH64_H
+#ifndef SHEAF_ARCH_RSEQ_H
+#define SHEAF_ARCH_RSEQ_H
 
 #define RSEQ_SIGNATURE 0xd428bc00 /* a brk instruction; glibc registers with it */
 
@@ -32,10 +32,10 @@
     "add %[t], %[t], %[id]\n\t"
 
 /* The same for the sibling of the slot's node: the head of the slot holds the distance to its word. */
-#define RSEQ_WORD_NEAR                                                                                               \
+#define RSEQ_WORD_LOCAL                                                                                               \
     "ldr %w[t], [%[tp], %[slot]]\n\t"                                                                                \
     "add %[t], %[base], %[t], lsl #" RSEQ_TEXT(SLOT_SHIFT) "\n\t"                                                    \
-    "ldr %w[w], [%[t], #" RSEQ_TEXT(NEAR_AT) "]\n\t"                                                                 \
+    "ldr %w[w], [%[t], #" RSEQ_TEXT(LOCAL_AT) "]\n\t"                                                                 \
     "add %[t], %[t], %[id]\n\t"                                                                                      \
     "add %[t], %[t], %[w]\n\t"
 
@@ -79,9 +79,9 @@
     }
 
 RSEQ_POP(rseq_pop, RSEQ_WORD, RSEQ_POP_ENDS)
-RSEQ_POP(rseq_pop_near, RSEQ_WORD_NEAR, RSEQ_POP_ENDS)
+RSEQ_POP(rseq_pop_local, RSEQ_WORD_LOCAL, RSEQ_POP_ENDS)
 RSEQ_POP(rseq_pop_lifo, RSEQ_WORD, RSEQ_POP_LIFO)
-RSEQ_POP(rseq_pop_lifo_near, RSEQ_WORD_NEAR, RSEQ_POP_LIFO)
+RSEQ_POP(rseq_pop_lifo_local, RSEQ_WORD_LOCAL, RSEQ_POP_LIFO)
 
 /* Returns false if the sheaf is full, or if p was among the two latest frees. */
 static always_inline bool rseq_push(uintptr_t base, uintptr_t id, void *object)

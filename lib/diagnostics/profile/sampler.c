@@ -1,4 +1,4 @@
-#include "diagnostics/profile/chance.h"
+#include "diagnostics/profile/sampler.h"
 #include "platform/os/random.h"
 #include "platform/os/vm.h"
 #include "cache/slot/slot.h"
@@ -10,28 +10,28 @@ static _Atomic double per_byte; /* 1 / rate: the chance of each byte */
 
 /* Two threads may update an entry at once. A lost update lets two allocations use the same random number, or leaves
  * the bytes of one uncounted. */
-struct chance_slot {
+struct sampler_slot {
     _Atomic uint64_t drawn;  /* random numbers */
-    _Atomic uint64_t left;   /* bytes of requests until chance_hit() samples one, the byte that does so included;
+    _Atomic uint64_t left;   /* bytes of requests until sampler_hit() samples one, the byte that does so included;
                               * 0: not drawn yet */
     _Atomic uint32_t slower; /* with which `left` was drawn */
 } cache_aligned;
-static struct chance_slot *slots;
+static struct sampler_slot *slots;
 
-void chance_forget(void)
+void sampler_forget(void)
 {
     for (unsigned i = 0; slots && i < read_once(slot_top); i++)
         if (atomic_load_explicit(&slots[i].left, memory_order_relaxed)) /* a write would copy the page */
             atomic_store_explicit(&slots[i].left, 0, memory_order_relaxed);
 }
 
-bool chance_start(uint64_t bytes)
+bool sampler_start(uint64_t bytes)
 {
     if (!vm_map_once((void **)&slots, space.slots * sizeof(*slots)))
         return false;
     atomic_store_explicit(&rate, bytes, memory_order_relaxed);
     atomic_store_explicit(&per_byte, 1 / (double)bytes, memory_order_relaxed);
-    chance_forget();
+    sampler_forget();
     return true;
 }
 
@@ -43,7 +43,7 @@ static always_inline uint64_t next(unsigned slot)
     return random_mix((n ^ (uint64_t)slot << 48) + random_key());
 }
 
-uint32_t chance_number(unsigned slot)
+uint32_t sampler_number(unsigned slot)
 {
     return (uint32_t)(next(slot) >> 32);
 }
@@ -93,50 +93,50 @@ static double exponential(uint64_t bits)
 
 /* ---- samples ---- */
 
-bool chance_always(size_t n)
+bool sampler_always(size_t n)
 {
     return n >= atomic_load_explicit(&rate, memory_order_relaxed);
 }
 
-double chance_of(size_t size, unsigned slower)
+double sampler_probability(size_t size, unsigned slower)
 {
-    if (!slower && chance_always(size))
+    if (!slower && sampler_always(size))
         return 1;
     return one_less_exp(distance(size, slower));
 }
 
-uint32_t chance_distance(unsigned slot, size_t size, unsigned slower)
+uint32_t sampler_distance(unsigned slot, size_t size, unsigned slower)
 {
-    if (!slower && chance_always(size))
+    if (!slower && sampler_always(size))
         return 0;
     double n = exponential(next(slot)) / distance(size, slower);
     return n < UINT32_MAX - 2 ? (uint32_t)n : UINT32_MAX - 2;
 }
 
-void chance_draw(unsigned slot, unsigned slower)
+void sampler_draw(unsigned slot, unsigned slower)
 {
     uint64_t left = 1 + (uint64_t)(exponential(next(slot)) / distance(1, slower));
     atomic_store_explicit(&slots[slot].slower, slower, memory_order_relaxed);
     atomic_store_explicit(&slots[slot].left, left, memory_order_relaxed);
 }
 
-unsigned chance_slower(unsigned slot)
+unsigned sampler_slower(unsigned slot)
 {
     return atomic_load_explicit(&slots[slot].slower, memory_order_relaxed);
 }
 
-bool chance_tick(unsigned slot, size_t size)
+bool sampler_tick(unsigned slot, size_t size)
 {
     uint64_t left = atomic_load_explicit(&slots[slot].left, memory_order_relaxed);
     return (left ^ (left - size)) >> 20;
 }
 
 /* To count down is the same as to draw for each byte, because the distribution is memoryless. */
-bool chance_hit(unsigned slot, size_t size)
+bool sampler_hit(unsigned slot, size_t size)
 {
     uint64_t left = atomic_load_explicit(&slots[slot].left, memory_order_relaxed);
     if (unlikely(!left)) {
-        chance_draw(slot, 0);
+        sampler_draw(slot, 0);
         left = atomic_load_explicit(&slots[slot].left, memory_order_relaxed);
     }
     atomic_store_explicit(&slots[slot].left, left > size ? left - size : 0, memory_order_relaxed);
