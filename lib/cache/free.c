@@ -112,7 +112,10 @@ static bool free_exchanged(struct kmem_cache *cache, unsigned slot, uint64_t top
     return room;
 }
 
-/* What calls it, and what it calls: docs/cold-path.md, "The call tree of free". */
+/*
+ * What calls it, and what it calls: docs/cold-path.md, "The call tree of free". What it does in each state:
+ * docs/cold-path.md, "What each event changes".
+ */
 void cache_free_slow(struct kmem_cache *cache, void *object)
 {
     unsigned slot = 0;
