@@ -37,20 +37,20 @@ static unsigned late_sections;
 /* A section that had read the word before a remote drain claimed the ends stores its half after that. */
 static void late_pop(void)
 {
-    uint32_t end = top_pop_end(late_top) - 8;
+    struct end end = {top_pop_end(late_top).at - 8};
     now_used(*sheaf_entry(end));
-    late_top = top_of(end, top_push_end(late_top) + cache->lifo);
+    late_top = cache->lifo ? top_of_lifo(end, top_pops(late_top) + 1) : top_of(end, top_push_end(late_top));
     if (cache->lifo)
         *top() = late_top;
     else
-        ((uint32_t *)top())[0] = end;
+        ((uint32_t *)top())[0] = end.at;
 }
 
 static void late_push(void)
 {
-    uint32_t end = cache->lifo ? top_pop_end(late_top) : top_push_end(late_top);
+    struct end end = cache->lifo ? top_pop_end(late_top) : top_push_end(late_top);
     *sheaf_entry(end) = no_longer_used();
-    ((uint32_t *)top())[!cache->lifo] = end + 8;
+    ((uint32_t *)top())[!cache->lifo] = end.at + 8;
 }
 
 bool membarrier_rseq(void)
@@ -94,7 +94,7 @@ static void event_alloc(void)
 static void event_free(void)
 {
     void *object = no_longer_used();
-    if (!slot_push(cache->slab.id, object))
+    if (!slot_push(cache_push_id(cache), object))
         cache_free_slow(cache, object);
 }
 
@@ -242,7 +242,8 @@ static bool interrupt_lock_holder(void)
 
 static void run(const struct event *event)
 {
-    uint64_t word = *top(), claimed = top_of(END_CLAIMED, cache->lifo ? top_push_end(word) : END_CLAIMED);
+    struct end end = {END_CLAIMED};
+    uint64_t word = *top(), claimed = cache->lifo ? top_of_lifo(end, top_pops(word)) : top_of(end, end);
     situation = event->situation;
     slabs_refused = situation & NO_MEMORY;
     if (situation & NO_SHEAF)

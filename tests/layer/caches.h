@@ -10,7 +10,7 @@
 #include "cache/ends.h"
 
 #define NUMBER   CACHE_USERS
-#define ID       SLOT_ID(NUMBER)
+#define ID       word_id(NUMBER)
 #define SLOT     1u /* of the walk; 0 is the slot of a remote drain with sections */
 #define CAPACITY 5
 #define USED     150 /* objects that the walk has; an event may add a few */
@@ -143,26 +143,27 @@ static uint64_t spare_word(void)
     return slot_words(SLOT, ID)->spare;
 }
 
-static int depth(uint32_t end)
+static int depth(struct end end)
 {
-    return end ? (int)end_depth(end) : ABSENT;
+    return end.at ? (int)end_depth(end) : ABSENT;
 }
 
 /* Whether ends_swap() may exchange the ends: the capacity is settled, and the account has room. */
-static bool settled(uint32_t pop_end, uint32_t push_end)
+static bool settled(struct end pop_end, struct end push_end)
 {
-    if (!pop_end || !push_end || !(spare_word() & SPARE_SETTLED))
+    if (!pop_end.at || !push_end.at || !(spare_word() & SPARE_SETTLED))
         return false;
     unsigned n = end_depth(push_end) - end_depth(pop_end);
-    return end_depth(push_end) >= end_depth(pop_end) ? sheaf_containing(push_end)->link <= UINT32_MAX - n : true;
+    return end_depth(push_end) >= end_depth(pop_end) ? sheaf_containing(push_end)->pushes <= UINT32_MAX - n : true;
 }
 
 static uint64_t seen_by_age; /* what the last step of decay saw, as decay_slot() has it */
 static uint64_t age_sees(void)
 {
     uint64_t both = *top() + *counter_at(SLOT, NUMBER, COUNT_alloc_fastpath);
-    return both +
-           (!cache->lifo && top_push_end(*top()) ? (uint64_t)sheaf_containing(top_push_end(*top()))->link << 16 : 0);
+    return both + (!cache->lifo && top_push_end(*top()).at
+                       ? (uint64_t)sheaf_containing(top_push_end(*top()))->pushes << 16
+                       : 0);
 }
 
 static void add_sheaf(struct sheaf *sheaf, void *with)
@@ -177,7 +178,7 @@ static struct state state_now(void)
 {
     static char conditions[2][64];
     static unsigned turn;
-    uint32_t pop_end = top_pop_end(*top()), push_end = cache->lifo ? 0 : top_push_end(*top());
+    struct end pop_end = top_pop_end(*top()), push_end = cache->lifo ? (struct end){0} : top_push_end(*top());
     struct barn *barn = cache_barn(cache, 0);
     char *text = conditions[turn++ % 2];
     struct state state = {
@@ -229,9 +230,9 @@ static void see_sheaf(struct sheaf *sheaf, void *with)
     see_objects(sheaf->objects, sheaf->count, *(unsigned char *)with);
 }
 
-static void see_end(uint32_t end, unsigned char as)
+static void see_end(struct end end, unsigned char as)
 {
-    if (!end)
+    if (!end.at)
         return;
     sheaves++;
     see_objects(sheaf_containing(end)->objects, end_depth(end), as);
@@ -240,7 +241,7 @@ static void see_end(uint32_t end, unsigned char as)
 static void see_all(unsigned char as)
 {
     see_end(top_pop_end(*top()), as);
-    see_end(cache->lifo ? 0 : top_push_end(*top()), as);
+    see_end(cache->lifo ? (struct end){0} : top_push_end(*top()), as);
     if ((uint32_t)spare_word())
         see_sheaf(sheaf_at((uint32_t)spare_word()), &as);
     sheaf_stack_each(&cache_barn(cache, 0)->full, see_sheaf, &as);

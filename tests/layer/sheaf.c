@@ -31,7 +31,7 @@ static void sheaves_are_found_from_any_word(void)
             must_be(sheaf_order(sheaf), order);
             must(sheaf_at(sheaf_offset(sheaf)) == sheaf);
             for (unsigned word = 0; word < 1u << order; word++)
-                must(sheaf_containing(sheaf_offset(sheaf) + 8 * word) == sheaf);
+                must(sheaf_detached(sheaf_containing((struct end){sheaf_offset(sheaf) + 8 * word})) == sheaf);
         }
 }
 
@@ -91,7 +91,7 @@ static void the_pool_ends(void)
 
 static void stacks_are_last_in_first_out(void)
 {
-    sheaf_stack stack = 0;
+    struct sheaf_stack stack = {0};
     start(16);
     must(!sheaf_stack_pop(&stack) && !sheaf_stack_take_all(&stack));
     struct sheaf *a = filled(5, 1), *b = filled(5, 2), *c = filled(5, 3);
@@ -100,29 +100,29 @@ static void stacks_are_last_in_first_out(void)
     must(sheaf_stack_pop(&stack) == b);
     sheaf_stack_push(&stack, c);
     struct sheaf *all = sheaf_stack_take_all(&stack);
-    must(all == c && sheaf_at(c->link) == a && !a->link);
+    must(all == c && sheaf_at(c->next) == a && !a->next);
     must(!sheaf_stack_pop(&stack));
 }
 
 /* The count in the head's upper half: a head that another thread took and put back meanwhile is not the same. */
 static void a_head_never_comes_back(void)
 {
-    sheaf_stack stack = 0;
+    struct sheaf_stack stack = {0};
     start(16);
     struct sheaf *a = filled(5, 1);
     sheaf_stack_push(&stack, a);
-    uint64_t head = stack;
+    uint64_t head = stack.head;
     must(sheaf_stack_pop(&stack) == a);
     sheaf_stack_push(&stack, a);
-    must_be((uint32_t)stack, (uint32_t)head);
-    must(stack != head);
+    must_be((uint32_t)stack.head, (uint32_t)head);
+    must(stack.head != head);
     sheaf_stack_take_all(&stack);
     sheaf_stack_push(&stack, a);
-    must(stack != head);
+    must(stack.head != head);
 }
 
 enum { THREADS = 4, SHEAVES = 16, ROUNDS = 100000 };
-static sheaf_stack shared;
+static struct sheaf_stack shared;
 
 static void *exchange_sheaves(void *unused)
 {

@@ -6,8 +6,9 @@
 
 /* ---- words of slots ---- */
 
-#define ID   SLOT_ID(CACHE_USERS)
-#define PUSH (ID + SLOT_PUSH_AT)
+#define ID   word_id(CACHE_USERS)
+#define PUSH push_id(ID, false)
+static const struct end none, claimed = {END_CLAIMED};
 
 static uint64_t *top_in(unsigned slot)
 {
@@ -35,7 +36,7 @@ static void a_slot_without_a_sheaf_has_nothing(void)
     start(16);
     must(!slot_pop(ID, false) && !slot_pop(ID, true) && !slot_push(PUSH, object(1)));
     must_be(*top_in(0), 0);
-    must(!slot_pop(SLOT_ID(0), false));
+    must(!slot_pop(word_id(0), false));
 }
 
 static void two_ends(void)
@@ -60,7 +61,7 @@ static void a_double_free_takes_the_slow_path(void)
 {
     start(16);
     struct sheaf *sheaf = filled(5, 0);
-    must(slot_install(0, ID, 0, top_of(0, end_of(sheaf))));
+    must(slot_install(0, ID, 0, top_of(none, end_of(sheaf))));
     must(slot_push(PUSH, object(1)) && !slot_push(PUSH, object(1)));
     must(slot_push(PUSH, object(2)) && !slot_push(PUSH, object(1)) && !slot_push(PUSH, object(2)));
     must(slot_push(PUSH, object(3)) && slot_push(PUSH, object(1))); /* too long ago */
@@ -70,11 +71,11 @@ static void lifo_words_count_their_pops(void)
 {
     start(16);
     struct sheaf *sheaf = filled(5, 2);
-    must(slot_install(0, ID, 0, top_of(end_of(sheaf), slot_fold_start)));
+    must(slot_install(0, ID, 0, top_of_lifo(end_of(sheaf), slot_fold_start)));
     for (unsigned i = 0; i < FOLD - 1; i++) {
         must(slot_pop(ID, true) == object(1));
-        must(slot_push(ID, object(1)));
-        must_be(top_push_end(*top_in(0)) - slot_fold_start, i + 1);
+        must(slot_push(push_id(ID, true), object(1)));
+        must_be(top_pops(*top_in(0)) - slot_fold_start, i + 1);
     }
     must(top_full_count(*top_in(0)));
     must(!slot_pop(ID, true)); /* the slow path folds the count */
@@ -85,9 +86,9 @@ static void a_word_that_changed_is_not_installed_to(void)
 {
     start(16);
     struct sheaf *a = filled(5, 3), *b = filled(5, 3);
-    uint64_t top = top_of(end_of(a), 0);
+    uint64_t top = top_of(end_of(a), none);
     must(slot_install(0, ID, 0, top));
-    must(!slot_install(0, ID, 0, top_of(end_of(b), 0)));
+    must(!slot_install(0, ID, 0, top_of(end_of(b), none)));
     must(slot_pop(ID, false) == object(2));
     must(!slot_install(0, ID, top, 0));
     must_be(end_holds(top_pop_end(*top_in(0))), 2);
@@ -96,29 +97,30 @@ static void a_word_that_changed_is_not_installed_to(void)
 static void a_held_end_serves_no_operation(void)
 {
     start(16);
-    *top_in(0) = top_of(END_CLAIMED, END_CLAIMED);
+    *top_in(0) = top_of(claimed, claimed);
     must(top_claimed(*top_in(0)));
     must(!slot_pop(ID, false) && !slot_pop(ID, true) && !slot_push(PUSH, object(1)));
-    must_be(*top_in(0), top_of(END_CLAIMED, END_CLAIMED));
-    must_be(end_holds(END_CLAIMED) + end_holds(0), 0);
+    must_be(*top_in(0), top_of(claimed, claimed));
+    must_be(end_holds(claimed) + end_holds(none), 0);
 }
 
 static void ends_change_over(void)
 {
     start(16);
-    struct sheaf *pops = filled(5, 0), *pushes = filled(5, 4);
-    pushes->link = 7;
-    pushes->count = 4;
-    uint64_t top = top_of(end_of(pops), end_of(pushes));
+    struct sheaf *emptier = filled(5, 0), *fuller = filled(5, 4);
+    uint64_t top = top_of(end_of(emptier), end_of(fuller));
+    struct attached_sheaf *pops = sheaf_attached(emptier), *pushes = sheaf_attached(fuller);
+    pushes->pushes = 7;
+    pushes->total.bits = 4;
     must(slot_install(0, ID, 0, top));
     must(!slot_exchange(0, ID, top + 8, pushes, pops, 3)); /* it has changed */
     must(slot_exchange(0, ID, top, pushes, pops, 3));
-    must_be(pops->link, 10);
-    must_be(pops->count, 4);
-    must_be(top_pop_end(*top_in(0)), top_push_end(top));
-    must_be(top_push_end(*top_in(0)), top_pop_end(top));
+    must_be(pops->pushes, 10);
+    must_be(pops->total.bits, 4);
+    must_be(top_pop_end(*top_in(0)).at, top_push_end(top).at);
+    must_be(top_push_end(*top_in(0)).at, top_pop_end(top).at);
     must(slot_pop(ID, false) == object(3));
-    pops->link = UINT32_MAX - 2;
+    pops->pushes = UINT32_MAX - 2;
     must(!slot_exchange(0, ID, *top_in(0), pops, pushes, 3)); /* the account is full */
 }
 
@@ -130,7 +132,7 @@ static void a_slot_that_is_shut(void)
     must(slot_install(0, ID, 0, top));
     must(slot_shut(0) && !slot_shut(0));
     must(!slot_pop(ID, false) && !slot_push(PUSH, object(9)) && !slot_install(0, ID, top, 0));
-    must(!slot_exchange(0, ID, top, sheaf, sheaf, 0));
+    must(!slot_exchange(0, ID, top, sheaf_attached(sheaf), sheaf_attached(sheaf), 0));
     run_on(1);
     must(slot_install(1, ID, 0, top)); /* another slot is open */
     must(slot_pop(ID, false) == object(2));
@@ -144,9 +146,9 @@ static void the_sibling_of_the_slots_node(void)
 {
     start(16);
     struct sheaf *sheaf = filled(5, 3);
-    must(slot_install(0, SLOT_ID(CACHE_USERS + 2), 0, top_of(end_of(sheaf), 0)));
+    must(slot_install(0, word_id(CACHE_USERS + 2), 0, top_of(end_of(sheaf), none)));
     must(!slot_pop_local(ID, false));
-    slot_head(0)->local = (uint32_t)(2 * (SLOT_ID(1) - SLOT_ID(0)));
+    slot_head(0)->local = (uint32_t)(SLOT_WORD_AT(2) - SLOT_WORD_AT(0));
     must(slot_pop_local(ID, false) == object(2));
 }
 
@@ -155,17 +157,19 @@ static void slots_of_two_ends_do_not_touch(void)
     start(16);
     for (unsigned slot = 0; slot < 16; slot++)
         for (unsigned number = CACHE_FIRST; number < CACHE_MAX; number++) {
-            struct slot_words *words = slot_words(slot, SLOT_ID(number));
+            struct slot_words *words = slot_words(slot, word_id(number));
             must(!cache_gap(number) || words->top == 0);
-            must_be(slot_id_number(SLOT_ID(number)), number);
+            must_be(word_id_number(word_id(number)), number);
+            must_be(push_id_number(push_id(word_id(number), false)), number);
+            must_be(push_id_number(push_id(word_id(number), true)), number);
             words->top = slot * CACHE_MAX + number;
         }
     for (unsigned slot = 0; slot < 16; slot++)
         for (unsigned number = CACHE_FIRST; number < CACHE_MAX; number++)
-            must_be(slot_words(slot, SLOT_ID(number))->top, slot * CACHE_MAX + number);
-    must_be(*sheaf_entry(0), sheaf_full_mark());
-    must_be(*sheaf_entry(END_CLAIMED), sheaf_full_mark());
-    must(!sheaf_entry(0)[-1] && !sheaf_entry(END_CLAIMED)[-1]);
+            must_be(slot_words(slot, word_id(number))->top, slot * CACHE_MAX + number);
+    must_be(*sheaf_entry(none), sheaf_full_mark());
+    must_be(*sheaf_entry(claimed), sheaf_full_mark());
+    must(!sheaf_entry(none)[-1] && !sheaf_entry(claimed)[-1]);
 }
 
 /* ---- counting, domains ---- */

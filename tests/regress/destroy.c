@@ -49,7 +49,7 @@ static void at_page(int signal, siginfo_t *info, void *context)
 static void at_step(int signal, siginfo_t *info, void *context)
 {
     (void)signal, (void)info;
-    if (atomic_load(&barn->full) == before)
+    if (atomic_load(&barn->full.head) == before)
         return;
     taken = 1;
     while (!destroyed && !asleep(destroyer)) /* if the other thread waits for this one, this one must continue */
@@ -75,10 +75,10 @@ static void fill_barn(void)
     for (int i = 0; i < OBJECTS; i++)
         kmem_cache_free(cache, objects[i]);
     unsigned domain = 0;
-    while (!(uint32_t)atomic_load(&cache_barn(cache, domain)->full))
+    while (!sheaf_stack_holds(&cache_barn(cache, domain)->full))
         must(++domain < DOMAINS);
     barn = cache_barn(cache, domain);
-    before = atomic_load(&barn->full);
+    before = atomic_load(&barn->full.head);
     page = (char *)sheaf_at((uint32_t)before);
     must((uintptr_t)page % PAGE == 0);
 }

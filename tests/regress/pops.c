@@ -45,7 +45,7 @@ static void *sample(struct kmem_cache *cache, size_t n, size_t align)
 {
     (void)n, (void)align;
     unsigned slot = slot_current();
-    uint64_t top = read_once(slot_words(slot, SLOT_ID(cache->number))->top);
+    uint64_t top = read_once(slot_words(slot, word_id(cache->number))->top);
     struct ends ends;
     if (ends_account(cache, top).pops >= left && ends_detach(cache, slot, top, &ends)) {
         left = 1 + random_number() % most; /* the request itself comes first */
@@ -63,7 +63,7 @@ static void attach_with(struct kmem_cache *cache, uint32_t first)
     struct ends ends;
     left = UINT32_MAX;
     cache_attach(cache, &ops);
-    must(ends_detach(cache, slot, read_once(slot_words(slot, SLOT_ID(cache->number))->top), &ends));
+    must(ends_detach(cache, slot, read_once(slot_words(slot, word_id(cache->number))->top), &ends));
     left = first;
     ends_attach(cache, slot, ends);
 }
@@ -92,7 +92,7 @@ static uint64_t counted_allocations(const struct kmem_cache *cache)
 {
     uint64_t pops = 0;
     for (unsigned slot = 0; slot < slot_top; slot++)
-        pops += ends_account(cache, read_once(slot_words(slot, SLOT_ID(cache->number))->top)).pops;
+        pops += ends_account(cache, read_once(slot_words(slot, word_id(cache->number))->top)).pops;
     return pops + counter_sum(cache->number, COUNT_alloc_fastpath) + counter_sum(cache->number, COUNT_alloc_slowpath);
 }
 
@@ -162,20 +162,20 @@ static void an_account_of_a_later_word(void)
 {
     struct kmem_cache *cache = class_of_size(64);
     unsigned slot = slot_current();
-    uint64_t *top = &slot_words(slot, SLOT_ID(cache->number))->top;
+    uint64_t *top = &slot_words(slot, word_id(cache->number))->top;
     most = 100;
     attach_with(cache, most);
     void *object = sheaf_malloc(64);
     must(object);
     sheaf_free(object);
-    must(top_pop_end(*top) && top_push_end(*top));
+    must(top_pop_end(*top).at && top_push_end(*top).at);
     for (unsigned n = 0; n < 3; n++) /* with every form of the account */
         for (unsigned count = 0; count <= UINT16_MAX; count += 1024) {
-            struct sheaf *push = sheaf_containing(top_push_end(*top));
-            uint16_t kept = push->count;
-            push->count = (uint16_t)(count + n);
-            ends_account(cache, top_of(0, top_push_end(*top)));
-            push->count = kept;
+            struct attached_sheaf *push = sheaf_containing(top_push_end(*top));
+            struct ends_total kept = push->total;
+            push->total.bits = (uint16_t)(count + n);
+            ends_account(cache, top_of((struct end){0}, top_push_end(*top)));
+            push->total = kept;
         }
     cache_check(cache);
 }

@@ -39,7 +39,7 @@ void sheaf_configure(struct sheaf_config *config)
 
 static uint64_t *word(void)
 {
-    return &slot_words(slot, SLOT_ID(cache->number))->top;
+    return &slot_words(slot, word_id(cache->number))->top;
 }
 
 /* ---- what a late section does; `seen` is the word that it has read ---- */
@@ -47,18 +47,18 @@ static uint64_t *word(void)
 static uint64_t seen;
 static void (*commit_late)(void);
 
-static void store_half(int half, uint32_t end)
+static void store_half(int half, struct end end)
 {
-    __atomic_store_n((uint32_t *)word() + half, end, __ATOMIC_SEQ_CST);
+    __atomic_store_n((uint32_t *)word() + half, end.at, __ATOMIC_SEQ_CST);
 }
 
 static void push(void)
 {
-    uint32_t end = cache->lifo ? top_pop_end(seen) : top_push_end(seen);
+    struct end end = cache->lifo ? top_pop_end(seen) : top_push_end(seen);
     void **at = sheaf_entry(end);
     must((uintptr_t)at[0] != sheaf_full_mark());
     *at = live[--n_live];
-    store_half(!cache->lifo, end + 8);
+    store_half(!cache->lifo, (struct end){end.at + 8});
 }
 
 static void pop(void)
@@ -68,16 +68,16 @@ static void pop(void)
     if (cache->lifo)
         __atomic_store_n(word(), seen + (1ull << 32) - 8, __ATOMIC_SEQ_CST);
     else
-        store_half(0, top_pop_end(seen) - 8);
+        store_half(0, (struct end){top_pop_end(seen).at - 8});
 }
 
 /* Like the section, moves the counts of both ends to the new push end before it commits. */
 static void exchange(void)
 {
-    struct sheaf *from = sheaf_containing(top_push_end(seen)), *to = sheaf_containing(top_pop_end(seen));
+    struct attached_sheaf *from = sheaf_containing(top_push_end(seen)), *to = sheaf_containing(top_pop_end(seen));
     must(!end_holds(top_pop_end(seen)));
-    to->link = from->link + end_depth(top_push_end(seen));
-    to->count = from->count;
+    to->pushes = from->pushes + end_depth(top_push_end(seen));
+    to->total = from->total;
     __atomic_store_n(word(), seen >> 32 | seen << 32, __ATOMIC_SEQ_CST);
 }
 
@@ -103,7 +103,7 @@ static void look(void)
 static void in_barrier(int signal, siginfo_t *info, void *context)
 {
     (void)signal, (void)info;
-    if (!late && top_pop_end(read_once(*word())) == END_CLAIMED) {
+    if (!late && top_pop_end(read_once(*word())).at == END_CLAIMED) {
         late = true;
         commit_late();
     }

@@ -21,9 +21,9 @@ static void held_ends(void)
     unsigned slots = slot_top < 64 ? slot_top : 64;
     uint64_t words[64];
     for (unsigned slot = 0; slot < slots; slot++) {
-        uint64_t *top = &slot_words(slot, SLOT_ID(cache->number))->top;
+        uint64_t *top = &slot_words(slot, word_id(cache->number))->top;
         words[slot] = *top;
-        __atomic_store_n(top, top_of(END_CLAIMED, END_CLAIMED), __ATOMIC_SEQ_CST);
+        __atomic_store_n(top, top_of((struct end){END_CLAIMED}, (struct end){END_CLAIMED}), __ATOMIC_SEQ_CST);
     }
     uint64_t before = samples->taken;
     for (unsigned i = 0; i < REQUESTS; i++)
@@ -31,7 +31,7 @@ static void held_ends(void)
     uint64_t taken = samples->taken - before; /* 312 are expected, and their deviation is 18 */
     must(taken > 200 && taken < 430);
     for (unsigned slot = 0; slot < slots; slot++)
-        __atomic_store_n(&slot_words(slot, SLOT_ID(cache->number))->top, words[slot], __ATOMIC_SEQ_CST);
+        __atomic_store_n(&slot_words(slot, word_id(cache->number))->top, words[slot], __ATOMIC_SEQ_CST);
 }
 
 static const struct test_case cases[] = {

@@ -45,7 +45,7 @@ static void small_ones_together(void)
         struct sheaf *sheaf = empty_sheaf_alloc(sheaf_capacity_of(order));
         must(sheaf && sheaf_order(sheaf) == order);
         for (unsigned word = 0; word < 1u << order; word++)
-            must(sheaf_containing(sheaf_offset(sheaf) + 8 * word) == sheaf);
+            must(sheaf_detached(sheaf_containing((struct end){sheaf_offset(sheaf) + 8 * word})) == sheaf);
         must(!((uintptr_t)sheaf & ((8ul << order) - 1)));
     }
     must(sheaf_pool_bytes() == 1ul << SHEAF_PAGE_SHIFT);

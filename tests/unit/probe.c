@@ -278,9 +278,9 @@ unsigned probe_outbound(const struct kmem_cache *cache)
     for (unsigned k = 0; k < cache_siblings(cache); k++)
         for (unsigned slot = 0; slot < slot_top; slot++) {
             struct kmem_cache *sibling = cache_sibling(cache, k);
-            uint32_t spare = (uint32_t)slot_words(slot, SLOT_ID(sibling->number))->spare;
+            const struct sheaf *spare = spare_sheaf(slot_words(slot, word_id(sibling->number))->spare);
             if (spare && cache_is_far(sibling, slot))
-                n += sheaf_at(spare)->count;
+                n += spare->count;
         }
     return n;
 }

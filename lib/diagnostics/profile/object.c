@@ -129,7 +129,7 @@ static void *sampled_object(struct kmem_cache *cache, size_t n, unsigned slot, u
  */
 static bool request_is_due(struct kmem_cache *cache, unsigned slot, struct drawn *next, unsigned *slower)
 {
-    uint64_t top = read_once(slot_words(slot, SLOT_ID(cache->number))->top);
+    uint64_t top = read_once(slot_words(slot, word_id(cache->number))->top);
     uint32_t due = atomic_load_explicit(&next->due, memory_order_relaxed);
     struct ends ends = {.pop = NULL};
     unsigned most = PACE_DRAWN >> pace_of_slot(slot).pressure;

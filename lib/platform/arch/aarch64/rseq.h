@@ -63,14 +63,14 @@
 
 /* Returns an object, or NULL if the sheaf is empty or, in a LIFO cache, the count of pops is full. */
 #define RSEQ_POP(name, word_text, pop_text)                                                                          \
-    static always_inline void *name(uintptr_t base, uintptr_t id)                                                    \
+    static always_inline void *name(uintptr_t base, struct word_id id)                                               \
     {                                                                                                                \
         const struct rseq_area *area = (const struct rseq_area *)(base + AREA_AT);                                   \
         uintptr_t t, w, u, p;                                                                                        \
         __asm__ goto volatile(RSEQ_DESCRIPTOR RSEQ_ENTER word_text pop_text "2:\n" RSEQ_ABORT                        \
                               : [t] "=&r"(t), [w] "=&r"(w), [u] "=&r"(u), [p] "=&r"(p)                               \
                               : [tp] "r"(__builtin_thread_pointer()), [cs] "r"(area->cs), [slot] "r"(area->slot),    \
-                                [base] "r"(base), [id] "r"(id)                                                       \
+                                [base] "r"(base), [id] "r"(id.at)                                                    \
                               : "memory", "cc"                                                                       \
                               : fail);                                                                               \
         return (void *)p;                                                                                            \
@@ -84,7 +84,7 @@ RSEQ_POP(rseq_pop_lifo, RSEQ_WORD, RSEQ_POP_LIFO)
 RSEQ_POP(rseq_pop_lifo_local, RSEQ_WORD_LOCAL, RSEQ_POP_LIFO)
 
 /* Returns false if the sheaf is full, or if p was among the two latest frees. */
-static always_inline bool rseq_push(uintptr_t base, uintptr_t id, void *object)
+static always_inline bool rseq_push(uintptr_t base, struct push_id id, void *object)
 {
     const struct rseq_area *area = (const struct rseq_area *)(base + AREA_AT);
     uintptr_t t, w, u, e;
@@ -105,7 +105,7 @@ static always_inline bool rseq_push(uintptr_t base, uintptr_t id, void *object)
                                                                "2:\n" RSEQ_ABORT
                           : [t] "=&r"(t), [w] "=&r"(w), [u] "=&r"(u), [e] "=&r"(e)
                           : [tp] "r"(__builtin_thread_pointer()), [cs] "r"(area->cs), [slot] "r"(area->slot),
-                            [base] "r"(base), [id] "r"(id), [p] "r"(object)
+                            [base] "r"(base), [id] "r"(id.at), [p] "r"(object)
                           : "memory", "cc"
                           : fail);
     return true;
@@ -115,13 +115,13 @@ fail:
 
 /* A known distance to mm_cid saves nothing here, nor do loads from the tables within the section. */
 #define rseq_pop_lifo_cid rseq_pop_lifo
-static always_inline void *rseq_pop_class(uintptr_t base, size_t n)
+static always_inline void *rseq_pop_class(uintptr_t base, size_t size)
 {
-    return rseq_pop(base, *(const uint16_t *)(base + CLASS_TABLE_AT + 2 * n));
+    return rseq_pop(base, (struct word_id){*(const uint16_t *)(base + CLASS_TABLE_AT + 2 * size)});
 }
-static always_inline bool rseq_push_slice(uintptr_t base, intptr_t at, void *object)
+static always_inline bool rseq_push_slice(uintptr_t base, uintptr_t slice, void *object)
 {
-    return rseq_push(base, ((const uint16_t *)base)[at], object);
+    return rseq_push(base, (struct push_id){((const uint16_t *)base)[(intptr_t)slice]}, object);
 }
 
 /*

@@ -86,13 +86,13 @@
     "movq %[w], (%[t])\n"
 
 /* Returns an object, or NULL if the sheaf is empty or, in a LIFO cache, the count of pops is full. */
-#define RSEQ_POP(name, address_text, pop_text)                                                                       \
-    static always_inline void *name(uintptr_t base, uintptr_t id)                                                    \
+#define RSEQ_POP(name, parameter, operand, address_text, pop_text)                                                   \
+    static always_inline void *name(uintptr_t base, parameter)                                                       \
     {                                                                                                                \
         uintptr_t t, w, n, p;                                                                                        \
         __asm__ goto volatile(RSEQ_DESCRIPTOR RSEQ_BEGIN("p") address_text pop_text "2:\n" RSEQ_ABORT                \
                               : [t] "=&r"(t), [w] "=&r"(w), [n] "=&r"(n), [p] "=&a"(p)                               \
-                              : [base] "r"(base), [id] "r"(id)                                                       \
+                              : [base] "r"(base), [id] "r"(operand)                                                  \
                               : "memory", "cc"                                                                       \
                               : fail);                                                                               \
         if (!p)                                                                                                      \
@@ -115,13 +115,13 @@
     "movl %k[w], (%[t])\n"
 
 /* Returns false if the sheaf is full, or if p was among the two latest frees. */
-#define RSEQ_PUSH(name, address_text)                                                                                \
-    static always_inline bool name(uintptr_t base, uintptr_t id, void *object)                                       \
+#define RSEQ_PUSH(name, parameter, operand, address_text)                                                            \
+    static always_inline bool name(uintptr_t base, parameter, void *object)                                          \
     {                                                                                                                \
         uintptr_t t, w;                                                                                              \
         __asm__ goto volatile(RSEQ_DESCRIPTOR RSEQ_BEGIN("w") address_text RSEQ_PUSH_END "2:\n" RSEQ_ABORT           \
                               : [t] "=&r"(t), [w] "=&r"(w)                                                           \
-                              : [base] "r"(base), [id] "r"(id), [p] "r"(object)                                      \
+                              : [base] "r"(base), [id] "r"(operand), [p] "r"(object)                                 \
                               : "memory", "cc"                                                                       \
                               : fail);                                                                               \
         return true;                                                                                                 \
@@ -129,14 +129,14 @@
         return false;                                                                                                \
     }
 
-RSEQ_POP(rseq_pop, RSEQ_SLOT_ANY RSEQ_WORD, RSEQ_POP_ENDS)
-RSEQ_POP(rseq_pop_local, RSEQ_SLOT_ANY RSEQ_WORD_LOCAL, RSEQ_POP_ENDS)
-RSEQ_POP(rseq_pop_class, RSEQ_SLOT_CID RSEQ_WORD_IN(RSEQ_TEXT(CLASS_TABLE_AT)), RSEQ_POP_ENDS)
-RSEQ_POP(rseq_pop_lifo, RSEQ_SLOT_ANY RSEQ_WORD, RSEQ_POP_LIFO)
-RSEQ_POP(rseq_pop_lifo_cid, RSEQ_SLOT_CID RSEQ_WORD, RSEQ_POP_LIFO)
-RSEQ_POP(rseq_pop_lifo_local, RSEQ_SLOT_ANY RSEQ_WORD_LOCAL, RSEQ_POP_LIFO)
-RSEQ_PUSH(rseq_push, RSEQ_SLOT_ANY RSEQ_WORD)
-RSEQ_PUSH(rseq_push_slice, RSEQ_SLOT_CID RSEQ_WORD_IN(""))
+RSEQ_POP(rseq_pop, struct word_id id, id.at, RSEQ_SLOT_ANY RSEQ_WORD, RSEQ_POP_ENDS)
+RSEQ_POP(rseq_pop_local, struct word_id id, id.at, RSEQ_SLOT_ANY RSEQ_WORD_LOCAL, RSEQ_POP_ENDS)
+RSEQ_POP(rseq_pop_class, size_t size, size, RSEQ_SLOT_CID RSEQ_WORD_IN(RSEQ_TEXT(CLASS_TABLE_AT)), RSEQ_POP_ENDS)
+RSEQ_POP(rseq_pop_lifo, struct word_id id, id.at, RSEQ_SLOT_ANY RSEQ_WORD, RSEQ_POP_LIFO)
+RSEQ_POP(rseq_pop_lifo_cid, struct word_id id, id.at, RSEQ_SLOT_CID RSEQ_WORD, RSEQ_POP_LIFO)
+RSEQ_POP(rseq_pop_lifo_local, struct word_id id, id.at, RSEQ_SLOT_ANY RSEQ_WORD_LOCAL, RSEQ_POP_LIFO)
+RSEQ_PUSH(rseq_push, struct push_id id, id.at, RSEQ_SLOT_ANY RSEQ_WORD)
+RSEQ_PUSH(rseq_push_slice, uintptr_t slice, slice, RSEQ_SLOT_CID RSEQ_WORD_IN(""))
 
 /*
  * Adds n to the word at first + slot * stride, where slot is that of the calling thread, and returns the slot. Adds
