@@ -310,22 +310,12 @@ static void walk(unsigned table, uint32_t size)
     must_be(never_met(true), 0);
 }
 
-static void a_walk_with_two_ends(void)
+CASE(a_walk_with_two_ends)
 {
     walk(0, 1024);
 }
 
-static void a_walk_with_lifo_words(void)
+CASE(a_walk_with_lifo_words)
 {
     walk(1, 8192);
-}
-
-static const struct test_case cases[] = {
-    CASE(a_walk_with_two_ends),
-    CASE(a_walk_with_lifo_words),
-};
-
-int main(int argc, char **argv)
-{
-    return run_cases(argc, argv, cases, array_size(cases));
 }

@@ -30,7 +30,7 @@ static unsigned huge_pages(enum huge_advice pages)
     return n;
 }
 
-static void small_programs_have_small_pages(void)
+CASE(small_programs_have_small_pages)
 {
     start_huge(true);
     for (int i = 0; i < 255; i++)
@@ -40,7 +40,7 @@ static void small_programs_have_small_pages(void)
     must_be(huge_slices(), 0);
 }
 
-static void large_heaps_of_slabs_have_huge_pages(void)
+CASE(large_heaps_of_slabs_have_huge_pages)
 {
     start_huge(true);
     for (int i = 0; i < 512; i++)
@@ -53,7 +53,7 @@ static void large_heaps_of_slabs_have_huge_pages(void)
         must_be(os_entry(OS_HUGE, i)->at % (HUGE_PAGE_SLICES * SLICE_SIZE), 0);
 }
 
-static void none_where_they_are_not_wanted(void)
+CASE(none_where_they_are_not_wanted)
 {
     start_huge(false);
     for (int i = 0; i < 600; i++)
@@ -62,7 +62,7 @@ static void none_where_they_are_not_wanted(void)
 }
 
 /* Large blocks: none for the first 64 MiB, and beyond these the system's policy decides. */
-static void large_blocks_leave_it_to_the_system(void)
+CASE(large_blocks_leave_it_to_the_system)
 {
     start_huge(true);
     uint32_t slice = block(1000);
@@ -74,7 +74,7 @@ static void large_blocks_leave_it_to_the_system(void)
 }
 
 /* A range that is returned in part would be filled again by khugepaged. */
-static void broken_huge_pages_are_advised_against(void)
+CASE(broken_huge_pages_are_advised_against)
 {
     static uint32_t slices[700];
     start_huge(true);
@@ -98,7 +98,7 @@ static void broken_huge_pages_are_advised_against(void)
 }
 
 /* Each advice may split a mapping, so it ends for all where there were too many. */
-static void too_many_broken_huge_pages_end_it(void)
+CASE(too_many_broken_huge_pages_end_it)
 {
     static uint32_t slices[1100 * HUGE_PAGE_SLICES];
     start_huge(true);
@@ -120,7 +120,7 @@ static void too_many_broken_huge_pages_end_it(void)
 }
 
 /* Where the first touch of a huge page is slow, the next ranges get small pages, more of them each time. */
-static void slow_huge_pages_are_skipped(void)
+CASE(slow_huge_pages_are_skipped)
 {
     start_huge(true);
     for (int i = 0; i < 512; i++)
@@ -138,7 +138,7 @@ static void slow_huge_pages_are_skipped(void)
     (void)slice;
 }
 
-static void fast_huge_pages_are_not(void)
+CASE(fast_huge_pages_are_not)
 {
     start_huge(true);
     huge_cost = 300000;
@@ -149,7 +149,7 @@ static void fast_huge_pages_are_not(void)
 }
 
 /* The surplus of slabs goes in whole huge pages while there are any, so that no huge page is broken up. */
-static void slabs_return_whole_huge_pages(void)
+CASE(slabs_return_whole_huge_pages)
 {
     static uint32_t slices[1600];
     start_huge(true);
@@ -168,7 +168,7 @@ static void slabs_return_whole_huge_pages(void)
     must(warm_of(ARENA_SLAB) <= 32 + 2 * HUGE_PAGE_SLICES);
 }
 
-static void unmapped_huge_pages_are_forgotten(void)
+CASE(unmapped_huge_pages_are_forgotten)
 {
     static uint32_t slices[1024];
     start_huge(true);
@@ -181,17 +181,4 @@ static void unmapped_huge_pages_are_forgotten(void)
     must(os_count(OS_UNMAP) > 0);
     must(huge_slices() < before);
     must_be(huge_slices(), huge_pages(HUGE_ADVISED) * HUGE_PAGE_SLICES);
-}
-
-static const struct test_case cases[] = {
-    CASE(small_programs_have_small_pages),       CASE(large_heaps_of_slabs_have_huge_pages),
-    CASE(none_where_they_are_not_wanted),        CASE(large_blocks_leave_it_to_the_system),
-    CASE(broken_huge_pages_are_advised_against), CASE(too_many_broken_huge_pages_end_it),
-    CASE(slow_huge_pages_are_skipped),           CASE(fast_huge_pages_are_not),
-    CASE(slabs_return_whole_huge_pages),         CASE(unmapped_huge_pages_are_forgotten),
-};
-
-int main(int argc, char **argv)
-{
-    return run_cases(argc, argv, cases, array_size(cases));
 }

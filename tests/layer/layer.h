@@ -8,8 +8,6 @@
 #include "memory/region/region.h"
 #include "memory/space/locks.h"
 
-#include <stdlib.h>
-
 #define must_be(x, expected)                                                                                         \
     do {                                                                                                             \
         uint64_t x_ = (uint64_t)(x), expected_ = (uint64_t)(expected);                                               \
@@ -23,11 +21,6 @@
 #define KIB (1ul << 10)
 #define MIB (1ul << 20)
 #define GIB (1ul << 30)
-
-#define CASE(name)                                                                                                   \
-    {                                                                                                                \
-#name, name                                                                                                  \
-    }
 
 /* A space and a region in it that keeps nothing by choice; the log is empty then. */
 __attribute__((unused)) static void start_region(size_t region_bytes, uint32_t decay_ms)

@@ -1,4 +1,6 @@
 #include "model.h"
+#include "../must.h"
+#include "platform/os/compiler.h"
 
 #include <ctype.h>
 #include <stdarg.h>

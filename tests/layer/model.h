@@ -6,8 +6,7 @@
 #ifndef SHEAF_TESTS_LAYER_MODEL_H
 #define SHEAF_TESTS_LAYER_MODEL_H
 
-#include "layer.h"
-#include "cache/slot/counters.h"
+#include <stdbool.h>
 
 #define ABSENT (-1)
 

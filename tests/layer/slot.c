@@ -15,7 +15,7 @@ static uint64_t *top_in(unsigned slot)
     return &slot_words(slot, ID)->top;
 }
 
-static void without_rseq(void)
+CASE(without_rseq)
 {
     start(32);
     must_be(slot_mode, SHEAF_MODE_LOCK);
@@ -23,7 +23,7 @@ static void without_rseq(void)
     must(slot_writable(15) && !slot_writable(16));
 }
 
-static void as_many_slots_as_are_granted(void)
+CASE(as_many_slots_as_are_granted)
 {
     must(space_init(32, 0));
     os_refuse(OS_OPEN, 1, OS_ALWAYS);
@@ -31,7 +31,7 @@ static void as_many_slots_as_are_granted(void)
     must_be(slot_reachable(64), 4);
 }
 
-static void a_slot_without_a_sheaf_has_nothing(void)
+CASE(a_slot_without_a_sheaf_has_nothing)
 {
     start(16);
     must(!slot_pop(ID, false) && !slot_pop(ID, true) && !slot_push(PUSH, object(1)));
@@ -39,7 +39,7 @@ static void a_slot_without_a_sheaf_has_nothing(void)
     must(!slot_pop(word_id(0), false));
 }
 
-static void two_ends(void)
+CASE(two_ends)
 {
     start(16);
     struct sheaf *pops = filled(5, 3), *pushes = filled(5, 3);
@@ -57,7 +57,7 @@ static void two_ends(void)
 }
 
 /* The fast path of free sees the last two objects. */
-static void a_double_free_takes_the_slow_path(void)
+CASE(a_double_free_takes_the_slow_path)
 {
     start(16);
     struct sheaf *sheaf = filled(5, 0);
@@ -67,7 +67,7 @@ static void a_double_free_takes_the_slow_path(void)
     must(slot_push(PUSH, object(3)) && slot_push(PUSH, object(1))); /* too long ago */
 }
 
-static void lifo_words_count_their_pops(void)
+CASE(lifo_words_count_their_pops)
 {
     start(16);
     struct sheaf *sheaf = filled(5, 2);
@@ -82,7 +82,7 @@ static void lifo_words_count_their_pops(void)
     must_be(end_holds(top_pop_end(*top_in(0))), 2);
 }
 
-static void a_word_that_changed_is_not_installed_to(void)
+CASE(a_word_that_changed_is_not_installed_to)
 {
     start(16);
     struct sheaf *a = filled(5, 3), *b = filled(5, 3);
@@ -94,7 +94,7 @@ static void a_word_that_changed_is_not_installed_to(void)
     must_be(end_holds(top_pop_end(*top_in(0))), 2);
 }
 
-static void a_held_end_serves_no_operation(void)
+CASE(a_held_end_serves_no_operation)
 {
     start(16);
     *top_in(0) = top_of(claimed, claimed);
@@ -104,7 +104,7 @@ static void a_held_end_serves_no_operation(void)
     must_be(end_holds(claimed) + end_holds(none), 0);
 }
 
-static void ends_change_over(void)
+CASE(ends_change_over)
 {
     start(16);
     struct sheaf *emptier = filled(5, 0), *fuller = filled(5, 4);
@@ -124,7 +124,7 @@ static void ends_change_over(void)
     must(!slot_exchange(0, ID, *top_in(0), pops, pushes, 3)); /* the account is full */
 }
 
-static void a_slot_that_is_shut(void)
+CASE(a_slot_that_is_shut)
 {
     start(16);
     struct sheaf *sheaf = filled(5, 3);
@@ -142,7 +142,7 @@ static void a_slot_that_is_shut(void)
     must(slot_pop(ID, false) == object(2));
 }
 
-static void the_sibling_of_the_slots_node(void)
+CASE(the_sibling_of_the_slots_node)
 {
     start(16);
     struct sheaf *sheaf = filled(5, 3);
@@ -152,7 +152,7 @@ static void the_sibling_of_the_slots_node(void)
     must(slot_pop_local(ID, false) == object(2));
 }
 
-static void slots_of_two_ends_do_not_touch(void)
+CASE(slots_of_two_ends_do_not_touch)
 {
     start(16);
     for (unsigned slot = 0; slot < 16; slot++)
@@ -182,7 +182,7 @@ static uint64_t counted(unsigned number, enum slot_counter which)
     return sum;
 }
 
-static void slots_count_for_themselves(void)
+CASE(slots_count_for_themselves)
 {
     start(16);
     must(space_grow_counters(301));
@@ -199,7 +199,7 @@ static void slots_count_for_themselves(void)
     must_be(counted(300, COUNT_free_slowpath) + counted(301, COUNT_alloc_slowpath), 0);
 }
 
-static void a_slot_without_memory_counts_in_the_first(void)
+CASE(a_slot_without_memory_counts_in_the_first)
 {
     start(32);
     run_on(12);
@@ -211,7 +211,7 @@ static void a_slot_without_memory_counts_in_the_first(void)
     must(slot_writable(12));
 }
 
-static void cpus_of_a_cache_are_a_domain(void)
+CASE(cpus_of_a_cache_are_a_domain)
 {
     cpu_allowed_count = os_cpus = 64;
     start(64);
@@ -223,7 +223,7 @@ static void cpus_of_a_cache_are_a_domain(void)
     must_be(slot_domain(), 1);
 }
 
-static void few_cpus_are_one_domain(void)
+CASE(few_cpus_are_one_domain)
 {
     os_llc_cpus = 1;
     cpu_allowed_count = os_cpus = 8;
@@ -243,7 +243,7 @@ static uint32_t span(uint32_t slices)
     return slice;
 }
 
-static void one_run_of_each_length_in_each_slot(void)
+CASE(one_run_of_each_length_in_each_slot)
 {
     start(16);
     span_cache_init(64 * MIB, true);
@@ -266,7 +266,7 @@ static void one_run_of_each_length_in_each_slot(void)
     must_be(span_cache_totals().spans, 1);
 }
 
-static void spans_of_the_cache_go_back(void)
+CASE(spans_of_the_cache_go_back)
 {
     start(16);
     span_cache_init(64 * MIB, true);
@@ -285,7 +285,7 @@ static void spans_of_the_cache_go_back(void)
     must_be(span_cache_take(2), SLICE_NONE);
 }
 
-static void no_span_cache_where_little_may_stay(void)
+CASE(no_span_cache_where_little_may_stay)
 {
     start(16);
     span_cache_init(10 * SLICE_SIZE - 1, true);
@@ -298,31 +298,4 @@ static void no_span_cache_where_little_may_stay(void)
     must_be(span_cache_totals().spans, 0);
     span_cache_init(64 * MIB, false);
     must(!span_cache_on);
-}
-
-static const struct test_case cases[] = {
-    CASE(without_rseq),
-    CASE(as_many_slots_as_are_granted),
-    CASE(a_slot_without_a_sheaf_has_nothing),
-    CASE(two_ends),
-    CASE(a_double_free_takes_the_slow_path),
-    CASE(lifo_words_count_their_pops),
-    CASE(a_word_that_changed_is_not_installed_to),
-    CASE(a_held_end_serves_no_operation),
-    CASE(ends_change_over),
-    CASE(a_slot_that_is_shut),
-    CASE(the_sibling_of_the_slots_node),
-    CASE(slots_of_two_ends_do_not_touch),
-    CASE(slots_count_for_themselves),
-    CASE(a_slot_without_memory_counts_in_the_first),
-    CASE(cpus_of_a_cache_are_a_domain),
-    CASE(few_cpus_are_one_domain),
-    CASE(one_run_of_each_length_in_each_slot),
-    CASE(spans_of_the_cache_go_back),
-    CASE(no_span_cache_where_little_may_stay),
-};
-
-int main(int argc, char **argv)
-{
-    return run_cases(argc, argv, cases, array_size(cases));
 }

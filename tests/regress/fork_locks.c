@@ -64,12 +64,12 @@ static void over_each(void (*after)(void))
     sheaf_free(some);
 }
 
-static void in_parent(void)
+CASE(the_parent_keeps_its_lock)
 {
     over_each(cache_fork_parent);
 }
 
-static void in_child(void)
+CASE(the_child_keeps_its_lock)
 {
     over_each(cache_fork_child);
 }
@@ -94,7 +94,7 @@ static void comes_after(void (*after)(void))
     must(came);
 }
 
-static void no_handler_between(void)
+CASE(no_signal_handler_while_locks_are_taken)
 {
     comes_after(cache_fork_parent);
     comes_after(cache_fork_child);
@@ -113,7 +113,7 @@ static void *fork_over_first(void *unused)
     return unused;
 }
 
-static void two_at_once(void)
+CASE(two_forks_at_once)
 {
     pthread_t other;
     sheaf_free(sheaf_malloc(100));
@@ -127,16 +127,4 @@ static void two_at_once(void)
     cache_fork_parent();
     must(!pthread_join(other, NULL));
     only_held(CACHE_MAX);
-}
-
-static const struct test_case cases[] = {
-    {"no-signal-handler-while-locks-are-taken", no_handler_between},
-    {"two-forks-at-once", two_at_once},
-    {"the-parent-keeps-its-lock", in_parent},
-    {"the-child-keeps-its-lock", in_child},
-};
-
-int main(int argc, char **argv)
-{
-    return run_cases(argc, argv, cases, sizeof(cases) / sizeof(cases[0]));
 }

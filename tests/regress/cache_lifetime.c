@@ -1,5 +1,6 @@
 /* Caches are created and destroyed while other threads fork and trim. */
 #define _GNU_SOURCE
+#include "../cases.h"
 #include "asleep.h"
 
 #include <pthread.h>
@@ -52,7 +53,7 @@ static void *create_slowly(void *unused)
     return unused;
 }
 
-static void fork_during_create(void)
+CASE(fork_inside_kmem_cache_create)
 {
     forker = getpid();
     create("first");
@@ -88,7 +89,7 @@ static void *create_and_destroy(void *unused)
     return unused;
 }
 
-static void fork_during_destroy(void)
+CASE(fork_while_caches_are_created_and_destroyed)
 {
     create("first");
     pthread_t thread;
@@ -112,7 +113,7 @@ static void *trim(void *unused)
     return unused;
 }
 
-static void destroy_during_trim(void)
+CASE(kmem_cache_destroy_during_trims)
 {
     create("first");
     pthread_t thread;
@@ -155,7 +156,7 @@ static int full_pipe(void)
     return ends[0];
 }
 
-static void destroy_into_pipe(void)
+CASE(kmem_cache_destroy_reports_to_a_full_pipe)
 {
     struct kmem_cache *cache = create("in use");
     must(kmem_cache_alloc(cache, 0));
@@ -172,16 +173,4 @@ static void destroy_into_pipe(void)
             sched_yield();
     must(pthread_join(thread, NULL) == 0);
     must(refused == -EBUSY);
-}
-
-static const struct test_case cases[] = {
-    {"fork-inside-kmem_cache_create", fork_during_create},
-    {"fork-while-caches-are-created-and-destroyed", fork_during_destroy},
-    {"kmem_cache_destroy-during-trims", destroy_during_trim},
-    {"kmem_cache_destroy-reports-to-a-full-pipe", destroy_into_pipe},
-};
-
-int main(int argc, char **argv)
-{
-    return run_cases(argc, argv, cases, sizeof(cases) / sizeof(cases[0]));
 }

@@ -4,6 +4,7 @@
  * unreadable; its fault starts single-stepping until the barn has changed. Includes internal headers.
  */
 #define _GNU_SOURCE
+#include "../cases.h"
 #include "asleep.h"
 #include "platform/config/config.h"
 #include "cache/kmem_cache.h"
@@ -83,7 +84,7 @@ static void fill_barn(void)
     must((uintptr_t)page % PAGE == 0);
 }
 
-static void destroy_while_emptied(void)
+CASE(kmem_cache_destroy_while_a_barn_is_emptied)
 {
     if (sysconf(_SC_PAGESIZE) != PAGE)
         _exit(CASE_SKIPPED);
@@ -105,18 +106,9 @@ static void destroy_while_emptied(void)
 
 #else
 
-static void destroy_while_emptied(void)
+CASE(kmem_cache_destroy_while_a_barn_is_emptied)
 {
     _exit(CASE_SKIPPED);
 }
 
 #endif
-
-static const struct test_case cases[] = {
-    {"kmem_cache_destroy-while-a-barn-is-emptied", destroy_while_emptied},
-};
-
-int main(int argc, char **argv)
-{
-    return run_cases(argc, argv, cases, sizeof(cases) / sizeof(cases[0]));
-}

@@ -3,6 +3,7 @@
  * the file and on a full file system. Includes internal headers.
  */
 #define _GNU_SOURCE
+#include "../cases.h"
 #include "../small.h"
 #include "platform/os/vm.h"
 
@@ -26,7 +27,7 @@ static char *map_file(const char *name, size_t bytes, int *fd)
 }
 
 /* Contents stay, holes read as zero, and blocks are allocated. */
-static void granted(void)
+CASE(populate_granted)
 {
     for (int way = 0; way < 2; way++) {
         int fd;
@@ -45,7 +46,7 @@ static void granted(void)
     }
 }
 
-static void beyond_the_end(void)
+CASE(populate_beyond_the_end)
 {
     for (int way = 0; way < 2; way++) {
         int fd;
@@ -63,7 +64,7 @@ static void beyond_the_end(void)
     }
 }
 
-static void full(void)
+CASE(populate_full_file_system)
 {
     char directory[64], file[80];
     mount_small(directory, sizeof(directory), 1 << 20);
@@ -85,21 +86,9 @@ static void full(void)
 }
 
 /* A mapping that may only be read cannot be confirmed for writing. */
-static void forbidden(void)
+CASE(populate_forbidden)
 {
     char *map = mmap(NULL, vm_page_size(), PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     must(map != MAP_FAILED);
     must(!vm_populate(map, vm_page_size()) && !vm_populate_pages(map, vm_page_size()));
-}
-
-static const struct test_case cases[] = {
-    {"populate-granted", granted},
-    {"populate-beyond-the-end", beyond_the_end},
-    {"populate-full-file-system", full},
-    {"populate-forbidden", forbidden},
-};
-
-int main(int argc, char **argv)
-{
-    return run_cases(argc, argv, cases, sizeof(cases) / sizeof(*cases));
 }

@@ -14,7 +14,7 @@ void sheaf_configure(struct sheaf_config *config)
     config->profile_cost = 0;
 }
 
-static void held_ends(void)
+CASE(held_ends)
 {
     struct kmem_cache *cache = class_of_size(SIZE);
     const struct stratum_samples *samples = &strata_samples[cache->home - CACHE_FIRST];
@@ -32,13 +32,4 @@ static void held_ends(void)
     must(taken > 200 && taken < 430);
     for (unsigned slot = 0; slot < slots; slot++)
         __atomic_store_n(&slot_words(slot, word_id(cache->number))->top, words[slot], __ATOMIC_SEQ_CST);
-}
-
-static const struct test_case cases[] = {
-    {"held-ends", held_ends},
-};
-
-int main(int argc, char **argv)
-{
-    return run_cases(argc, argv, cases, sizeof(cases) / sizeof(cases[0]));
 }

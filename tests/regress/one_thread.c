@@ -10,6 +10,7 @@
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <stddef.h>
+#include <sched.h>
 #include <sys/syscall.h>
 
 static void work_until_helped(void)
@@ -19,7 +20,7 @@ static void work_until_helped(void)
 }
 
 /* What the system allows to processes with one thread only. */
-static void half_name_spaces(void)
+PART(part_name_spaces)
 {
     pid_t pid = fork();
     if (pid == 0)
@@ -39,7 +40,7 @@ static void half_name_spaces(void)
 
 /* As setpriv(1) does. libc aborts if setresgid() succeeds in one thread and fails in another. */
 extern int capset(cap_user_header_t header, cap_user_data_t data);
-static void half_gives_up_rights(void)
+PART(part_gives_up_rights)
 {
     if (getuid() != 0)
         _exit(CASE_SKIPPED);
@@ -67,7 +68,7 @@ static void burst(void)
 }
 
 /* The filter ends the process for each new thread, but not for what the allocator needs. */
-static void half_sandbox(void)
+PART(part_sandbox)
 {
     struct sock_filter code[] = {
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
@@ -88,11 +89,11 @@ static void half_sandbox(void)
     must(threads(getpid()) == 1);
 }
 
-static void alone(const char *half)
+static void alone(const char *part)
 {
     make_records(records, sizeof(records));
     must(chmod(records, 0777) == 0);
-    pid_t pid = start(half, "");
+    pid_t pid = start(part, "");
     int status = -1;
     must(waitpid(pid, &status, 0) == pid && WIFEXITED(status));
     must(remove_records(records) > 0);
@@ -101,36 +102,17 @@ static void alone(const char *half)
     must(WEXITSTATUS(status) == 0);
 }
 
-static void name_spaces(void)
+CASE(single_name_spaces)
 {
-    alone("name spaces");
+    alone("part_name_spaces");
 }
 
-static void gives_up_rights(void)
+CASE(single_gives_up_rights)
 {
-    alone("gives up rights");
+    alone("part_gives_up_rights");
 }
 
-static void sandbox(void)
+CASE(single_sandbox)
 {
-    alone("sandbox");
-}
-
-static const struct test_case halves[] = {
-    {"name spaces", half_name_spaces},
-    {"gives up rights", half_gives_up_rights},
-    {"sandbox", half_sandbox},
-};
-
-static const struct test_case cases[] = {
-    {"single-name-spaces", name_spaces},
-    {"single-gives-up-rights", gives_up_rights},
-    {"single-sandbox", sandbox},
-};
-
-int main(int argc, char **argv)
-{
-    if (ran_half(argc, argv, halves, sizeof(halves) / sizeof(*halves)))
-        return 0;
-    return run_cases(argc, argv, cases, sizeof(cases) / sizeof(*cases));
+    alone("part_sandbox");
 }

@@ -19,7 +19,6 @@
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdbool.h>
-#include <stdlib.h>
 #include <sys/syscall.h>
 
 extern void *__libc_realloc(void *p, size_t size); /* the allocator's */
@@ -97,7 +96,7 @@ static void *register_many(void *unused)
     return unused;
 }
 
-static void growth(void)
+CASE(libc_allocates_for_handlers_while_a_fork_prepares)
 {
     if (!getenv("LD_PRELOAD") || strverscmp(gnu_get_libc_version(), "2.36") < 0)
         _exit(CASE_SKIPPED);
@@ -117,11 +116,4 @@ static void growth(void)
     must(pthread_join(registrar, NULL) == 0);
     must(pthread_join(forker, NULL) == 0);
     must(registered);
-}
-
-static const struct test_case cases[] = {{"libc-allocates-for-handlers-while-a-fork-prepares", growth}};
-
-int main(int argc, char **argv)
-{
-    return run_cases(argc, argv, cases, sizeof(cases) / sizeof(cases[0]));
 }

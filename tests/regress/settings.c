@@ -13,8 +13,6 @@
 #include "sheaf/malloc.h"
 #include "cache/slot/span_cache.h"
 
-#include <stdlib.h>
-
 static struct sheaf_config wanted; /* by sheaf_configure() */
 
 static void start_allocator(void)
@@ -24,7 +22,7 @@ static void start_allocator(void)
     sheaf_free(p);
 }
 
-static void decay(void)
+CASE(setting_decay)
 {
     start_allocator();
     must(setting_change(SHEAF_SET_DECAY, 250) == SHEAF_DONE);
@@ -35,7 +33,7 @@ static void decay(void)
     must(setting_change(SHEAF_SET_DECAY, 0) == SHEAF_DONE && region.decay_ms == 0);
 }
 
-static void keep(void)
+CASE(setting_keep)
 {
     start_allocator();
     must(span_cache_on && !sheaf_config.chosen.keep);
@@ -46,7 +44,7 @@ static void keep(void)
     must(setting_change(SHEAF_SET_KEEP, (1ull << 40) + 1) == SHEAF_RANGE && sheaf_config.keep == 0);
 }
 
-static void helper(void)
+CASE(setting_helper)
 {
     start_allocator();
     must(setting_change(SHEAF_SET_HELPER, 1) == SHEAF_DONE && sheaf_config.helper == HELPER_ON);
@@ -76,7 +74,7 @@ static void give_all(void)
 }
 
 /* Slabs of 76 MiB have huge pages where they grow beyond 16. */
-static void huge(void)
+CASE(setting_huge)
 {
     start_allocator();
     must(setting_change(SHEAF_SET_HUGE, 2) == SHEAF_RANGE);
@@ -96,7 +94,7 @@ static void huge(void)
     give_all();
 }
 
-static void barn_max(void)
+CASE(setting_barn_max)
 {
     start_allocator();
     struct kmem_cache *cache = cache_at(CACHE_FIRST);
@@ -112,7 +110,7 @@ static void barn_max(void)
     must(setting_change(SHEAF_SET_BARN_MAX, (1ull << 40) + 1) == SHEAF_RANGE);
 }
 
-static void unknown(void)
+CASE(setting_unknown)
 {
     start_allocator();
     struct sheaf_config before = sheaf_config;
@@ -122,7 +120,7 @@ static void unknown(void)
     must(memcmp(&before, &sheaf_config, sizeof(before)) == 0);
 }
 
-static void no_effect(void)
+CASE(setting_no_effect)
 {
     wanted.tiny = true;
     start_allocator();
@@ -134,15 +132,4 @@ static void no_effect(void)
 void sheaf_configure(struct sheaf_config *config)
 {
     config->tiny = wanted.tiny;
-}
-
-static const struct test_case cases[] = {
-    {"setting-decay", decay},         {"setting-keep", keep},         {"setting-helper", helper},
-    {"setting-huge", huge},           {"setting-barn-max", barn_max}, {"setting-unknown", unknown},
-    {"setting-no-effect", no_effect},
-};
-
-int main(int argc, char **argv)
-{
-    return run_cases(argc, argv, cases, sizeof(cases) / sizeof(*cases));
 }

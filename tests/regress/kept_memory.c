@@ -23,14 +23,14 @@ static void find_cpus(void)
         last_cpu--;
 }
 
-static void start_on_first_cpu(const char *half, rlim_t data)
+static void start_on_first_cpu(const char *part, rlim_t data)
 {
     char text[16];
     find_cpus();
     snprintf(text, sizeof(text), "%d", last_cpu);
     must(setenv("LAST_CPU", text, 1) == 0 && setenv("SHEAF_SLOTS", "cpu_id", 1) == 0);
     must(pin((unsigned)first_cpu));
-    start_again(half, data);
+    execute_limited(part, data);
 }
 
 static void go_to_last_cpu(void)
@@ -57,7 +57,7 @@ static void *allocate_late(void *number)
     return NULL;
 }
 
-static void half_limit(void)
+PART(part_limit)
 {
     static char stacks[LATE_THREADS][STACK] __attribute__((aligned(4096)));
     for (int i = 0; i < BLOCKS; i++)
@@ -76,9 +76,9 @@ static void half_limit(void)
     }
 }
 
-static void limit(void)
+CASE(threads_use_new_slots_at_the_data_limit)
 {
-    start_on_first_cpu("limit", 64ul << 20);
+    start_on_first_cpu("part_limit", 64ul << 20);
 }
 
 /* ---- a program fills all its memory with blocks of one size, then of another ---- */
@@ -109,7 +109,7 @@ static void empty(struct node *list)
 
 #define REGION (64ul << 20)
 
-static void half_phases(void)
+PART(part_phases)
 {
     static const size_t sizes[] = {8, 16, 32, 48, 64, 96, 128, 8, 16};
     for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
@@ -123,10 +123,10 @@ static void half_phases(void)
     }
 }
 
-static void phases(void)
+CASE(each_size_in_turn_fills_a_small_region)
 {
     must(setenv("SHEAF_REGION", "64M", 1) == 0);
-    start_again("phases", 0);
+    execute_part("part_phases");
 }
 
 /* ---- mallopt ---- */
@@ -146,7 +146,7 @@ static size_t kept(void)
     return mallinfo2().keepcost;
 }
 
-static void half_threshold(void)
+PART(part_threshold)
 {
     free(malloc(10));
     must(kept() > 0); /* the default keeps some memory, so the next check proves something */
@@ -156,26 +156,26 @@ static void half_threshold(void)
     must(kept() >= (size_t)LARGE * LARGE_BYTES);
 }
 
-static void without_age(const char *half)
+static void without_age(const char *part)
 {
     must(setenv("SHEAF_DECAY", "0", 1) == 0); /* how much is kept depends only on the threshold, not on age */
-    start_again(half, 0);
+    execute_part(part);
 }
 
-static void threshold(void)
+CASE(M_TRIM_THRESHOLD_limits_what_is_kept)
 {
-    without_age("threshold");
+    without_age("part_threshold");
 }
 
-static void half_threshold_first(void)
+PART(part_threshold_first)
 {
     must(mallopt(M_TRIM_THRESHOLD, 0) == 1);
     must(kept() < LARGE_BYTES);
 }
 
-static void threshold_first(void)
+CASE(M_TRIM_THRESHOLD_before_the_first_malloc)
 {
-    without_age("threshold-first");
+    without_age("part_threshold_first");
 }
 
 /* ---- SHEAF_KEEP: this much stays warm regardless of age, also when new memory is needed ---- */
@@ -191,7 +191,7 @@ static void use_block(size_t bytes)
     free(block);
 }
 
-static void half_chosen(void)
+PART(part_chosen)
 {
     static char *small[SMALL];
     use_block(200 * mib);
@@ -210,10 +210,10 @@ static void half_chosen(void)
     must(mallinfo2().keepcost == 0);
 }
 
-static void chosen(void)
+CASE(SHEAF_KEEP_stays_warm)
 {
     must(setenv("SHEAF_DECAY", "1", 1) == 0 && setenv("SHEAF_KEEP", "256M", 1) == 0);
-    start_again("chosen", 0);
+    execute_part("part_chosen");
 }
 
 /* ---- the count of bytes in use does not depend on the CPU that counts ---- */
@@ -231,7 +231,7 @@ static void *trim_there(void *unused)
     return unused;
 }
 
-static void half_count(void)
+PART(part_count)
 {
     static void *some[5000];
     pthread_t thread;
@@ -251,12 +251,12 @@ static void half_count(void)
     must(pthread_join(thread, NULL) == 0);
 }
 
-static void count(void)
+CASE(a_trim_on_another_CPU_keeps_the_count_of_bytes_in_use)
 {
     find_cpus();
     if (first_cpu == last_cpu)
         _exit(CASE_SKIPPED);
-    start_on_first_cpu("count", 0);
+    start_on_first_cpu("part_count", 0);
 }
 
 /* ---- one request for more than the machine has, where the system refuses that ---- */
@@ -278,7 +278,7 @@ static void must_refuse(void *p)
 }
 
 /* A block may grow beyond what the machine has, as with mremap(), if what is added is less than that. */
-static void more_than_the_machine_has(void)
+CASE(a_request_for_more_than_the_machine_has_fails)
 {
     struct sysinfo info;
     if (overcommit_mode() != '0' || sysinfo(&info))
@@ -297,27 +297,4 @@ static void more_than_the_machine_has(void)
     must_refuse(realloc(p, 3 * all));
     must(p[0] == 7);
     free(p);
-}
-
-static const struct test_case halves[] = {
-    {"limit", half_limit},         {"phases", half_phases},
-    {"threshold", half_threshold}, {"threshold-first", half_threshold_first},
-    {"chosen", half_chosen},       {"count", half_count},
-};
-
-static const struct test_case cases[] = {
-    {"threads-use-new-slots-at-the-data-limit", limit},
-    {"each-size-in-turn-fills-a-small-region", phases},
-    {"M_TRIM_THRESHOLD-limits-what-is-kept", threshold},
-    {"M_TRIM_THRESHOLD-before-the-first-malloc", threshold_first},
-    {"SHEAF_KEEP-stays-warm", chosen},
-    {"a-trim-on-another-CPU-keeps-the-count-of-bytes-in-use", count},
-    {"a-request-for-more-than-the-machine-has-fails", more_than_the_machine_has},
-};
-
-int main(int argc, char **argv)
-{
-    if (ran_half(argc, argv, halves, sizeof(halves) / sizeof(halves[0])))
-        return 0;
-    return run_cases(argc, argv, cases, sizeof(cases) / sizeof(cases[0]));
 }

@@ -3,7 +3,7 @@
  * under one that the program installed. Includes internal headers.
  */
 #define _GNU_SOURCE
-#include "again.h"
+#include "../cases.h"
 #include "platform/config/config.h"
 #include "platform/os/cgroup.h"
 #include "sheaf/malloc.h"
@@ -93,7 +93,7 @@ static void expect(bool limited)
     must((sheaf_config.rcu_limit == BUDGET) == limited);
 }
 
-static void no_filter(void)
+CASE(limit_without_filter)
 {
     start_allocator();
     enter_group();
@@ -103,7 +103,7 @@ static void no_filter(void)
 }
 
 /* The filter kills, so it is installed after the simulated group was made, and a child grows the heap under it. */
-static void own_filter(void)
+CASE(limit_with_own_filter)
 {
     start_allocator();
     if (cgroup_sandbox_at_start == (CGROUP_FILTER | CGROUP_NO_NEW_PRIVS))
@@ -125,49 +125,30 @@ static void own_filter(void)
     must(!"survived its own filter");
 }
 
-static void inherited_filter(void)
+CASE(limit_with_inherited_filter)
 {
     if (!install(false, true))
         _exit(CASE_SKIPPED);
-    start_again("no filter of its own", 0);
+    execute_part("limit_without_filter");
 }
 
 /* As in a container: the filter was installed with privileges, and without no_new_privs. */
-static void contained(void)
+CASE(limit_in_a_container)
 {
     if (prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) || !install(false, false))
         _exit(CASE_SKIPPED);
-    start_again("no filter of its own", 0);
+    execute_part("limit_without_filter");
 }
 
-static void filter_in_filter(void)
+CASE(limit_with_own_filter_in_a_container)
 {
     if (prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) || !install(false, false))
         _exit(CASE_SKIPPED);
-    start_again("a filter of its own", 0);
+    execute_part("limit_with_own_filter");
 }
 
 /* Switches the look at limits on, as in the preloaded object. */
 void sheaf_configure(struct sheaf_config *config)
 {
     config->helper = HELPER_AUTO;
-}
-
-static const struct test_case cases[] = {
-    {"limit-without-filter", no_filter},
-    {"limit-with-own-filter", own_filter},
-    {"limit-with-inherited-filter", inherited_filter},
-    {"limit-in-a-container", contained},
-    {"limit-with-own-filter-in-a-container", filter_in_filter},
-};
-static const struct test_case halves[] = {
-    {"no filter of its own", no_filter},
-    {"a filter of its own", own_filter},
-};
-
-int main(int argc, char **argv)
-{
-    if (ran_half(argc, argv, halves, sizeof(halves) / sizeof(*halves)))
-        return 0;
-    return run_cases(argc, argv, cases, sizeof(cases) / sizeof(*cases));
 }

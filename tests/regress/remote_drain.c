@@ -16,7 +16,6 @@
 #include <sched.h>
 #include <signal.h>
 #include <stddef.h>
-#include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
@@ -207,46 +206,31 @@ static void race(unsigned size, bool used_up, void (*section)(void))
     cache_check(cache);
 }
 
-static void late_push(void)
+CASE(a_push_after_the_ends_were_held)
 {
     race(64, false, push);
 }
-static void late_pop(void)
+CASE(a_pop_after_the_ends_were_held)
 {
     race(64, false, pop);
 }
-static void late_exchange(void)
+CASE(an_exchange_after_the_ends_were_held)
 {
     race(64, true, exchange);
 }
-static void late_install(void)
+CASE(an_install_after_the_ends_were_held)
 {
     race(64, false, install);
 }
-static void census_of_held_ends(void)
+CASE(a_census_of_held_ends)
 {
     race(64, false, look);
 }
-static void late_lifo_push(void)
+CASE(a_push_to_a_lifo_cache_after_its_end_was_held)
 {
     race(2048, false, push);
 }
-static void late_lifo_pop(void)
+CASE(a_pop_of_a_lifo_cache_after_its_end_was_held)
 {
     race(2048, false, pop);
-}
-
-static const struct test_case cases[] = {
-    {"a-push-after-the-ends-were-held", late_push},
-    {"a-pop-after-the-ends-were-held", late_pop},
-    {"an-exchange-after-the-ends-were-held", late_exchange},
-    {"an-install-after-the-ends-were-held", late_install},
-    {"a-census-of-held-ends", census_of_held_ends},
-    {"a-push-to-a-lifo-cache-after-its-end-was-held", late_lifo_push},
-    {"a-pop-of-a-lifo-cache-after-its-end-was-held", late_lifo_pop},
-};
-
-int main(int argc, char **argv)
-{
-    return run_cases(argc, argv, cases, sizeof(cases) / sizeof(cases[0]));
 }

@@ -10,7 +10,6 @@
 
 #include <pthread.h>
 #include <sched.h>
-#include <stdlib.h>
 #include <sys/mman.h>
 
 enum { ROUNDS = 400, BLOCKS = 100, THREADS = 3 };
@@ -51,7 +50,7 @@ static void resumes(void)
     must(!paused() && !foreign_threads);
 }
 
-static void pauses_and_resumes(void)
+CASE(pauses_and_resumes)
 {
     needs_sections();
     must(!paused() && !foreign_here());
@@ -70,7 +69,7 @@ static void pauses_and_resumes(void)
 }
 
 /* A thread whose word the kernel does not clear has ended when there is no thread of its number. */
-static void ended_threads_are_found(void)
+CASE(ended_threads_are_found)
 {
     needs_sections();
     _Atomic uint32_t *word = foreign_add((uintptr_t)__builtin_thread_pointer(), 0, FOREIGN_CLONES);
@@ -86,7 +85,7 @@ static void ended_threads_are_found(void)
 }
 
 /* Growth of the region writes the limit of the fast free, which must stay paused. */
-static void growth_leaves_it_paused(void)
+CASE(growth_leaves_it_paused)
 {
     needs_sections();
     _Atomic uint32_t *word = foreign_add((uintptr_t)__builtin_thread_pointer(), 0, FOREIGN_CLONES);
@@ -127,7 +126,7 @@ static void *churn_as_foreign(void *unused)
     return unused;
 }
 
-static void threads_come_and_go(void)
+CASE(threads_come_and_go)
 {
     pthread_t threads[THREADS], foreign;
     needs_sections();
@@ -141,16 +140,4 @@ static void threads_come_and_go(void)
     for (unsigned i = CACHE_FIRST; i < cache_top; i++)
         if (cache_in_use(cache_at(i)))
             must(cache_at(i)->slab.slabs * cache_at(i)->slab.objects - cache_at(i)->slab.free < BLOCKS);
-}
-
-static const struct test_case cases[] = {
-    {"pauses-and-resumes", pauses_and_resumes},
-    {"ended-threads-are-found", ended_threads_are_found},
-    {"growth-leaves-it-paused", growth_leaves_it_paused},
-    {"threads-come-and-go", threads_come_and_go},
-};
-
-int main(int argc, char **argv)
-{
-    return run_cases(argc, argv, cases, sizeof(cases) / sizeof(cases[0]));
 }

@@ -1,6 +1,7 @@
 /* The address space grows with the heap: limits, mappings in its way, and what is unmapped. */
 #define _GNU_SOURCE
-#include "../statm.h"
+#include "../cases.h"
+#include "../proc.h"
 #include "cache/kmem_cache.h"
 #include "front/malloc/large.h"
 #include "platform/os/vm.h"
@@ -10,10 +11,8 @@
 #include "process/census.h"
 
 #include <pthread.h>
-#include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
-#include <unistd.h>
 
 #define MIB (1ul << 20)
 #define GIB (1ul << 30)
@@ -61,7 +60,7 @@ static void let_go(void *list)
 }
 
 /* A program can allocate nearly all memory up to the limit, in blocks of any size, and others can map it again. */
-static void limits_hold(void)
+CASE(limits_hold)
 {
     static const size_t sizes[] = {100, 1000, 30000, 130000, 3 * MIB};
     enum { LEFT = 256 };
@@ -85,7 +84,7 @@ static void limits_hold(void)
  * mremap() refuses to move a range of two mappings (EFAULT), but has unmapped the target by then. realloc() must
  * then not copy the block into the hole.
  */
-static void refused_move(void)
+CASE(mremap_refuses_a_move)
 {
     enum { SIZE = 8 * MIB };
     char *from = mmap(NULL, SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -105,7 +104,7 @@ static void refused_move(void)
 }
 
 /* A malloc() or realloc() that fails leaves no address space mapped. */
-static void failed_allocations(void)
+CASE(failed_allocations_leave_nothing_mapped)
 {
     enum { LEFT = 1024 };
     char *p = sheaf_malloc(MIB);
@@ -119,7 +118,7 @@ static void failed_allocations(void)
     must(address_space_bytes() < before + 16 * MIB);
 }
 
-static void the_end_is_unmapped(void)
+CASE(the_end_of_the_region_is_unmapped)
 {
     must(sheaf_malloc(1));
     size_t before = address_space_bytes();
@@ -138,7 +137,7 @@ static void the_end_is_unmapped(void)
 }
 
 /* Mappings of others in the way of the region are not touched, and the region grows beyond them. */
-static void others_in_the_way(void)
+CASE(mappings_of_others_in_the_way)
 {
     enum { PIECES = 40, BLOCKS = 400 };
     static char *pieces[PIECES];
@@ -170,7 +169,7 @@ static void others_in_the_way(void)
 }
 
 /* Slices beyond SLICES_FIRST have their structs elsewhere; the fast path finds slabs there, too. */
-static void beyond_the_first_slices(void)
+CASE(slabs_beyond_the_first_slices)
 {
     enum { N = 20000 };
     static char *block[N];
@@ -199,7 +198,7 @@ static void beyond_the_first_slices(void)
 }
 
 /* A program can allocate, but not touch, a hundred times the machine's memory. */
-static void more_than_the_machine_has(void)
+CASE(more_than_the_machine_has)
 {
     size_t all = 100 * (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE), size = 64 * MIB;
     void *list = NULL;
@@ -219,7 +218,7 @@ static void more_than_the_machine_has(void)
 }
 
 /* Blocks above M_MMAP_THRESHOLD have mappings of their own, which are found, resized and unmapped by address. */
-static void own_mappings(void)
+CASE(blocks_with_their_own_mappings)
 {
     enum { N = 20000, EACH = 200000 };
     static char *block[N];
@@ -242,20 +241,4 @@ static void own_mappings(void)
         must(!mapped_size(block[i]) && !mapped_free(block[i]));
     }
     must(!mapped_bytes() && address_space_bytes() < before + 32 * MIB);
-}
-
-static const struct test_case cases[] = {
-    {"limits-hold", limits_hold},
-    {"mremap-refuses-a-move", refused_move},
-    {"failed-allocations-leave-nothing-mapped", failed_allocations},
-    {"the-end-of-the-region-is-unmapped", the_end_is_unmapped},
-    {"mappings-of-others-in-the-way", others_in_the_way},
-    {"slabs-beyond-the-first-slices", beyond_the_first_slices},
-    {"blocks-with-their-own-mappings", own_mappings},
-    {"more-than-the-machine-has", more_than_the_machine_has},
-};
-
-int main(int argc, char **argv)
-{
-    return run_cases(argc, argv, cases, sizeof(cases) / sizeof(cases[0]));
 }

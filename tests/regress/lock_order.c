@@ -21,7 +21,7 @@ static void take_two(unsigned first, unsigned second)
     lock_release(lock_of(first));
 }
 
-static void in_order(void)
+CASE(in_the_order)
 {
     start();
     take_two(LOCK_SETUP, LOCK_DRAIN);
@@ -43,7 +43,7 @@ static void must_abort(unsigned first, unsigned second)
     must(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
 }
 
-static void against_the_order(void)
+CASE(against_the_order)
 {
     start();
     must_abort(LOCK_DRAIN, LOCK_SETUP);
@@ -53,7 +53,7 @@ static void against_the_order(void)
 }
 
 /* A try never waits. */
-static void by_try(void)
+CASE(by_a_try)
 {
     start();
     must(lock_acquire(lock_of(CACHE_FIRST)));
@@ -72,7 +72,7 @@ static void take_earlier(int signal)
         lock_release(lock_of(LOCK_REGION));
 }
 
-static void in_a_handler(void)
+CASE(in_a_handler)
 {
     start();
     signal(SIGUSR1, take_earlier);
@@ -80,16 +80,4 @@ static void in_a_handler(void)
     raise(SIGUSR1);
     must(taken);
     lock_release(lock_of(CACHE_FIRST));
-}
-
-static const struct test_case cases[] = {
-    {"in-the-order", in_order},
-    {"against-the-order", against_the_order},
-    {"by-a-try", by_try},
-    {"in-a-handler", in_a_handler},
-};
-
-int main(int argc, char **argv)
-{
-    return run_cases(argc, argv, cases, sizeof(cases) / sizeof(cases[0]));
 }

@@ -115,24 +115,24 @@ static void run(size_t size, uint32_t up_to)
 
 /* ---- cases ---- */
 
-static void near_limits(void)
+CASE(near_limits)
 {
     run(64, 3);
     run(80, 40);
 }
 
-static void middle_limits(void)
+CASE(middle_limits)
 {
     run(96, 500);
     run(1000, 5000);
 }
 
-static void far_limits(void)
+CASE(far_limits)
 {
     run(112, 1000000);
 }
 
-static void lifo_limits(void)
+CASE(lifo_limits)
 {
     run(1500, 3);
     run(2000, 700);
@@ -140,7 +140,7 @@ static void lifo_limits(void)
 }
 
 /* The queue exchanges the ends about once for each sheaf; an account is full after some thousand operations. */
-static void far_limits_leave_exchanges_fast(void)
+CASE(far_limits_leave_exchanges_fast)
 {
     static void *queue[100];
     struct kmem_cache *cache = class_of_size(128);
@@ -158,7 +158,7 @@ static void far_limits_leave_exchanges_fast(void)
 
 /* A census reads the word and then the account, which may be that of a later word: here one that allows no exchange,
  * with a word that has no pop end. */
-static void an_account_of_a_later_word(void)
+CASE(an_account_of_a_later_word)
 {
     struct kmem_cache *cache = class_of_size(64);
     unsigned slot = slot_current();
@@ -178,18 +178,4 @@ static void an_account_of_a_later_word(void)
             push->total = kept;
         }
     cache_check(cache);
-}
-
-static const struct test_case cases[] = {
-    {"an-account-of-a-later-word", an_account_of_a_later_word},
-    {"near-limits", near_limits},
-    {"middle-limits", middle_limits},
-    {"far-limits", far_limits},
-    {"lifo-limits", lifo_limits},
-    {"far-limits-leave-exchanges-fast", far_limits_leave_exchanges_fast},
-};
-
-int main(int argc, char **argv)
-{
-    return run_cases(argc, argv, cases, sizeof(cases) / sizeof(cases[0]));
 }

@@ -7,12 +7,10 @@
 #include "memory/slab/descriptor.h"
 
 #include <fcntl.h>
-#include <stdlib.h>
-#include <unistd.h>
 
 #define RANGE (2ul << 20) /* the range that one page table maps */
 
-static void locks(void)
+CASE(locks_are_found_by_number)
 {
     uintptr_t first = UINTPTR_MAX, last = 0;
     for (unsigned i = 0; i < CACHE_MAX; i++) {
@@ -48,7 +46,7 @@ static unsigned ranges(void)
     return n;
 }
 
-static void small_program(void)
+CASE(a_small_program_touches_few_pages_of_page_tables)
 {
     void *held[2000];
     for (size_t i = 0; i < 2000; i++)
@@ -61,7 +59,7 @@ static void small_program(void)
 }
 
 /* The first part of the space for sheaves is limited; further sheaves lie elsewhere. */
-static void sheaves_beyond_the_first(void)
+CASE(sheaves_beyond_the_first)
 {
     enum { N = 300 };
     static struct sheaf *made[N];
@@ -82,7 +80,7 @@ static void sheaves_beyond_the_first(void)
     must(beyond);
 }
 
-static void descriptors_beyond_the_first(void)
+CASE(descriptors_beyond_the_first)
 {
     enum { N = 400, OBJECTS = 4096 };
     static struct slab *made[N];
@@ -102,16 +100,4 @@ static void descriptors_beyond_the_first(void)
         beyond |= (char *)made[i] < space.slabs.start + space.slabs_first;
     }
     must(beyond);
-}
-
-static const struct test_case cases[] = {
-    {"locks-are-found-by-number", locks},
-    {"a-small-program-touches-few-pages-of-page-tables", small_program},
-    {"sheaves-beyond-the-first", sheaves_beyond_the_first},
-    {"descriptors-beyond-the-first", descriptors_beyond_the_first},
-};
-
-int main(int argc, char **argv)
-{
-    return run_cases(argc, argv, cases, sizeof(cases) / sizeof(cases[0]));
 }

@@ -5,7 +5,6 @@
 #include "sheaf/malloc.h"
 
 #include <sys/resource.h>
-#include <unistd.h>
 
 /* malloc's fast paths are enabled. Without this check a start that leaves them off would only be slow. */
 static void expect_fast(void)
@@ -18,13 +17,13 @@ static void expect_fast(void)
     sheaf_free(p);
 }
 
-static void malloc_first(void)
+CASE(malloc_before_kmem_cache_create)
 {
     expect_fast();
     must(kmem_cache_create("second", 64, NULL, 0));
 }
 
-static void create_first(void)
+CASE(kmem_cache_create_before_malloc)
 {
     must(kmem_cache_create("first", 64, NULL, 0));
     expect_fast();
@@ -42,7 +41,7 @@ static long faults(void)
  * the zero page and faults again when it is written. Only classes whose cache is the first in an untouched page
  * are measured, and not the first such class, which also touches memory that all classes share.
  */
-static void class_faults_once(void)
+CASE(a_new_class_takes_one_page_fault)
 {
     const size_t page = 4096;
     unsigned tried = 0;
@@ -61,15 +60,4 @@ static void class_faults_once(void)
             must(took <= 1);
     }
     must(tried > CLASSES / 32); /* the fewer classes, the fewer pages */
-}
-
-static const struct test_case cases[] = {
-    {"malloc-before-kmem_cache_create", malloc_first},
-    {"kmem_cache_create-before-malloc", create_first},
-    {"a-new-class-takes-one-page-fault", class_faults_once},
-};
-
-int main(int argc, char **argv)
-{
-    return run_cases(argc, argv, cases, sizeof(cases) / sizeof(cases[0]));
 }

@@ -7,8 +7,6 @@
 #include "sheaf/malloc.h"
 #include "platform/os/hooks.h"
 
-#include <stdlib.h>
-
 #define MIB (1ul << 20)
 
 /* Returns the advice in effect for the mapping of p: 'h' huge pages, 'n' no huge pages, '-' none. */
@@ -49,7 +47,7 @@ static void grow(void)
         must((block[i] = sheaf_malloc(SIZE)));
 }
 
-static void only_large_heaps(void)
+CASE(only_large_heaps_get_huge_pages)
 {
     grow();
     must(advice_for(block[0]) == 'n'); /* the first 16 MiB get small pages */
@@ -57,7 +55,7 @@ static void only_large_heaps(void)
 }
 
 /* If huge pages are expensive, most ranges get small pages, and huge pages are tried ever less often. */
-static void expensive_ones_are_avoided(void)
+CASE(expensive_huge_pages_are_avoided)
 {
     tick = 1000000000000; /* small pages seem as expensive at first, so avoiding huge ones takes a while */
     grow();
@@ -66,7 +64,7 @@ static void expensive_ones_are_avoided(void)
 }
 
 /* Such a range must not stay huge: khugepaged would collapse it and make the returned memory resident again. */
-static void a_range_returned_in_part(void)
+CASE(a_range_returned_in_part_is_no_longer_huge)
 {
     grow();
     uint32_t huge_page =
@@ -85,7 +83,7 @@ static void a_range_returned_in_part(void)
 }
 
 /* Unmapped ranges do not count as huge, and are advised again when they are mapped again. */
-static void unmapped_and_mapped_again(void)
+CASE(unmapped_ranges_are_advised_again)
 {
     grow();
     for (size_t i = 0; i < N; i++)
@@ -97,7 +95,7 @@ static void unmapped_and_mapped_again(void)
 }
 
 /* A large block that shrinks stays at its address, and its end is freed. */
-static void shrinking_in_place(void)
+CASE(large_blocks_shrink_in_place)
 {
     char *p = sheaf_malloc(64 * MIB);
     must(p);
@@ -114,17 +112,4 @@ static void shrinking_in_place(void)
     sheaf_free(other);
     must(sheaf_realloc(p, 60 * MIB) == p && p[8 * MIB - 1] == 7);
     sheaf_free(p);
-}
-
-static const struct test_case cases[] = {
-    {"only-large-heaps-get-huge-pages", only_large_heaps},
-    {"expensive-huge-pages-are-avoided", expensive_ones_are_avoided},
-    {"a-range-returned-in-part-is-no-longer-huge", a_range_returned_in_part},
-    {"unmapped-ranges-are-advised-again", unmapped_and_mapped_again},
-    {"large-blocks-shrink-in-place", shrinking_in_place},
-};
-
-int main(int argc, char **argv)
-{
-    return run_cases(argc, argv, cases, sizeof(cases) / sizeof(cases[0]));
 }
