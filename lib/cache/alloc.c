@@ -148,6 +148,10 @@ void *cache_alloc_raw(struct kmem_cache *cache)
     return object;
 }
 
+/*
+ * What calls it, and what it calls: docs/cold-path.md, "The call tree of malloc". What it does in each state:
+ * docs/cold-path.md, "What each event changes".
+ */
 void *cache_alloc_slow(struct kmem_cache *cache)
 {
     unsigned slot = 0;

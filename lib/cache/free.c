@@ -49,7 +49,8 @@ void cache_free_raw(struct kmem_cache *cache, void *object)
             misuse_slab(cache, &report);
         return;
     }
-    struct sheaf *sheaf = empty_sheaf_alloc(CAPACITY_START);
+    bool small = cache->capacity && cache->capacity < CAPACITY_START;
+    struct sheaf *sheaf = empty_sheaf_alloc(small ? cache->capacity : CAPACITY_START);
     if (!sheaf)
         return;
     sheaf->objects[sheaf->count++] = object;
@@ -111,6 +112,10 @@ static bool free_exchanged(struct kmem_cache *cache, unsigned slot, uint64_t top
     return room;
 }
 
+/*
+ * What calls it, and what it calls: docs/cold-path.md, "The call tree of free". What it does in each state:
+ * docs/cold-path.md, "What each event changes".
+ */
 void cache_free_slow(struct kmem_cache *cache, void *object)
 {
     unsigned slot = 0;

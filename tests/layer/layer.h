@@ -1,4 +1,4 @@
-/* What the tests of layers share: checks that name both values, and a start of the lower layers. */
+/* What the tests of layers share: checks that name both values, and a start of the layers below. */
 #ifndef SHEAF_TESTS_LAYER_H
 #define SHEAF_TESTS_LAYER_H
 

@@ -229,7 +229,7 @@ static __attribute__((noinline)) void *malloc_end_empty(size_t n)
     return likely(object != NULL) ? object : malloc_ends_empty(n);
 }
 
-/* Needs no stack frame; everything else is out of line. */
+/* Needs no stack frame; everything else is out of line: docs/cold-path.md, "The call tree of malloc". */
 __attribute__((noinline)) void *malloc_missed(size_t n)
 {
     if (n < fast_head(rseq_roots.cid_base)->limit)
@@ -362,7 +362,8 @@ static __attribute__((noinline)) void free_push_refused(void *p)
     cache_free_slow(cache_at(push_id_number(id)), p);
 }
 
-/* Frees what free_fast() left; needs no stack frame where the slot is cpu_id. */
+/* Frees what free_fast() left; needs no stack frame where the slot is cpu_id. What it calls: docs/cold-path.md, "The
+ * call tree of free". */
 __attribute__((noinline)) void free_missed(void *p)
 {
     uintptr_t base = rseq_roots.cpu_base;

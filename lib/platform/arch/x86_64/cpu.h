@@ -2,8 +2,6 @@
 #ifndef SHEAF_ARCH_CPU_H
 #define SHEAF_ARCH_CPU_H
 
-#include "platform/os/compiler.h"
-
 #include <cpuid.h>
 
 #define ARCH_STACK_POINTER(at)      __asm__ volatile("mov %%rsp, %0" : "=r"(at))
@@ -40,7 +38,7 @@ static inline unsigned arch_llc(void)
             sharing = ((a >> 14) & 4095) + 1;
     if (sharing < 2)
         return 0;
-    return apic >> (log2_floor(sharing - 1) + 1);
+    return apic >> (32 - __builtin_clz(sharing - 1)); /* the bits of sharing - 1 */
 }
 
 #endif
