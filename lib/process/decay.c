@@ -45,7 +45,7 @@ void cache_publish_all(void)
                 cache_publish(cache_at(i));
         lock_release(lock_of(LOCK_DRAIN));
     }
-    cache_publish(NULL); /* what was purged belongs to no cache */
+    cache_publish(NULL); /* the figures of the process: purged memory is in those of no cache */
 }
 
 void cache_drain_all(void)

@@ -342,7 +342,7 @@ CASE(the_surplus_is_returned_at_the_free)
     must(warm(ARENA_LARGE) <= 32);
 }
 
-/* Of a span of large blocks its end goes: requests are met from its start. */
+/* Of a free span for large blocks the end is purged, because requests are served from its start. */
 CASE(large_blocks_return_their_end)
 {
     start_region(0, DECAY);

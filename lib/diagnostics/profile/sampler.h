@@ -15,8 +15,8 @@
 /* Set the mean distance between samples, in bytes. Returns false if there is no memory. */
 bool sampler_start(uint64_t rate);
 
-/* Draw again where the next sample was drawn already: in the child of a fork, which would share it with its parent.
- */
+/* Forget which allocations were drawn in advance, and draw others. For the child of a fork, which would otherwise
+ * sample the same ones as its parent. */
 void sampler_forget(void);
 
 /* Whether a request of n bytes is always sampled. */

@@ -29,7 +29,7 @@ static inline uint64_t script_hash(uint64_t hash, const void *bytes, size_t n)
     return hash;
 }
 
-/* The only entry in which an instruction may be. */
+/* The entry of an instruction of a function: if the table knows the instruction, it is there. */
 static inline struct script_known *script_known_at(struct script_known *table, uintptr_t function, uintptr_t at)
 {
     return &table[((function ^ at << 20) * 0x9e3779b97f4a7c15ull) >> 32 & (SCRIPT_KNOWN - 1)];

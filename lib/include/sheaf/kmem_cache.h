@@ -30,8 +30,9 @@ typedef unsigned int gfp_t;
 typedef unsigned int slab_flags_t;
 
 /*
- * Freed objects stay memory of this cache, perhaps as other objects, until a grace period is over, so RCU readers
- * may still access them. Needs libsheaf-rcu (sheaf/rcu.h); without it kmem_cache_create() fails with ENOTSUP.
+ * The memory of a freed object stays with this cache until a grace period is over, though it may hold another object
+ * of the cache by then. So RCU readers may still access it. Needs libsheaf-rcu (sheaf/rcu.h); without it
+ * kmem_cache_create() fails with ENOTSUP.
  */
 #define SLAB_TYPESAFE_BY_RCU 0x2u
 #define SLAB_HWCACHE_ALIGN   0x1u /* align objects to cache lines, and small ones to a fraction of a line */

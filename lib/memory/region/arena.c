@@ -23,7 +23,7 @@
 static uint32_t dealt;  /* the end of all chunks that were dealt out */
 static uint32_t mapped; /* slices of all arenas that are mapped */
 
-/* Failures to find room for `less` slices or fewer. */
+/* The last failure to find room was one for `less` slices. While taken_still(), requests for as many fail at once. */
 static struct {
     struct space_taken taken;
     uint32_t less;

@@ -34,23 +34,23 @@ struct slice {
     uint8_t kind;    /* enum slice_kind */
     union {
         uint8_t listed; /* free: it is in the list by age */
-        uint8_t
-            sampled; /* large: it is a sample (diagnostics/profile/profile.h); 0 again before the block is freed */
+        /* large: it is a sample (diagnostics/profile/profile.h); 0 again before the block is freed */
+        uint8_t sampled;
     };
     uint8_t huge_advice; /* of the first slice of a huge page: what was advised (memory/region/huge.h) */
     uint8_t guarded; /* large: has guards; `lead` slices of them precede the block, `pages` of it are accessible */
     uint32_t bin_next, bin_prev; /* free: its neighbours in the bin, SLICE_NONE at the ends */
     union {
         struct {
-            uint32_t age_next, age_prev; /* free and dirty: its neighbours by age */
+            uint32_t age_next, age_prev; /* free and dirty: the next younger and the next older span */
         };
         struct {
             uint32_t lead, pages; /* large and guarded */
         };
     };
     uint32_t stamp; /* free: clock_ms() when it was freed */
-    uint32_t
-        slab; /* of a slab, in each of its slices: the descriptor (memory/slab/slab.h); stays after the release */
+    /* of a slab, in each of its slices: the descriptor (memory/slab/slab.h); stays after the release */
+    uint32_t slab;
 };
 
 _Static_assert(sizeof(struct slice) == 32, "the table is sized for it");

@@ -153,7 +153,7 @@ struct space {
      */
     bool lean;
     _Atomic bool locked;
-    _Atomic bool opening;                          /* a thread opens slots, if lean */
+    _Atomic bool opening;                          /* if lean: a thread is making slots writable */
     struct space_table orders_table, chunks_table; /* if lean: what is mapped of these parts, but for their ends */
     _Atomic bool mapped_open;                      /* the table of mapped blocks is writable */
     uint32_t mapped_most;                          /* its entries, a power of two */
