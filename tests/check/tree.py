@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks the tree: includes go down the layers only, sources stay short, the top level holds what it may."""
+"""Checks the tree: includes and imports go down the layers only, sources stay short, the top level holds what it may."""
 
 import re
 import subprocess
@@ -30,6 +30,8 @@ LAYERS = [
     "diagnostics/leak",
     "front/api",
 ]
+# The rooms of the command; each imports itself, those before it, and the modules beside the rooms.
+ROOMS = ["system", "records", "rendering", "commands"]
 LONGEST = 620
 SCREEN = 60
 TOP = {
@@ -69,6 +71,21 @@ def layers(files: list[Path]) -> list[str]:
             found = re.match(r'\s*#\s*include\s*"([^"]+)/', line)
             if found and found[1] not in allowed:
                 wrong.append(f"{name}:{number}: may not include {found[1]}; allowed are {', '.join(sorted(allowed))}")
+    return wrong
+
+
+def rooms(files: list[Path]) -> list[str]:
+    """A module of the command imports its own room and lower ones."""
+    wrong = []
+    for file in files:
+        name = file.relative_to(ROOT)
+        if name.suffix != ".py" or name.parts[:2] != ("cli", "sheaf") or name.parts[2] not in ROOMS:
+            continue
+        higher = ROOMS[ROOMS.index(name.parts[2]) + 1 :]
+        for number, line in enumerate(file.read_text().splitlines(), 1):
+            found = re.match(r"\s*(?:from|import) sheaf(?:\.| import )(\w+)", line)
+            if found and found[1] in higher:
+                wrong.append(f"{name}:{number}: may not import {found[1]}, which is a higher room")
     return wrong
 
 
@@ -114,7 +131,7 @@ def top(files: list[Path]) -> list[str]:
 def main() -> int:
     files = listed()
     failed = 0
-    checks = (layers, lengths, functions, cases, top)
+    checks = (layers, rooms, lengths, functions, cases, top)
     print(f"1..{len(checks)}")
     for number, check in enumerate(checks, 1):
         wrong = check(files)

@@ -22,8 +22,9 @@ from pathlib import Path
 
 import pytest
 from conftest import ROOT, Run, as_nobody, write_record
-from sheaf import control, extras, layout, notice, record, spanmap
 from sheaf.errors import SheafError
+from sheaf.records import control, layout, record, spanmap
+from sheaf.system import extras, progress
 
 BUSY = """
 import sys
@@ -131,7 +132,7 @@ def test_an_option_without_effect_is_refused(sheaf: Run, start: Start) -> None:
 
 def test_every_bound_and_number_is_that_of_the_object() -> None:
     """The numbers of options, operations, statuses and kinds that the command repeats from sheaf/control.h."""
-    from sheaf import setting
+    from sheaf.commands import set as setting
 
     header = (ROOT / "lib/include/sheaf/control.h").read_text()
     numbers = {name: int(number) for name, number in re.findall(r"^\s+(SHEAF_\w+) = (\d+),", header, re.M)}
@@ -145,7 +146,7 @@ def test_every_bound_and_number_is_that_of_the_object() -> None:
 
 def test_what_a_trim_has_returned() -> None:
     """By how much resident memory fell, not what the process gave back of memory that it had never touched."""
-    from sheaf.trim import _said
+    from sheaf.commands.trim import _said
 
     assert _said(832 << 10, (2 << 20) + 8192, 2 << 20) == "returned 8 KiB; resident 2056 KiB before, 2048 KiB after"
     assert _said(40 << 20, 91 << 20, 53 << 20) == "returned 38 MiB; resident 91 MiB before, 53 MiB after"
@@ -377,7 +378,7 @@ def test_a_process_that_is_stopped(sheaf: Run, start: Start) -> None:
 
 def test_a_long_wait_says_what_it_waits_for(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     said_so: list[str] = []
-    monkeypatch.setattr(notice, "_LONG", 0.0)
+    monkeypatch.setattr(progress, "_LONG", 0.0)
     monkeypatch.setattr("click.echo", lambda text, err: said_so.append(text))
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
     pid = start(IDLE, SHEAF_HELPER="0").pid

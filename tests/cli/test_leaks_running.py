@@ -16,8 +16,9 @@ from pathlib import Path
 
 import pytest
 from conftest import ROOT, Run, as_nobody, until
-from sheaf import headroom, leakscan, ptrace
+from sheaf.commands.leaks import scan as leakscan
 from sheaf.errors import SheafError
+from sheaf.system import headroom, ptrace
 
 SOURCE = Path(__file__).with_name("lossy_server.c")
 CALLS = ["read", "nanosleep", "poll", "select", "pause", "futex", "epoll_wait", "SIGCHLD"]
@@ -275,7 +276,7 @@ def test_a_process_that_is_traced(sheaf: Run, begin: Begin) -> None:
             "-c",
             f"""
 import sys
-from sheaf import ptrace
+from sheaf.system import ptrace
 ptrace._call(ptrace._SEIZE, {server.pid})
 print('ready', flush=True)
 sys.stdin.read()

@@ -12,9 +12,9 @@ from pathlib import Path
 import click
 import pytest
 from conftest import Run
-from sheaf import process
+from sheaf.commands.arguments import ProcessArgument, TargetArgument
 from sheaf.errors import SheafError
-from sheaf.process import ProcessArgument, TargetArgument
+from sheaf.system import process
 
 Start = Callable[..., int]
 

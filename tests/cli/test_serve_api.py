@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from conftest import ROOT, write_record
 from serving import TOKEN, Fake, client_of, make_server
-from sheaf.serve import app, history
-from sheaf.serve.machine import Limits
+from sheaf.commands.serve import app, history
+from sheaf.commands.serve.machine import Limits
 from starlette.testclient import TestClient
 
 PID = os.getpid()

@@ -19,8 +19,9 @@ from typing import Any
 
 import pytest
 from conftest import ROOT, Run, as_nobody, write_record
-from sheaf import record, table
 from sheaf.errors import SheafError
+from sheaf.records import record
+from sheaf.rendering import table
 
 A = {
     "alloc_fastpath": 1000,

@@ -14,14 +14,14 @@ from pathlib import Path
 
 import pytest
 from conftest import ROOT, Run, Start, write_record
-from sheaf import toprows
-from sheaf.state import State
-from sheaf.toprows import CACHES, PROCESSES, History, Moment, Source
-from sheaf.watch import Watch
+from sheaf.records.state import State
+from sheaf.records.watch import Watch
+from sheaf.rendering import toprows
+from sheaf.rendering.toprows import CACHES, PROCESSES, History, Moment, Source
 
 pytest.importorskip("textual")
 pytest.importorskip("pyte")
-from sheaf.topscreen import Top
+from sheaf.rendering.topscreen import Top
 from textual.pilot import Pilot
 
 COUNTS = {
@@ -208,7 +208,7 @@ def test_errors(sheaf: Run, line: str, said: str, status: int) -> None:
 
 
 def test_run_does_not_import_textual() -> None:
-    code = "import sys; from sheaf import __main__, run, stats, top; print([m for m in sys.modules if m in ('textual', 'rich')])"
+    code = "import sys; from sheaf.commands import run, stats, top; print([m for m in sys.modules if m in ('textual', 'rich')])"
     done = subprocess.run(
         [sys.executable, "-c", code],
         capture_output=True,

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 from conftest import Start, until, write_record
-from sheaf import record, watch
 from sheaf.errors import SheafError
-from sheaf.state import State, States
-from sheaf.watch import Process, Watch
+from sheaf.records import record, watch
+from sheaf.records.state import State, States
+from sheaf.records.watch import Process, Watch
 
 COUNTS = {
     "alloc_fastpath": 1000,

@@ -1,0 +1,162 @@
+"""`sheaf dump`: the slabs of a running process, and a map of its memory."""
+
+from __future__ import annotations
+
+import json
+import sys
+import textwrap
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import click
+
+from sheaf.commands import arguments
+from sheaf.commands.arguments import FILE, Explained
+from sheaf.errors import SheafError
+from sheaf.records import control, record, spanmap
+from sheaf.records.record import Record
+from sheaf.records.spanmap import KINDS, SLAB, SLICE_BYTES, Slabs, Span
+from sheaf.rendering import table
+from sheaf.system import extras
+
+_NEEDS = {".png": "matplotlib", ".svg": "matplotlib", ".html": ""}
+_HEADINGS = ("NAME", "SIZE", "SLABS", "MEMORY", "OUT", "EMPTY", "<25%", "<50%", "<75%", "<100%", "FULL")
+_WIDTHS = (14, 6, 6, 7, 5, 6, 5, 5, 5, 6, 5)
+EXPLAINED = [
+    ("SIZE", "bytes of an object, as requested at the cache's creation"),
+    ("SLABS, MEMORY", "number of slabs, and their size in bytes"),
+    ("OUT", "percentage of the objects of the slabs that are out of them: in use, or in sheaves and barns"),
+    ("EMPTY to FULL", "number of slabs of which no object is out, less than 25% are, and so on to all"),
+]
+
+
+def _percent(part: int, whole: int) -> str:
+    return f"{100 * part // whole}%" if whole else "-"
+
+
+def _row(slabs: Slabs) -> list[str]:
+    cells = [slabs.cache.name, str(slabs.cache.object_size), table.short(slabs.slabs), table.memory(slabs.slices * SLICE_BYTES)]
+    cells.append(_percent(slabs.out, slabs.objects))
+    return cells + [table.short(count) if count else "" for count in slabs.fills]
+
+
+def _caches(slabs: Sequence[Slabs], width: int) -> list[str]:
+    """The table, whose last columns are left out where the terminal is narrow."""
+    columns = len(_WIDTHS)
+    while columns > 2 and sum(_WIDTHS[:columns]) + columns - 1 > width:
+        columns -= 1
+    rows = [_HEADINGS, *map(_row, slabs)]
+    lines = [
+        " ".join(
+            f"{cell[:size]:<{size}}" if i == 0 else f"{cell:>{size}}"
+            for i, (cell, size) in enumerate(zip(row, _WIDTHS[:columns], strict=False))
+        )
+        for row in rows
+    ]
+    return [line.rstrip() for line in lines]
+
+
+def _summary(who: str, found: Sequence[Span]) -> str:
+    slices = spanmap.slices_by_kind(found)
+    sizes = {kind: table.size(slices[kind] * SLICE_BYTES) for kind in KINDS}
+    parts = [f"slabs {sizes['slab']}", f"large blocks {sizes['large']}", f"free {sizes['free']}", f"returned {sizes['returned']}"]
+    if slices["other"]:
+        parts.append(f"other {sizes['other']}")
+    return f"{who}: " + ", ".join(parts)
+
+
+def _text(who: str, found: Sequence[Span], slabs: Sequence[Slabs], width: int) -> str:
+    legend = [
+        line
+        for symbol, meaning in spanmap.LEGEND
+        for line in textwrap.wrap(meaning, max(width, 40), initial_indent=f"  {symbol:<7} ", subsequent_indent=" " * 10)
+    ]
+    summary = textwrap.wrap(_summary(who, found), max(width, 20), subsequent_indent="  ")
+    return "\n".join([*summary, "", *_caches(slabs, width), "", *spanmap.text(found, width), "", *legend])
+
+
+def _json(read: Record, found: Sequence[Span], slabs: Sequence[Slabs]) -> dict[str, Any]:
+    def span_json(span: Span) -> dict[str, Any]:
+        row: dict[str, Any] = {"first": span.first, "slices": span.slices, "kind": KINDS[span.kind]}
+        if span.kind == SLAB:
+            row |= {"cache": span.cache or None, "objects": span.objects, "out": span.out}
+        return row
+
+    return {
+        "schema_version": table.SCHEMA_VERSION,
+        "pid": read.pid,
+        "host_pid": read.here,
+        "program": read.program,
+        "slice_bytes": SLICE_BYTES,
+        "slices": spanmap.slices_by_kind(found),
+        "caches": [
+            {
+                "name": one.cache.name,
+                "object_size_bytes": one.cache.object_size,
+                "slabs": one.slabs,
+                "memory_bytes": one.slices * SLICE_BYTES,
+                "objects": one.objects,
+                "out": one.out,
+                "slabs_by_fill": dict(zip(spanmap.FILLS, one.fills, strict=True)),
+            }
+            for one in slabs
+        ],
+        "spans": [span_json(span) for span in found if span.kind != spanmap.UNMAPPED],
+    }
+
+
+def _file(_: click.Context, __: click.Parameter, value: str | None) -> Path | None:
+    path = Path(value) if value is not None else None
+    if path is None:
+        return None
+    needs = _NEEDS.get(path.suffix.lower())
+    if needs is None:
+        raise SheafError(f"--output {value}: not a picture; give a name that ends with .png, .svg or .html", 2)
+    if needs and find_spec(needs) is None:
+        raise SheafError(f"--output {value}: {needs} is missing; run {extras.install_module(needs)}")
+    return path
+
+
+@click.command(cls=Explained, sections=[("Columns", EXPLAINED), ("The map", spanmap.LEGEND)])
+@arguments.target_argument
+@click.option(
+    "--output",
+    "picture",
+    metavar="FILE.png|.svg|.html",
+    callback=_file,
+    type=FILE,
+    help="Draw the map to a file; .html shows each slab under the pointer. PNG and SVG need matplotlib.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print caches and all spans of the region as JSON.")
+@arguments.timeout_option
+def dump(target: str, picture: Path | None, as_json: bool, timeout: float) -> None:
+    """Show the slabs of a running process by cache and fullness, and a map of its memory.
+
+    The map shows where free memory lies between slabs and large blocks, and how full slabs are, and so why memory cannot be
+    returned. The process must keep a record (SHEAF_RECORD). It answers at once, by its helper thread, and continues to run
+    while it is read, so some slabs may be shown as they were a moment earlier.
+
+    \b
+    Examples:
+      sheaf dump 4711
+      sheaf dump --output map.html redis-server
+      sheaf dump --json 4711
+    """
+    with control.connect(target, timeout) as process:
+        process.ask(control.FOLD)
+        words = spanmap.read(process)
+        read = record.read(process.head.path)
+        found = spanmap.spans(words, read)
+        slabs = spanmap.by_cache(found, read)
+        who = process.who
+    if picture:
+        from sheaf.commands import dump_picture  # importing matplotlib takes a second
+
+        dump_picture.draw(picture, who, found)
+        click.echo(f"wrote {picture}", err=as_json)
+    if as_json:
+        click.echo(json.dumps(_json(read, found, slabs)))
+    elif not picture:
+        click.echo(_text(who, found, slabs, table.terminal_width(sys.stdout)))
