@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 from conftest import Start, until, write_record
 from sheaf.errors import SheafError
-from sheaf.records import record, watch
+from sheaf.records import record
 from sheaf.records.state import State, States
 from sheaf.records.watch import Process, Watch
+from sheaf.system import proc
 
 COUNTS = {
     "alloc_fastpath": 1000,
@@ -198,7 +199,7 @@ def test_a_number_that_was_given_to_another_process(start: Start, monkeypatch: p
     assert only(look.refresh(), program.pid).running
     program.process.kill()
     program.process.communicate()
-    monkeypatch.setattr(watch, "system", lambda pid: watch.System(1, ("1 (other", "00"), 4096, False))
+    monkeypatch.setattr(proc, "stat", lambda pid: proc.Stat("S", 1, 1, 4096, ("1 (other", "00"), 0, 0, 0))
     assert only(look.refresh(), program.pid).state.name == "gone"
 
 

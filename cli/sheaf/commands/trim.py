@@ -7,6 +7,7 @@ import click
 from sheaf.commands import arguments
 from sheaf.records import control
 from sheaf.rendering import table
+from sheaf.system import proc
 
 
 @click.command()
@@ -24,9 +25,9 @@ def trim(target: str, timeout: float) -> None:
       sheaf trim --timeout 30 redis-server
     """
     with control.connect(target, timeout) as process:
-        before = control.resident(process.pid)
+        before = proc.resident(process.pid)
         answer = process.ask(control.TRIM)
-        after = control.resident(process.pid)
+        after = proc.resident(process.pid)
         click.echo(f"{process.who}: {_said(answer.results[0], before, after)}")
 
 

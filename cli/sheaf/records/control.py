@@ -25,6 +25,7 @@ from sheaf.errors import SheafError
 from sheaf.records import layout, record
 from sheaf.records.record import Head
 from sheaf.records.state import States
+from sheaf.system import proc
 from sheaf.system.progress import TIMEOUT, Notice
 
 FOLD, TRIM, SET, PROFILE, MAP, LEAKS = range(1, 7)  # enum sheaf_operation
@@ -163,8 +164,8 @@ class Control:
 
     def _why(self, looked: bool) -> tuple[str, str]:
         """Why there is no answer, and what to do."""
-        state, threads = _state(self.pid)
-        if state in "Tt" and state:
+        now = proc.stat(self.pid) if self.pid else None
+        if now and now.state in "Tt":
             return "it is stopped", f"continue it with `kill -CONT {self.pid}`"
         if looked:
             return "it is still busy with the request, or with another one", "give a longer --timeout"
@@ -172,7 +173,7 @@ class Control:
             return "its helper thread has not run yet", "give a longer --timeout"
         sleeps = (
             "it sleeps, and it has no helper thread"
-            if threads == 1
+            if now and now.threads == 1
             else ("its threads allocate and free nothing, and none is a helper thread")
         )
         return sleeps, "try again while it works, or start it with SHEAF_HELPER=1"
@@ -221,23 +222,6 @@ def _wake(number: int, area: mmap.mmap, at: int) -> None:
         ctypes.CDLL(None).syscall(ctypes.c_long(number), ctypes.byref(word), _FUTEX_WAKE, _EVERYBODY, None, None, 0)
     finally:
         del word  # the mapping cannot be closed before
-
-
-def _state(pid: int | None) -> tuple[str, int]:
-    """The state of a process as in /proc/PID/stat, and the number of its threads; "" and 0 if they are not known."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
-        return fields[0], int(fields[17])
-    except (OSError, IndexError, ValueError):
-        return "", 0
-
-
-def resident(pid: int | None) -> int | None:
-    """The resident bytes of a process; None if they are not known."""
-    try:
-        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
-    except (OSError, IndexError, ValueError):
-        return None
 
 
 def find(target: str) -> Path:

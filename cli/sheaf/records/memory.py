@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from sheaf.records.record import Record
+from sheaf.system import proc
 
 
 @dataclass(frozen=True)
@@ -52,12 +51,8 @@ class Memory:
 
 def of_system(pid: int) -> tuple[int | None, int | None, int | None]:
     """What the system says of a process: resident bytes, their peak, and those that belong to no file; None if unknown."""
-    try:
-        text = Path(f"/proc/{pid}/status").read_text(errors="replace")
-    except OSError:
-        return None, None, None
-    found = {name: int(kib) << 10 for name, kib in re.findall(r"^(VmRSS|VmHWM|RssAnon):\s+([0-9]{1,15}) kB$", text, re.M)}
-    return found.get("VmRSS"), found.get("VmHWM"), found.get("RssAnon")
+    fields = proc.status(pid)
+    return proc.kib(fields, "VmRSS"), proc.kib(fields, "VmHWM"), proc.kib(fields, "RssAnon")
 
 
 def of_process(record: Record) -> Memory:

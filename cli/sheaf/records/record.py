@@ -20,7 +20,7 @@ from sheaf.errors import SheafError
 from sheaf.records import cache, layout
 from sheaf.records.cache import Cache, Merger
 from sheaf.records.contents import Caches, Contents, Named, total
-from sheaf.system import namespaces, process
+from sheaf.system import namespaces, proc, process
 
 _FARTHEST = 1 << 40  # bytes, beyond which no record has a control area
 FOUND_ENDED = 8 * 13  # bytes from the start of struct sheaf_control (sheaf/control.h)
@@ -110,12 +110,9 @@ class Record(Head):
     @property
     def resident(self) -> int:
         """Resident bytes: the current ones of a running process, otherwise the recorded peak, which is 0 if it was killed."""
-        try:
-            if self.alive:
-                pages = int(Path(f"/proc/{self.here}/statm").read_text().split()[1])
-                return pages * os.sysconf("SC_PAGESIZE")
-        except (OSError, ValueError, IndexError):
-            pass
+        now = proc.stat(self.here) if self.here is not None else None
+        if now:
+            return now.resident
         return self.peak_rss
 
 
@@ -142,12 +139,9 @@ def maps(pid: int) -> str:
 def mapped(pid: int, text: str) -> list[Mapped]:
     """The records that a process has mapped, in the order of the text of its maps."""
     files = []
-    for line in text.splitlines():
-        fields = line.split(maxsplit=5)
-        if len(fields) == 6 and fields[5].endswith(".sheaf"):
-            major, minor = (int(part, 16) for part in fields[3].split(":"))
-            places = Path(fields[5]), Path(f"/proc/{pid}/root{fields[5]}")  # the second one for a process in a container
-            files.append(Mapped(os.makedev(major, minor), int(fields[4]), places))
+    for one in proc.mappings(text, ".sheaf"):
+        places = Path(one.path), Path(f"/proc/{pid}/root{one.path}")  # the second one for a process in a container
+        files.append(Mapped(one.device, one.inode, places))
     return files
 
 
@@ -320,10 +314,8 @@ def _of_process(pid: int) -> Path:
 
 def is_zombie(pid: int) -> bool:
     """Whether the process has ended but was not waited for. Its maps are empty then."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[0] in "ZX"
-    except (OSError, IndexError):
-        return False
+    found = proc.stat(pid)
+    return found is not None and found.zombie
 
 
 def _children(pid: int) -> list[int]:

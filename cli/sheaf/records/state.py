@@ -16,7 +16,7 @@ from pathlib import Path
 from sheaf.errors import SheafError
 from sheaf.records import record
 from sheaf.records.record import Head
-from sheaf.system import namespaces
+from sheaf.system import namespaces, proc
 
 _INITIAL_NAMESPACE = 0xEFFFFFFC  # inode number of the PID namespace in which all processes are visible
 _NUMBERS = re.compile(r"\.(\d{1,10})(?:\.(\d{1,3}))?\.sheaf")
@@ -67,17 +67,10 @@ class State:
         return self.name in ("ended", "replaced", "gone")
 
 
-def _text(path: str) -> str:
-    try:
-        return Path(path).read_text(errors="replace")
-    except OSError:
-        return ""
-
-
 def _start(pid: int) -> int:
     """The start time of a process in clock ticks since boot; 0 if it has ended, also if it waits for its parent."""
-    fields = _text(f"/proc/{pid}/stat").rpartition(")")[2].split()
-    return int(fields[19]) if len(fields) > 19 and fields[0] not in "ZX" else 0
+    now = proc.stat(pid)
+    return now.start if now and not now.zombie else 0
 
 
 class States:
@@ -87,7 +80,7 @@ class States:
         self._heads: dict[Path, Head | None] = {head.path: head for head in heads}
         self._states: dict[Path, State] = {}
         self._directories: dict[Path, dict[int, list[Path]]] = {}
-        self._boot = _text("/proc/sys/kernel/random/boot_id").strip()
+        self._boot = proc.text("sys", "kernel/random/boot_id").strip()
 
     def of(self, head: Head) -> State:
         """The state of the process of a record."""
@@ -127,7 +120,7 @@ class States:
             return State("running", pid=pid)
         if ".sheaf (deleted)" in text or any(self._is_original(head, place) for file in files for place in file.places):
             return State("copy")
-        return State("replaced", _text(f"/proc/{pid}/comm").strip())
+        return State("replaced", proc.text(pid, "comm", "replace").strip())
 
     def _is_original(self, head: Head, path: Path) -> bool:
         mapped = self._head(path)

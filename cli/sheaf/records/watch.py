@@ -22,48 +22,10 @@ from sheaf.records.layout import Description, Entry
 from sheaf.records.memory import Memory, of_system
 from sheaf.records.record import Head
 from sheaf.records.state import State, States
+from sheaf.system import proc
 
-_PAGE = os.sysconf("SC_PAGESIZE")
 _TRIES = 16  # refreshes in which a file that is no record is read again; later it is read in each 16th
 _SETTLED = 2  # refreshes after which a process without a record is not examined again, unless it executes a program
-
-
-@dataclass(frozen=True, slots=True)
-class System:
-    """
-    What /proc/PID/stat says of a process: its start in clock ticks since boot, its resident bytes, and whether it waits for its
-    parent (zombie). `image` changes when the process executes a program.
-    """
-
-    start: int
-    image: tuple[str, str]
-    resident: int
-    zombie: bool
-
-
-def system(pid: int) -> System | None:
-    """A process as the system sees it; None if there is none of this number."""
-    try:
-        fd = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return None
-    try:
-        raw = os.read(fd, 4096)
-    except OSError:
-        return None
-    finally:
-        os.close(fd)
-    before, _, after = raw.decode("utf-8", "replace").rpartition(")")
-    words = after.split()
-    if len(words) < 26:
-        return None
-    # words[0] is field 3: the state. Field 22 is the start, 24 the resident pages, 26 and 28 the addresses of code and stack.
-    return System(int(words[19]), (before, words[23] + words[25]), int(words[21]) * _PAGE, words[0] in "ZX")
-
-
-def pids() -> list[int]:
-    """The numbers of all processes."""
-    return [int(name) for name in os.listdir("/proc") if name.isdecimal()]
 
 
 class CacheNumbers:
@@ -274,7 +236,7 @@ class _Known:
     identity: Identity
     process: Process | None = None
     layout: layout.Layout | None = None
-    system: System | None = None
+    system: proc.Stat | None = None
     why: str = ""
     tries: int = 1
 
@@ -297,7 +259,7 @@ def _identity(status: os.stat_result) -> Identity:
 class _Candidate:
     """A process that may keep a record in a directory that is not watched yet."""
 
-    system: System
+    system: proc.Stat
     looks: int = 0
     readable: bool = True
     unrecorded: bool = False  # it runs on Sheaf but keeps no record
@@ -325,7 +287,7 @@ class Watch:
         self._candidates: dict[int, _Candidate] = {}
         self._named: dict[Path, dict[str, Path]] = {}  # the records of each directory by their names
         self._single: dict[Path, None] = {}  # records in the file systems of containers
-        self._systems: dict[int, System | None] = {}
+        self._systems: dict[int, proc.Stat | None] = {}
         self.statistics = Statistics()
 
     @property
@@ -389,10 +351,10 @@ class Watch:
             raise SheafError(f"{process.path}: cannot be read now; it was removed")
         return numbers
 
-    def _system(self, pid: int) -> System | None:
+    def _system(self, pid: int) -> proc.Stat | None:
         if pid not in self._systems:
             self.statistics.processes += 1
-            self._systems[pid] = system(pid)
+            self._systems[pid] = proc.stat(pid)
         return self._systems[pid]
 
     # ---- which records there are ----
@@ -400,7 +362,7 @@ class Watch:
     def _discover(self) -> None:
         """Find the directories of the records of all processes. A process is examined when it is new or executes a program."""
         seen = {}
-        for pid in pids():
+        for pid in proc.pids():
             now = self._system(pid)
             if now is None or now.zombie:
                 continue

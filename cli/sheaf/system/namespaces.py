@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-import re
 import time
-from pathlib import Path
+
+from sheaf.system import proc
 
 _FRESH = 0.2  # seconds for which a list of all processes is used again
-_NSPID = re.compile(r"^NSpid:([\t0-9]*)$", re.M)
 _listed: tuple[float, int, list[tuple[int, ...]]] = (float("-inf"), 0, [])  # when, by two clocks, and the numbers
 
 
@@ -33,15 +32,7 @@ def _below(since_ns: int) -> list[tuple[int, ...]]:
     global _listed
     now, clock = time.monotonic(), time.time_ns()
     if now - _listed[0] > _FRESH or _listed[1] <= since_ns:
-        found = []
-        for name in filter(str.isdecimal, os.listdir("/proc")):
-            try:
-                line = _NSPID.search(Path(f"/proc/{name}/status").read_text(errors="replace"))
-            except OSError:
-                continue
-            numbers = tuple(map(int, line[1].split())) if line else ()
-            if len(numbers) > 1:
-                found.append(numbers)
+        found = [numbers for numbers in map(proc.numbers, proc.pids()) if len(numbers) > 1]
         _listed = now, clock, found
     return _listed[2]
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 import difflib
 import os
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 from sheaf.errors import SheafError
+from sheaf.system import proc
 
 _NUMBER = re.compile("[0-9]{1,18}")
 _OBJECT = "libsheaf-preload"
@@ -30,13 +29,6 @@ class Running:
         return self.names[0]
 
 
-def _text(pid: int, name: str) -> str:
-    try:
-        return Path(f"/proc/{pid}/{name}").read_text(errors="surrogateescape")
-    except OSError:
-        return ""
-
-
 def _names(pid: int) -> tuple[str, ...]:
     """
     The base names of the executed file and of the word by which it was called (python3 for python3.11), and the name that the
@@ -46,34 +38,30 @@ def _names(pid: int) -> tuple[str, ...]:
         file = os.path.basename(os.readlink(f"/proc/{pid}/exe").removesuffix(" (deleted)"))
     except OSError:
         file = ""
-    called = os.path.basename(_text(pid, "cmdline").partition("\0")[0])
-    return tuple(dict.fromkeys(name for name in (file, called, _text(pid, "comm").rstrip("\n")) if name))
+    called = os.path.basename(proc.text(pid, "cmdline").partition("\0")[0])
+    return tuple(dict.fromkeys(name for name in (file, called, proc.text(pid, "comm").rstrip("\n")) if name))
 
 
 def command(pid: int) -> str:
     """The command line of a process, or the title that it gave itself (`postgres: checkpointer`); empty if it is not known."""
-    return " ".join(_text(pid, "cmdline").replace("\0", " ").split())
-
-
-def _pids() -> Iterator[int]:
-    return (int(name) for name in os.listdir("/proc") if name.isdecimal())
+    return " ".join(proc.text(pid, "cmdline").replace("\0", " ").split())
 
 
 def _on_sheaf(pid: int, names: tuple[str, ...]) -> Running | None:
-    maps = _text(pid, "maps")
+    maps = proc.text(pid, "maps")
     recorded = re.search(r"\.sheaf$", maps, re.MULTILINE) is not None
     return Running(pid, names, recorded) if recorded or _OBJECT in maps else None
 
 
 def on_sheaf() -> list[Running]:
     """All processes on Sheaf whose maps this user may read, by number."""
-    found = (_on_sheaf(pid, _names(pid)) for pid in _pids())
+    found = (_on_sheaf(pid, _names(pid)) for pid in proc.pids())
     return sorted((one for one in found if one and one.names), key=lambda one: one.pid)
 
 
 def named(name: str) -> list[int]:
     """The numbers of the processes on Sheaf with this name. Reads the maps of no other processes."""
-    pairs = [(pid, _names(pid)) for pid in _pids()]
+    pairs = [(pid, _names(pid)) for pid in proc.pids()]
     return sorted(pid for pid, names in pairs if name in names and _on_sheaf(pid, names))
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sheaf.errors import SheafError
-from sheaf.system import elf
+from sheaf.system import elf, proc
 
 _SANITIZERS = ("asan", "tsan", "msan", "lsan", "hwasan")  # ubsan does not replace malloc
 
@@ -148,11 +148,6 @@ def _static_obstacle(image: elf.Image) -> Obstacle | None:
 # ---- privileges for which the kernel sets AT_SECURE; the loader then ignores LD_PRELOAD ----
 
 
-def _own_status() -> dict[str, str]:
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
-
-
 def _raised_privileges(path: Path) -> str:
     """
     Why the kernel would set AT_SECURE for this file; empty if it would not. The kernel compares the ids after the exec with
@@ -160,9 +155,11 @@ def _raised_privileges(path: Path) -> str:
     """
     try:
         status = path.stat()
-        own = _own_status()
+        own = proc.status("self")
         may_raise = not os.statvfs(path).f_flag & os.ST_NOSUID
     except OSError:
+        return ""
+    if not own:
         return ""
     euid, egid = os.geteuid(), os.getegid()
     if may_raise and own.get("NoNewPrivs", "0") == "0":

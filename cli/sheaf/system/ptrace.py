@@ -12,7 +12,6 @@ import ctypes
 import errno
 import os
 import platform
-import re
 import signal
 import struct
 import time
@@ -21,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sheaf.errors import SheafError
+from sheaf.system import proc
 
 _SEIZE, _INTERRUPT, _CONT, _DETACH, _SETOPTIONS, _GETEVENTMSG, _GETREGSET = 0x4206, 0x4207, 7, 17, 0x4200, 0x4201, 0x4204
 _TRACE_FORK, _TRACE_CLONE, _TRACE_EXIT, _EXIT_KILL = 1 << 1, 1 << 3, 1 << 6, 1 << 20
@@ -84,34 +84,15 @@ def _registers(tid: int) -> Registers:
     return Registers(pointer, max(0, first[machine.stack] - machine.red_zone), tuple(word for word in words if word))
 
 
-def tasks(pid: int) -> list[int]:
-    """The numbers of the threads of a process; none if it has ended."""
-    try:
-        return [int(name) for name in os.listdir(f"/proc/{pid}/task")]
-    except OSError:
-        return []
-
-
 def state(pid: int, tid: int) -> str:
     """The state of a thread as in /proc/PID/stat; X if it is gone."""
-    try:
-        return Path(f"/proc/{pid}/task/{tid}/stat").read_text(errors="replace").rpartition(")")[2].split()[0]
-    except (OSError, IndexError):
-        return "X"
-
-
-def _status(of: int | str, field: str) -> str:
-    """A field of /proc/PID/status or /proc/PID/task/TID/status; empty if it is not known."""
-    try:
-        found = re.search(rf"^{field}:\t(.*)$", Path(f"/proc/{of}/status").read_text(errors="replace"), re.MULTILINE)
-    except OSError:
-        found = None
-    return found[1] if found else ""
+    found = proc.stat(f"{pid}/task/{tid}")
+    return found.state if found else "X"
 
 
 def _refusal(pid: int, who: str) -> SheafError:
     """Why a process may not be traced, and what to do."""
-    tracer = _status(pid, "TracerPid")
+    tracer = proc.status(pid).get("TracerPid", "")
     if tracer not in ("", "0", str(os.getpid())):
         return SheafError(f"{who}: process {tracer} traces it already, as a debugger does; end that first, or use --growth")
     with contextlib.suppress(OSError, ValueError):
@@ -171,13 +152,13 @@ class Threads:
         except ProcessLookupError:
             pass
         except PermissionError as error:
-            if _status(f"{self._pid}/task/{tid}", "TracerPid") == str(os.getpid()):
+            if proc.status(f"{self._pid}/task/{tid}").get("TracerPid") == str(os.getpid()):
                 self._seized.add(tid)  # it has not stopped since an earlier time
             elif state(self._pid, tid) not in "ZX":  # a main thread that has ended
                 raise _refusal(self._pid, self._who) from error
 
     def _seize_new(self) -> list[int]:
-        fresh = [tid for tid in tasks(self._pid) if tid not in self._seized]
+        fresh = [tid for tid in proc.tasks(self._pid) if tid not in self._seized]
         for tid in fresh:
             self._seize(tid)
         return [tid for tid in fresh if tid in self._seized]
@@ -216,7 +197,8 @@ class Threads:
 
     def _is_copy(self, number: int) -> bool:
         """Whether it is a child process of this one, and not a thread, which must not be killed."""
-        return (_status(number, "Tgid"), _status(number, "PPid")) == (str(number), str(self._pid))
+        fields = proc.status(number)
+        return (fields.get("Tgid"), fields.get("PPid")) == (str(number), str(self._pid))
 
     def registers(self) -> list[Registers]:
         """The registers of the stopped threads."""

@@ -16,6 +16,7 @@ from sheaf.commands.bench.contestants import Contestant
 from sheaf.commands.bench.runs import Result
 from sheaf.commands.bench.whole import Command
 from sheaf.errors import SheafError
+from sheaf.system import proc
 
 START_S = 60
 
@@ -39,14 +40,15 @@ class _Used:
 
 
 def _used(pid: int) -> _Used:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    now = proc.stat(pid)
+    if now is None:
+        raise ProcessLookupError(pid)
     tick = 1e6 / os.sysconf("SC_CLK_TCK")
-    return _Used(int(fields[7]), int(fields[11]) * tick, int(fields[12]) * tick)
+    return _Used(now.minor_faults, now.user_ticks * tick, now.system_ticks * tick)
 
 
 def _peak_kib(pid: int) -> int:
-    found = re.search(r"^VmHWM:\s*(\d+)", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
-    return int(found[1]) if found else 0
+    return (proc.kib(proc.status(pid), "VmHWM") or 0) >> 10
 
 
 def _client(server: Server, words: Sequence[str], timeout_s: float) -> subprocess.CompletedProcess[str]:

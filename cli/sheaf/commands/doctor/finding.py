@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from sheaf.system.proc import fields
+
 Status = Literal["ok", "note", "problem"]
 
 
@@ -58,8 +60,7 @@ class Process:
 
     def status(self) -> dict[str, str]:
         """The fields of /proc/PID/status."""
-        pairs = (line.partition(":") for line in self._read("status").splitlines())
-        return {name: value.strip() for name, _, value in pairs}
+        return fields(self._read("status"))
 
     def limit(self, name: str) -> int | None:
         """A soft limit by its name in /proc/PID/limits; None if there is none, or if it cannot be read."""

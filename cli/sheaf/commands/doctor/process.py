@@ -13,7 +13,7 @@ from sheaf.commands.doctor.program import _ALLOCATORS, Program, examine, read
 from sheaf.commands.doctor.system import AT_SECURE
 from sheaf.errors import SheafError
 from sheaf.records import record
-from sheaf.system import preload
+from sheaf.system import preload, proc
 
 _DELETED = " (deleted)"
 _RAISED = "it was started with raised privileges, so the loader ignored LD_PRELOAD"
@@ -34,20 +34,19 @@ class Examined:
     record: Path | None = None
 
 
-def _objects(maps: str) -> dict[str, tuple[str, str]]:
+def _objects(maps: str) -> dict[str, tuple[int, int]]:
     """The mapped files, each with its device and inode as in the map."""
-    lines = (line.split(maxsplit=5) for line in maps.splitlines())
-    return {fields[5]: (fields[3], fields[4]) for fields in lines if len(fields) == 6 and fields[5].startswith("/")}
+    return {one.path: (one.device, one.inode) for one in proc.mappings(maps)}
 
 
-def _sheafs(objects: dict[str, tuple[str, str]]) -> str | None:
+def _sheafs(objects: dict[str, tuple[int, int]]) -> str | None:
     """The path of Sheaf's object among the mapped files."""
     try:
         chosen = preload.library()
         status = chosen.stat()
-        identity = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}", str(status.st_ino)
+        identity = status.st_dev, status.st_ino
     except (SheafError, OSError):
-        identity = "", ""
+        identity = -1, -1
     for path, place in objects.items():
         if Path(path.removesuffix(_DELETED)).name == preload.LIBRARY or place == identity:
             return path
@@ -88,7 +87,7 @@ def _kept(pid: int, process: Process) -> tuple[Path | None, str | None, list[Fin
     )
 
 
-def _loaded(objects: dict[str, tuple[str, str]], where: str) -> Iterator[Finding]:
+def _loaded(objects: dict[str, tuple[int, int]], where: str) -> Iterator[Finding]:
     """For a process that has Sheaf's object."""
     if where.endswith(_DELETED):
         yield note(

@@ -12,13 +12,12 @@ import re
 import struct
 import time
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from sheaf.errors import SheafError, printable
 from sheaf.records import control
 from sheaf.records.control import Answer, Control
 from sheaf.rendering import table
-from sheaf.system import headroom, ptrace
+from sheaf.system import headroom, proc, ptrace
 from sheaf.system.progress import Notice
 from sheaf.system.ptrace import Copy, Registers
 
@@ -35,7 +34,6 @@ _LEAKS = struct.Struct("=10Q")  # struct sheaf_leaks
 _NO_MEMORY, _NO_COPY, _IN_SANDBOX, _NOT_HELPER, _HAS_COPY, _BUSY = 2, 3, 4, 5, 6, 7  # enum sheaf_refusal
 _DONE, _NO_PROC, _TABLES = 1, 2, 3  # enum sheaf_leaks_status
 _ADDRESS = re.compile(r"sheaf:     0x([0-9a-f]{1,16})")
-_MAPPING = re.compile(r"([0-9a-f]+)-([0-9a-f]+) .{4} ([0-9a-f]+) \S+ \d+ +(/.*)")
 
 
 @dataclass
@@ -69,17 +67,10 @@ def _modules(pid: int, inside: str) -> list[_Module]:
     """The mapped files of a process by address. `inside` is put before their paths."""
     bases: dict[str, int] = {}
     modules = []
-    try:
-        text = Path(f"/proc/{pid}/maps").read_text(errors="surrogateescape")
-    except OSError:
-        return []
-    for found in map(_MAPPING.fullmatch, text.splitlines()):
-        if not found:
-            continue
-        start, end, offset = (int(found[i], 16) for i in (1, 2, 3))
-        if not offset:
-            bases[found[4]] = start
-        modules.append(_Module(start, end, bases.get(found[4], start - offset), inside + found[4]))
+    for one in proc.mappings(proc.text(pid, "maps")):
+        if not one.offset:
+            bases[one.path] = one.start
+        modules.append(_Module(one.start, one.end, bases.get(one.path, one.start - one.offset), inside + one.path))
     return modules
 
 
@@ -108,12 +99,9 @@ def _with_modules(lines: list[str], modules: list[_Module]) -> list[str]:
 
 def _thread(pid: int, inner: int) -> int | None:
     """The number here of a thread, given its number in the PID namespace of its process."""
-    for tid in ptrace.tasks(pid):
-        try:
-            numbers = re.search(r"^NSpid:([\t0-9]*)$", Path(f"/proc/{pid}/task/{tid}/status").read_text(), re.MULTILINE)
-        except OSError:
-            continue
-        if (int(numbers[1].split()[-1]) if numbers else tid) == inner:
+    for tid in proc.tasks(pid):
+        fields = proc.status(f"{pid}/task/{tid}")
+        if fields and int(fields.get("NSpid", str(tid)).split()[-1]) == inner:
             return tid
     return None
 
@@ -141,7 +129,7 @@ class _Scanner:
 
     def __init__(self, process: Control, pid: int) -> None:
         self._process, self._pid = process, pid
-        self._resident = control.resident(pid) or 0
+        self._resident = proc.resident(pid) or 0
         self._notice = Notice()
         self._seen: list[_Module] = []  # in the last copy
         self.found = Found(process.head.program, process.head.pid, pid)

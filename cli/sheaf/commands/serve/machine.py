@@ -18,6 +18,7 @@ from sheaf.errors import SheafError, printable
 from sheaf.records import record, watch
 from sheaf.records.memory import Memory
 from sheaf.records.record import Head, Record
+from sheaf.system import proc
 
 MOST_DIRECTORIES = 32  # in metrics
 MOST_NAMED = 50  # processes without a record, and problems, that are listed one by one
@@ -91,10 +92,7 @@ class Snapshot:
 
 
 def _comm(pid: int) -> str:
-    try:
-        return printable(Path(f"/proc/{pid}/comm").read_text(errors="replace").rstrip("\n"))
-    except OSError:
-        return ""
+    return printable(proc.text(pid, "comm", "replace").rstrip("\n"))
 
 
 def _uid(pid: int) -> int | None:
@@ -213,7 +211,7 @@ class Machine:
         Decide about a process whose record could not be read this time, and return whether it is gone. It is if it has
         ended, or if its record was removed; the values that were read last stay in the sums.
         """
-        now = watch.system(process.pid)
+        now = proc.stat(process.pid)
         ended = now is None or process.head.process_start not in (0, now.start)
         if not ended and process.head.path.exists():
             return False
