@@ -6,22 +6,19 @@ import json
 import sys
 import textwrap
 from collections.abc import Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import click
 
-from sheaf.commands import arguments
+from sheaf.commands import arguments, dump_page
 from sheaf.commands.arguments import FILE, Explained
 from sheaf.errors import SheafError
 from sheaf.records import control, record, spanmap
 from sheaf.records.record import Record
 from sheaf.records.spanmap import KINDS, SLAB, SLICE_BYTES, Slabs, Span
 from sheaf.rendering import table
-from sheaf.system import extras
 
-_NEEDS = {".png": "matplotlib", ".svg": "matplotlib", ".html": ""}
 _HEADINGS = ("NAME", "SIZE", "SLABS", "MEMORY", "OUT", "EMPTY", "<25%", "<50%", "<75%", "<100%", "FULL")
 _WIDTHS = (14, 6, 6, 7, 5, 6, 5, 5, 5, 6, 5)
 EXPLAINED = [
@@ -111,11 +108,8 @@ def _file(_: click.Context, __: click.Parameter, value: str | None) -> Path | No
     path = Path(value) if value is not None else None
     if path is None:
         return None
-    needs = _NEEDS.get(path.suffix.lower())
-    if needs is None:
-        raise SheafError(f"--output {value}: not a picture; give a name that ends with .png, .svg or .html", 2)
-    if needs and find_spec(needs) is None:
-        raise SheafError(f"--output {value}: {needs} is missing; run {extras.install_module(needs)}")
+    if path.suffix.lower() != ".html":
+        raise SheafError(f"--output {value}: not a page; give a name that ends with .html", 2)
     return path
 
 
@@ -123,15 +117,15 @@ def _file(_: click.Context, __: click.Parameter, value: str | None) -> Path | No
 @arguments.target_argument
 @click.option(
     "--output",
-    "picture",
-    metavar="FILE.png|.svg|.html",
+    "page",
+    metavar="FILE.html",
     callback=_file,
     type=FILE,
-    help="Draw the map to a file; .html shows each slab under the pointer. PNG and SVG need matplotlib.",
+    help="Write the map to an HTML page, which shows each slab under the pointer.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print caches and all spans of the region as JSON.")
 @arguments.timeout_option
-def dump(target: str, picture: Path | None, as_json: bool, timeout: float) -> None:
+def dump(target: str, page: Path | None, as_json: bool, timeout: float) -> None:
     """Show the slabs of a running process by cache and fullness, and a map of its memory.
 
     The map shows where free memory lies between slabs and large blocks, and how full slabs are, and so why memory cannot be
@@ -151,12 +145,10 @@ def dump(target: str, picture: Path | None, as_json: bool, timeout: float) -> No
         found = spanmap.spans(words, read)
         slabs = spanmap.by_cache(found, read)
         who = process.who
-    if picture:
-        from sheaf.commands import dump_picture  # importing matplotlib takes a second
-
-        dump_picture.draw(picture, who, found)
-        click.echo(f"wrote {picture}", err=as_json)
+    if page:
+        dump_page.write(page, who, found)
+        click.echo(f"wrote {page}", err=as_json)
     if as_json:
         click.echo(json.dumps(_json(read, found, slabs)))
-    elif not picture:
+    elif not page:
         click.echo(_text(who, found, slabs, table.terminal_width(sys.stdout)))

@@ -1,4 +1,4 @@
-"""The map of `sheaf dump` as a picture: a field for each slice, row by row from the start of the region."""
+"""The map of `sheaf dump` as an HTML page: a field for each slice, row by row from the start of the region."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _NAMES = {
 }
 _STEPS = len(_SLAB_COLOURS)
 _COLUMNS = (64, 128, 256, 512, 1024)
-_MOST_FIELDS = 1 << 20  # of an HTML page; larger regions are drawn by groups of slices
+_MOST_FIELDS = 1 << 20  # of the page; larger regions are drawn by groups of slices
 
 
 def _step(span: Span) -> int:
@@ -37,7 +37,7 @@ def _colour(span: Span) -> str:
 
 
 def _columns(slices: int) -> int:
-    """The least width that makes the picture about as high as wide."""
+    """The least width that makes the map about as high as wide."""
     return next((columns for columns in _COLUMNS if columns * columns >= slices), _COLUMNS[-1])
 
 
@@ -58,39 +58,6 @@ def _fields(found: Sequence[Span], size: int) -> list[Span]:
     for span in found:
         fields += [span] * len(range(-(-span.first // size) * size, span.first + span.slices, size))
     return fields
-
-
-def _plot(path: Path, title: str, fields: Sequence[Span], size: int) -> None:
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import colors, patches, pyplot
-
-    columns = _columns(len(fields))
-    rows = max(1, -(-len(fields) // columns))
-    colours = [_colour(span) for span in fields] + [_COLOURS[UNMAPPED]] * (rows * columns - len(fields))
-    image = [[colors.to_rgb(colour) for colour in colours[at : at + columns]] for at in range(0, len(colours), columns)]
-    figure, axes = pyplot.subplots(figsize=(11, 2.2 + 8 * rows / columns))
-    axes.imshow(image, interpolation="nearest", aspect="equal")
-    axes.set_title(title, fontsize=10)
-    axes.set_xlabel(f"slices of {size * SLICE_BYTES >> 10} KiB, {columns} in a row", fontsize=8)
-    axes.set_yticks(
-        [0, rows - 1] if rows > 1 else [0],
-        [_place(row * columns * size) for row in ([0, rows - 1] if rows > 1 else [0])],
-        fontsize=8,
-    )
-    axes.set_xticks([])
-    handles = [patches.Patch(facecolor=colour, edgecolor="#808080", linewidth=0.4, label=name) for colour, name in _legend()]
-    axes.legend(
-        handles=handles,
-        loc="upper center",
-        bbox_to_anchor=(0.5, -0.06 * columns / rows if rows < columns else -0.06),
-        ncols=4,
-        fontsize=7,
-        frameon=False,
-    )
-    figure.savefig(path, dpi=130, bbox_inches="tight", metadata={"Date": None} if path.suffix.lower() == ".svg" else None)
-    pyplot.close(figure)
 
 
 def _place(first: int) -> str:
@@ -117,8 +84,8 @@ def _page(path: Path, title: str, fields: Sequence[Span], size: int) -> None:
     path.write_text(template.replace("@TITLE@", named).replace("@DATA@", text, 1), encoding="utf-8")
 
 
-def draw(path: Path, who: str, found: Sequence[Span]) -> None:
-    """Write the picture, in the format that the name's suffix says. Raises SheafError if the file cannot be written."""
+def write(path: Path, who: str, found: Sequence[Span]) -> None:
+    """Write the page. Raises SheafError if the file cannot be written."""
     slices = sum(span.slices for span in found)
     size = spanmap.group_size(slices, 1024, _MOST_FIELDS // 1024)
     fields = _fields(_trimmed(found), size)
@@ -128,7 +95,7 @@ def draw(path: Path, who: str, found: Sequence[Span]) -> None:
         for kind in (SLAB, LARGE, FREE, RETURNED)
     )
     try:
-        (_page if path.suffix.lower() == ".html" else _plot)(path, title, fields, size)
+        _page(path, title, fields, size)
     except OSError as error:
         raise SheafError(f"{path}: {error.strerror}; name a file that can be written") from error
 
