@@ -24,8 +24,8 @@ from sheaf.commands import set as setting  # noqa: E402
 from sheaf.commands.doctor import command as doctor  # noqa: E402
 from sheaf.commands.leaks import command as leaks_command  # noqa: E402
 from sheaf.commands.profile import command as profile_command  # noqa: E402
-from sheaf.records import spanmap, state  # noqa: E402
-from sheaf.rendering import toprows  # noqa: E402
+from sheaf.records import state  # noqa: E402
+from sheaf.rendering import memorymap, toprows  # noqa: E402
 from sheaf.system import options  # noqa: E402
 
 ENVIRONMENT = [
@@ -140,7 +140,7 @@ EXTRA: dict[str, list[tuple[str, str | list[tuple[str, str]]]]] = {
     ],
     "dump": [
         ("COLUMNS", dump.EXPLAINED),
-        ("THE MAP", spanmap.LEGEND),
+        ("THE MAP", memorymap.LEGEND),
         ("EXIT STATUS", CONTROL_STATUS),
         ("NOTES", CONTROL_NOTES + "\n\ndocs/schema.md describes the JSON object."),
     ],

@@ -23,6 +23,7 @@ import pytest
 from conftest import ROOT, Run, as_nobody, write_record
 from sheaf.errors import SheafError
 from sheaf.records import control, layout, record, spanmap
+from sheaf.rendering import memorymap
 from sheaf.system import progress
 
 BUSY = """
@@ -201,7 +202,7 @@ def test_a_map_of_several_windows(monkeypatch: pytest.MonkeyPatch, start: Start)
     runs = spanmap.spans(words, read)
     assert sum(run.slices for run in runs) == len(words)
     assert max(run.slices for run in runs if run.kind == spanmap.LARGE) >= 1300 << 20 >> 16
-    assert len(spanmap.text(runs, 80)) <= 40
+    assert len(memorymap.text(runs, 80)) <= 40
 
 
 def test_dump_as_a_page(sheaf: Run, start: Start, tmp_path: Path) -> None:
@@ -235,13 +236,13 @@ def test_the_map_in_characters() -> None:
         span(100, spanmap.UNMAPPED),
         span(2, spanmap.SLAB, 99, 100),
     ]
-    lines = spanmap.text(rows, 80)
+    lines = memorymap.text(rows, 80)
     assert lines[1] == "     0 KiB  " + "x" * 8 + "####" + "1111" + "L" * 16 + "-" * 16 + "." * 16
     assert lines[2].strip() == "..."
     assert lines[3] == "     8 MiB  " + " " * 36 + "99"
-    assert spanmap.text(rows, 80, rows=1)[0] == "each character stands for 256 KiB of the region"
-    assert spanmap.text(rows, 80, rows=1)[1].split() == ["0", "KiB", "xx#1LLLL----....", "9"]
-    assert spanmap.text([], 80) == ["each character stands for 64 KiB of the region"]
+    assert memorymap.text(rows, 80, rows=1)[0] == "each character stands for 256 KiB of the region"
+    assert memorymap.text(rows, 80, rows=1)[1].split() == ["0", "KiB", "xx#1LLLL----....", "9"]
+    assert memorymap.text([], 80) == ["each character stands for 64 KiB of the region"]
 
 
 # ---- which process ----
@@ -458,4 +459,4 @@ def test_words_of_a_map_may_be_anything(tmp_path: Path) -> None:
     runs = spanmap.spans(words, read)
     assert sum(run.slices for run in runs) == 5000
     assert spanmap.by_cache(runs, read) == []
-    assert spanmap.text(runs, 80)
+    assert memorymap.text(runs, 80)

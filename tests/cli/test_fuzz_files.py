@@ -31,7 +31,7 @@ from sheaf.commands.profile import jit
 from sheaf.errors import SheafError
 from sheaf.records import control, record, spanmap
 from sheaf.records.control import Answer
-from sheaf.rendering import frames, leakreport
+from sheaf.rendering import frames, leakreport, memorymap
 from sheaf.system import elf, preload, program
 from sheaf.system.places import Places
 
@@ -451,7 +451,7 @@ def check_map(words: array.array[int], path: Path) -> None:
     read = record.read(path)
     found = spanmap.spans(words[:100_000], read)
     spanmap.by_cache(found, read)
-    spanmap.text(found, 80)
+    memorymap.text(found, 80)
 
 
 @FEW

@@ -17,10 +17,17 @@ from sheaf.errors import SheafError
 from sheaf.records import control, record, spanmap
 from sheaf.records.record import Record
 from sheaf.records.spanmap import KINDS, SLAB, SLICE_BYTES, Slabs, Span
-from sheaf.rendering import table
+from sheaf.rendering import memorymap, sizes, table
+from sheaf.rendering.columns import Column, cells, fitting, headings
 
-_HEADINGS = ("NAME", "SIZE", "SLABS", "MEMORY", "OUT", "EMPTY", "<25%", "<50%", "<75%", "<100%", "FULL")
-_WIDTHS = (14, 6, 6, 7, 5, 6, 5, 5, 5, 6, 5)
+_COLUMNS = [
+    Column(heading, heading, width, str)
+    for heading, width in zip(
+        ("NAME", "SIZE", "SLABS", "MEMORY", "OUT", "EMPTY", "<25%", "<50%", "<75%", "<100%", "FULL"),
+        (-14, 6, 6, 7, 5, 6, 5, 5, 5, 6, 5),
+        strict=True,
+    )
+]
 EXPLAINED = [
     ("SIZE", "bytes of an object, as requested at the cache's creation"),
     ("SLABS, MEMORY", "number of slabs, and their size in bytes"),
@@ -34,44 +41,36 @@ def _percent(part: int, whole: int) -> str:
 
 
 def _row(slabs: Slabs) -> list[str]:
-    cells = [slabs.cache.name, str(slabs.cache.object_size), table.short(slabs.slabs), table.memory(slabs.slices * SLICE_BYTES)]
-    cells.append(_percent(slabs.out, slabs.objects))
-    return cells + [table.short(count) if count else "" for count in slabs.fills]
+    found = [slabs.cache.name, str(slabs.cache.object_size), sizes.short(slabs.slabs), sizes.memory(slabs.slices * SLICE_BYTES)]
+    found.append(_percent(slabs.out, slabs.objects))
+    return found + [sizes.short(count) if count else "" for count in slabs.fills]
 
 
 def _caches(slabs: Sequence[Slabs], width: int) -> list[str]:
     """The table, whose last columns are left out where the terminal is narrow."""
-    columns = len(_WIDTHS)
-    while columns > 2 and sum(_WIDTHS[:columns]) + columns - 1 > width:
-        columns -= 1
-    rows = [_HEADINGS, *map(_row, slabs)]
-    lines = [
-        " ".join(
-            f"{cell[:size]:<{size}}" if i == 0 else f"{cell:>{size}}"
-            for i, (cell, size) in enumerate(zip(row, _WIDTHS[:columns], strict=False))
-        )
-        for row in rows
-    ]
-    return [line.rstrip() for line in lines]
+    fit = fitting(_COLUMNS, width, [one.name for one in _COLUMNS[:1:-1]])
+    names = [one.name for one in _COLUMNS]
+    rows = (dict(zip(names, _row(one), strict=True)) for one in slabs)
+    return [" ".join(line).rstrip() for line in (headings(fit), *(cells(row, fit) for row in rows))]
 
 
 def _summary(who: str, found: Sequence[Span]) -> str:
     slices = spanmap.slices_by_kind(found)
-    sizes = {kind: table.size(slices[kind] * SLICE_BYTES) for kind in KINDS}
-    parts = [f"slabs {sizes['slab']}", f"large blocks {sizes['large']}", f"free {sizes['free']}", f"returned {sizes['returned']}"]
+    shown = {kind: sizes.size(slices[kind] * SLICE_BYTES) for kind in KINDS}
+    parts = [f"slabs {shown['slab']}", f"large blocks {shown['large']}", f"free {shown['free']}", f"returned {shown['returned']}"]
     if slices["other"]:
-        parts.append(f"other {sizes['other']}")
+        parts.append(f"other {shown['other']}")
     return f"{who}: " + ", ".join(parts)
 
 
 def _text(who: str, found: Sequence[Span], slabs: Sequence[Slabs], width: int) -> str:
     legend = [
         line
-        for symbol, meaning in spanmap.LEGEND
+        for symbol, meaning in memorymap.LEGEND
         for line in textwrap.wrap(meaning, max(width, 40), initial_indent=f"  {symbol:<7} ", subsequent_indent=" " * 10)
     ]
     summary = textwrap.wrap(_summary(who, found), max(width, 20), subsequent_indent="  ")
-    return "\n".join([*summary, "", *_caches(slabs, width), "", *spanmap.text(found, width), "", *legend])
+    return "\n".join([*summary, "", *_caches(slabs, width), "", *memorymap.text(found, width), "", *legend])
 
 
 def _json(read: Record, found: Sequence[Span], slabs: Sequence[Slabs]) -> dict[str, Any]:
@@ -113,7 +112,7 @@ def _file(_: click.Context, __: click.Parameter, value: str | None) -> Path | No
     return path
 
 
-@click.command(cls=Explained, sections=[("Columns", EXPLAINED), ("The map", spanmap.LEGEND)])
+@click.command(cls=Explained, sections=[("Columns", EXPLAINED), ("The map", memorymap.LEGEND)])
 @arguments.target_argument
 @click.option(
     "--output",

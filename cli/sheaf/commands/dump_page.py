@@ -12,6 +12,7 @@ from pathlib import Path
 from sheaf.errors import SheafError
 from sheaf.records import spanmap
 from sheaf.records.spanmap import FREE, KINDS, LARGE, OTHER, RETURNED, SLAB, SLICE_BYTES, UNMAPPED, Span
+from sheaf.rendering import memorymap
 
 _COLOURS = {UNMAPPED: "#ffffff", RETURNED: "#e4e4e4", FREE: "#e377c2", LARGE: "#5b5f97", OTHER: "#b08968"}
 _SLAB_COLOURS = ("#d7191c", "#f07c4a", "#fec980", "#c7e8ad", "#80bfab", "#2b83ba")  # from nearly empty to full
@@ -87,7 +88,7 @@ def _page(path: Path, title: str, fields: Sequence[Span], size: int) -> None:
 def write(path: Path, who: str, found: Sequence[Span]) -> None:
     """Write the page. Raises SheafError if the file cannot be written."""
     slices = sum(span.slices for span in found)
-    size = spanmap.group_size(slices, 1024, _MOST_FIELDS // 1024)
+    size = memorymap.group_size(slices, 1024, _MOST_FIELDS // 1024)
     fields = _fields(_trimmed(found), size)
     counts = spanmap.slices_by_kind(found)
     title = f"{who}: " + ", ".join(

@@ -16,7 +16,7 @@ from sheaf.errors import SheafError, by_reason, printable
 from sheaf.records import layout, record
 from sheaf.records.record import Head
 from sheaf.records.state import State, States
-from sheaf.rendering import table
+from sheaf.rendering import sizes, table
 from sheaf.system import progress
 
 
@@ -205,13 +205,13 @@ def _text(entries: list[_Entry], others: list[_Other], prune: bool, directory: P
     width = max(map(len, ["FILE", *names]))
     lines = [f"{'FILE':<{width}} {'AGE':>5} {'SIZE':>9} STATE"] if shown else []
     for name, entry in zip(names, shown, strict=True):
-        lines.append(f"{name:<{width}} {_age(entry.age):>5} {table.size(entry.allocated):>9} {entry.state}{entry.elsewhere}")
+        lines.append(f"{name:<{width}} {_age(entry.age):>5} {sizes.size(entry.allocated):>9} {entry.state}{entry.elsewhere}")
     running = sum(entry.state.name == "running" for entry in entries)
     removed = [entry for entry in entries if entry.removed]
     left = [entry for entry in entries if not entry.removed]
-    total = f"{_count(len(left), 'record')}, {table.size(sum(entry.allocated for entry in left))} on disk; {running} running"
+    total = f"{_count(len(left), 'record')}, {sizes.size(sum(entry.allocated for entry in left))} on disk; {running} running"
     if prune:
-        total = f"removed {_count(len(removed), 'record')}, {table.size(sum(e.allocated for e in removed))}; left {total}"
+        total = f"removed {_count(len(removed), 'record')}, {sizes.size(sum(e.allocated for e in removed))}; left {total}"
     unknown = sum(entry.state.name == "unknown" for entry in entries)
     vague = sum(entry.vague for entry in left)
     total += f"; {unknown} whose process is not visible here" if unknown else ""

@@ -18,7 +18,8 @@ from sheaf.commands import debuglog
 from sheaf.commands.arguments import DIRECTORY, FILE
 from sheaf.errors import SheafError, printable
 from sheaf.records import record
-from sheaf.rendering import leakdocument, leakreport, table
+from sheaf.rendering import leakdocument, leakreport, sizes, table
+from sheaf.rendering.columns import Column
 from sheaf.rendering.memorytext import processes_json
 from sheaf.system import child, debugspec, options, preload
 from sheaf.system.program import locate, obstacle, steps_aside
@@ -186,14 +187,14 @@ def _json(records: list[record.Record]) -> str:
 
 # What ran is over: what it did comes first, and what is left follows.
 _COLUMNS: table.Columns = (
-    ("name", "NAME", 13),
-    ("object_size_bytes", "SIZE", 6),
-    ("allocated", "ALLOCS", 7),
-    ("freed", "FREES", 7),
-    ("in_use", "IN USE", 7),
-    ("slabs", "SLABS", 5),
-    ("memory_bytes", "MEMORY", 6),
-    ("fast_share", "FAST", 6),
+    Column("name", "NAME", -13),
+    Column("object_size_bytes", "SIZE", 6),
+    Column("allocated", "ALLOCS", 7),
+    Column("freed", "FREES", 7),
+    Column("in_use", "IN USE", 7),
+    Column("slabs", "SLABS", 5),
+    Column("memory_bytes", "MEMORY", 6, sizes.memory),
+    Column("fast_share", "FAST", 6, table.fast),
 )
 
 
@@ -220,7 +221,7 @@ def _text(records: list[record.Record], width: int) -> str:
     heading = f"sheaf: {len(records)} {plural}: {names}; {records[0].mode}"
     peak = max(one.peak_rss for one in records)  # 0 if all were killed
     if peak:
-        heading += f"; {'peak' if len(records) == 1 else 'highest peak'} {table.size(peak)}"
+        heading += f"; {'peak' if len(records) == 1 else 'highest peak'} {sizes.size(peak)}"
     rows = [*map(_counted, _rows(records)), *_large(records)]
     return heading + "\n" + table.text([*rows, table.totals(rows)], _COLUMNS, width)
 

@@ -18,32 +18,33 @@ from sheaf.records import memory, record
 from sheaf.records.cache import Merger
 from sheaf.records.record import Record
 from sheaf.records.state import States
-from sheaf.rendering import listing, memorytext, table
+from sheaf.rendering import listing, memorytext, sizes, table
+from sheaf.rendering.columns import Column
 from sheaf.rendering.table import Row
 from sheaf.system import progress
 
 _SLOT_COLUMNS = (
-    ("name", "SLOT", 10),
-    ("alloc_fastpath", "ALLOC", 8),
-    ("alloc_slowpath", "SLOW", 7),
-    ("free_fastpath", "FREE", 8),
-    ("free_slowpath", "SLOW", 7),
-    ("sheaf_refill", "REFILL", 7),
-    ("sheaf_flush", "FLUSH", 7),
-    ("barn_get", "GETS", 6),
-    ("barn_put", "PUTS", 6),
+    Column("name", "SLOT", -10),
+    Column("alloc_fastpath", "ALLOC", 8),
+    Column("alloc_slowpath", "SLOW", 7),
+    Column("free_fastpath", "FREE", 8),
+    Column("free_slowpath", "SLOW", 7),
+    Column("sheaf_refill", "REFILL", 7),
+    Column("sheaf_flush", "FLUSH", 7),
+    Column("barn_get", "GETS", 6),
+    Column("barn_put", "PUTS", 6),
 )
 _NODE_COLUMNS = (
-    ("name", "NODE", 13),
-    ("in_use", "IN USE", 7),
-    ("in_sheaves", "SHEAVES", 7),
-    ("in_barns", "BARNS", 6),
-    ("free_in_slabs", "FREE", 6),
-    ("slabs", "SLABS", 5),
-    ("memory_bytes", "MEMORY", 6),
-    ("fast_share", "FAST", 6),
-    ("remote_free", "REMOTE", 7),
-    ("outbound_barn", "HOME", 6),
+    Column("name", "NODE", -13),
+    Column("in_use", "IN USE", 7),
+    Column("in_sheaves", "SHEAVES", 7),
+    Column("in_barns", "BARNS", 6),
+    Column("free_in_slabs", "FREE", 6),
+    Column("slabs", "SLABS", 5),
+    Column("memory_bytes", "MEMORY", 6, sizes.memory),
+    Column("fast_share", "FAST", 6, table.fast),
+    Column("remote_free", "REMOTE", 7),
+    Column("outbound_barn", "HOME", 6),
 )
 
 MEMORY_EXPLAINED = [
@@ -138,7 +139,9 @@ class _Loaded:
 def _column(key: str, rows: list[Row]) -> str:
     """The column for a --sort key, which is the name or the heading of a column. Raises SheafError if there is none."""
     known = list(dict.fromkeys(name for row in rows for name in row))
-    headings = {head.lower(): name for name, head, _ in (*table.MOVES, *table.COLUMNS) if name in known}
+    headings = {
+        head.lower(): name for name, head in ((one.name, one.heading) for one in (*table.MOVES, *table.COLUMNS)) if name in known
+    }
     wanted = headings.get(key.lower(), key.lower())
     if rows and wanted not in known:
         near = difflib.get_close_matches(wanted, known, 1)
@@ -239,7 +242,7 @@ def _tables(rows: list[Row], by: str, large: list[Row], diff: bool, width: int) 
 
 def _complete_key(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """The columns of the tables. Other counters can be given as well, but only a record tells which there are."""
-    names = dict.fromkeys(name for name, _, _ in (*table.COLUMNS, *table.MOVES, *_SLOT_COLUMNS, *_NODE_COLUMNS))
+    names = dict.fromkeys(one.name for one in (*table.COLUMNS, *table.MOVES, *_SLOT_COLUMNS, *_NODE_COLUMNS))
     return [CompletionItem(name) for name in names if name.startswith(incomplete)]
 
 

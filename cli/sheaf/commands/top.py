@@ -16,7 +16,8 @@ from sheaf.commands.arguments import Explained, TargetArgument
 from sheaf.errors import SheafError, printable
 from sheaf.records import record
 from sheaf.records.watch import Process, Watch
-from sheaf.rendering import memorytext, table, toprows
+from sheaf.rendering import memorytext, sizes, table, toprows
+from sheaf.rendering.columns import cells, headings
 from sheaf.rendering.toprows import CACHES, KEYS, PROCESSES, Moment, Source
 from sheaf.system import extras
 
@@ -94,8 +95,8 @@ def _text(source: Source, moment: Moment, ended: bool, key: str, width: int) -> 
     sums = toprows.totals(moment.processes)
     clock = time.strftime("%H:%M:%S", time.localtime(moment.at))
     lines = [
-        f"sheaf top - {clock}, {sums['running']} running, resident {toprows.size(sums['resident'])}, "
-        f"live {toprows.size(sums['live'])}, warm {toprows.size(sums['warm'])}, {toprows.rate(sums['alloc'])} allocations/s"
+        f"sheaf top - {clock}, {sums['running']} running, resident {sizes.brief(sums['resident'])}, "
+        f"live {sizes.brief(sums['live'])}, warm {sizes.brief(sums['warm'])}, {sizes.rate(sums['alloc'])} allocations/s"
     ]
     if source.only and processes:
         (one,) = processes
@@ -108,8 +109,8 @@ def _text(source: Source, moment: Moment, ended: bool, key: str, width: int) -> 
     rows = toprows.cache_rows(processes[0]) if source.only and processes else [toprows.process_row(one) for one in processes]
     if not processes:
         return "\n".join([*lines, *source.why_empty()])
-    lines.append(" ".join(toprows.headings(columns)).rstrip())
-    lines += [" ".join(toprows.cells(row, columns)).rstrip() for row in toprows.arranged(rows, key, False)]
+    lines.append(" ".join(headings(columns)).rstrip())
+    lines += [" ".join(cells(row, columns)).rstrip() for row in toprows.arranged(rows, key, False)]
     return "\n".join(lines)
 
 

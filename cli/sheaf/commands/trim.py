@@ -6,7 +6,7 @@ import click
 
 from sheaf.commands import arguments
 from sheaf.records import control
-from sheaf.rendering import table
+from sheaf.rendering import sizes
 from sheaf.system import proc
 
 
@@ -37,10 +37,10 @@ def _said(given: int, before: int | None, after: int | None) -> str:
     is not known, `given` is an upper bound.
     """
     if before is None or after is None:
-        return f"returned at most {table.size(given)}"
-    shown = [table.size(before), table.size(after)]
+        return f"returned at most {sizes.size(given)}"
+    shown = [sizes.size(before), sizes.size(after)]
     if 0 < before - after < before // 16:  # would hardly be seen in these units
         shown = [f"{before >> 10} KiB", f"{after >> 10} KiB"]
     if after >= before:
         return f"returned nothing that was resident ({shown[0]} before, {shown[1]} after)"
-    return f"returned {table.size(before - after)}; resident {shown[0]} before, {shown[1]} after"
+    return f"returned {sizes.size(before - after)}; resident {shown[0]} before, {shown[1]} after"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from sheaf.records.watch import Process, Watch
-from sheaf.rendering import toprows
+from sheaf.rendering import sizes, toprows
 from sheaf.rendering.toprows import EMPTY, Row
 
 _NUMBERS = ("resident", "live", "warm")
@@ -29,7 +29,7 @@ class Running:
 
 
 def _line(first: str, row: Row, last: str) -> str:
-    return " ".join([f"{first:>9}", *(f"{toprows.size(row[name]):>6}" for name in _NUMBERS), last]).rstrip()
+    return " ".join([f"{first:>9}", *(f"{sizes.brief(row[name]):>6}" for name in _NUMBERS), last]).rstrip()
 
 
 def _sum(rows: Sequence[Row]) -> Row:

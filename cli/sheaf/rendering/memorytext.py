@@ -10,7 +10,8 @@ from sheaf.records import memory
 from sheaf.records.memory import Memory
 from sheaf.records.record import Record
 from sheaf.records.state import State, States
-from sheaf.rendering.table import Row, size
+from sheaf.rendering.sizes import size
+from sheaf.rendering.table import Row
 
 # Values of the process that its object has elsewhere: end_time_ns itself, the others under `memory`, where warm_bytes has a
 # wider meaning and the value is region_bytes + span_cache_bytes.

@@ -9,37 +9,50 @@ import os
 import re
 import textwrap
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import IO, Any
 
 from sheaf.records.cache import Cache, fast_share
 from sheaf.records.record import Record
+from sheaf.rendering import sizes
+from sheaf.rendering.columns import Column, cells, fitting, headings
 
 SCHEMA_VERSION = 3
 Row = dict[str, Any]
-Columns = Sequence[tuple[str, str, int]]
+Columns = Sequence[Column]
 FIXED = ("object_size_bytes", "slot", "node")  # properties of a row; never added up or subtracted
+
+
+def fast(share: float) -> str:
+    """A share of the fast path."""
+    return f"{100 * share:.1f}%"
+
+
+def _used(share: float) -> str:
+    return f"{100 * share:.0f}%"
+
 
 # Name in the machine-readable formats; heading and width in the table, which fits 80 columns.
 COLUMNS: Columns = (
-    ("name", "NAME", 13),
-    ("object_size_bytes", "SIZE", 6),
-    ("in_use", "IN USE", 7),
-    ("in_sheaves", "SHEAVES", 7),
-    ("in_barns", "BARNS", 6),
-    ("free_in_slabs", "FREE", 6),
-    ("slabs", "SLABS", 5),
-    ("memory_bytes", "MEMORY", 6),
-    ("used_share", "USED", 5),
-    ("fast_share", "FAST", 6),
+    Column("name", "NAME", -13),
+    Column("object_size_bytes", "SIZE", 6),
+    Column("in_use", "IN USE", 7),
+    Column("in_sheaves", "SHEAVES", 7),
+    Column("in_barns", "BARNS", 6),
+    Column("free_in_slabs", "FREE", 6),
+    Column("slabs", "SLABS", 5),
+    Column("memory_bytes", "MEMORY", 6, sizes.memory),
+    Column("used_share", "USED", 5, _used),
+    Column("fast_share", "FAST", 6, fast),
 )
 MOVES: Columns = (
-    ("name", "NAME", 13),
-    ("sheaf_refill", "REFILL", 7),
-    ("sheaf_flush", "FLUSH", 7),
-    ("barn_get", "GETS", 7),
-    ("barn_get_fail", "FAILS", 7),
-    ("barn_put", "PUTS", 7),
-    ("barn_put_fail", "FAILS", 7),
+    Column("name", "NAME", -13),
+    Column("sheaf_refill", "REFILL", 7),
+    Column("sheaf_flush", "FLUSH", 7),
+    Column("barn_get", "GETS", 7),
+    Column("barn_get_fail", "FAILS", 7),
+    Column("barn_put", "PUTS", 7),
+    Column("barn_put_fail", "FAILS", 7),
 )
 # What a narrow terminal leaves out first. Then columns are left out from the right.
 _LEAST = ("in_barns", "slabs", "free_in_slabs", "in_sheaves", "fast_share", "used_share", "object_size_bytes")
@@ -66,7 +79,7 @@ def cache_row(cache: Cache) -> Row:
         "in_use_bytes": derived["in_use_bytes"],
         "used_share": _share(derived["in_use_bytes"], derived["memory_bytes"]),
         "fast_share": None if share is None else round(share, 6),
-        **{name: counters.get(name, 0) for name, _, _ in MOVES[1:]},
+        **{name: counters.get(name, 0) for name in [one.name for one in MOVES[1:]]},
     }
     for name, value in counters.items():
         row.setdefault(name, value)
@@ -123,48 +136,9 @@ def large_rows(records: Sequence[Record]) -> list[Row]:
     return [{**row, "in_use_bytes": row["memory_bytes"]} for row in rows]
 
 
-def short(n: int) -> str:
-    """A number in at most six characters, with a binary unit from 100,000 on."""
-    if abs(n) < 100_000:
-        return str(n)
-    value = float(n)
-    for unit in "KMGTPE":
-        value /= 1024
-        if abs(value) < 1000:
-            return f"{value:.0f}{unit}" if abs(value) >= 100 else f"{value:.1f}{unit}"
-    return f"{value:.0f}E"
-
-
-def size(n: int) -> str:
-    """Bytes in a readable binary unit, such as 18.8 KiB."""
-    value, unit = float(n), "bytes"
-    for larger in ("KiB", "MiB", "GiB", "TiB"):
-        if value < 1024:
-            break
-        value, unit = value / 1024, larger
-    return f"{value:.0f} {unit}" if value >= 100 or value.is_integer() else f"{value:.1f} {unit}"
-
-
-def memory(n: int) -> str:
-    """The size of slabs in at most six characters: in KiB, so that the rows of a table compare, up to 100,000 of them."""
-    return f"{n // 1024}K" if abs(n) < 100_000 * 1024 else short(n)
-
-
 def natural(name: str) -> list[str | int]:
     """The key that sorts names with the numbers in them by value: malloc-128 before malloc-1024."""
     return [int(part) if i % 2 else part for i, part in enumerate(re.split(r"([0-9]{1,18})", name))]
-
-
-def _cell(name: str, value: Any) -> str:
-    if value is None:
-        return "-"
-    if name == "fast_share":
-        return f"{100 * value:.1f}%"
-    if name == "used_share":
-        return f"{100 * value:.0f}%"
-    if name == "memory_bytes" and isinstance(value, int):
-        return memory(value)
-    return short(value) if isinstance(value, int) else str(value)
 
 
 def terminal_width(stream: IO[Any] | None) -> int:
@@ -178,34 +152,18 @@ def terminal_width(stream: IO[Any] | None) -> int:
         return 80
 
 
-def _fitting(columns: Columns, width: int) -> Columns:
-    """The columns without the least important ones, so that they fit `width`. The first one always stays."""
-    fit = list(columns)
-    while len(fit) > 1 and sum(size + 1 for _, _, size in fit) - 1 > width:
-        names = [name for name, _, _ in fit[1:]]
-        leave = next((name for name in _LEAST if name in names), names[-1])
-        fit = [column for column in fit if column[0] != leave]
-    return fit
-
-
 def text(rows: Sequence[Row], columns: Columns = COLUMNS, width: int = 80) -> str:
     """
     A plain table; the first column is left-aligned, all others are right-aligned. A table that is too wide loses columns,
     which a note names. Room that is left widens the column of names.
     """
-    lines = []
-    fit = _fitting(columns, width)
-    heads: Row = {name: head for name, head, _ in columns}
-    key, _, least = fit[0]
-    longest = min(_WIDEST_NAME, max((len(str(row.get(key))) for row in rows), default=0))
-    first = max(min(least, width), min(longest, width - sum(size + 1 for _, _, size in fit[1:])))
-    for row in [heads, *rows]:
-        cells = []
-        for i, (name, _, size) in enumerate(fit):
-            cell = row.get(name) if row is heads else _cell(name, row.get(name))
-            cells.append(f"{str(cell)[:first]:<{first}}" if i == 0 else f"{cell!s:>{size}}")
-        lines.append(" ".join(cells).rstrip())
-    left_out = [head for name, head, _ in columns if name not in {kept for kept, _, _ in fit}]
+    others = [one.name for one in columns[1:]]
+    fit = fitting(columns, width, [*(name for name in _LEAST if name in others), *(n for n in others[::-1] if n not in _LEAST)])
+    longest = min(_WIDEST_NAME, max((len(str(row.get(fit[0].name))) for row in rows), default=0))
+    first = max(min(-fit[0].width, width), min(longest, width - sum(one.width + 1 for one in fit[1:])))
+    fit[0] = replace(fit[0], width=-first)
+    lines = [" ".join(line).rstrip() for line in (headings(fit), *(cells(row, fit) for row in rows))]
+    left_out = [one.heading for one in columns if one.name not in {kept.name for kept in fit}]
     if left_out:
         note = f"Not shown in {width} columns: {', '.join(left_out)}. Use a wider terminal, or set COLUMNS."
         lines += textwrap.wrap(note, max(width, 20))

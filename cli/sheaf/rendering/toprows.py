@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,8 @@ from typing import Any
 from sheaf.errors import SheafError, by_reason, printable
 from sheaf.records import record
 from sheaf.records.watch import CacheNumbers, Process, Watch
-from sheaf.rendering import table
+from sheaf.rendering import columns, sizes, table
+from sheaf.rendering.columns import Column
 from sheaf.system.process import command
 
 Row = dict[str, Any]
@@ -25,64 +26,33 @@ _LETTERS = {"running": "R", "ended": "E", "gone": "K", "replaced": "X", "copy": 
 STATES_EXPLAINED = "R running, E ended, K killed or ended without closing its record, X replaced by exec, C copy, ? not visible"
 
 
-@dataclass(frozen=True)
-class Column:
-    """A column: the name of its cell, heading, width, how a cell is shown, and the key that sorts by it."""
-
-    name: str
-    heading: str
-    width: int
-    show: Callable[[Any], str]
-    key: str
-    meaning: str
-
-
-def size(n: int | None) -> str:
-    """Bytes in at most five characters."""
-    if n is None:
-        return "-"
-    value = n / 1024
-    for unit in "KMGTP":
-        if abs(value) < 999.5 or unit == "P":
-            break
-        value /= 1024
-    return f"{value:.1f}{unit}" if 0 < abs(value) < 9.95 else f"{value:.0f}{unit}"
-
-
-def rate(value: float | None) -> str:
-    """A rate in at most six characters."""
-    if value is None:
-        return "-"
-    return f"{value:.1f}" if 0 < value < 9.95 else table.short(round(value))
-
-
 def _share(value: float | None) -> str:
     return "-" if value is None else f"{100 * value:.1f}"
 
 
 _WORK = (  # columns of processes and of caches
-    Column("alloc", "ALLOC/S", 8, rate, "a", "allocations per second"),
+    Column("alloc", "ALLOC/S", 8, sizes.rate, "a", "allocations per second"),
     Column("slow", "SLOW%", 5, _share, "s", "percentage of allocations and frees that took the slow path"),
-    Column("refill", "REFILL/S", 8, rate, "r", "objects per second that moved from slabs to sheaves"),
+    Column("refill", "REFILL/S", 8, sizes.rate, "r", "objects per second that moved from slabs to sheaves"),
 )
 PROCESSES: Sequence[Column] = (
     Column("pid", "PID", 7, str, "p", "number of the process"),
     Column("state", "S", 1, lambda state: _LETTERS[state], "t", f"state: {STATES_EXPLAINED}"),
     Column("program", "PROGRAM", -14, str, "n", "name of the program"),
-    Column("resident", "RES", 6, size, "m", "resident memory of the whole process"),
-    Column("live", "LIVE", 6, size, "l", "memory that the program has allocated"),
-    Column("warm", "WARM", 6, size, "w", "free memory that Sheaf keeps for quick reuse and that may be resident, at most"),
+    Column("resident", "RES", 6, sizes.brief, "m", "resident memory of the whole process"),
+    Column("live", "LIVE", 6, sizes.brief, "l", "memory that the program has allocated"),
+    Column("warm", "WARM", 6, sizes.brief, "w", "free memory that Sheaf keeps for quick reuse and that may be resident, at most"),
     *_WORK,
     Column("command", "COMMAND", -32, str, "c", "command line of the process, or the title that it gave itself"),
 )
 CACHES: Sequence[Column] = (
     Column("name", "CACHE", -17, str, "n", "name of the cache"),
     Column("object_size", "SIZE", 6, str, "z", "bytes of an object"),
-    Column("in_use", "IN USE", 7, table.short, "u", "objects that the program has"),
-    Column("memory", "MEMORY", 6, size, "m", "bytes of the slabs"),
+    Column("in_use", "IN USE", 7, sizes.short, "u", "objects that the program has"),
+    Column("memory", "MEMORY", 6, sizes.brief, "m", "bytes of the slabs"),
     Column("used", "USED%", 5, _share, "d", "percentage of the memory in objects in use"),
     *_WORK,
-    Column("flush", "FLUSH/S", 7, rate, "f", "objects per second that moved back to slabs"),
+    Column("flush", "FLUSH/S", 7, sizes.rate, "f", "objects per second that moved back to slabs"),
 )
 KEYS = [
     ("Up, Down, PgUp, PgDn, Home, End", "Select a row. In a list that is longer than the screen, the rows scroll."),
@@ -119,11 +89,11 @@ _LEAST = (  # left out first
 DEFAULT_KEYS = ("resident", "memory")  # by which processes and caches are sorted at first
 
 
-def column(columns: Sequence[Column], name: str) -> Column:
+def column(of: Sequence[Column], name: str) -> Column:
     """The column of this name or heading. Raises SheafError if there is none."""
-    found = next((one for one in columns if name.lower() in (one.name, one.heading.lower())), None)
+    found = next((one for one in of if name.lower() in (one.name, one.heading.lower())), None)
     if found is None:
-        raise SheafError(f"--sort {name}: no such column; the columns are {', '.join(one.name for one in columns)}", 2)
+        raise SheafError(f"--sort {name}: no such column; the columns are {', '.join(one.name for one in of)}", 2)
     return found
 
 
@@ -231,28 +201,9 @@ def arranged(rows: Sequence[Row], key: str, reverse: bool, wanted: str = "") -> 
     return known + [row for row in kept if row[key] is None]
 
 
-def cells(row: Row, columns: Sequence[Column]) -> list[str]:
-    """The text of each cell, as wide as its column."""
-    found = []
-    for one in columns:
-        value = row[one.name]
-        shown = "-" if value is None else one.show(value)
-        found.append(shown[: -one.width].ljust(-one.width) if one.width < 0 else shown.rjust(one.width))
-    return found
-
-
-def headings(columns: Sequence[Column]) -> list[str]:
-    """The headings, as wide as their columns."""
-    return [one.heading.ljust(-one.width) if one.width < 0 else one.heading.rjust(one.width) for one in columns]
-
-
-def fitting(columns: Sequence[Column], width: int) -> Sequence[Column]:
+def fitting(of: Sequence[Column], width: int) -> Sequence[Column]:
     """The columns without the least important ones, so that they fit; what a row is about and its memory always stay."""
-    fit = list(columns)
-    least = [one for name in _LEAST for one in columns if one.name == name]
-    while least and sum(abs(one.width) + 1 for one in fit) - 1 > width:
-        fit.remove(least.pop(0))
-    return fit
+    return columns.fitting(of, width, _LEAST)
 
 
 BLOCKS, ASCII = " ▁▂▃▄▅▆▇█", " .:-=+*#%@"

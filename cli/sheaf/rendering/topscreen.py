@@ -22,8 +22,9 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from sheaf.records.watch import Process
-from sheaf.rendering import memorytext, toprows
-from sheaf.rendering.toprows import CACHES, DEFAULT_KEYS, KEYS, PROCESSES, Column, History, Moment, Row, Source
+from sheaf.rendering import memorytext, sizes, toprows
+from sheaf.rendering.columns import Column, cells, headings
+from sheaf.rendering.toprows import CACHES, DEFAULT_KEYS, KEYS, PROCESSES, History, Moment, Row, Source
 
 _PLAIN, _BOLD, _DIM = Style(), Style(bold=True), Style(dim=True)
 _HEADING, _SORTED, _SELECTED = Style(reverse=True), Style(reverse=True, bold=True), Style(reverse=True)
@@ -212,7 +213,7 @@ class Board(Widget, can_focus=True):
             values = [point[i] for point in points]
             lines.append(
                 [
-                    Segment(f"{name:<9} {toprows.size(values[-1]):>6}  "),
+                    Segment(f"{name:<9} {sizes.brief(values[-1]):>6}  "),
                     Segment(toprows.sparkline(values, room, self._blocks).lstrip(" ") or " ", style),
                 ]
             )
@@ -228,7 +229,7 @@ class Board(Widget, can_focus=True):
         clock = time.strftime("%H:%M:%S", time.localtime(self.moment.at))
         ended = sum(one.state.ended for one in self.moment.processes)
         counts = f"{sums['running']} running" + (f", {ended} ended" if ended else "")
-        first = f"sheaf top - {clock}, {counts}, {toprows.rate(sums['alloc'])} allocations/s; {self._status()}"
+        first = f"sheaf top - {clock}, {counts}, {sizes.rate(sums['alloc'])} allocations/s; {self._status()}"
         return [_line(first, _BOLD), *self._both(self.history.total, width)]
 
     def _head_of_caches(self, process: Process, width: int) -> list[Line]:
@@ -248,7 +249,7 @@ class Board(Widget, can_focus=True):
         spark = room if page is self.processes and room >= 4 else 0
         heading = [
             Segment(f"{text} ", _SORTED if one.name == page.key else _HEADING)
-            for one, text in zip(columns, toprows.headings(columns), strict=True)
+            for one, text in zip(columns, headings(columns), strict=True)
         ]
         page.scroll(max(1, height - 1))
         lines = [[*heading, Segment("RESIDENT"[:spark].ljust(room) if spark else " " * room, _HEADING)]]
@@ -259,7 +260,7 @@ class Board(Widget, can_focus=True):
     def _row(self, row: Row, columns: Sequence[Column], spark: int, selected: bool) -> Line:
         base = _SELECTED if selected else _DIM if row.get("state", "running") != "running" else _PLAIN
         line = []
-        for one, text in zip(columns, toprows.cells(row, columns), strict=True):
+        for one, text in zip(columns, cells(row, columns), strict=True):
             slow = one.name == "slow" and (row["slow"] or 0) > _SLOW_SHARE
             line.append(Segment(f"{text} ", base + _WARNING if slow and not selected else base))
         if spark:

@@ -16,7 +16,7 @@ from sheaf.commands.doctor.finding import Finding, Process, note, ok, problem
 from sheaf.commands.doctor.system import AT_RSEQ_FEATURE_SIZE, FEATURES_WITH_MM_CID, RSEQ, kernel_version
 from sheaf.errors import SheafError
 from sheaf.records import record
-from sheaf.rendering.table import size
+from sheaf.rendering.sizes import size
 from sheaf.system import elf, preload
 
 # The names are those that records have.

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from sheaf.commands.doctor.finding import SELF, Finding, Process, note, ok, problem
 from sheaf.errors import SheafError
-from sheaf.rendering.table import size
+from sheaf.rendering.sizes import size
 from sheaf.system import options
 
 START_BYTES = 40 << 20  # address space that Sheaf adds at the start (docs/production.md)

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from sheaf.errors import SheafError, printable
 from sheaf.records import control
 from sheaf.records.control import Answer, Control
-from sheaf.rendering import table
+from sheaf.rendering import sizes
 from sheaf.system import headroom, proc, ptrace
 from sheaf.system.progress import Notice
 from sheaf.system.ptrace import Copy, Registers
@@ -162,8 +162,8 @@ class _Scanner:
         need = max(_LEAST, self._resident // 8)
         if left is not None and left < need:
             raise SheafError(
-                f"{self._process.who}: {table.size(max(left, 0))} of memory are left, and a copy may need "
-                f"{table.size(need)}; raise the limit of its control group, or use --growth"
+                f"{self._process.who}: {sizes.size(max(left, 0))} of memory are left, and a copy may need "
+                f"{sizes.size(need)}; raise the limit of its control group, or use --growth"
             )
 
     def _refused(self, answer: Answer) -> SheafError | None:
@@ -266,7 +266,7 @@ class _Scanner:
             if status != _DONE:
                 raise self._failed(status)
             if length > (_MOST_TEXT if second else 8 * _MOST_BLOCKS):
-                raise SheafError(f"{self._process.who}: too much is lost for a report ({table.size(length)}); use --growth")
+                raise SheafError(f"{self._process.who}: too much is lost for a report ({sizes.size(length)}); use --growth")
             raw = copy.read(result, length)
             self._seen = _modules(copy.number, _inside(self._pid))
         self.found.seconds += time.monotonic() - began

@@ -18,7 +18,7 @@ from sheaf.commands.profile import area, switch
 from sheaf.commands.profile.area import NoProfile, Snapshot
 from sheaf.errors import SheafError
 from sheaf.records import record
-from sheaf.rendering import table
+from sheaf.rendering import sizes
 
 RATE = 512 << 10
 SECONDS = 10.0
@@ -153,7 +153,7 @@ class Observer:
         if self.on:
             assert self.earlier
             if self._rate not in (None, self.earlier.header.rate):
-                every = table.size(self.earlier.header.rate)
+                every = sizes.size(self.earlier.header.rate)
                 self.notes.append(f"The process was sampled already, every {every}; --rate has no effect.")
             return
         self._switched = True

@@ -12,7 +12,7 @@ from sheaf.commands.profile.fold import folded
 from sheaf.commands.profile.symbols import UNKNOWN, Symbolizer, shortened
 from sheaf.commands.profile.views import AGE_BANDS, Errors, Profile, Row, reliable, size_name, time_name
 from sheaf.errors import printable
-from sheaf.rendering import table
+from sheaf.rendering import sizes
 
 UNRELIABLE = "unreliable:"  # before the name of a stack or function
 _FUNCTIONS, _STACKS = 20, 10
@@ -188,7 +188,7 @@ def heading(profile: Profile) -> str:
     stacks = len({row.pcs for row in profile.rows if not row.name})
     where = "" if profile.view == "lifetimes" else f" in {stacks} stack{'' if stacks == 1 else 's'}"
     who = str(snapshot.who) if snapshot.pid else printable(snapshot.program)
-    rate = f", one sample for each {table.size(profile.period)}" if profile.period else ""
+    rate = f", one sample for each {sizes.size(profile.period)}" if profile.period else ""
     return f"{who}: {profile.title}: {with_error(value, error, column.unit)}{where}{rate}"
 
 

@@ -15,7 +15,7 @@ from sheaf.commands.profile import growth as changes
 from sheaf.commands.profile.area import SIZES, TIMES, Sample, Snapshot
 from sheaf.commands.profile.estimate import ALLOCATED, LIVE, PEAK, Estimates, Figure, estimates, sampled, scales
 from sheaf.errors import SheafError
-from sheaf.rendering import table
+from sheaf.rendering import sizes
 
 AGES = (
     (1_000, "younger than 1 s"),
@@ -191,7 +191,7 @@ def _unsampled(made: Estimates) -> list[str]:
     if sum(abs(figure.bytes) for _, figure in largest) <= _NEGLIGIBLE * abs(made.sum.bytes):
         return []
     parts = [
-        f"{figure.objects:.0f} objects of {table.size(size)}" if size else f"{figure.objects:.0f} large blocks"
+        f"{figure.objects:.0f} objects of {sizes.size(size)}" if size else f"{figure.objects:.0f} large blocks"
         for size, figure in largest[:3]
     ]
     if len(largest) > len(parts):
@@ -342,7 +342,7 @@ def _milliseconds(n: int) -> str:
 
 def size_name(row: int) -> str:
     """The sizes in a row of the table of lifetimes."""
-    return f"above {table.size(16 << SIZES - 2)}" if row == SIZES - 1 else f"up to {table.size(16 << row)}"
+    return f"above {sizes.size(16 << SIZES - 2)}" if row == SIZES - 1 else f"up to {sizes.size(16 << row)}"
 
 
 def time_name(column: int) -> str:
