@@ -92,7 +92,6 @@ def test_a_running_process_and_its_end(start: Start, tmp_path: Path) -> None:
     assert rate * (process.numbers.at - process.before.at) > 3900  # the record lags by up to 1024 operations
     assert process.numbers.caches
     cache = next(one for one in process.numbers.caches if one.name == "malloc-640")
-    assert (process.cache_rate(cache, "alloc_fastpath") or 0) > 0
     assert cache.sums["in_use"] > 4000
     assert process.memory
     assert process.memory.live_objects >= 5000 * 600 - 1024 * 640

@@ -10,7 +10,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from sheaf.errors import SheafError
-from sheaf.system.process import number, on_sheaf
+from sheaf.system.process import on_sheaf
 from sheaf.system.progress import TIMEOUT
 
 SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
@@ -51,20 +51,6 @@ def completions(incomplete: str) -> list[CompletionItem]:
     items = [CompletionItem(str(one.pid), help=one.program) for one in running]
     items += [CompletionItem(name, help=f"process {pids[0]}") for name, pids in sorted(by_name.items()) if len(pids) == 1]
     return [item for item in items if item.value.startswith(incomplete)]
-
-
-class ProcessArgument(click.ParamType):  # type: ignore[type-arg]  # not generic in older click
-    """The type of an argument that names a running process on Sheaf. Its value is the number of the process."""
-
-    name = "process"
-
-    def convert(self, value: str | int, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """The number of the process."""
-        return value if isinstance(value, int) else number(value)
-
-    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        """Numbers and names of processes on Sheaf."""
-        return completions(incomplete)
 
 
 class TargetArgument(click.ParamType):  # type: ignore[type-arg]

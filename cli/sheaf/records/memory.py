@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,25 +55,37 @@ def of_system(pid: int) -> tuple[int | None, int | None, int | None]:
     return proc.kib(fields, "VmRSS"), proc.kib(fields, "VmHWM"), proc.kib(fields, "RssAnon")
 
 
-def of_process(record: Record) -> Memory:
-    """From its record, and from the system while it runs."""
-    value, process, caches = record.process.get, record.derived(), record.cache_sums
-    resident, peak, anonymous = value("resident_bytes", 0) or None, record.peak_rss or None, None
-    if record.here is not None:
-        resident, peak, anonymous = of_system(record.here)
+def of_numbers(
+    values: Mapping[str, int],
+    process: Mapping[str, int],
+    caches: Mapping[str, int],
+    resident: int | None,
+    peak: int | None,
+    anonymous: int | None = None,
+) -> Memory:
+    """From the values of a process, and the sums that its record defines for the process and over all caches."""
     return Memory(
         live_objects=caches["in_use_bytes"],
         live_large=process["large_in_use_bytes"],
         sheaves=caches["in_sheaves_bytes"],
         barns=caches["in_barns_bytes"],
         slabs=caches["in_slabs_bytes"],
-        span_cache=value("span_cache_bytes", 0),
+        span_cache=values.get("span_cache_bytes", 0),
         region=process["region_free_bytes"],
-        returned=value("purged_bytes", 0),
+        returned=values.get("purged_bytes", 0),
         resident=resident,
         peak_resident=peak,
         anonymous=anonymous,
     )
+
+
+def of_process(record: Record) -> Memory:
+    """From its record, and from the system while it runs."""
+    if record.here is not None:
+        system = of_system(record.here)
+    else:
+        system = record.process.get("resident_bytes", 0) or None, record.peak_rss or None, None
+    return of_numbers(record.process, record.derived(), record.cache_sums, *system)
 
 
 def of_all(records: Sequence[Record]) -> Memory:

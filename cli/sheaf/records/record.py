@@ -279,6 +279,14 @@ def find(target: str) -> Iterator[Path]:
         yield path
 
 
+def find_one(target: str) -> Path:
+    """The same for one process or one record. Raises SheafError for a directory of several records."""
+    paths = list(find(target))
+    if len(paths) > 1:
+        raise SheafError(f"{target}: the directory has {len(paths)} records; name one of them", 2)
+    return paths[0]
+
+
 def _named(target: str) -> int | None:
     """The process of this name; None if there is none but something else of this name, about which more can be said."""
     return process.resolve(target) if os.path.lexists(target) else process.number(target)

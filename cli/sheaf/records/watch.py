@@ -19,7 +19,7 @@ from sheaf.errors import SheafError
 from sheaf.records import layout, record
 from sheaf.records.contents import Caches, Contents, Named, open_again, pieces, total
 from sheaf.records.layout import Description, Entry
-from sheaf.records.memory import Memory, of_system
+from sheaf.records.memory import Memory, of_numbers, of_system
 from sheaf.records.record import Head
 from sheaf.records.state import State, States
 from sheaf.system import proc
@@ -182,18 +182,8 @@ class Process:
         value, sums, of_caches = self.numbers.values, self.numbers.sums, self.numbers.cache_sums
         if not of_caches:
             return None
-        return Memory(
-            live_objects=of_caches["in_use_bytes"],
-            live_large=sums["large_in_use_bytes"],
-            sheaves=of_caches["in_sheaves_bytes"],
-            barns=of_caches["in_barns_bytes"],
-            slabs=of_caches["in_slabs_bytes"],
-            span_cache=value.get("span_cache_bytes", 0),
-            region=sums["region_free_bytes"],
-            returned=value.get("purged_bytes", 0),
-            resident=self.resident or value.get("resident_bytes", 0) or None,
-            peak_resident=value.get("peak_resident_bytes", 0) or None,
-        )
+        resident = self.resident or value.get("resident_bytes", 0) or None
+        return of_numbers(value, sums, of_caches, resident, value.get("peak_resident_bytes", 0) or None)
 
     @functools.cached_property
     def memory_now(self) -> Memory | None:
@@ -209,21 +199,9 @@ class Process:
         if self.before is None:
             return None
         pairs = [(self.numbers.get(name), self.before.get(name)) for name in names]
-        return self._per_second([(new, old) for new, old in pairs if new is not None and old is not None])
-
-    def cache_rate(self, cache: CacheNumbers, *names: str) -> float | None:
-        """The same for counters of one of its caches."""
-        if self.before is None or self.before.caches is None:
-            return None
-        old = next((one for one in self.before.caches if one.number == cache.number and one.name == cache.name), None)
-        if old is None:
-            return None
-        new, then = cache.counters, old.counters
-        return self._per_second([(new[name], then[name]) for name in names if name in new and name in then])
-
-    def _per_second(self, pairs: Sequence[tuple[int, int]]) -> float | None:
-        seconds = self.numbers.at - self.before.at if self.before else 0.0
-        return max(0, sum(new - old for new, old in pairs)) / seconds if pairs and seconds > 0 else None
+        known = [(new, old) for new, old in pairs if new is not None and old is not None]
+        seconds = self.numbers.at - self.before.at
+        return max(0, sum(new - old for new, old in known)) / seconds if known and seconds > 0 else None
 
 
 Identity = tuple[int, int, int, int]  # device, inode, size and time of the last change of a file

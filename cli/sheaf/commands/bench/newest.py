@@ -209,6 +209,3 @@ def find_newest(names: Sequence[str], notify: Notify) -> list[Contestant]:
             packages = "libclang-rt-14-dev (Debian 12) or libclang-rt-18-dev (Ubuntu 24.04)"
             notify(f"scudo: not found; run apt install {packages}, or give --peer scudo=PATH")
     return found
-
-
-NEWEST = (*(recipe.name for recipe in RECIPES), "scudo")

@@ -12,7 +12,7 @@ import click
 
 from sheaf.commands.arguments import FILE, Explained, TargetArgument, timeout_option
 from sheaf.commands.leaks import output as leakoutput
-from sheaf.commands.profile import document, symbols, table, target
+from sheaf.commands.profile import document, symbols, table
 from sheaf.commands.profile import leaks as analysis
 from sheaf.commands.profile.chains import chains, cut
 from sheaf.commands.profile.leaks import GROWS, MAY_GROW, OLD, Suspect
@@ -54,7 +54,7 @@ def _observe(name: str, seconds: float | None, rate: int | None, timeout: float)
     Two snapshots; one if the process has ended. A process that was not sampled is sampled for that long before them; if that
     is interrupted, there is one snapshot.
     """
-    path, wanted = target.find(name), SECONDS if seconds is None else seconds
+    path, wanted = record.find_one(name), SECONDS if seconds is None else seconds
     with terminable(), Observer(path, rate, timeout) as observer:
         if not observer.alive:
             return ended(path, observer.earlier, seconds)
@@ -153,7 +153,7 @@ def _json(observed: Observed, suspects: list[Suspect], limit: int, symbolizer: S
 
 def _has_ended(name: str) -> bool:
     """Whether this is the record of a process that has ended."""
-    return record.is_path(name) and States().of(record.read_head(target.find(name))).ended
+    return record.is_path(name) and States().of(record.read_head(record.find_one(name))).ended
 
 
 def _print_growth(observed: Observed, older: int | None, as_json: bool) -> None:

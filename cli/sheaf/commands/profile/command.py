@@ -9,10 +9,11 @@ import sys
 import click
 
 from sheaf.commands.arguments import FILE, Explained, TargetArgument, timeout_option
-from sheaf.commands.profile import export, saved, symbols, target, views
+from sheaf.commands.profile import export, saved, symbols, views
 from sheaf.commands.profile.observe import RATE, SECONDS, given_rate, observe
 from sheaf.commands.profile.select import Choice, pattern
 from sheaf.errors import SheafError
+from sheaf.records import record
 from sheaf.rendering.table import terminal_width
 from sheaf.system import streams
 
@@ -148,7 +149,7 @@ def profile(
         return
     if name is None:
         raise SheafError("PID|NAME|RECORD: missing; name a process or a record, or two saved profiles with --diff", 2)
-    path = target.find(name)
+    path = record.find_one(name)
     with contextlib.ExitStack() as stack:
         file = stack.enter_context(export.Output(output)) if output is not None else None
         observed = observe(path, seconds, rate, view == "growth", timeout)
