@@ -58,7 +58,7 @@ class _Failed(Exception):
     """The tool ended or did not answer in time."""
 
 
-class _Process:
+class _Tool:
     """A tool that reads questions from its standard input and answers each with some lines."""
 
     def __init__(self, command: Sequence[str]) -> None:
@@ -114,13 +114,13 @@ class _Llvm:
 
     def __init__(self, tool: str) -> None:
         self._command = (tool, "--output-style=JSON", "--inlines", "--demangle")
-        self._process: _Process | None = None
+        self._process: _Tool | None = None
 
     def look_up(self, file: str, addresses: Sequence[int]) -> list[tuple[Place, ...]]:
         if '"' in file or "\n" in file:  # cannot be written in a question
             return [()] * len(addresses)
         questions = [os.fsencode(f'CODE "{file}" {address:#x}\n') for address in addresses]
-        self._process = self._process or _Process(self._command)
+        self._process = self._process or _Tool(self._command)
         answers = []
         for batch in _batches(questions):
             self._process.ask(b"".join(batch))
@@ -146,11 +146,11 @@ class _Addr2line:
 
     def __init__(self, tool: str) -> None:
         self._tool = tool
-        self._processes: dict[str, _Process] = {}
+        self._processes: dict[str, _Tool] = {}
 
     def look_up(self, file: str, addresses: Sequence[int]) -> list[tuple[Place, ...]]:
         if file not in self._processes:
-            self._processes[file] = _Process((self._tool, "-a", "-f", "-i", "-C", "-e", file))
+            self._processes[file] = _Tool((self._tool, "-a", "-f", "-i", "-C", "-e", file))
         process, answers = self._processes[file], []
         for batch in _batches([f"{address:#x}\n".encode() for address in addresses]):
             # The answer to a question ends where that to the next begins, so one more question follows the batch.
@@ -161,7 +161,7 @@ class _Addr2line:
             process.line(), process.line()
         return answers
 
-    def _answer(self, process: _Process) -> tuple[Place, ...]:
+    def _answer(self, process: _Tool) -> tuple[Place, ...]:
         """Read up to the address that the next answer begins with."""
         places = []
         while not _ADDRESS.match(function := process.line()):
