@@ -35,6 +35,16 @@ static const char usage_text[] = "Usage: %s TEST [--ops N] [--repetitions N] [--
                                  "  --spread         pin the threads of a test to the CPUs in turn\n"
                                  "  --allocator      print the file of the malloc that this process calls\n";
 
+static const struct test *tables[16]; /* terminated by NULL */
+
+void add_tests(const struct test *tests)
+{
+    size_t t = 0;
+    while (tables[t] != NULL)
+        t++;
+    tables[t] = tests;
+}
+
 static void list_tests(void)
 {
     for (size_t t = 0; tables[t] != NULL; t++)

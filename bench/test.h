@@ -1,6 +1,6 @@
 /*
  * A test is a row of a table, with functions for preparation, the timed part and clean-up. To add a test, add a row
- * to the table of its file. A new file adds its table to the list of the program in tables.c.
+ * to the table of its file. The tables of a program are in the order of its files in meson.build.
  */
 #ifndef BENCH_TEST_H
 #define BENCH_TEST_H
@@ -61,7 +61,12 @@ extern uint64_t bytes_live;
 /* Sleeps for the whole time, despite signals. */
 void sleep_ms(uint64_t milliseconds);
 
-/* The tables of this program, terminated by NULL. Each table ends with a row without a name. */
-extern const struct test *const tables[];
+/* Adds a table to the program. It ends with a row without a name. */
+void add_tests(const struct test *tests);
+#define ADD_TESTS(tests)                                                                                             \
+    __attribute__((constructor)) static void add_##tests(void)                                                       \
+    {                                                                                                                \
+        add_tests(tests);                                                                                            \
+    }
 
 #endif

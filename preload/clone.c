@@ -11,6 +11,7 @@
  */
 #define _GNU_SOURCE
 #include "front/malloc/malloc.h"
+#include "platform/arch/arch.h"
 #include "platform/os/foreign.h"
 #include "platform/os/syscall.h"
 #include "preload/start.h"
@@ -109,12 +110,12 @@ static int begin_foreign(void *argument)
     return child->run(child->argument);
 }
 
-/* What the child will read as its thread pointer. With one of the program's making on x86-64 that is any word. */
+/* What the child will read as its thread pointer. With one of the program's making that may be any word. */
 static uintptr_t pointer_in_child(const struct request *r)
 {
     if (!(r->flags & CLONE_SETTLS))
         return (uintptr_t)__builtin_thread_pointer();
-#if defined(__x86_64__)
+#ifdef ARCH_ANY_THREAD_POINTER
     return FOREIGN_ANY_POINTER;
 #else
     return (uintptr_t)r->tls;

@@ -18,12 +18,12 @@
 
 line_export void *malloc(size_t size)
 {
-    return entry_malloc(size);
+    return malloc_fast(size);
 }
 
 line_export void free(void *p)
 {
-    entry_free(p);
+    free_fast(p);
 }
 
 line_export void *calloc(size_t count, size_t size)

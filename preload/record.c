@@ -190,7 +190,7 @@ static void fold_slots(void)
 {
     for (unsigned slot = 0; slot < slot_top; slot++)
         for (unsigned i = CACHE_FIRST; i < cache_top; i++) {
-            uint64_t *word = &slot_words(slot, SLOT_ID(i))->top;
+            uint64_t *word = &slot_words(slot, word_id(i))->top;
             uint64_t top = read_once(*word);
             if (cache_in_use(cache_at(i)) && top && !top_claimed(top))
                 write_once(*word, ends_top(cache_at(i), slot, ends_fold(cache_at(i), slot, top)));

@@ -8,6 +8,7 @@
  * (platform/rseq/rseq.h). Otherwise a handler could allocate with numbers that are not those of its thread.
  */
 #include "preload/vfork.h"
+#include "platform/arch/arch.h"
 #include "cache/kmem_cache.h"
 #include "front/malloc/malloc.h"
 #include "platform/os/foreign.h"
@@ -90,68 +91,7 @@ __attribute__((used)) pid_t vfork_returned(long result, struct vfork_parent pare
 }
 
 /* Assembly, because parent and child return through the same stack frame. */
-#if SHEAF_HAVE_RSEQ && defined(__x86_64__)
-
-_Static_assert(SYS_vfork == 58, "as below");
-__asm__(".text\n"
-        ".globl vfork\n"
-        ".type vfork, @function\n"
-        "vfork:\n\t"
-        ".cfi_startproc\n\t"
-        "subq $8, %rsp\n\t"
-        ".cfi_adjust_cfa_offset 8\n\t"
-        "call vfork_prepare\n\t"
-        "addq $8, %rsp\n\t"
-        ".cfi_adjust_cfa_offset -8\n\t"
-        "movq %rax, %rsi\n\t" /* what vfork_prepare() has returned, for vfork_returned(), is in rsi and rdx */
-        "popq %r8\n\t"        /* the child's calls will overwrite the return address on the stack */
-        ".cfi_adjust_cfa_offset -8\n\t"
-        ".cfi_register %rip, %r8\n\t"
-        "movl $58, %eax\n\t"
-        "syscall\n\t"
-        "pushq %r8\n\t"
-        ".cfi_adjust_cfa_offset 8\n\t"
-        ".cfi_offset %rip, -8\n\t"
-        "movq %rax, %rdi\n\t"
-        "jmp vfork_returned\n\t"
-        ".cfi_endproc\n\t"
-        ".size vfork, . - vfork\n");
-
-#elif SHEAF_HAVE_RSEQ && defined(__aarch64__)
-
-_Static_assert(SYS_clone == 220, "as below");
-__asm__(".text\n"
-        ".globl vfork\n"
-        ".type vfork, %function\n"
-        "vfork:\n\t"
-        ".cfi_startproc\n\t"
-        "hint #34\n\t" /* bti c */
-        "stp x29, x30, [sp, #-16]!\n\t"
-        ".cfi_def_cfa_offset 16\n\t"
-        ".cfi_offset x29, -16\n\t"
-        ".cfi_offset x30, -8\n\t"
-        "bl vfork_prepare\n\t"
-        "ldp x29, x30, [sp], #16\n\t" /* the child's calls will overwrite them on the stack */
-        ".cfi_restore x29\n\t"
-        ".cfi_restore x30\n\t"
-        ".cfi_def_cfa_offset 0\n\t"
-        "mov x5, x0\n\t"
-        "mov x6, x1\n\t"
-        "mov x0, #0x4111\n\t" /* CLONE_VFORK | CLONE_VM | SIGCHLD */
-        "mov x1, sp\n\t"
-        "mov x2, #0\n\t"
-        "mov x3, #0\n\t"
-        "mov x4, #0\n\t"
-        "mov x8, #220\n\t"
-        "svc #0\n\t"
-        "mov x1, x5\n\t"
-        "mov x2, x6\n\t"
-        "b vfork_returned\n\t"
-        ".cfi_endproc\n\t"
-        ".size vfork, . - vfork\n");
-
-#else
-
 /* Without rseq sections there is nothing to register, and libc's vfork() is used. */
-
+#if SHEAF_HAVE_RSEQ && __has_include(ARCH_HEADER(vfork.h))
+#include ARCH_HEADER(vfork.h)
 #endif

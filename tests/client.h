@@ -2,7 +2,7 @@
 #ifndef SHEAF_TESTS_CLIENT_H
 #define SHEAF_TESTS_CLIENT_H
 
-#include "cases.h"
+#include "must.h"
 #include "sheaf/control.h"
 #include "sheaf/record.h"
 
@@ -10,7 +10,6 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <linux/futex.h>
-#include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>

@@ -2,11 +2,10 @@
 #ifndef SHEAF_TESTS_SMALL_H
 #define SHEAF_TESTS_SMALL_H
 
-#include "cases.h"
+#include "must.h"
 
 #include <fcntl.h>
 #include <sched.h>
-#include <stdlib.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
 

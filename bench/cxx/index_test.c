@@ -11,17 +11,14 @@ static uint64_t run_index(const struct test *test, uint64_t ops)
 }
 
 static const struct test index_tests[] = {
-    {
-        .name = "cxx-index",
-        .what = "4 C++ threads index words in maps of strings and vectors, merge them and look words up; an op is "
-                "one word",
-        .ops = 3000000,
-        .repetitions = 1,
-        .cold = 1,
-        .count = 4,
-        .run = run_index,
-    },
+    {.name = "cxx-index",
+     .what = "4 C++ threads index words in maps of strings and vectors, merge them and look words up; an op is "
+             "one word",
+     .ops = 3000000,
+     .repetitions = 1,
+     .cold = 1,
+     .count = 4,
+     .run = run_index},
     {0},
 };
-
-const struct test *const tables[] = {index_tests, NULL};
+ADD_TESTS(index_tests)

@@ -2,7 +2,7 @@
  * Many objects are allocated, then all are freed, in one of three orders. Batches larger than the cache of a thread
  * or a CPU also measure the layers behind it.
  */
-#include "tables.h"
+#include "../test.h"
 
 #include <sys/mman.h>
 
@@ -86,22 +86,21 @@ static uint64_t run_mixed(const struct test *test, uint64_t ops)
     BATCH(n, "fifo", FIFO, "oldest first"), BATCH(n, "lifo", LIFO, "newest first"),                                  \
         BATCH(n, "shuffled", SHUFFLED, "in random order")
 
-const struct test batch_tests[] = {
+static const struct test batch_tests[] = {
     BATCHES(10),
     BATCHES(100),
     BATCHES(1000),
     BATCHES(10000),
-    {
-        .name = "batch-1000-mixed",
-        .what =
-            "1000 objects of 16 to 4096 bytes, mostly small, freed in random order; an op is one malloc and one free",
-        .ops = 4000000,
-        .repetitions = 7,
-        .count = 1000,
-        .order = SHUFFLED,
-        .prepare = prepare_batch,
-        .run = run_mixed,
-        .finish = finish_batch,
-    },
+    {.name = "batch-1000-mixed",
+     .what =
+         "1000 objects of 16 to 4096 bytes, mostly small, freed in random order; an op is one malloc and one free",
+     .ops = 4000000,
+     .repetitions = 7,
+     .count = 1000,
+     .order = SHUFFLED,
+     .prepare = prepare_batch,
+     .run = run_mixed,
+     .finish = finish_batch},
     {0},
 };
+ADD_TESTS(batch_tests)

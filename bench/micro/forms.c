@@ -1,5 +1,5 @@
 /* calloc and posix_memalign. */
-#include "tables.h"
+#include "../test.h"
 
 #include <sys/mman.h>
 
@@ -101,7 +101,7 @@ static uint64_t run_aligned_batches(const struct test *test, uint64_t ops)
         .finish = finish_forms,                                                                                      \
     }
 
-const struct test form_tests[] = {
+static const struct test form_tests[] = {
     CALLOC(64, 8000000),
     CALLOC(1024, 4000000),
     CALLOC(65536, 100000),
@@ -112,3 +112,4 @@ const struct test form_tests[] = {
     FORM_BATCH("aligned-batch", "192 bytes aligned to 64", "posix_memalign", 64, 192, run_aligned_batches),
     {0},
 };
+ADD_TESTS(form_tests)

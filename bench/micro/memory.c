@@ -1,5 +1,5 @@
 /* Tests whose cost is mostly page faults and copying: fresh memory, large blocks, growth. */
-#include "tables.h"
+#include "../test.h"
 
 #include <string.h>
 #include <sys/mman.h>
@@ -153,56 +153,46 @@ static void finish_vectors(const struct test *test)
         .ops = many, .repetitions = 1, .cold = 1, .size = bytes, .run = run_fresh,                                   \
     }
 
-const struct test memory_tests[] = {
+static const struct test memory_tests[] = {
     FRESH(16, 16777216),
     FRESH(64, 4194304),
     FRESH(512, 524288),
-    {
-        .name = "fresh-mixed",
-        .what = "256 MiB of objects of 16 to 512 bytes, never freed; an op is one malloc",
-        .ops = 1016801,
-        .repetitions = 1,
-        .cold = 1,
-        .run = run_fresh_mixed,
-    },
-    {
-        .name = "vectors-growth",
-        .what = "10000 vectors are filled at random, doubled by realloc, then freed; an op is one push",
-        .ops = 10000000,
-        .repetitions = 5,
-        .count = 10000,
-        .prepare = prepare_vectors,
-        .run = run_vectors,
-        .finish = finish_vectors,
-    },
-    {
-        .name = "large-replace",
-        .what =
-            "blocks of 64 KiB to 8 MiB in 32 places are replaced at random, each page touched; an op is one block",
-        .ops = 500,
-        .repetitions = 5,
-        .count = 32,
-        .prepare = prepare_large,
-        .run = run_large,
-        .finish = finish_large,
-    },
-    {
-        .name = "large-churn",
-        .what = "blocks of 5 to 25 MiB in 20 places are replaced at random and written in full; an op is one block",
-        .ops = 100,
-        .repetitions = 5,
-        .count = 20,
-        .prepare = prepare_large,
-        .run = run_churn,
-        .finish = finish_large,
-    },
-    {
-        .name = "realloc-growth",
-        .what = "a block grows from 1 byte to 100 MB by an eighth at a time, new pages touched; an op is one growth",
-        .ops = 2,
-        .repetitions = 5,
-        .size = 100000000,
-        .run = run_growth,
-    },
+    {.name = "fresh-mixed",
+     .what = "256 MiB of objects of 16 to 512 bytes, never freed; an op is one malloc",
+     .ops = 1016801,
+     .repetitions = 1,
+     .cold = 1,
+     .run = run_fresh_mixed},
+    {.name = "vectors-growth",
+     .what = "10000 vectors are filled at random, doubled by realloc, then freed; an op is one push",
+     .ops = 10000000,
+     .repetitions = 5,
+     .count = 10000,
+     .prepare = prepare_vectors,
+     .run = run_vectors,
+     .finish = finish_vectors},
+    {.name = "large-replace",
+     .what = "blocks of 64 KiB to 8 MiB in 32 places are replaced at random, each page touched; an op is one block",
+     .ops = 500,
+     .repetitions = 5,
+     .count = 32,
+     .prepare = prepare_large,
+     .run = run_large,
+     .finish = finish_large},
+    {.name = "large-churn",
+     .what = "blocks of 5 to 25 MiB in 20 places are replaced at random and written in full; an op is one block",
+     .ops = 100,
+     .repetitions = 5,
+     .count = 20,
+     .prepare = prepare_large,
+     .run = run_churn,
+     .finish = finish_large},
+    {.name = "realloc-growth",
+     .what = "a block grows from 1 byte to 100 MB by an eighth at a time, new pages touched; an op is one growth",
+     .ops = 2,
+     .repetitions = 5,
+     .size = 100000000,
+     .run = run_growth},
     {0},
 };
+ADD_TESTS(memory_tests)

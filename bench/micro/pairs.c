@@ -1,5 +1,5 @@
 /* One object at a time, which measures the fast paths alone. */
-#include "tables.h"
+#include "../test.h"
 
 static uint64_t run_pairs(const struct test *test, uint64_t ops)
 {
@@ -15,6 +15,7 @@ static uint64_t run_pairs(const struct test *test, uint64_t ops)
         .repetitions = 7, .size = bytes, .run = run_pairs,                                                           \
     }
 
-const struct test pairs_tests[] = {
+static const struct test pairs_tests[] = {
     PAIRS(16, 8000000), PAIRS(64, 8000000), PAIRS(256, 8000000), PAIRS(1024, 8000000), PAIRS(16384, 2000000), {0},
 };
+ADD_TESTS(pairs_tests)

@@ -1,5 +1,5 @@
 /* The cost of a heap for a process that forks. */
-#include "tables.h"
+#include "../test.h"
 
 #include <sys/wait.h>
 #include <unistd.h>
@@ -50,16 +50,15 @@ static void finish_heap(const struct test *test)
     }
 }
 
-const struct test process_tests[] = {
-    {
-        .name = "fork-exec",
-        .what = "fork and exec of /bin/true from a process with a heap of 64 MiB; an op is one child",
-        .ops = 50,
-        .repetitions = 7,
-        .size = 64 << 20,
-        .prepare = prepare_heap,
-        .run = run_fork_exec,
-        .finish = finish_heap,
-    },
+static const struct test process_tests[] = {
+    {.name = "fork-exec",
+     .what = "fork and exec of /bin/true from a process with a heap of 64 MiB; an op is one child",
+     .ops = 50,
+     .repetitions = 7,
+     .size = 64 << 20,
+     .prepare = prepare_heap,
+     .run = run_fork_exec,
+     .finish = finish_heap},
     {0},
 };
+ADD_TESTS(process_tests)

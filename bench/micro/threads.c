@@ -1,6 +1,6 @@
 /* Threads that pass objects to other threads, that share a table, that start and end. */
 #define _GNU_SOURCE
-#include "tables.h"
+#include "../test.h"
 
 #include <pthread.h>
 #include <sched.h>
@@ -253,55 +253,48 @@ static uint64_t run_thread_starts(const struct test *test, uint64_t ops)
         .finish = finish_table,                                                                                      \
     }
 
-const struct test thread_tests[] = {
+static const struct test thread_tests[] = {
     PAIRS("", 1, "one thread allocates objects of 64 bytes, another reads and frees them; an op is one object"),
     PAIRS("-2", 2, "like producer-consumer, with 2 pairs of threads"),
     PAIRS("-4", 4, "like producer-consumer, with 4 pairs of threads"),
     PAIRS("-8", 8, "like producer-consumer, with 8 pairs of threads"),
-    {
-        .name = "producer-consumer-blind",
-        .what = "like producer-consumer, but objects are freed without being read",
-        .ops = 2000000,
-        .repetitions = 5,
-        .size = 64,
-        .count = 1,
-        .blind = 1,
-        .prepare = prepare_rings,
-        .run = run_producer_consumer,
-        .finish = finish_rings,
-    },
-    {
-        .name = "consumer-only",
-        .what = "a thread that never allocates frees 10000 objects of 64 bytes at a time; an op is one object",
-        .ops = 2000000,
-        .repetitions = 5,
-        .size = 64,
-        .count = 10000,
-        .prepare = prepare_given,
-        .run = run_consumer_only,
-        .finish = finish_given,
-    },
+    {.name = "producer-consumer-blind",
+     .what = "like producer-consumer, but objects are freed without being read",
+     .ops = 2000000,
+     .repetitions = 5,
+     .size = 64,
+     .count = 1,
+     .blind = 1,
+     .prepare = prepare_rings,
+     .run = run_producer_consumer,
+     .finish = finish_rings},
+    {.name = "consumer-only",
+     .what = "a thread that never allocates frees 10000 objects of 64 bytes at a time; an op is one object",
+     .ops = 2000000,
+     .repetitions = 5,
+     .size = 64,
+     .count = 10000,
+     .prepare = prepare_given,
+     .run = run_consumer_only,
+     .finish = finish_given},
     TABLE(1, "one thread replaces"),
     TABLE(2, "2 threads replace"),
     TABLE(4, "4 threads replace"),
     TABLE(8, "8 threads replace"),
-    {
-        .name = "table-8-shared",
-        .what = "8 threads replace objects in a shared table of 8000 places; an op is one malloc and one free",
-        .ops = 8000000,
-        .repetitions = 5,
-        .count = TABLE_THREADS,
-        .prepare = prepare_table,
-        .run = run_table_shared,
-        .finish = finish_table,
-    },
-    {
-        .name = "thread-start",
-        .what = "a thread starts, allocates and frees 64 bytes once, and ends; an op is one thread",
-        .ops = 4000,
-        .repetitions = 7,
-        .size = 64,
-        .run = run_thread_starts,
-    },
+    {.name = "table-8-shared",
+     .what = "8 threads replace objects in a shared table of 8000 places; an op is one malloc and one free",
+     .ops = 8000000,
+     .repetitions = 5,
+     .count = TABLE_THREADS,
+     .prepare = prepare_table,
+     .run = run_table_shared,
+     .finish = finish_table},
+    {.name = "thread-start",
+     .what = "a thread starts, allocates and frees 64 bytes once, and ends; an op is one thread",
+     .ops = 4000,
+     .repetitions = 7,
+     .size = 64,
+     .run = run_thread_starts},
     {0},
 };
+ADD_TESTS(thread_tests)

@@ -4,7 +4,7 @@
  * on cfrac and the algebra programs in "Empirical measurements of six allocation-intensive C programs", SIGPLAN
  * Notices 1992.
  */
-#include "tables.h"
+#include "../test.h"
 
 #include <string.h>
 
@@ -146,14 +146,13 @@ static uint64_t run_algebra(const struct test *test, uint64_t ops)
     return terms_made - before;
 }
 
-const struct test algebra_tests[] = {
-    {
-        .name = "algebra-like",
-        .what = "powers of polynomials in four variables with long integers; an op is one term created",
-        .ops = 10000000,
-        .repetitions = 1,
-        .cold = 1,
-        .run = run_algebra,
-    },
+static const struct test algebra_tests[] = {
+    {.name = "algebra-like",
+     .what = "powers of polynomials in four variables with long integers; an op is one term created",
+     .ops = 10000000,
+     .repetitions = 1,
+     .cold = 1,
+     .run = run_algebra},
     {0},
 };
+ADD_TESTS(algebra_tests)

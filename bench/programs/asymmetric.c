@@ -3,7 +3,7 @@
  * them. Modelled on the test with separate producers and consumers in "malloc() performance in a multithreaded Linux
  * environment", USENIX 2000.
  */
-#include "tables.h"
+#include "../test.h"
 
 #include <sched.h>
 
@@ -113,9 +113,10 @@ static uint64_t run_asymmetric(const struct test *test, uint64_t ops)
         .ops = many, .repetitions = 1, .cold = 1, .count = producers, .size = consumers, .run = run_asymmetric,      \
     }
 
-const struct test asymmetric_tests[] = {
+static const struct test asymmetric_tests[] = {
     ASYMMETRIC(1, 3, 8000000),
     ASYMMETRIC(3, 1, 8000000),
     ASYMMETRIC(4, 4, 8000000),
     {0},
 };
+ADD_TESTS(asymmetric_tests)

@@ -3,7 +3,7 @@
  * reverse order; some of its objects live for several batches. In the second test, each thread frees the batches of
  * the other. Modelled on the patterns of sh6bench and sh8bench, which came with SmartHeap.
  */
-#include "tables.h"
+#include "../test.h"
 
 #include <sys/mman.h>
 
@@ -111,8 +111,9 @@ static void finish_batches(const struct test *test)
         .finish = finish_batches,                                                                                    \
     }
 
-const struct test batch_tests[] = {
+static const struct test batch_tests[] = {
     BATCHES("own", 0, " and free them, some after 8 rounds"),
     BATCHES("swapped", 1, ", and free each other's"),
     {0},
 };
+ADD_TESTS(batch_tests)

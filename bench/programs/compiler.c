@@ -4,7 +4,7 @@
  * among the programs of "The memory fragmentation problem: solved?", ISMM 1998, and of "Empirical measurements of six
  * allocation-intensive C programs", SIGPLAN Notices 1992.
  */
-#include "tables.h"
+#include "../test.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -220,14 +220,13 @@ static uint64_t run_compiler(const struct test *test, uint64_t ops)
     return nodes - before;
 }
 
-const struct test compiler_tests[] = {
-    {
-        .name = "compiler-like",
-        .what = "functions are parsed to trees, folded, compiled to lists of instructions, freed; an op is one node",
-        .ops = 6000000,
-        .repetitions = 1,
-        .cold = 1,
-        .run = run_compiler,
-    },
+static const struct test compiler_tests[] = {
+    {.name = "compiler-like",
+     .what = "functions are parsed to trees, folded, compiled to lists of instructions, freed; an op is one node",
+     .ops = 6000000,
+     .repetitions = 1,
+     .cold = 1,
+     .run = run_compiler},
     {0},
 };
+ADD_TESTS(compiler_tests)

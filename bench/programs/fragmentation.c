@@ -3,7 +3,7 @@
  * entries leave holes that may not fit new ones. The test records resident memory while live memory stays constant.
  * Modelled on the question of "The memory fragmentation problem: solved?", ISMM 1998.
  */
-#include "tables.h"
+#include "../test.h"
 
 #include <string.h>
 #include <sys/mman.h>
@@ -82,17 +82,16 @@ static void finish_store(const struct test *test)
     munmap(entries, MOST_ENTRIES * sizeof(*entries));
 }
 
-const struct test fragmentation_tests[] = {
-    {
-        .name = "phase-change",
-        .what = "a store of 64 MiB whose entries change in size five times; an op is one insertion",
-        .ops = 5000000,
-        .repetitions = 1,
-        .cold = 1,
-        .prepare = prepare_store,
-        .run = run_store,
-        .linger = shrink_store,
-        .finish = finish_store,
-    },
+static const struct test fragmentation_tests[] = {
+    {.name = "phase-change",
+     .what = "a store of 64 MiB whose entries change in size five times; an op is one insertion",
+     .ops = 5000000,
+     .repetitions = 1,
+     .cold = 1,
+     .prepare = prepare_store,
+     .run = run_store,
+     .linger = shrink_store,
+     .finish = finish_store},
     {0},
 };
+ADD_TESTS(fragmentation_tests)

@@ -5,7 +5,7 @@
  * OSDI 2021.
  */
 #include "../sleepers.h"
-#include "tables.h"
+#include "../test.h"
 
 #include <sys/mman.h>
 
@@ -106,9 +106,10 @@ static void finish_burst(const struct test *test)
         .linger = idle, .finish = finish_burst,                                                                      \
     }
 
-const struct test idle_tests[] = {
+static const struct test idle_tests[] = {
     IDLE("ended", ENDED, "which end"),
     IDLE("asleep", ASLEEP, "which then sleep"),
     IDLE("sparse", SPARSE, "which end and leave every 500th object"),
     {0},
 };
+ADD_TESTS(idle_tests)

@@ -3,7 +3,7 @@
  * freed by another thread. Modelled on "malloc() performance in a multithreaded Linux environment", USENIX 2000, and
  * on the mode of rpmalloc's benchmark in which other threads free objects.
  */
-#include "tables.h"
+#include "../test.h"
 
 #include <stdatomic.h>
 #include <sys/mman.h>
@@ -86,9 +86,10 @@ static void finish_lifetimes(const struct test *test)
         .finish = finish_lifetimes,                                                                                  \
     }
 
-const struct test lifetime_tests[] = {
+static const struct test lifetime_tests[] = {
     LIFETIMES(1, 24000000, "one thread"),
     LIFETIMES(2, 24000000, "2 threads"),
     LIFETIMES(4, 24000000, "4 threads"),
     {0},
 };
+ADD_TESTS(lifetime_tests)

@@ -2,7 +2,7 @@
  * A server whose threads serve some requests, then end and pass their objects to a successor, which frees them.
  * Modelled on "Memory allocation for long-running server applications", ISMM 1998.
  */
-#include "tables.h"
+#include "../test.h"
 
 #include <sys/mman.h>
 
@@ -73,5 +73,6 @@ static void finish_server(const struct test *test)
         .finish = finish_server,                                                                                     \
     }
 
-const struct test server_tests[] = {
+static const struct test server_tests[] = {
     SERVER(1, 24000000), SERVER(2, 40000000), SERVER(4, 40000000), SERVER(8, 40000000), {0}};
+ADD_TESTS(server_tests)

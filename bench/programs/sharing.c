@@ -4,7 +4,7 @@
  * and the allocator should not reuse them for the threads that free them. Modelled on "Hoard: a scalable memory
  * allocator for multithreaded applications", ASPLOS 2000.
  */
-#include "tables.h"
+#include "../test.h"
 
 enum { THREADS = 4, SIZE = 8, WRITES = 100 };
 
@@ -47,8 +47,9 @@ static uint64_t run_sharing(const struct test *test, uint64_t ops)
         .repetitions = 1, .cold = 1, .count = passed, .run = run_sharing,                                            \
     }
 
-const struct test sharing_tests[] = {
+static const struct test sharing_tests[] = {
     SHARING("active", 0, " of their own"),
     SHARING("passive", 1, ", after freeing one on a shared line"),
     {0},
 };
+ADD_TESTS(sharing_tests)

@@ -6,7 +6,7 @@
  */
 #include "../sleepers.h"
 #include "blocks.h"
-#include "tables.h"
+#include "../test.h"
 
 enum { MOST_THREADS = 32, SMALL_BLOCKS = 240000, MIXED_BLOCKS = 20000, LARGE_BLOCKS = 160 };
 enum after { ENDED, ASLEEP };
@@ -154,7 +154,7 @@ static void finish_burst(const struct test *test)
 #define RANDOM     ", freed in random order, by 4 threads, which end"
 #define KEPT       " beside 100 MiB of live blocks, "
 
-const struct test burst_tests[] = {
+static const struct test burst_tests[] = {
     KIND("small", SMALL, SMALL_TEXT),
     BURST("small-1-asleep", SMALL, SMALL_TEXT " by 1 thread, which then sleeps", 1, ASLEEP, FIFO, 0, TO_1_S),
     BURST("small-4-random", SMALL, SMALL_TEXT RANDOM, 4, ENDED, SHUFFLED, 0, TO_1_S),
@@ -170,3 +170,4 @@ const struct test burst_tests[] = {
     BURST("large-4-live", LARGE, LARGE_TEXT KEPT "by 4 threads, which end", 4, ENDED, FIFO, LIVE, TO_1_S),
     {0},
 };
+ADD_TESTS(burst_tests)

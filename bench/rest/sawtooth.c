@@ -4,7 +4,7 @@
  * threads of the allocator.
  */
 #include "blocks.h"
-#include "tables.h"
+#include "../test.h"
 
 enum { SAMPLES = 8 };
 
@@ -63,8 +63,9 @@ static uint64_t run_sawtooth(const struct test *test, uint64_t ops)
         SAWTOOTH(label "-200ms", blocks, text, 200, "200 ms", 8),                                                    \
         SAWTOOTH(label "-2s", blocks, text, 2000, "2 s", 3)
 
-const struct test sawtooth_tests[] = {
+static const struct test sawtooth_tests[] = {
     KIND("small", SMALL, "64 to 1563 bytes"),
     KIND("large", LARGE, "64 KiB to 4 MiB"),
     {0},
 };
+ADD_TESTS(sawtooth_tests)

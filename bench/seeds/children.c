@@ -120,5 +120,4 @@ static const struct test children_tests[] = {
      .finish = finish_load},
     {0},
 };
-
-const struct test *const tables[] = {children_tests, NULL};
+ADD_TESTS(children_tests)

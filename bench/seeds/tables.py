@@ -84,19 +84,31 @@ def deferred(run: Runner) -> None:
     if not (run.directory / "bench-deferred").exists():
         print("\nB2 with deferred frees: left out, built without liburcu")
         return
-    rows = []
     cpus = os.cpu_count() or 1
+    names = ("barn_gets_per_op", "barn_puts_per_op", "rcu_sheaves_per_op", "empties_per_op")
+    rows = []
     for threads in sorted({1, cpus, 2 * cpus, 4 * cpus}):
         for capacity in CAPACITIES:
-            words = f"mmap2 --threads {threads}" + (f" --capacity {capacity}" if capacity else "")
-            (one,) = run.best("bench-deferred", [words], 300000 // threads)
-            shared = sum(float(one[key]) for key in ("barn_gets_per_op", "barn_puts_per_op", "rcu_sheaves_per_op"))
-            cells = (one["barn_gets_per_op"], one["barn_puts_per_op"], one["rcu_sheaves_per_op"], shared)
-            time = f"{one['ns_per_op']:.0f}"
-            rows.append([str(threads), str(capacity or "own"), time, *(f"{float(cell):.5f}" for cell in cells)])
-    head = ["threads", "capacity", "ns", "barn gets", "barn puts", "rcu sheaves", "shared"]
-    table("B2: mmap2 with deferred frees, for one mmap", head, rows)
+            for kept in (True, False):
+                words = (
+                    f"mmap2 --threads {threads}" + (f" --capacity {capacity}" if capacity else "") + " --drop-empty" * (not kept)
+                )
+                (one,) = run.best("bench-deferred", [words], 400000 // threads)
+                row = [str(threads), str(capacity or "own"), "kept" if kept else "dropped", f"{one['ns_per_op']:.0f}"]
+                shared = sum(float(one[name]) for name in names)
+                cells = (*(float(one[name]) for name in names), shared, shared / 3)
+                rows.append([*row, f"{one['prefills_fast']:.1%}", *(f"{cell:.4f}" for cell in cells)])
+    head = ["threads", "capacity", "empty main", "ns", "fast prefills", "wanted", "given", "sealed", "empties"]
+    table("B2: mmap2 with deferred frees, for one mmap", [*head, "shared for each round", "for each allocation"], rows)
     print(f"\n{KERNEL_MMAP}")
+    rows = []
+    for threads in sorted({1, cpus}):
+        lines = [f"{name} --threads {threads}" for name in ("free", "kfree_rcu_1", "kfree_rcu_2")]
+        at_once, one, two = run.best("bench-deferred", lines, 400000 // threads)
+        times = [f"{result['ns_per_op']:.0f} ns" for result in (at_once, one, two)]
+        rows.append([str(threads), *times, f"{one['recycled']:.0%}", f"{one['ops'] / one['grace_periods']:.0f}"])
+    head = ["threads", "free", "kfree_rcu(p)", "kfree_rcu(p, rcu)", "sheaves reused", "objects a grace period"]
+    table("Pairs of allocation and deferred free", head, rows)
 
 
 def slots(run: Runner) -> None:
@@ -156,7 +168,7 @@ def fresh(run: Runner) -> None:
         table(f"B5: fresh slabs on {'un' if untouched else ''}touched memory, beside {beside}", head, rows)
 
 
-PARTS = {"batch": batches, "mmap2": deferred, "cross": cross, "fresh": fresh, "slots": slots}
+PARTS = {"batch": batches, "deferred": deferred, "cross": cross, "fresh": fresh, "slots": slots}
 
 
 def main() -> None:

@@ -23,33 +23,32 @@ import tree  # noqa: E402
 
 # What each folder does. docs/architecture.md has the same in full sentences.
 ROLES = {
-    "platform/os": "system calls, locks, memory, hooks",
-    "platform/rseq": "sections and their registration",
-    "platform/config": "the options as a structure",
-    "memory/space": "address space, tables, numbers of locks",
-    "memory/region": "slices of 64 KiB: arenas, free spans, purging",
-    "memory/slab": "objects of one cache in a span",
-    "cache/slot": "per-CPU words, sheaves, barns, counters",
-    "cache": "descriptor, refill and flush, remote drains, sparse caches",
-    "diagnostics/feature": "debugging, hardening, fault injection, sampling",
-    "diagnostics/script": "what interpreters have in common",
-    "diagnostics/python": "frames of a Python interpreter",
-    "diagnostics/ruby": "frames of a Ruby interpreter",
-    "diagnostics/v8": "functions of JavaScript",
-    "diagnostics/profile": "sampled allocations with their call stacks",
-    "cache/node": "memory nodes",
-    "cache/deferred": "sheaves that wait for a grace period",
-    "process": "start, decay, fork, helper thread, limits",
-    "cache/kmem": "kmem_cache_*: create, prefilled sheaves, reserve",
-    "front/malloc": "size classes, large blocks, malloc and free",
-    "diagnostics/leak": "lost blocks at exit: stop, scan, report",
+    "rcu": "libsheaf-rcu.so: grace periods, kfree_rcu",
     "front/api": "what libsheaf exports beside kmem_cache_*",
+    "diagnostics/leak": "lost blocks at exit: stop, scan, report",
+    "front/malloc": "size classes, large blocks, malloc and free",
+    "cache/kmem": "kmem_cache_*: create, prefilled sheaves, reserve",
+    "process": "start, decay, fork, helper thread, limits",
+    "cache/deferred": "sheaves that wait for a grace period",
+    "cache/node": "memory nodes",
+    "diagnostics/profile": "sampled allocations with their call stacks",
+    "diagnostics/v8": "functions of JavaScript",
+    "diagnostics/ruby": "frames of a Ruby interpreter",
+    "diagnostics/python": "frames of a Python interpreter",
+    "diagnostics/script": "what interpreters have in common",
+    "diagnostics/feature": "debugging, hardening, fault injection, sampling",
+    "cache": "descriptor, refill and flush, remote drains, sparse caches",
+    "cache/slot": "per-CPU words, sheaves, barns, counters",
+    "memory/slab": "objects of one cache in a span",
+    "memory/region": "slices of 64 KiB: arenas, free spans, purging",
+    "memory/space": "address space, tables, numbers of locks",
+    "platform/config": "the options as a structure",
+    "platform/rseq": "sections and their registration",
+    "platform/os": "system calls, locks, memory, hooks",
+    "platform/arch": "the CPU: assembly, a folder for each",
 }
 # Outside of the folders' order: (name, role, the folders that it uses).
-OUTSIDE = [
-    ("preload", "libsheaf-preload.so: malloc for unmodified programs", ("diagnostics/leak",)),
-    ("rcu", "libsheaf-rcu.so: grace periods, kfree_rcu", ("cache/deferred",)),
-]
+OUTSIDE = [("preload", "libsheaf-preload.so: malloc for unmodified programs", ("diagnostics/leak",))]
 STYLE = """<style>
   svg { color: #1f2328 }
   .paper { fill: #ffffff }
@@ -59,32 +58,32 @@ STYLE = """<style>
 
 
 def includes() -> dict[str, set[str]]:
-    """The folders that each folder includes, without those that it includes against the order (tests/check/tree.py)."""
+    """The folders below it that each folder includes; tests/check/tree.py refuses others."""
     order = tree.LAYERS
     below: dict[str, set[str]] = {folder: set() for folder in order}
     for file in sorted((ROOT / "lib").rglob("*.[ch]")):
         folder = file.parent.relative_to(ROOT / "lib").as_posix()
         if folder in below:
             found = re.findall(r'^\s*#\s*include\s*"([\w/]+)/', file.read_text(), re.M)
-            below[folder] |= {name for name in found if name in order and order.index(name) < order.index(folder)}
+            below[folder] |= {name for name in found if name in order and order.index(name) > order.index(folder)}
     return below
 
 
 def reduced(below: dict[str, set[str]]) -> list[tuple[str, str]]:
     """The arrows that do not follow from others."""
     reach: dict[str, set[str]] = {}
-    for folder in tree.LAYERS:  # from the lowest up
+    for folder in reversed(tree.LAYERS):
         reach[folder] = below[folder].union(*(reach[name] for name in below[folder]))
     return [
         (folder, name)
-        for folder in reversed(tree.LAYERS)
-        for name in sorted(below[folder], key=tree.LAYERS.index, reverse=True)
+        for folder in tree.LAYERS
+        for name in sorted(below[folder], key=tree.LAYERS.index)
         if not any(name in reach[other] for other in below[folder])
     ]
 
 
 def box(name: str, role: str, shape: str) -> str:
-    title = f"lib/{name}" if name in ROLES or name == "rcu" else name
+    title = f"lib/{name}" if name in ROLES else name
     return f'  "{name}" [label=<<b>{title}</b><br/><font point-size="9">{escape(role)}</font>>{shape}]'
 
 
@@ -102,7 +101,7 @@ def source() -> str:
         '  edge [color="#010203", arrowsize=0.6]',
     ]
     lines += [box(name, role, ', style="filled,rounded"') for name, role, _ in OUTSIDE]
-    lines += [box(folder, ROLES[folder], "") for folder in reversed(tree.LAYERS)]
+    lines += [box(folder, ROLES[folder], "") for folder in tree.LAYERS]
     lines += [f'  "{name}" -> "{used}"' for name, _, uses in OUTSIDE for used in uses]
     lines += [f'  "{folder}" -> "{name}"' for folder, name in reduced(includes())]
     return "\n".join([*lines, "}"]) + "\n"

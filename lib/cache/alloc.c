@@ -84,8 +84,8 @@ static void *alloc_exchanged(struct kmem_cache *cache, unsigned slot, uint64_t t
 static struct sheaf *find_filled(struct kmem_cache *cache, unsigned slot, uint64_t top)
 {
     struct sheaf *spare = NULL;
-    if (cache_spare_holds(slot, SLOT_ID(cache->number)) > 0) {
-        spare = cache_take_spare(slot, SLOT_ID(cache->number));
+    if (cache_spare_holds(slot, word_id(cache->number)) > 0) {
+        spare = cache_take_spare(slot, word_id(cache->number));
         if (spare && spare->count)
             return cache_swap_spare(cache, slot, top, spare);
     }
@@ -97,7 +97,7 @@ static struct sheaf *find_filled(struct kmem_cache *cache, unsigned slot, uint64
         return full;
     }
     if (!spare)
-        spare = cache_take_spare(slot, SLOT_ID(cache->number));
+        spare = cache_take_spare(slot, word_id(cache->number));
     if (unlikely(spare && spare->count))
         return cache_swap_spare(cache, slot, top, spare);
     count(slot, cache->number, COUNT_barn_get_fail, 1);
@@ -148,6 +148,10 @@ void *cache_alloc_raw(struct kmem_cache *cache)
     return object;
 }
 
+/*
+ * What calls it, and what it calls: docs/cold-path.md, "The call tree of malloc". What it does in each state:
+ * docs/cold-path.md, "What each event changes".
+ */
 void *cache_alloc_slow(struct kmem_cache *cache)
 {
     unsigned slot = 0;
@@ -165,7 +169,7 @@ void *cache_alloc_slow(struct kmem_cache *cache)
             if (object)
                 return object;
         }
-        uintptr_t id = SLOT_ID(cache->number);
+        struct word_id id = word_id(cache->number);
         uint64_t top = read_once(slot_words(slot, id)->top);
         if (unlikely(top_claimed(top))) {
             count(slot, cache->number, COUNT_claimed, 1);

@@ -59,12 +59,12 @@ void cache_drain(struct kmem_cache *cache)
  * step. */
 void decay_slot(struct kmem_cache *cache, unsigned slot)
 {
-    const struct slot_words *words = slot_words(slot, SLOT_ID(cache->number));
+    const struct slot_words *words = slot_words(slot, word_id(cache->number));
     uint64_t top = read_once(words->top);
     if (!top && !(uint32_t)atomic_load_explicit(&words->spare, memory_order_relaxed))
         return;
     if (cache_is_far(cache, slot)) {
-        struct sheaf *collected = cache_take_spare(slot, SLOT_ID(cache->number));
+        struct sheaf *collected = cache_take_spare(slot, word_id(cache->number));
         if (collected)
             cache_op(cache, send_home)(cache, slot, collected);
         remote_drain(cache, slot, slot + 1, REMOTE_EMPTY);
@@ -72,8 +72,8 @@ void decay_slot(struct kmem_cache *cache, unsigned slot)
     }
     uint32_t *seen = &slot_seen(slot)[cache->number];
     uint64_t both = top + read_once(*counter_at(slot, cache->number, COUNT_alloc_fastpath));
-    if (!cache->lifo && top_push_end(top) > END_CLAIMED) /* an exchange changes the account */
-        both += (uint64_t)read_once(sheaf_containing(top_push_end(top))->link) << 16;
+    if (!cache->lifo && top_push_end(top).at > END_CLAIMED) /* an exchange changes the account */
+        both += (uint64_t)read_once(sheaf_containing(top_push_end(top))->pushes) << 16;
     uint32_t now = (uint32_t)((both * 0x9e3779b97f4a7c15ull) >> 32);
     if (read_once(*seen) == now)
         remote_drain(cache, slot, slot + 1, REMOTE_EMPTY);

@@ -13,21 +13,21 @@
  * from an account in the first word of a sheaf, which is written when the ends are attached. With two ends it is
  * the sheaf of the push end:
  *
- * link: pushes before this sheaf became the push end, less the objects that it had then, counted up from
+ * pushes: pushes before this sheaf became the push end, less the objects that it had then, counted up from
  * slot_fold_start, so that it overflows after fold_interval pushes;
  *
- * count: objects in both sheaves when they were attached.
+ * total: objects in both sheaves when they were attached.
  *
- * Then pushes = link - slot_fold_start + objects at the push end now, and pops = pushes + count - objects at both
+ * Then pushes = `pushes` - slot_fold_start + objects at the push end now, and pops = pushes + total - objects at both
  * ends now. Before ends_swap() commits, it writes the account of the new push end, computed from the old one, so
- * that a restarted section writes the same again. If there is no push end, the account is the `count` of the sheaf
+ * that a restarted section writes the same again. If there is no push end, the account is `count_then` of the sheaf
  * at the pop end: its objects when it was attached. The one end of a LIFO cache has the same account, and its pops
- * are counted in the word, from `link` on.
+ * are counted in the word, from `pops_start` on.
  *
  * Limits. A feature may limit the number of fast pops until the slow path is taken (ops->limit()). A LIFO word then
  * counts from a number that overflows at that pop. With two ends the sheaf at the pop end gets no more objects than
- * that, and ends_swap() is limited by the number from which `link` counts. The upper six bits of `count` tell which
- * one that is (ends.c).
+ * that, and ends_swap() is limited by the number from which `pushes` counts. The upper six bits of `total` tell
+ * which one that is (ends.c).
  */
 #ifndef SHEAF_CACHE_ENDS_H
 #define SHEAF_CACHE_ENDS_H
@@ -73,7 +73,7 @@ static inline bool ends_due(unsigned pop_depth, unsigned push_depth, unsigned ca
  * Exchange the two ends of the cache with this id if that is due. Returns false if it is not, or if growth or a full
  * account requires ends_exchange().
  */
-bool ends_swap(unsigned slot, uintptr_t id);
+bool ends_swap(unsigned slot, struct word_id id);
 
 /*
  * The same for detached ends. The new push end is NULL if there was no sheaf at the pop end and there is no memory

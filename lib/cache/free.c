@@ -16,12 +16,12 @@
  */
 static struct sheaf *find_room(struct kmem_cache *cache, unsigned slot, uint64_t top)
 {
-    uintptr_t id = SLOT_ID(cache->number);
+    struct word_id id = word_id(cache->number);
     int holds = cache_spare_holds(slot, id);
     unsigned capacity = spare_capacity(slot_words(slot, id)->spare);
     if (holds < 0 || holds >= (int)capacity) {
         bool first =
-            !cache->lifo && !top_push_end(top) && capacity; /* the first sheaf at that end need not be larger */
+            !cache->lifo && !top_push_end(top).at && capacity; /* the first sheaf at that end need not be larger */
         struct sheaf *empty = empty_sheaf_alloc(first ? capacity : cache_next_capacity(cache, slot));
         if (likely(empty != NULL))
             return empty;
@@ -49,7 +49,8 @@ void cache_free_raw(struct kmem_cache *cache, void *object)
             misuse_slab(cache, &report);
         return;
     }
-    struct sheaf *sheaf = empty_sheaf_alloc(CAPACITY_START);
+    bool small = cache->capacity && cache->capacity < CAPACITY_START;
+    struct sheaf *sheaf = empty_sheaf_alloc(small ? cache->capacity : CAPACITY_START);
     if (!sheaf)
         return;
     sheaf->objects[sheaf->count++] = object;
@@ -70,12 +71,12 @@ static void free_bypassing_slot(struct kmem_cache *cache, unsigned slot, void *o
  * A push refuses an object that equals one of the two on top. If the end did not move during the comparison, these
  * two are free objects of this slot, and the caller frees one of them again.
  */
-static bool is_on_top(const uint32_t *word, uint32_t end, unsigned depth, const void *object)
+static bool is_on_top(const uint32_t *half, struct end end, unsigned depth, const void *object)
 {
     void *const *at = sheaf_entry(end);
     bool found = (depth > 0 && __atomic_load_n(&at[-1], __ATOMIC_ACQUIRE) == object) ||
                  (depth > 1 && __atomic_load_n(&at[-2], __ATOMIC_ACQUIRE) == object);
-    return found && read_once(*word) == end;
+    return found && read_once(*half) == end.at;
 }
 
 /*
@@ -83,12 +84,12 @@ static bool is_on_top(const uint32_t *word, uint32_t end, unsigned depth, const 
  * restarted push of this thread left it. Before a double free is reported, a barrier on all CPUs makes a second
  * comparison exact.
  */
-static bool on_top(const uint32_t *word, uint32_t end, unsigned depth, const void *object)
+static bool on_top(const uint32_t *half, struct end end, unsigned depth, const void *object)
 {
-    if (likely(!is_on_top(word, end, depth, object)))
+    if (likely(!is_on_top(half, end, depth, object)))
         return false;
     membarrier_rseq();
-    return is_on_top(word, end, depth, object);
+    return is_on_top(half, end, depth, object);
 }
 
 /*
@@ -111,6 +112,10 @@ static bool free_exchanged(struct kmem_cache *cache, unsigned slot, uint64_t top
     return room;
 }
 
+/*
+ * What calls it, and what it calls: docs/cold-path.md, "The call tree of free". What it does in each state:
+ * docs/cold-path.md, "What each event changes".
+ */
 void cache_free_slow(struct kmem_cache *cache, void *object)
 {
     unsigned slot = 0;
@@ -126,27 +131,27 @@ void cache_free_slow(struct kmem_cache *cache, void *object)
                 return;
             break;
         }
-        uint64_t top = read_once(slot_words(slot, SLOT_ID(cache->number))->top);
+        uint64_t top = read_once(slot_words(slot, word_id(cache->number))->top);
         if (unlikely(top_claimed(top))) {
             count(slot, cache->number, COUNT_claimed, 1);
             break;
         }
-        uint32_t end = cache->lifo ? top_pop_end(top) : top_push_end(top);
-        if (end) {
+        struct end end = cache->lifo ? top_pop_end(top) : top_push_end(top);
+        if (end.at) {
             unsigned depth = end_depth(end);
-            if (unlikely(on_top(slot_push_end(slot, cache->slab.id), end, depth, object)))
+            if (unlikely(on_top(slot_push_end(slot, cache_push_id(cache)), end, depth, object)))
                 misuse_report("double free of", object, cache->name);
             if (depth < sheaf_containing(end)->capacity) {
-                if (slot_push(cache->slab.id, object))
+                if (slot_push(cache_push_id(cache), object))
                     return;
                 continue;
             }
         }
         if (!cache_has_sheaves(cache))
             break;
-        if (!cache->lifo && end &&
+        if (!cache->lifo && end.at &&
             ends_due(end_holds(top_pop_end(top)), end_depth(end), sheaf_containing(end)->capacity)) {
-            bool done = ends_swap(slot, SLOT_ID(cache->number)) ? slot_push(cache->slab.id, object)
+            bool done = ends_swap(slot, word_id(cache->number)) ? slot_push(cache_push_id(cache), object)
                                                                 : free_exchanged(cache, slot, top, object);
             if (done)
                 return;

@@ -125,7 +125,7 @@ void cache_setup(unsigned number, struct cache_shape shape)
     shape.capacity_most = UINT16_MAX;
     hooks.attach_features(cache, &shape);
     slab_cache_init(&cache->slab, number, shape.size);
-    cache->slab.id = (uint16_t)(SLOT_ID(number) + (cache->lifo ? 0 : SLOT_PUSH_AT));
+    cache->slab.id = (uint16_t)push_id(word_id(number), cache->lifo).at;
     if (unlikely(shape.shuffled))
         slab_cache_shuffle(&cache->slab, shape.size);
     cache->slab.typesafe = shape.flags & SLAB_TYPESAFE_BY_RCU;
@@ -143,9 +143,9 @@ void cache_forget(struct kmem_cache *cache)
     for (unsigned slot = 0; slot < slot_top; slot++) {
         if (!slot_writable(slot))
             continue;
-        atomic_store(&slot_words(slot, SLOT_ID(number))->spare, 0);
+        atomic_store(&slot_words(slot, word_id(number))->spare, 0);
         /* a slot that could not be taken over may still have ends; their sheaves are empty and are lost */
-        write_once(slot_words(slot, SLOT_ID(number))->top, 0);
+        write_once(slot_words(slot, word_id(number))->top, 0);
         memset(counter_at(slot, number, 0), 0, COUNTER_STRIDE);
     }
     slab_cache_forget(&cache->slab);

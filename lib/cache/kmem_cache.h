@@ -53,9 +53,14 @@ extern hidden unsigned cache_top;     /* no number from here up was ever in use;
 
 /* The objects and carriers of a standing reserve (cache/kmem/reserve.c). */
 struct reserve {
-    sheaf_stack filled, empty;
+    struct sheaf_stack filled, empty;
     _Atomic uint32_t size; /* number of carriers, hence of objects to hold */
 };
+
+static inline struct push_id cache_push_id(const struct kmem_cache *cache)
+{
+    return (struct push_id){cache->slab.id};
+}
 
 /*
  * The tables of caches are divided, because a process is charged for writable memory where overcommit is off. Those

@@ -47,9 +47,9 @@ static void take_spare(struct kmem_cache *cache, unsigned slot)
 {
     if (!slot_writable(slot))
         return;
-    dispose(cache, slot, cache_take_spare(slot, SLOT_ID(cache->number)));
+    dispose(cache, slot, cache_take_spare(slot, word_id(cache->number)));
     /* sheaves start small again; the capacity is returned to the slot's budget */
-    uint64_t seen = atomic_fetch_and(&slot_words(slot, SLOT_ID(cache->number))->spare,
+    uint64_t seen = atomic_fetch_and(&slot_words(slot, word_id(cache->number))->spare,
                                      ~(SPARE_CAPACITY | SPARE_SWAPS | SPARE_SETTLED));
     atomic_fetch_sub_explicit(&slot_head(slot)->budget_used,
                               2 * (int64_t)spare_capacity(seen) * (int64_t)cache->slab.size, memory_order_relaxed);
@@ -64,7 +64,8 @@ static void dispose_ends(struct kmem_cache *cache, unsigned slot, struct ends en
 /* The word that step 1 stores. */
 static uint64_t claimed(const struct kmem_cache *cache, uint64_t top)
 {
-    return top_of(END_CLAIMED, cache->lifo ? top_push_end(top) : END_CLAIMED);
+    struct end end = {END_CLAIMED};
+    return cache->lifo ? top_of_lifo(end, top_pops(top)) : top_of(end, end);
 }
 
 /* Undo step 1 at each end that no section has stored to. */
@@ -72,16 +73,16 @@ static void let_go(const struct kmem_cache *cache, uint64_t *top, uint64_t old)
 {
     uint32_t *half = (uint32_t *)top, seen = END_CLAIMED;
     if (!cache->lifo)
-        __atomic_compare_exchange_n(&half[1], &seen, top_push_end(old), false, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED);
+        __atomic_compare_exchange_n(&half[1], &seen, top_push_end(old).at, false, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED);
     seen = END_CLAIMED;
-    __atomic_compare_exchange_n(&half[0], &seen, top_pop_end(old), false, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED);
+    __atomic_compare_exchange_n(&half[0], &seen, top_pop_end(old).at, false, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED);
 }
 
 /* Step 3; the word was `old` before step 1. Releases the ends, and stores in *ends the sheaves to be emptied.
  * Returns false if the sheaves were not taken. */
 static bool taken(struct kmem_cache *cache, unsigned slot, uint64_t old, enum remote_aim aim, struct ends *ends)
 {
-    uint64_t *top = &slot_words(slot, SLOT_ID(cache->number))->top;
+    uint64_t *top = &slot_words(slot, word_id(cache->number))->top;
     *ends = (struct ends){.pop = NULL};
     if (__atomic_load_n(top, __ATOMIC_ACQUIRE) != claimed(cache, old)) {
         let_go(cache, top, old);
@@ -100,7 +101,7 @@ static bool taken(struct kmem_cache *cache, unsigned slot, uint64_t old, enum re
 /* Without rseq the slot's lock keeps all other operations off its words. */
 static bool take_locked(struct kmem_cache *cache, unsigned slot, enum remote_aim aim)
 {
-    uint64_t *top = &slot_words(slot, SLOT_ID(cache->number))->top;
+    uint64_t *top = &slot_words(slot, word_id(cache->number))->top;
     if (!slot_shut(slot))
         return false;
     uint64_t old = *top;
@@ -117,7 +118,7 @@ static bool take_locked(struct kmem_cache *cache, unsigned slot, enum remote_aim
 static void take_own(struct kmem_cache *cache, enum remote_aim aim)
 {
     unsigned slot = slot_current();
-    uint64_t old = read_once(slot_words(slot, SLOT_ID(cache->number))->top);
+    uint64_t old = read_once(slot_words(slot, word_id(cache->number))->top);
     struct ends ends;
     if (!old || top_claimed(old) || !ends_detach(cache, slot, old, &ends))
         return;
@@ -139,7 +140,7 @@ static bool take_batch(struct kmem_cache *cache, unsigned from, unsigned to, enu
         return true;
     }
     for (unsigned slot = from; slot < to; slot++) {
-        uint64_t *top = &slot_words(slot, SLOT_ID(cache->number))->top;
+        uint64_t *top = &slot_words(slot, word_id(cache->number))->top;
         uint64_t seen = old[slot - from] = __atomic_load_n(top, __ATOMIC_ACQUIRE);
         if (!seen)
             continue;
@@ -155,7 +156,7 @@ static bool take_batch(struct kmem_cache *cache, unsigned from, unsigned to, enu
         /* without the barrier sections may still be running: restore all ends, and empty only the current slot */
         for (unsigned slot = from; slot < to; slot++)
             if (old[slot - from])
-                let_go(cache, &slot_words(slot, SLOT_ID(cache->number))->top, old[slot - from]);
+                let_go(cache, &slot_words(slot, word_id(cache->number))->top, old[slot - from]);
         take_own(cache, aim);
         return true;
     }

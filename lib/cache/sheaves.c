@@ -7,22 +7,21 @@
 
 /* ---- the spare ---- */
 
-struct sheaf *cache_take_spare(unsigned slot, uintptr_t id)
+struct sheaf *cache_take_spare(unsigned slot, struct word_id id)
 {
     _Atomic uint64_t *spare = &slot_words(slot, id)->spare;
     if (!(uint32_t)atomic_load_explicit(spare, memory_order_relaxed))
         return NULL;
-    uint32_t offset = (uint32_t)atomic_fetch_and(spare, ~0ull << 32); /* the capacity stays */
-    return offset ? sheaf_at(offset) : NULL;
+    return spare_sheaf(atomic_fetch_and(spare, ~0ull << 32)); /* the capacity stays */
 }
 
-int cache_spare_holds(unsigned slot, uintptr_t id)
+int cache_spare_holds(unsigned slot, struct word_id id)
 {
-    uint32_t offset = (uint32_t)atomic_load_explicit(&slot_words(slot, id)->spare, memory_order_relaxed);
-    return offset ? read_once(sheaf_at(offset)->count) : -1;
+    const struct sheaf *spare = spare_sheaf(atomic_load_explicit(&slot_words(slot, id)->spare, memory_order_relaxed));
+    return spare ? read_once(spare->count) : -1;
 }
 
-bool cache_put_spare(unsigned slot, uintptr_t id, struct sheaf *sheaf)
+bool cache_put_spare(unsigned slot, struct word_id id, struct sheaf *sheaf)
 {
     _Atomic uint64_t *spare = &slot_words(slot, id)->spare;
     uint64_t seen = atomic_load_explicit(spare, memory_order_relaxed);
@@ -44,7 +43,7 @@ static unsigned step_up(const struct kmem_cache *cache, unsigned capacity)
 
 bool cache_grow_sheaves(const struct kmem_cache *cache, unsigned slot, unsigned capacity, bool force)
 {
-    _Atomic uint64_t *spare = &slot_words(slot, SLOT_ID(cache->number))->spare;
+    _Atomic uint64_t *spare = &slot_words(slot, word_id(cache->number))->spare;
     _Atomic int64_t *used = &slot_head(slot)->budget_used;
     uint64_t seen = atomic_load_explicit(spare, memory_order_relaxed);
     while (spare_capacity(seen) < capacity) {
@@ -52,7 +51,7 @@ bool cache_grow_sheaves(const struct kmem_cache *cache, unsigned slot, unsigned 
         int64_t most = (int64_t)sheaf_config.slot_budget;
         if (!force && atomic_load_explicit(used, memory_order_relaxed) + bytes > most)
             return false;
-        if (atomic_compare_exchange_weak(spare, &seen, (seen & ~SPARE_CAPACITY) | (uint64_t)capacity << 32))
+        if (atomic_compare_exchange_weak(spare, &seen, spare_with_capacity(seen, capacity)))
             atomic_fetch_add_explicit(used, bytes, memory_order_relaxed);
     }
     return true;
@@ -60,7 +59,7 @@ bool cache_grow_sheaves(const struct kmem_cache *cache, unsigned slot, unsigned 
 
 unsigned cache_next_capacity(const struct kmem_cache *cache, unsigned slot)
 {
-    unsigned capacity = spare_capacity(slot_words(slot, SLOT_ID(cache->number))->spare);
+    unsigned capacity = spare_capacity(slot_words(slot, word_id(cache->number))->spare);
     unsigned larger = step_up(cache, capacity);
     return likely(larger == capacity) || !cache_grow_sheaves(cache, slot, larger, !capacity) ? capacity : larger;
 }
@@ -74,10 +73,10 @@ unsigned cache_next_capacity(const struct kmem_cache *cache, unsigned slot)
 struct sheaf *cache_swap_spare(struct kmem_cache *cache, unsigned slot, uint64_t top, struct sheaf *spare)
 {
     count(slot, cache->number, COUNT_spare_swap, 1);
-    if (!cache->lifo || (top_pop_end(top) && ends_account(cache, top).pops > 4ul * spare->capacity))
+    if (!cache->lifo || (top_pop_end(top).at && ends_account(cache, top).pops > 4ul * spare->capacity))
         return spare;
-    uint64_t seen = atomic_fetch_add(&slot_words(slot, SLOT_ID(cache->number))->spare, SPARE_SWAP);
-    bool grow = (seen >> SPARE_SWAP_SHIFT) % SWAPS_TO_GROW == SWAPS_TO_GROW - 1;
+    uint64_t seen = atomic_fetch_add(&slot_words(slot, word_id(cache->number))->spare, SPARE_SWAP);
+    bool grow = spare_swaps(seen) % SWAPS_TO_GROW == SWAPS_TO_GROW - 1;
     unsigned capacity = grow ? cache_next_capacity(cache, slot) : spare_capacity(seen);
     struct sheaf *larger = spare->capacity < capacity ? empty_sheaf_alloc(capacity) : NULL;
     if (!larger)
@@ -136,7 +135,7 @@ bool cache_barn_put(struct kmem_cache *cache, unsigned slot, struct sheaf *sheaf
 void cache_put_sheaf(struct kmem_cache *cache, unsigned slot, struct sheaf *sheaf)
 {
     /* both sheaves of a two-ended word may be full, and a full spare would be a third */
-    if ((cache->lifo || !sheaf->count) && cache_put_spare(slot, SLOT_ID(cache->number), sheaf))
+    if ((cache->lifo || !sheaf->count) && cache_put_spare(slot, word_id(cache->number), sheaf))
         return;
     if (sheaf->count) {
         if (cache_barn_put(cache, slot, sheaf, false))

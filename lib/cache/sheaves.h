@@ -13,14 +13,14 @@
 /* ---- the spare ---- */
 
 /* Take the spare of a slot; NULL if there is none. */
-struct sheaf *cache_take_spare(unsigned slot, uintptr_t id);
+struct sheaf *cache_take_spare(unsigned slot, struct word_id id);
 
 /* Make the sheaf the slot's spare. Returns false if there is one already. */
-bool cache_put_spare(unsigned slot, uintptr_t id, struct sheaf *sheaf);
+bool cache_put_spare(unsigned slot, struct word_id id, struct sheaf *sheaf);
 
 /* The number of objects in the spare, -1 if there is none: a hint, because another thread may take it meanwhile.
  * Looking before taking saves two locked instructions if the spare is of no use. */
-int cache_spare_holds(unsigned slot, uintptr_t id);
+int cache_spare_holds(unsigned slot, struct word_id id);
 
 /* Count that the end whose word was `top` and the spare, which the caller took, change places. Returns the spare, or
  * a larger sheaf with its objects where swaps are frequent. */

@@ -15,13 +15,13 @@ static unsigned wanted_capacity(const struct kmem_cache *cache)
 /* Lower the capacity of the slot's next sheaves, and return the difference to its budget. */
 static void shrink(const struct kmem_cache *cache, unsigned slot, unsigned capacity)
 {
-    _Atomic uint64_t *spare = &slot_words(slot, SLOT_ID(cache->number))->spare;
+    _Atomic uint64_t *spare = &slot_words(slot, word_id(cache->number))->spare;
     uint64_t seen = atomic_load_explicit(spare, memory_order_relaxed);
     do {
         if (spare_capacity(seen) <= capacity)
             return;
-    } while (!atomic_compare_exchange_weak(
-        spare, &seen, (seen & ~(SPARE_CAPACITY | SPARE_SWAPS | SPARE_SETTLED)) | (uint64_t)capacity << 32));
+    } while (!atomic_compare_exchange_weak(spare, &seen,
+                                           spare_with_capacity(seen & ~(SPARE_SWAPS | SPARE_SETTLED), capacity)));
     atomic_fetch_sub_explicit(&slot_head(slot)->budget_used,
                               2 * (int64_t)(spare_capacity(seen) - capacity) * (int64_t)cache->slab.size,
                               memory_order_relaxed);
@@ -37,7 +37,7 @@ static void flush(struct kmem_cache *cache, unsigned slot, struct sheaf *sheaf, 
 bool sparse_free(struct kmem_cache *cache, unsigned slot, uint64_t top, void *object)
 {
     unsigned capacity = wanted_capacity(cache);
-    if (cache->capacity_fixed || capacity > spare_capacity(slot_words(slot, SLOT_ID(cache->number))->spare))
+    if (cache->capacity_fixed || capacity > spare_capacity(slot_words(slot, word_id(cache->number))->spare))
         return false;
     struct sheaf *sheaf = empty_sheaf_alloc(capacity);
     struct ends ends;
@@ -53,7 +53,7 @@ bool sparse_free(struct kmem_cache *cache, unsigned slot, uint64_t top, void *ob
     shrink(cache, slot, capacity);
     flush(cache, slot, ends.pop, barn);
     flush(cache, slot, ends.push, barn);
-    flush(cache, slot, cache_take_spare(slot, SLOT_ID(cache->number)), barn);
+    flush(cache, slot, cache_take_spare(slot, word_id(cache->number)), barn);
     barn_drain_some(cache, slot, barn);
     sheaf->objects[sheaf->count++] = object;
     count(slot, cache->number, COUNT_free_slowpath, 1);

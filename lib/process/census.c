@@ -45,14 +45,14 @@ void cache_census(const struct kmem_cache *cache, struct cache_census *census)
     *census = (struct cache_census){.out = slab_out(&cache->slab)};
     int64_t uncounted = 0; /* fast allocations less frees that the words still count */
     for (unsigned slot = 0; slot < read_once(slot_top); slot++) {
-        const struct slot_words *words = slot_words(slot, SLOT_ID(cache->number));
-        uint32_t spare = (uint32_t)atomic_load_explicit(&words->spare, memory_order_relaxed);
+        const struct slot_words *words = slot_words(slot, word_id(cache->number));
+        const struct sheaf *spare = spare_sheaf(atomic_load_explicit(&words->spare, memory_order_relaxed));
         struct ends_account ends = ends_account(cache, read_once(words->top));
         /* a concurrent fold may make either negative */
         uncounted += (int32_t)ends.pops - (int64_t)(int32_t)ends.pushes;
         census->in_sheaves += ends.pop_depth + ends.push_depth;
         if (spare)
-            census->in_sheaves += sheaf_at(spare)->count;
+            census->in_sheaves += spare->count;
     }
     struct counted sums = counted(cache);
     int64_t in_use = (int64_t)sums.in_use + uncounted;

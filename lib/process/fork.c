@@ -105,8 +105,8 @@ static void free_held_slots(void)
         if (atomic_load_explicit(&slot_head(slot)->lock, memory_order_relaxed)) /* a write would copy the page */
             atomic_store(&slot_head(slot)->lock, 0);
         for (unsigned i = CACHE_FIRST; i < cache_top; i++)
-            if (cache_in_use(cache_at(i)) && top_claimed(slot_words(slot, SLOT_ID(i))->top))
-                slot_words(slot, SLOT_ID(i))->top = 0;
+            if (cache_in_use(cache_at(i)) && top_claimed(slot_words(slot, word_id(i))->top))
+                slot_words(slot, word_id(i))->top = 0;
     }
 }
 

@@ -7,27 +7,11 @@
 const struct sheaf_rcu_allocator *allocators[ALLOCATORS];
 unsigned allocator_count;
 
-/*
- * Waits before a cache is destroyed. Objects that wait singly do not record their cache, so any of them may belong
- * to it.
- */
-static void barrier_on(struct kmem_cache *cache)
-{
-    if (allocator_of_cache(cache)->waits(cache) || single_count())
-        kvfree_rcu_barrier_on_cache(cache);
-}
-
-static void start(void)
-{
-    worker_start();
-}
-
 static void add(const struct sheaf_rcu_allocator *allocator)
 {
     if (!allocator || allocator->size < sizeof(*allocator) || (allocator_count && allocators[0] == allocator))
         return;
     allocators[allocator_count++] = allocator;
-    allocator->attach(worker_kick, barrier_on, start);
 }
 
 /*
@@ -35,7 +19,7 @@ static void add(const struct sheaf_rcu_allocator *allocator)
  * allocator. Both may be present nevertheless, each with its own memory: the first in the search order, and
  * libsheaf.
  */
-__attribute__((constructor)) static void find_allocators(void)
+void allocators_find(void)
 {
     add(dlsym(RTLD_DEFAULT, SHEAF_RCU_ALLOCATOR_NAME));
     void *libsheaf = dlopen("libsheaf.so.0", RTLD_LAZY | RTLD_NOLOAD);

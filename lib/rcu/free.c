@@ -9,8 +9,6 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-const struct rcu_flavor_struct *flavor = &urcu_bp_flavor;
-
 /* The limit for objects of other allocators, whose sizes are unknown. */
 #define FOREIGN_MOST 65536
 static _Atomic uint64_t foreign_waits;
@@ -50,13 +48,21 @@ static void help(const struct sheaf_rcu_allocator *allocator, bool thread)
         round_try();
 }
 
+static bool put_single(void *p, void *head)
+{
+    bool done = single_put(p, head);
+    if (done)
+        worker_kick();
+    return done;
+}
+
 /*
  * Without memory for a sheaf the object waits by its head, or this thread waits. In a read-side section neither
  * may be possible; the object is then lost.
  */
 static void without_sheaf(const struct sheaf_rcu_allocator *allocator, void *p, void *head)
 {
-    if (head && single_put(p, head))
+    if (head && put_single(p, head))
         return;
     if (!flavor->read_ongoing()) {
         synchronize();
@@ -68,7 +74,7 @@ static void without_sheaf(const struct sheaf_rcu_allocator *allocator, void *p, 
 
 static noinline_cold void free_foreign(void *p, void *head)
 {
-    bool kept = single_put(p, head), thread = worker_start();
+    bool kept = put_single(p, head), thread = worker_start();
     if (kept) {
         if (unlikely(single_count() > FOREIGN_MOST))
             help(NULL, thread);
@@ -121,7 +127,7 @@ sheaf_export void kfree_rcu_nolock(void *p)
     if (!p)
         return;
     mark_used();
-    if (allocator ? allocator->put(p) == SHEAF_RCU_NO_MEMORY : !single_put(p, NULL)) {
+    if (allocator ? allocator->put(p) == SHEAF_RCU_NO_MEMORY : !put_single(p, NULL)) {
         if (allocator)
             allocator->note(true);
         else
@@ -178,7 +184,29 @@ sheaf_export void kvfree_rcu_barrier_on_cache(struct kmem_cache *cache)
     barrier(allocator_or_die(cache), cache);
 }
 
-/* ---- settings, fork, statistics ---- */
+/* ---- start, settings, fork, statistics ---- */
+
+/*
+ * Waits before a cache is destroyed. Objects that wait singly do not record their cache, so any of them may belong
+ * to it.
+ */
+static void barrier_on(struct kmem_cache *cache)
+{
+    if (allocator_of_cache(cache)->waits(cache) || single_count())
+        kvfree_rcu_barrier_on_cache(cache);
+}
+
+static void start(void)
+{
+    worker_start();
+}
+
+__attribute__((constructor)) static void attach(void)
+{
+    allocators_find();
+    for (unsigned i = 0; i < allocator_count; i++)
+        allocators[i]->attach(worker_kick, barrier_on, start);
+}
 
 sheaf_export int sheaf_rcu_flavor(const struct rcu_flavor_struct *wanted)
 {

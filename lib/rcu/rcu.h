@@ -1,7 +1,7 @@
 /*
- * Internals of libsheaf-rcu: the allocators that are loaded (allocators.c), rounds, each of which waits for one grace
- * period (round.c), the thread that runs them (worker.c), objects that wait singly (single.c), and the interface
- * (free.c).
+ * Internals of libsheaf-rcu: the interface (free.c), the thread that waits for grace periods (worker.c), rounds, each
+ * of which waits for one (round.c), objects that wait singly (single.c), and the allocators that are loaded
+ * (allocators.c). Each calls only those after it.
  *
  * A mutex, `running` in round.c, is held during a round. The worker and barriers take it; a free only tries it,
  * and only if there is no worker. A free that waits does so on a futex, for a limited time. The child of a fork
@@ -21,13 +21,17 @@
 extern hidden const struct sheaf_rcu_allocator *allocators[ALLOCATORS];
 extern hidden unsigned allocator_count;
 
+/* Fill the table. Called once, when the library is loaded. */
+void allocators_find(void);
+
 /* The allocator that owns the memory; NULL if none does. */
 const struct sheaf_rcu_allocator *allocator_of(const void *p);
 const struct sheaf_rcu_allocator *allocator_of_cache(const struct kmem_cache *cache);
 
-extern hidden const struct rcu_flavor_struct *flavor;
-
 /* ---- round.c ---- */
+
+/* The flavour of liburcu whose grace periods rounds wait for. */
+extern hidden const struct rcu_flavor_struct *flavor;
 
 /*
  * If anything waits for a grace period, wait for one and free what waited; returns whether anything did. Not in a
@@ -60,8 +64,8 @@ void worker_kick(void);
 /* ---- single.c ---- */
 
 /*
- * Let an object wait singly. It is recorded in `head`, 16 bytes that readers do not look at, or with NULL in
- * memory of the program's malloc. Returns false when there is no such memory.
+ * Let an object wait singly; the caller wakes the worker. It is recorded in `head`, 16 bytes that readers do not look
+ * at, or with NULL in memory of the program's malloc. Returns false when there is no such memory.
  */
 bool single_put(void *p, void *head);
 bool single_collect(void);

@@ -1,4 +1,6 @@
 #define _GNU_SOURCE
+#include <urcu/urcu-bp.h>
+
 #include "rcu/rcu.h"
 #include "rcu/futex.h"
 
@@ -7,6 +9,8 @@
 #include <time.h>
 
 #define YIELDS 20
+
+const struct rcu_flavor_struct *flavor = &urcu_bp_flavor;
 
 /*
  * A round takes everything that is sealed, waits for one grace period and frees it. What is sealed meanwhile waits

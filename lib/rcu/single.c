@@ -27,7 +27,6 @@ bool single_put(void *p, void *head)
     while (!atomic_compare_exchange_weak(&waiting, &single->next, single)) {
     }
     atomic_fetch_add(&count, 1);
-    worker_kick();
     return true;
 }
 

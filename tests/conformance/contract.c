@@ -4,24 +4,18 @@
  */
 #define _GNU_SOURCE
 #include "../cases.h"
-#include "../statm.h"
+#include "../proc.h"
 
 #include <dlfcn.h>
-#include <errno.h>
 #include <malloc.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/resource.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 static volatile size_t huge = (size_t)PTRDIFF_MAX + 1; /* volatile, or the compiler folds the calls */
 
-static void too_large(void)
+CASE(too_large_sizes_fail_with_ENOMEM)
 {
     const size_t sizes[] = {huge, huge + 1, SIZE_MAX - 4096, SIZE_MAX - 1, SIZE_MAX};
     for (int i = 0; i < 5; i++) {
@@ -56,7 +50,7 @@ static void too_large(void)
     }
 }
 
-static void zero_sizes(void)
+CASE(zero_sizes)
 {
     void *a = malloc(0), *b = malloc(0);
     must(a && b && a != b);
@@ -70,7 +64,7 @@ static void zero_sizes(void)
     must(malloc_usable_size(NULL) == 0);
 }
 
-static void all_sizes(void)
+CASE(every_size_up_to_40000)
 {
     for (size_t n = 0; n <= 40000; n++) {
         unsigned char *p = malloc(n);
@@ -81,7 +75,7 @@ static void all_sizes(void)
     }
 }
 
-static void calloc_is_zero(void)
+CASE(calloc_zeroes_reused_memory)
 {
     for (size_t n = 1; n < 200000; n = n * 5 / 4 + 1) {
         unsigned char *p = malloc(n);
@@ -94,7 +88,7 @@ static void calloc_is_zero(void)
     }
 }
 
-static void realloc_keeps(void)
+CASE(realloc_keeps_contents)
 {
     unsigned char *p = NULL;
     size_t old = 0;
@@ -116,7 +110,7 @@ static void realloc_keeps(void)
     free(p);
 }
 
-static void calloc_grows(void)
+CASE(realloc_grows_calloc_blocks)
 {
     for (size_t n = 100; n < (4u << 20); n *= 7) {
         unsigned char *p = calloc(1, n);
@@ -130,7 +124,7 @@ static void calloc_grows(void)
     }
 }
 
-static void one_by_one(void)
+CASE(realloc_byte_by_byte)
 {
     unsigned char *p = NULL;
     for (size_t n = 1; n < 300000; n++) {
@@ -142,7 +136,7 @@ static void one_by_one(void)
     free(p);
 }
 
-static void aligned(void)
+CASE(alignments)
 {
     size_t bad[] = {0, 3, 65, huge + 8};
     for (int i = 0; i < 4; i++) {
@@ -180,7 +174,7 @@ static void aligned(void)
     free(v), free(w), free(z);
 }
 
-static void free_keeps_errno(void)
+CASE(free_keeps_errno)
 {
     void *p[] = {malloc(10), malloc(5000), malloc(200000), malloc(100 << 20), memalign(1 << 21, 1 << 22)};
     for (int i = 0; i < 5; i++) {
@@ -190,7 +184,7 @@ static void free_keeps_errno(void)
     }
 }
 
-static void sized_free(void)
+CASE(sized_frees)
 {
     void (*free_sized)(void *, size_t) = (void (*)(void *, size_t))dlsym(RTLD_DEFAULT, "free_sized");
     void (*free_aligned)(void *, size_t, size_t) =
@@ -206,7 +200,7 @@ static void sized_free(void)
     cfree(malloc(3));
 }
 
-static void libc_names(void)
+CASE(all_libc_names_are_replaced)
 {
     static const char *const names[] = {"__libc_malloc",
                                         "__libc_calloc",
@@ -235,7 +229,7 @@ static void libc_names(void)
     free(libc_malloc(100));
 }
 
-static void mallinfo_moves(void)
+CASE(mallinfo_counts)
 {
     struct mallinfo2 a = mallinfo2();
     void *small[1000], *large = malloc(10 << 20);
@@ -251,7 +245,7 @@ static void mallinfo_moves(void)
     must(mallinfo().uordblks >= 0);
 }
 
-static void info_is_xml(void)
+CASE(malloc_info_is_xml)
 {
     char *text = NULL;
     size_t size = 0;
@@ -267,7 +261,7 @@ static void info_is_xml(void)
     must(mallopt(M_TRIM_THRESHOLD, 1 << 20) == 1 && mallopt(12345, 0) == 0);
 }
 
-static void trim_returns_memory(void)
+CASE(trim_returns_memory_to_the_system)
 {
     enum { N = 20000 };
     static void *p[N];
@@ -291,7 +285,7 @@ static void *burst(void *unused)
     return unused;
 }
 
-static void many_threads(void)
+CASE(ended_threads_leave_no_memory_behind)
 {
     size_t settled = 0;
     for (int round = 0; round < 480; round++) {
@@ -323,7 +317,7 @@ static void *with_key(void *unused)
     return unused;
 }
 
-static void thread_destructors(void)
+CASE(thread_destructors)
 {
     must(!pthread_key_create(&key, destructor));
     for (int i = 0; i < 500; i++) {
@@ -332,7 +326,7 @@ static void thread_destructors(void)
     }
 }
 
-static void out_of_memory(void)
+CASE(malloc_beyond_the_limit_fails_with_ENOMEM)
 {
     struct rlimit limit;
     getrlimit(RLIMIT_DATA, &limit);
@@ -344,7 +338,7 @@ static void out_of_memory(void)
     free(malloc(100));
 }
 
-static void fork_children(void)
+CASE(forked_children_allocate_and_free)
 {
     for (int i = 0; i < 50; i++) {
         void *mine = malloc(5000);
@@ -360,30 +354,4 @@ static void fork_children(void)
         must(((char *)mine)[4999] == (char)i);
         free(mine);
     }
-}
-
-static const struct test_case cases[] = {
-    {"too-large-sizes-fail-with-ENOMEM", too_large},
-    {"zero-sizes", zero_sizes},
-    {"every-size-up-to-40000", all_sizes},
-    {"calloc-zeroes-reused-memory", calloc_is_zero},
-    {"realloc-keeps-contents", realloc_keeps},
-    {"realloc-grows-calloc-blocks", calloc_grows},
-    {"realloc-byte-by-byte", one_by_one},
-    {"alignments", aligned},
-    {"free-keeps-errno", free_keeps_errno},
-    {"sized-frees", sized_free},
-    {"all-libc-names-are-replaced", libc_names},
-    {"mallinfo-counts", mallinfo_moves},
-    {"malloc-info-is-xml", info_is_xml},
-    {"trim-returns-memory-to-the-system", trim_returns_memory},
-    {"ended-threads-leave-no-memory-behind", many_threads},
-    {"thread-destructors", thread_destructors},
-    {"malloc-beyond-the-limit-fails-with-ENOMEM", out_of_memory},
-    {"forked-children-allocate-and-free", fork_children},
-};
-
-int main(int argc, char **argv)
-{
-    return run_cases(argc, argv, cases, sizeof(cases) / sizeof(*cases));
 }

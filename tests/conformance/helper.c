@@ -1,10 +1,9 @@
 /* With SHEAF_HELPER=1, memory is returned to the system while the program sleeps, also in a forked child. */
 #include "../cases.h"
-#include "../statm.h"
+#include "../proc.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
-#include <stdlib.h>
 #include <time.h>
 
 enum { THREADS = 4, OBJECTS = 150000, MIB = 1 << 20, WAIT_SECONDS = CASE_SECONDS / 2 };
@@ -39,7 +38,7 @@ static void *burst(void *number)
     return NULL;
 }
 
-static void idle_after_burst(void)
+CASE(memory_is_returned_to_the_system_after_a_burst)
 {
     pthread_t threads[THREADS];
     must(!pthread_barrier_init(&all_have, NULL, THREADS));
@@ -56,26 +55,21 @@ static void idle_after_burst(void)
     must(now <= peak / 2); /* the array `objects` stays resident */
 }
 
-static void idle_child(void)
+CASE(memory_is_returned_to_the_system_in_a_forked_child)
 {
     free(malloc(100));
     pid_t pid = fork();
     must(pid >= 0);
     if (pid == 0) {
-        idle_after_burst();
+        memory_is_returned_to_the_system_after_a_burst();
         _exit(0);
     }
     must_succeed(pid);
 }
 
-int main(int argc, char **argv)
+BEFORE_CASES(argv)
 {
 #ifdef MUCH_THREAD_LOCAL_DATA
     thread_local_data[MIB - 1] = 1;
 #endif
-    static const struct test_case cases[] = {
-        {"memory is returned to the system after a burst", idle_after_burst},
-        {"memory is returned to the system in a forked child", idle_child},
-    };
-    return run_cases(argc, argv, cases, sizeof(cases) / sizeof(cases[0]));
 }

@@ -15,7 +15,6 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
-#include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <ucontext.h>
@@ -134,47 +133,47 @@ static void clone_many(int flags, bool parent_works)
 
 #define THREAD_FLAGS (CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM)
 
-static void clone_stands_in(void)
+CASE(clone_stands_in_for_its_parent)
 {
     clone_many(CLONE_VM | CLONE_VFORK | SIGCHLD, true);
 }
 
-static void clone_stands_in_with_tls(void)
+CASE(clone_stands_in_with_tls)
 {
     clone_many(CLONE_VM | CLONE_VFORK | CLONE_SETTLS | SIGCHLD, true);
 }
 
-static void clone_beside_its_parent(void)
+CASE(clone_beside_its_parent)
 {
     clone_many(CLONE_VM | CLONE_FS | CLONE_FILES | SIGCHLD, true);
 }
 
-static void clone_with_tls(void)
+CASE(clone_with_tls)
 {
     clone_many(CLONE_VM | CLONE_SETTLS | SIGCHLD, true);
 }
 
-static void clone_thread(void)
+CASE(clone_thread)
 {
     clone_many(THREAD_FLAGS, true);
 }
 
-static void clone_thread_with_tls(void)
+CASE(clone_thread_with_tls)
 {
     clone_many(THREAD_FLAGS | CLONE_SETTLS, true);
 }
 
-static void clone_thread_stands_in(void)
+CASE(clone_thread_stands_in)
 {
     clone_many(THREAD_FLAGS | CLONE_VFORK, true);
 }
 
-static void clone_process(void)
+CASE(clone_process)
 {
     clone_many(SIGCHLD, true);
 }
 
-static void clone_process_with_tls(void)
+CASE(clone_process_with_tls)
 {
     clone_many(CLONE_SETTLS | SIGCHLD, true);
 }
@@ -193,7 +192,7 @@ static int child_waits(void *unused)
     return !hold_blocks(8, HELD);
 }
 
-static void clone_many_at_once(void)
+CASE(clone_many_at_once)
 {
     enum { MANY = 700 };
     static pid_t children[MANY];
@@ -219,7 +218,7 @@ static void clone_many_at_once(void)
 }
 
 /* A child whose word of CLONE_CHILD_CLEARTID is the program's, as thread libraries have it. */
-static void clone_clears_own_word(void)
+CASE(clone_clears_a_word_of_the_program)
 {
     start_threads();
     char *stack = new_stack();
@@ -268,18 +267,18 @@ static void children_of_children(int flags)
     end_threads();
 }
 
-static void clone_stands_in_and_has_children(void)
+CASE(clone_stands_in_and_has_children)
 {
     children_of_children(CLONE_VFORK);
 }
 
-static void clone_beside_and_has_children(void)
+CASE(clone_beside_its_parent_and_has_children)
 {
     children_of_children(0);
 }
 
 /* clone() in the child of a fork that a foreign thread's program made, and forks beside foreign threads. */
-static void forks_beside(void)
+CASE(fork_beside_foreign_threads)
 {
     start_threads();
     pid_t waiting = clone(child_waits, new_stack(), CLONE_VM | SIGCHLD, NULL);
@@ -301,7 +300,7 @@ static void forks_beside(void)
 }
 
 /* The bare system call, which cannot be recognised: without rseq it is safe nevertheless. */
-static void bare_clone_without_rseq(void)
+CASE(bare_clone_without_rseq)
 {
 #if defined(__x86_64__)
     const char *rseq = getenv("SHEAF_RSEQ");
@@ -352,7 +351,7 @@ static void handler_works(int signal)
 }
 
 /* Signals that arrive while the child runs are handled in the parent as soon as it goes on. */
-static void vfork_among_signals(void)
+CASE(vfork_among_signals)
 {
     struct sigaction action = {.sa_handler = handler_works};
     sigaction(SIGUSR1, &action, NULL);
@@ -375,7 +374,7 @@ static void vfork_among_signals(void)
 }
 
 /* The signal mask is the caller's in the parent and in the child. */
-static void vfork_keeps_the_mask(void)
+CASE(vfork_keeps_the_signal_mask)
 {
     sigset_t mask, seen;
     sigemptyset(&mask);
@@ -405,7 +404,7 @@ static void coroutine(void)
     }
 }
 
-static void coroutines_allocate(void)
+CASE(coroutines_allocate)
 {
     start_threads();
     for (int i = 0; i < 4; i++) {
@@ -418,7 +417,7 @@ static void coroutines_allocate(void)
     end_threads();
 }
 
-static void handlers_on_alternate_stacks(void)
+CASE(handlers_on_alternate_stacks)
 {
     stack_t stack = {.ss_sp = new_stack() - STACK, .ss_size = STACK};
     struct sigaction action = {.sa_handler = handler_works, .sa_flags = SA_ONSTACK};
@@ -431,7 +430,7 @@ static void handlers_on_alternate_stacks(void)
     end_threads();
 }
 
-static void spawn_with_attributes(void)
+CASE(spawn_with_attributes)
 {
     start_threads();
     for (unsigned i = 0; i < children; i++) {
@@ -450,33 +449,9 @@ static void spawn_with_attributes(void)
     end_threads();
 }
 
-static const struct test_case cases[] = {
-    {"clone-stands-in-for-its-parent", clone_stands_in},
-    {"clone-stands-in-with-tls", clone_stands_in_with_tls},
-    {"clone-beside-its-parent", clone_beside_its_parent},
-    {"clone-with-tls", clone_with_tls},
-    {"clone-thread", clone_thread},
-    {"clone-thread-with-tls", clone_thread_with_tls},
-    {"clone-thread-stands-in", clone_thread_stands_in},
-    {"clone-process", clone_process},
-    {"clone-process-with-tls", clone_process_with_tls},
-    {"clone-many-at-once", clone_many_at_once},
-    {"clone-clears-a-word-of-the-program", clone_clears_own_word},
-    {"clone-stands-in-and-has-children", clone_stands_in_and_has_children},
-    {"clone-beside-its-parent-and-has-children", clone_beside_and_has_children},
-    {"fork-beside-foreign-threads", forks_beside},
-    {"bare-clone-without-rseq", bare_clone_without_rseq},
-    {"vfork-among-signals", vfork_among_signals},
-    {"vfork-keeps-the-signal-mask", vfork_keeps_the_mask},
-    {"coroutines-allocate", coroutines_allocate},
-    {"handlers-on-alternate-stacks", handlers_on_alternate_stacks},
-    {"spawn-with-attributes", spawn_with_attributes},
-};
-
-int main(int argc, char **argv)
+BEFORE_CASES(argv)
 {
     const char *given = getenv("IDENTITY_CHILDREN"), *few = getenv("IDENTITY_ROUNDS");
     children = given ? (unsigned)atoi(given) : children;
     rounds = few ? atoi(few) : rounds;
-    return run_cases(argc, argv, cases, sizeof(cases) / sizeof(cases[0]));
 }

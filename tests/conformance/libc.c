@@ -21,10 +21,9 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
-#include <stdlib.h>
 #include <wordexp.h>
 
-static void strings_and_streams(void)
+CASE(strings_and_streams)
 {
     for (int i = 0; i < 200; i++) {
         char *line = NULL, *text = NULL, *print = NULL;
@@ -55,7 +54,7 @@ static void no_action(void *p)
     (void)p;
 }
 
-static void tables_and_patterns(void)
+CASE(tables_and_patterns)
 {
     for (int i = 0; i < 100; i++) {
         regex_t re;
@@ -83,7 +82,7 @@ static void tables_and_patterns(void)
     }
 }
 
-static void names_and_places(void)
+CASE(names_and_places)
 {
     for (int i = 0; i < 50; i++) {
         struct addrinfo hints = {.ai_flags = AI_NUMERICHOST | AI_PASSIVE}, *info;
@@ -120,7 +119,7 @@ static void *load_and_unload(void *path)
 
 static char *module_path;
 
-static void modules(void)
+CASE(modules_in_threads)
 {
     pthread_t t[4];
     if (!module_path)
@@ -144,7 +143,7 @@ static void print_backtrace(int signal)
     _exit(some ? 42 : 1);
 }
 
-static void backtrace_in_abort(void)
+CASE(backtrace_in_abort)
 {
     pid_t pid = fork();
     if (pid == 0) {
@@ -186,7 +185,7 @@ static void *cancelled_behind(void *unused)
     return unused;
 }
 
-static void cancellation(void)
+CASE(cancellation_state_is_kept)
 {
     pthread_t t;
     void *end;
@@ -197,7 +196,7 @@ static void cancellation(void)
     must(reached && end == PTHREAD_CANCELED);
 }
 
-static void nowhere_to_print(void)
+CASE(nowhere_to_print)
 {
     FILE *full = fopen("/dev/full", "w");
     must(full);
@@ -230,7 +229,7 @@ static void *swap_aligned(void *seed)
     return NULL;
 }
 
-static void aligned_across_threads(void)
+CASE(aligned_across_threads)
 {
     pthread_t t[6];
     for (uintptr_t i = 0; i < 6; i++)
@@ -241,7 +240,7 @@ static void aligned_across_threads(void)
         free(box[i]);
 }
 
-static void known_parameters(void)
+CASE(mallopt_parameters)
 {
     static const int known[] = {M_MXFAST,       M_TRIM_THRESHOLD, M_TOP_PAD,    M_MMAP_THRESHOLD, M_MMAP_MAX,
                                 M_CHECK_ACTION, M_PERTURB,        M_ARENA_TEST, M_ARENA_MAX};
@@ -258,23 +257,14 @@ __attribute__((constructor)) static void before_main(void)
     memset(early, 3, 5000);
 }
 
-static void from_constructors(void)
+CASE(constructors_before_main)
 {
     must(early && ((char *)early)[4999] == 3);
     free(early);
 }
 
-static const struct test_case cases[] = {
-    {"strings-and-streams", strings_and_streams}, {"tables-and-patterns", tables_and_patterns},
-    {"names-and-places", names_and_places},       {"modules-in-threads", modules},
-    {"backtrace-in-abort", backtrace_in_abort},   {"cancellation-state-is-kept", cancellation},
-    {"nowhere-to-print", nowhere_to_print},       {"aligned-across-threads", aligned_across_threads},
-    {"mallopt-parameters", known_parameters},     {"constructors-before-main", from_constructors},
-};
-
 /* The environment variable MODULE holds the path of the module, because the argument is the name of a case. */
-int main(int argc, char **argv)
+BEFORE_CASES(argv)
 {
     module_path = getenv("MODULE") ? strdup(getenv("MODULE")) : NULL;
-    return run_cases(argc, argv, cases, sizeof(cases) / sizeof(*cases));
 }

@@ -3,18 +3,13 @@
  * All cases but the first also pass on libstdc++'s own operators. Usage: operators [CASE]
  */
 #include "../cases.h"
-#include "../statm.h"
+#include "../proc.h"
 
 #include <dlfcn.h>
 #include <malloc.h>
 #include <signal.h>
 #include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/resource.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <new>
 #include <string>
@@ -49,7 +44,7 @@ static const char *const names[] = {"_Znwm",
                                     "_ZdlPvSt11align_val_tRKSt9nothrow_t",
                                     "_ZdaPvSt11align_val_tRKSt9nothrow_t"};
 
-static void all_ours()
+CASE(all_20_operators_are_replaced)
 {
     Dl_info ours, theirs;
     must(sizeof(names) / sizeof(*names) == 20);
@@ -95,7 +90,7 @@ static void aligned_pairs(size_t n, size_t align)
 }
 
 /* The last loop shows that each form of delete frees: otherwise the bytes in use would grow. */
-static void pairs()
+CASE(all_forms_pair_up)
 {
     for (size_t n = 0; n < 300000; n = n * 5 / 4 + 1) {
         plain_pairs(n);
@@ -108,7 +103,7 @@ static void pairs()
     must(mallinfo2().uordblks < before + 100000);
 }
 
-static void zero_and_null()
+CASE(zero_and_null)
 {
     void *a = ::operator new(0), *b = ::operator new[](0);
     must(a && b && a != b);
@@ -127,7 +122,7 @@ static bool throws(void *(*call)())
     return false;
 }
 
-static void bad_alloc_is_thrown()
+CASE(bad_alloc_is_thrown)
 {
     must(throws([] { return ::operator new(huge); }));
     must(throws([] { return ::operator new[](huge); }));
@@ -140,7 +135,7 @@ static void bad_alloc_is_thrown()
     must(after.size() == 1000);
 }
 
-static void nothrow_is_null()
+CASE(nothrow_returns_null)
 {
     must(!::operator new(huge, std::nothrow) && !::operator new[](huge, std::nothrow));
     must(!::operator new(huge, wide, std::nothrow) && !::operator new[](huge, wide, std::nothrow));
@@ -155,7 +150,7 @@ static void counting()
         std::set_new_handler(nullptr);
 }
 
-static void handler_then_removed()
+CASE(handler_called_until_removed)
 {
     void *(*const forms[])() = {
         [] { return ::operator new(huge); },
@@ -185,7 +180,7 @@ static void throwing()
     throw own_error{42};
 }
 
-static void handler_throws()
+CASE(handler_exception_is_passed_on)
 {
     std::set_new_handler(throwing);
     for (int i = 0; i < 2; i++) {
@@ -201,7 +196,7 @@ static void handler_throws()
 }
 
 /* The nothrow forms catch the handler's exception, whatever its type. */
-static void handler_throws_in_nothrow()
+CASE(nothrow_catches_handler_exception)
 {
     std::set_new_handler(throwing);
     must(!::operator new(huge, std::nothrow) && calls == 1);
@@ -243,12 +238,12 @@ static void limit_memory()
 }
 
 /* RLIMIT_AS does not limit address space that is reserved already, so the program restarts with a small region. */
-static void handler_frees_memory()
+CASE(handler_frees_memory)
 {
     if (!getenv("SHEAF_REGION")) {
         setenv("SHEAF_REGION", "32M", 1);
         must(freopen("/dev/null", "w", stdout));
-        execl("/proc/self/exe", "operators", "handler-frees-memory", nullptr);
+        execl("/proc/self/exe", "operators", "handler_frees_memory", nullptr);
     }
     limit_memory();
     for (size_t size : {4 << 20, 256 << 10, 16 << 10, 2 << 10, 64})
@@ -274,7 +269,7 @@ struct alignas(128) Wide {
 };
 
 /* When a constructor throws, the compiler calls the matching delete. */
-static void constructor_throws()
+CASE(throwing_constructor_leaks_nothing)
 {
     size_t before = mallinfo2().uordblks;
     int caught = 0;
@@ -290,22 +285,4 @@ static void constructor_throws()
     delete w;
     std::vector<Wide> many(100, Wide(false));
     must(is_aligned(many.data(), 128));
-}
-
-static const struct test_case cases[] = {
-    {"all-20-operators-are-replaced", all_ours},
-    {"all-forms-pair-up", pairs},
-    {"zero-and-null", zero_and_null},
-    {"bad-alloc-is-thrown", bad_alloc_is_thrown},
-    {"nothrow-returns-null", nothrow_is_null},
-    {"handler-called-until-removed", handler_then_removed},
-    {"handler-exception-is-passed-on", handler_throws},
-    {"nothrow-catches-handler-exception", handler_throws_in_nothrow},
-    {"handler-frees-memory", handler_frees_memory},
-    {"throwing-constructor-leaks-nothing", constructor_throws},
-};
-
-int main(int argc, char **argv)
-{
-    return run_cases(argc, argv, cases, sizeof(cases) / sizeof(*cases));
 }

@@ -1,7 +1,7 @@
 /* Processes start and end: fork in every form, in signal handlers and with threads; exit among threads. */
 #define _GNU_SOURCE
 #include "../cases.h"
-#include "../statm.h"
+#include "../proc.h"
 
 #include <dlfcn.h>
 #include <malloc.h>
@@ -10,7 +10,6 @@
 #include <spawn.h>
 #include <stdatomic.h>
 #include <stdbool.h>
-#include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/time.h>
@@ -82,12 +81,12 @@ static void handler_forks(pid_t (*form)(void))
     waitpid(sender, NULL, 0);
 }
 
-static void fork_from_handler(void)
+CASE(fork_from_handler)
 {
     handler_forks(fork);
 }
 
-static void bare_fork_from_handler(void)
+CASE(bare_fork_from_handler)
 {
     pid_t (*bare)(void) = (pid_t(*)(void))dlsym(RTLD_DEFAULT, "_Fork");
     if (!bare)
@@ -143,14 +142,14 @@ static void fork_among_threads(pid_t (*form)(void))
     }
 }
 
-static void fork_with_threads(void)
+CASE(fork_with_threads)
 {
     start(worker);
     fork_among_threads(fork);
     finish();
 }
 
-static void bare_fork_with_threads(void)
+CASE(bare_fork_with_threads)
 {
     pid_t (*bare)(void) = (pid_t(*)(void))dlsym(RTLD_DEFAULT, "_Fork");
     if (!bare)
@@ -160,7 +159,7 @@ static void bare_fork_with_threads(void)
     finish();
 }
 
-static void fork_against_stdio(void)
+CASE(fork_against_stdio)
 {
     start(writer);
     for (unsigned i = 0; i < 60; i++) {
@@ -177,7 +176,7 @@ static void fork_against_stdio(void)
 }
 
 /* Each generation frees the blocks that it inherited and forks the next one. */
-static void generations(void)
+CASE(fork_60_generations)
 {
     void *inherited[100];
     for (int depth = 0; depth < 60; depth++) {
@@ -239,7 +238,7 @@ static void *forks_or_works(void *seed)
 }
 
 /* A handler that forks interrupts threads which hold locks, while other threads wait for these locks in fork(). */
-static void forks_in_forks(void)
+CASE(forks_in_forks)
 {
     struct sigaction action = {.sa_handler = only_fork};
     fork_form = (pid_t(*)(void))dlsym(RTLD_DEFAULT, "_Fork");
@@ -266,7 +265,7 @@ static void check_mask(void)
 }
 
 /* In the parent and in the child, the same signals are blocked as before. */
-static void masks(void)
+CASE(fork_keeps_signal_mask)
 {
     pid_t (*forms[])(void) = {fork, (pid_t(*)(void))dlsym(RTLD_DEFAULT, "_Fork")};
     sigset_t one;
@@ -283,7 +282,7 @@ static void masks(void)
     }
 }
 
-static void fork_in_a_thread(void)
+CASE(fork_in_a_thread)
 {
     pthread_t t;
     start(worker);
@@ -292,7 +291,7 @@ static void fork_in_a_thread(void)
     finish();
 }
 
-static void spawning(void)
+CASE(spawn_vfork_system_popen)
 {
     char *const argv[] = {"true", NULL};
     start(worker);
@@ -321,7 +320,7 @@ static void at_end(void)
     must(works(3));
 }
 
-static void exit_among_threads(void)
+CASE(exit_among_threads)
 {
     for (int i = 0; i < 30; i++) {
         pid_t pid = fork();
@@ -341,7 +340,7 @@ static void *ends_now(void *unused)
     return unused;
 }
 
-static void threads_end_together(void)
+CASE(threads_end_together)
 {
     for (int round = 0; round < 200; round++) {
         start(ends_now);
@@ -373,12 +372,12 @@ static void *until_refused(void *unused)
     return unused;
 }
 
-static void refused_in_threads(void)
+CASE(refused_in_threads)
 {
     if (!getenv("SHEAF_REGION")) { /* RLIMIT_AS does not affect address space that is already reserved */
         setenv("SHEAF_REGION", "64M", 1);
         must(freopen("/dev/null", "w", stdout));
-        execl("/proc/self/exe", "process", "refused-in-threads", NULL);
+        execl("/proc/self/exe", "process", "refused_in_threads", NULL);
     }
     struct rlimit limit;
     getrlimit(RLIMIT_AS, &limit);
@@ -391,19 +390,4 @@ static void refused_in_threads(void)
             must(!pthread_join(threads[i], NULL));
     }
     must(works(9));
-}
-
-static const struct test_case cases[] = {
-    {"fork-from-handler", fork_from_handler},   {"_Fork-from-handler", bare_fork_from_handler},
-    {"fork-among-threads", fork_with_threads},  {"_Fork-among-threads", bare_fork_with_threads},
-    {"fork-against-stdio", fork_against_stdio}, {"fork-60-generations", generations},
-    {"fork-in-a-thread", fork_in_a_thread},     {"spawn-vfork-system-popen", spawning},
-    {"exit-among-threads", exit_among_threads}, {"threads-end-together", threads_end_together},
-    {"refused-in-threads", refused_in_threads}, {"forks-in-forks", forks_in_forks},
-    {"fork-keeps-signal-mask", masks},
-};
-
-int main(int argc, char **argv)
-{
-    return run_cases(argc, argv, cases, sizeof(cases) / sizeof(*cases));
 }

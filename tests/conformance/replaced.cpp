@@ -4,12 +4,6 @@
  */
 #include "../cases.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <new>
 #include <sstream>
 #include <string>
@@ -49,7 +43,7 @@ static bool once(long before)
     return made == before + 1 && gone == made;
 }
 
-static void plain()
+CASE(plain_forms)
 {
     ::operator delete(::operator new(100));
     must(once(0));
@@ -59,7 +53,7 @@ static void plain()
     must(once(1));
 }
 
-static void sized()
+CASE(sized_delete_calls_plain_delete)
 {
     ::operator delete(::operator new(100), size_t(100));
     must(once(0));
@@ -67,7 +61,7 @@ static void sized()
     must(once(1));
 }
 
-static void arrays()
+CASE(array_forms_call_plain_forms)
 {
     ::operator delete[](::operator new[](100));
     must(once(0));
@@ -76,7 +70,7 @@ static void arrays()
     must(once(1));
 }
 
-static void nothrow()
+CASE(nothrow_forms_call_plain_forms)
 {
     ::operator delete(::operator new(100, std::nothrow), std::nothrow);
     must(once(0));
@@ -88,7 +82,7 @@ static void nothrow()
     must(once(2));
 }
 
-static void aligned_apart() /* the aligned forms do not call the plain ones */
+CASE(aligned_forms_do_not_call_plain_forms)
 {
     const std::align_val_t wide{128};
     ::operator delete(::operator new(100, wide), wide);
@@ -98,7 +92,7 @@ static void aligned_apart() /* the aligned forms do not call the plain ones */
 }
 
 /* Blocks that libstdc++ allocates and the program frees, and the reverse. */
-static void across_the_library()
+CASE(libstdc_calls_plain_forms)
 {
     for (int i = 0; i < 1000; i++) {
         std::ostringstream out;
@@ -107,18 +101,4 @@ static void across_the_library()
         must(text.size() >= static_cast<size_t>(i));
     }
     must(made > 1000 && gone == made);
-}
-
-static const struct test_case cases[] = {
-    {"plain-forms", plain},
-    {"sized-delete-calls-plain-delete", sized},
-    {"array-forms-call-plain-forms", arrays},
-    {"nothrow-forms-call-plain-forms", nothrow},
-    {"aligned-forms-do-not-call-plain-forms", aligned_apart},
-    {"libstdc++-calls-plain-forms", across_the_library},
-};
-
-int main(int argc, char **argv)
-{
-    return run_cases(argc, argv, cases, sizeof(cases) / sizeof(*cases));
 }

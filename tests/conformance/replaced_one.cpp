@@ -5,9 +5,6 @@
  */
 #include "../cases.h"
 
-#include <stdlib.h>
-#include <unistd.h>
-
 #include <new>
 
 enum { NEW, ARRAY_NEW, DELETE, ARRAY_DELETE, ALIGNED_DELETE };
@@ -60,7 +57,7 @@ static const int rounds = 300; // enough for the fast paths to miss
 
 static void *blocks[rounds];
 
-static void allocating()
+CASE(allocating_forms)
 {
     LEADS(blocks[i] = ::operator new(40), NEW, NEW);
     LEADS(blocks[i] = ::operator new(40, std::nothrow), NEW, NEW);
@@ -80,7 +77,7 @@ static void fill_aligned()
         block = aligned_alloc(64, 64);
 }
 
-static void freeing()
+CASE(freeing_forms)
 {
     fill();
     LEADS(::operator delete(blocks[i]), DELETE, DELETE);
@@ -96,7 +93,7 @@ static void freeing()
     LEADS(::operator delete[](blocks[i], std::nothrow), DELETE, ARRAY_DELETE);
 }
 
-static void freeing_aligned()
+CASE(aligned_freeing_forms)
 {
     fill_aligned();
     LEADS(::operator delete(blocks[i], wide), ALIGNED_DELETE, ALIGNED_DELETE);
@@ -108,15 +105,4 @@ static void freeing_aligned()
     LEADS(::operator delete[](blocks[i], wide), ALIGNED_DELETE, ALIGNED_DELETE);
     fill_aligned();
     LEADS(::operator delete[](blocks[i], size_t(64), wide), ALIGNED_DELETE, ALIGNED_DELETE);
-}
-
-static const struct test_case cases[] = {
-    {"allocating-forms", allocating},
-    {"freeing-forms", freeing},
-    {"aligned-freeing-forms", freeing_aligned},
-};
-
-int main(int argc, char **argv)
-{
-    return run_cases(argc, argv, cases, sizeof(cases) / sizeof(*cases));
 }

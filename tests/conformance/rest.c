@@ -1,7 +1,7 @@
 /* Memory at rest: how much remains after a burst, and what the program can notice of the helper thread. */
 #define _GNU_SOURCE
 #include "../cases.h"
-#include "../statm.h"
+#include "../proc.h"
 
 #include <dirent.h>
 #include <dlfcn.h>
@@ -10,7 +10,6 @@
 #include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
-#include <stdlib.h>
 #include <sys/syscall.h>
 #include <time.h>
 
@@ -96,7 +95,7 @@ static void wait_for_rest(void)
         nap();
 }
 
-static void one_thread(void)
+CASE(no_helper_thread_starts_in_a_program_with_one_thread)
 {
     allocate_and_free();
     must(resident_bytes() <= 16 * MIB); /* the last free returned it */
@@ -106,7 +105,7 @@ static void one_thread(void)
     }
 }
 
-static void ended(void)
+CASE(memory_of_ended_threads_is_returned_and_the_helper_thread_ends)
 {
     bursts(NULL);
     wait_for_rest();
@@ -114,26 +113,26 @@ static void ended(void)
         nap();
 }
 
-static void asleep(void)
+CASE(memory_of_sleeping_threads_is_returned)
 {
     bursts("stay");
     wait_for_rest();
 }
 
-static void again(void)
+CASE(the_helper_thread_starts_again_for_each_burst)
 {
     for (int i = 0; i < 3; i++)
-        ended();
+        memory_of_ended_threads_is_returned_and_the_helper_thread_ends();
 }
 
-static void in_child(void)
+CASE(fork_while_the_helper_thread_runs)
 {
     bursts(NULL); /* starts the helper thread, most likely */
     pid_t pid = fork();
     must(pid >= 0);
     if (pid == 0) {
         must(!other_thread());
-        ended();
+        memory_of_ended_threads_is_returned_and_the_helper_thread_ends();
         _exit(0);
     }
     must_succeed(pid);
@@ -167,7 +166,7 @@ static int status_line(int thread, const char *name, char *line)
     return 1;
 }
 
-static void signals(void)
+CASE(the_helper_thread_blocks_all_signals)
 {
     char line[128];
     while (!status_line(helper_thread(), "SigBlk:", line)) {
@@ -177,7 +176,7 @@ static void signals(void)
         must(signal == SIGKILL || signal == SIGSTOP || (blocked >> (signal - 1) & 1));
 }
 
-static void set_user(void)
+CASE(setresuid_applies_to_the_helper_thread)
 {
     char mine[128], its[128];
     if (getuid() != 0)
@@ -188,7 +187,7 @@ static void set_user(void)
     must(!status_line(thread, "Uid:", its) || !strcmp(mine, its));
 }
 
-static void name_spaces(void)
+CASE(unshare_of_a_user_namespace_fails_only_while_the_helper_thread_runs)
 {
     pid_t pid = fork(); /* may a process with one thread do this here? */
     if (pid == 0)
@@ -204,7 +203,7 @@ static void name_spaces(void)
     }
 }
 
-static void exits(void)
+CASE(exit_pthread_exit_of_main_and_exec_while_the_helper_thread_runs)
 {
     for (int i = 0; i < 3; i++) {
         pid_t pid = fork();
@@ -234,7 +233,7 @@ static void handler(int signal)
 }
 
 /* pthread_create() is not async-signal-safe: the handler may have interrupted another call of it. */
-static void in_handler(void)
+CASE(no_helper_thread_starts_in_a_signal_handler)
 {
     pthread_t thread;
     struct sigaction action = {.sa_handler = handler};
@@ -282,7 +281,7 @@ static void use_memory_a_while(void)
 }
 
 /* Sheaf gives up after a few attempts, each of which tries two stack sizes. */
-static void no_thread(void)
+CASE(pthread_create_fails)
 {
     use_memory_a_while();
     must(refused > 0 && refused <= 8 * 2);
@@ -292,7 +291,7 @@ static void no_thread(void)
  * A handler for SIGSYS indicates a sandbox that forbids system calls. libc blocks all signals while it creates a
  * thread, so a forbidden call would then kill the process: no thread may be started.
  */
-static void sandbox(void)
+CASE(no_helper_thread_starts_when_SIGSYS_has_a_handler)
 {
     struct sigaction action = {.sa_handler = handler};
     must(sigaction(SIGSYS, &action, NULL) == 0);
@@ -310,7 +309,7 @@ static void *little(void *unused)
  * libc unmaps the stacks of ended threads under a lock that pthread_create() takes. Each round requests a helper
  * thread while threads with large stacks end.
  */
-static void large_stacks(void)
+CASE(helper_threads_start_while_threads_with_large_stacks_end)
 {
     pthread_attr_t attributes;
     pthread_attr_init(&attributes);
@@ -323,24 +322,4 @@ static void large_stacks(void)
         for (int i = 0; i < 8; i++)
             must(pthread_join(threads[i], NULL) == 0);
     }
-}
-
-int main(int argc, char **argv)
-{
-    static const struct test_case cases[] = {
-        {"no helper thread starts in a program with one thread", one_thread},
-        {"memory of ended threads is returned and the helper thread ends", ended},
-        {"memory of sleeping threads is returned", asleep},
-        {"the helper thread starts again for each burst", again},
-        {"fork while the helper thread runs", in_child},
-        {"the helper thread blocks all signals", signals},
-        {"setresuid applies to the helper thread", set_user},
-        {"unshare of a user namespace fails only while the helper thread runs", name_spaces},
-        {"exit, pthread_exit of main and exec while the helper thread runs", exits},
-        {"no helper thread starts in a signal handler", in_handler},
-        {"pthread_create fails", no_thread},
-        {"no helper thread starts when SIGSYS has a handler", sandbox},
-        {"helper threads start while threads with large stacks end", large_stacks},
-    };
-    return run_cases(argc, argv, cases, sizeof(cases) / sizeof(cases[0]));
 }

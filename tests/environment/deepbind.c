@@ -10,7 +10,6 @@
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
-#include <stdlib.h>
 #include <sys/stat.h>
 
 const char *deepbind_origin(void);
@@ -42,14 +41,14 @@ static void *open_deep(void)
     *(void **)(&name) = dlsym(handle, #name);                                                                        \
     must(name)
 
-static void flag_is_cleared_unless_the_option_is_set(void)
+CASE(flag_is_cleared_unless_the_option_is_set)
 {
     void *handle = open_deep();
     FUNCTION(handle, deepbind_origin_seen, const char *, (void));
     must(!strcmp(deepbind_origin_seen(), passed_on() ? "library" : "program"));
 }
 
-static void main_namespace_is_treated_alike(void)
+CASE(main_namespace_is_treated_alike)
 {
     void *handle = dlmopen(LM_ID_BASE, library, RTLD_NOW | RTLD_DEEPBIND);
     must(handle);
@@ -57,7 +56,7 @@ static void main_namespace_is_treated_alike(void)
     must(!strcmp(deepbind_origin_seen(), passed_on() ? "library" : "program"));
 }
 
-static void library_frees_what_others_allocated(void)
+CASE(library_frees_what_others_allocated)
 {
     if (passed_on())
         _exit(CASE_SKIPPED);
@@ -73,7 +72,7 @@ static void library_frees_what_others_allocated(void)
 }
 
 /* A library in another namespace has a libc, and thus a malloc, of its own. */
-static void other_namespaces_keep_their_malloc(void)
+CASE(other_namespaces_keep_their_malloc)
 {
     void *handle = dlmopen(LM_ID_NEWLM, library, RTLD_NOW | RTLD_DEEPBIND);
     if (!handle)
@@ -91,7 +90,7 @@ static void joined(char *path, const char *directory, const char *name)
 }
 
 /* The library's RUNPATH is $ORIGIN/below, and the program has none. */
-static void names_are_searched_from_the_calling_object(void)
+CASE(names_are_searched_from_the_calling_object)
 {
     char directory[] = "/tmp/deepbind.XXXXXX", below[PATH_MAX], upper[PATH_MAX], lower[PATH_MAX];
     must(mkdtemp(directory));
@@ -108,7 +107,7 @@ static void names_are_searched_from_the_calling_object(void)
     must(found);
 }
 
-static void errors_are_libcs(void)
+CASE(errors_are_libc_s)
 {
     must(!dlopen("/no/such/library.so", RTLD_NOW | RTLD_DEEPBIND));
     const char *error = dlerror();
@@ -127,7 +126,7 @@ static void *open_at_once(void *unused)
     return open_deep();
 }
 
-static void first_calls_of_several_threads(void)
+CASE(first_calls_of_several_threads)
 {
     pthread_t threads[8];
     void *handles[8];
@@ -139,18 +138,8 @@ static void first_calls_of_several_threads(void)
     flag_is_cleared_unless_the_option_is_set();
 }
 
-int main(int argc, char **argv)
+BEFORE_CASES(argv)
 {
-    static const struct test_case cases[] = {
-        {"flag is cleared unless the option is set", flag_is_cleared_unless_the_option_is_set},
-        {"main namespace is treated alike", main_namespace_is_treated_alike},
-        {"library frees what others allocated", library_frees_what_others_allocated},
-        {"other namespaces keep their malloc", other_namespaces_keep_their_malloc},
-        {"names are searched from the calling object", names_are_searched_from_the_calling_object},
-        {"errors are libc's", errors_are_libcs},
-        {"first calls of several threads", first_calls_of_several_threads},
-    };
     library = getenv("LIBRARY");
     must(library && getenv("MODULE"));
-    return run_cases(argc, argv, cases, sizeof(cases) / sizeof(cases[0]));
 }

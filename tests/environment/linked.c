@@ -6,7 +6,6 @@
 #include <malloc.h>
 #include <pthread.h>
 #include <stdint.h>
-#include <stdlib.h>
 
 enum { THREADS = 4, ROUNDS = 20000, KEPT = 64 };
 
@@ -23,7 +22,7 @@ static void must_be_sheaf(void)
     free(text);
 }
 
-static void sheaf_serves_malloc(void)
+CASE(sheaf_serves_malloc)
 {
     size_t before = mallinfo2().uordblks;
     void *p = malloc(100000);
@@ -33,7 +32,7 @@ static void sheaf_serves_malloc(void)
     must_be_sheaf();
 }
 
-static void every_function_is_there(void)
+CASE(every_function_is_there)
 {
     char *p = calloc(10, 10);
     must(p && p[99] == 0);
@@ -52,7 +51,7 @@ static void every_function_is_there(void)
 }
 
 /* Memory from libc's own functions. */
-static void libc_allocates_from_sheaf(void)
+CASE(libc_allocates_from_sheaf)
 {
     size_t before = mallinfo2().uordblks;
     char *text = NULL;
@@ -89,7 +88,7 @@ static void run_threads(void)
         must(pthread_join(threads[i], NULL) == 0);
 }
 
-static void threads_exchange_blocks(void)
+CASE(threads_exchange_blocks)
 {
     run_threads();
     must_be_sheaf();
@@ -104,7 +103,7 @@ static void *work_until_stopped(void *number)
     return NULL;
 }
 
-static void forks_while_threads_allocate(void)
+CASE(forks_while_threads_allocate)
 {
     pthread_t threads[THREADS];
     for (uintptr_t i = 0; i < THREADS; i++)
@@ -124,7 +123,7 @@ static void forks_while_threads_allocate(void)
         must(pthread_join(threads[i], NULL) == 0);
 }
 
-static void child_of_vfork_may_allocate(void)
+CASE(child_of_vfork_may_allocate)
 {
     pid_t child = vfork();
     if (child == 0) {
@@ -135,24 +134,10 @@ static void child_of_vfork_may_allocate(void)
     free(malloc(1000));
 }
 
-static void commands_run(void)
+CASE(commands_run)
 {
     must(system("true") == 0);
     FILE *f = popen("echo text", "r");
     char line[16];
     must(f && fgets(line, sizeof(line), f) && !strcmp(line, "text\n") && pclose(f) == 0);
-}
-
-int main(int argc, char **argv)
-{
-    static const struct test_case cases[] = {
-        {"sheaf serves malloc", sheaf_serves_malloc},
-        {"every function is there", every_function_is_there},
-        {"libc allocates from sheaf", libc_allocates_from_sheaf},
-        {"threads exchange blocks", threads_exchange_blocks},
-        {"forks while threads allocate", forks_while_threads_allocate},
-        {"child of vfork may allocate", child_of_vfork_may_allocate},
-        {"commands run", commands_run},
-    };
-    return run_cases(argc, argv, cases, sizeof(cases) / sizeof(cases[0]));
 }

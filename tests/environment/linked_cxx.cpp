@@ -1,5 +1,6 @@
 /* C++ programs that are linked with libsheaf-malloc: the operators, and what happens when memory runs out. */
-#include <cstdio>
+#include "../cases.h"
+
 #include <cstdint>
 #include <cstdlib>
 #include <malloc.h>
@@ -8,28 +9,20 @@
 #include <string>
 #include <vector>
 
-static int number, failed;
-
-static void result(bool good, const char *name)
-{
-    std::printf("%s %d - %s\n", good ? "ok" : "not ok", ++number, name);
-    failed |= !good;
-}
-
 struct alignas(256) wide {
     char bytes[300];
 };
 
-static bool objects_come_from_sheaf()
+CASE(objects_come_from_sheaf)
 {
     std::size_t before = mallinfo2().uordblks;
     std::vector<std::string> texts;
     for (int i = 0; i < 1000; i++)
         texts.emplace_back(static_cast<std::size_t>(i), 'x');
-    return mallinfo2().uordblks > before + 400000;
+    must(mallinfo2().uordblks > before + 400000);
 }
 
-static bool aligned_objects()
+CASE(aligned_objects)
 {
     wide *one = new wide, *several = new wide[3], *nothrow = new (std::nothrow) wide;
     bool good = ((reinterpret_cast<std::uintptr_t>(one) | reinterpret_cast<std::uintptr_t>(several) |
@@ -38,7 +31,7 @@ static bool aligned_objects()
     delete one;
     delete[] several;
     delete nothrow;
-    return good;
+    must(good);
 }
 
 static volatile std::size_t too_much = SIZE_MAX / 4;
@@ -53,17 +46,17 @@ template <typename Function> static bool throws_bad_alloc(Function function)
     return false;
 }
 
-static bool failure_throws()
+CASE(failure_throws_bad_alloc)
 {
-    return throws_bad_alloc([] { ::operator delete(::operator new(too_much)); }) &&
-           throws_bad_alloc([] { delete[] new char[too_much]; }) && throws_bad_alloc([] {
-               ::operator delete(::operator new(too_much, std::align_val_t(64)), std::align_val_t(64));
-           });
+    must(throws_bad_alloc([] { ::operator delete(::operator new(too_much)); }) &&
+         throws_bad_alloc([] { delete[] new char[too_much]; }) && throws_bad_alloc([] {
+             ::operator delete(::operator new(too_much, std::align_val_t(64)), std::align_val_t(64));
+         }));
 }
 
-static bool nothrow_returns_null()
+CASE(nothrow_returns_null)
 {
-    return !::operator new(too_much, std::nothrow) && !::operator new[](too_much, std::nothrow);
+    must(!::operator new(too_much, std::nothrow) && !::operator new[](too_much, std::nothrow));
 }
 
 static int handled;
@@ -74,23 +67,12 @@ static void handler()
         throw std::bad_alloc();
 }
 
-static bool handler_is_called()
+CASE(new_handler_is_called)
 {
     std::set_new_handler(handler);
     bool good = throws_bad_alloc([] { ::operator delete(::operator new(too_much)); }) && handled == 3;
     handled = 0;
     good &= !::operator new(too_much, std::nothrow) && handled == 3;
     std::set_new_handler(nullptr);
-    return good;
-}
-
-int main()
-{
-    std::puts("1..5");
-    result(objects_come_from_sheaf(), "objects come from sheaf");
-    result(aligned_objects(), "aligned objects");
-    result(failure_throws(), "failure throws bad_alloc");
-    result(nothrow_returns_null(), "nothrow returns null");
-    result(handler_is_called(), "new-handler is called");
-    return failed;
+    must(good);
 }

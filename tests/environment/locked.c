@@ -6,12 +6,12 @@
  */
 #define _GNU_SOURCE
 #include "../cases.h"
+#include "../proc.h"
 
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
-#include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -25,8 +25,6 @@
 #define LIMIT (8 * MIB)
 #define BLOCK 1000ul
 
-static const char *self;
-
 static void become_nobody(void)
 {
     enum { NOBODY = 65534 };
@@ -36,19 +34,10 @@ static void become_nobody(void)
         _exit(CASE_SKIPPED);
 }
 
-/* A line of /proc/self/status, in bytes; allocates nothing. */
+/* A line of /proc/self/status, in bytes. */
 static size_t status(const char *name)
 {
-    static char text[8192];
-    int fd = open("/proc/self/status", O_RDONLY);
-    must(fd >= 0);
-    ssize_t got = read(fd, text, sizeof(text) - 1);
-    close(fd);
-    must(got > 0);
-    text[got] = 0;
-    const char *line = strstr(text, name);
-    must(line);
-    return strtoul(line + strlen(name) + 1, NULL, 10) * KIB;
+    return proc_number("/proc/self/status", name) * KIB;
 }
 
 static bool resident(const void *p, size_t size)
@@ -100,7 +89,7 @@ static size_t fill(void)
     free_blocks(all_blocks(&first));
     free_blocks(all_blocks(&second));
     printf("# %zu KiB, again %zu KiB; VmLck %zu KiB, VmSize %zu KiB\n", first / KIB, second / KIB,
-           status("VmLck") / KIB, status("VmSize") / KIB);
+           status("VmLck:") / KIB, status("VmSize:") / KIB);
     fflush(stdout);
     must(second + 64 * KIB >= first);
     return first;
@@ -108,15 +97,15 @@ static size_t fill(void)
 
 /* ---- what may be allocated after each call ---- */
 
-static void future_before(void)
+CASE_ANEW(future_before_the_start)
 {
     become_nobody();
     must(!mlockall(MCL_FUTURE));
     must(fill() >= 7 * MIB);
-    must(status("VmLck") <= LIMIT);
+    must(status("VmLck:") <= LIMIT);
 }
 
-static void future_after(void)
+CASE_ANEW(future_after_the_start)
 {
     become_nobody();
     start();
@@ -124,14 +113,14 @@ static void future_after(void)
     must(fill() >= 7 * MIB);
 }
 
-static void current_and_future_before(void)
+CASE_ANEW(current_and_future_before_the_start)
 {
     become_nobody();
     must(!mlockall(MCL_CURRENT | MCL_FUTURE));
     must(fill() >= 4800 * KIB);
 }
 
-static void current_and_future_after(void)
+CASE_ANEW(current_and_future_after_the_start)
 {
     become_nobody();
     start();
@@ -139,7 +128,7 @@ static void current_and_future_after(void)
     must(fill() >= 4000 * KIB);
 }
 
-static void on_fault(void)
+CASE_ANEW(on_fault)
 {
     become_nobody();
     start();
@@ -148,7 +137,7 @@ static void on_fault(void)
 }
 
 /* Nothing tells the allocator of this call; refusals do. */
-static void call_of_the_system(void)
+CASE_ANEW(by_the_system_call)
 {
     become_nobody();
     must(!syscall(SYS_mlockall, MCL_FUTURE));
@@ -157,27 +146,27 @@ static void call_of_the_system(void)
 
 /* ---- what is locked ---- */
 
-static void allocated_memory_is_locked(void)
+CASE_ANEW(allocated_memory_is_locked)
 {
     become_nobody();
     must(!mlockall(MCL_FUTURE));
-    size_t before = status("VmLck");
+    size_t before = status("VmLck:");
     static char *blocks[40];
     for (int i = 0; i < 40; i++) {
         must(blocks[i] = malloc(100000));
         must(resident(blocks[i], 100000)); /* although nothing was written there */
     }
-    must(status("VmLck") >= before + 40 * 100000ul);
+    must(status("VmLck:") >= before + 40 * 100000ul);
 }
 
-static void unlocked_memory_grows_again(void)
+CASE_ANEW(unlocked_memory_grows_again)
 {
     become_nobody();
     must(!mlockall(MCL_CURRENT | MCL_FUTURE));
     start();
     void *some = malloc(MIB);
     must(some && !munlockall());
-    must(status("VmLck") == 0);
+    must(status("VmLck:") == 0);
     for (int i = 0; i < 100; i++)
         must(kept = malloc(MIB));
     size_t bytes;
@@ -186,7 +175,7 @@ static void unlocked_memory_grows_again(void)
 }
 
 /* Locks are not inherited: the child may allocate more than the limit. */
-static void children_are_not_locked(void)
+CASE_ANEW(children_are_not_locked)
 {
     become_nobody();
     start();
@@ -196,7 +185,7 @@ static void children_are_not_locked(void)
         must(blocks[i] = malloc(i * 7));
     pid_t pid = fork();
     if (!pid) {
-        must(status("VmLck") == 0);
+        must(status("VmLck:") == 0);
         size_t bytes;
         all_blocks(&bytes);
         must(bytes >= 4 * LIMIT);
@@ -237,7 +226,7 @@ static void run_threads(void)
 }
 
 /* Threads come to slots that have no memory yet. */
-static void threads_while_locked(void)
+CASE_ANEW(threads_while_locked)
 {
     become_nobody();
     must(!mlockall(MCL_CURRENT | MCL_FUTURE));
@@ -246,7 +235,7 @@ static void threads_while_locked(void)
     run_threads();
 }
 
-static void threads_after_a_start(void)
+CASE_ANEW(threads_after_a_start)
 {
     become_nobody();
     start();
@@ -255,20 +244,20 @@ static void threads_after_a_start(void)
 }
 
 /* With the right to lock anything, heaps of any size. */
-static void a_large_heap(void)
+CASE_ANEW(a_large_heap)
 {
     struct rlimit limit = {RLIM_INFINITY, RLIM_INFINITY};
     if (setrlimit(RLIMIT_MEMLOCK, &limit))
         _exit(CASE_SKIPPED);
     must(!mlockall(MCL_CURRENT | MCL_FUTURE));
-    size_t before = status("VmRSS");
+    size_t before = status("VmRSS:");
     for (int i = 0; i < 60000; i++)
         must(kept = malloc(BLOCK));
-    must(status("VmRSS") - before < 72 * MIB); /* little is mapped ahead, because all of it is resident */
+    must(status("VmRSS:") - before < 72 * MIB); /* little is mapped ahead, because all of it is resident */
     run_threads();
 }
 
-static void errors_are_told(void)
+CASE_ANEW(errors_are_told)
 {
     must(mlockall(0) == -1 && errno == EINVAL);
     must(mlockall(1 << 20) == -1 && errno == EINVAL);
@@ -279,44 +268,4 @@ static void errors_are_told(void)
     size_t bytes;
     free_blocks(all_blocks(&bytes));
     must(bytes >= 4 * LIMIT);
-}
-
-/* Each case in a process in which nothing was allocated. */
-#define CASES(X)                                                                                                     \
-    X("future-before-the-start", future_before)                                                                      \
-    X("future-after-the-start", future_after)                                                                        \
-    X("current-and-future-before-the-start", current_and_future_before)                                              \
-    X("current-and-future-after-the-start", current_and_future_after)                                                \
-    X("on-fault", on_fault)                                                                                          \
-    X("by-the-system-call", call_of_the_system)                                                                      \
-    X("allocated-memory-is-locked", allocated_memory_is_locked)                                                      \
-    X("unlocked-memory-grows-again", unlocked_memory_grows_again)                                                    \
-    X("children-are-not-locked", children_are_not_locked)                                                            \
-    X("threads-while-locked", threads_while_locked)                                                                  \
-    X("threads-after-a-start", threads_after_a_start)                                                                \
-    X("a-large-heap", a_large_heap)                                                                                  \
-    X("errors-are-told", errors_are_told)
-
-#define ANEW(name, run)                                                                                              \
-    static void run##_anew(void)                                                                                     \
-    {                                                                                                                \
-        execl(self, self, "run", name, (char *)NULL);                                                                \
-        must(!"executed");                                                                                           \
-    }
-CASES(ANEW)
-
-#define PLAIN(name, run)   {name, run},
-#define WRAPPED(name, run) {name, run##_anew},
-static const struct test_case plain[] = {CASES(PLAIN)}, wrapped[] = {CASES(WRAPPED)};
-
-int main(int argc, char **argv)
-{
-    enum { COUNT = sizeof(plain) / sizeof(*plain) };
-    self = argv[0];
-    for (size_t i = 0; argc == 3 && i < COUNT; i++)
-        if (!strcmp(argv[2], plain[i].name)) {
-            plain[i].run();
-            _exit(0);
-        }
-    return run_cases(argc, argv, wrapped, COUNT);
 }

@@ -10,12 +10,9 @@
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
-#include <stdlib.h>
 #include <sys/mman.h>
 
 #define MIB (1ul << 20)
-
-static const char *self;
 
 /*
  * From the largest power of two downwards, until mmap() refuses pieces of `least` bytes. `kept` holes that are a
@@ -118,7 +115,7 @@ static void *work(void *bytes)
 }
 
 /* What is freed serves again: rounds take no more than one does. */
-static int run(size_t least, size_t bytes, bool started)
+static void run(size_t least, size_t bytes, bool started)
 {
     if (started)
         free(malloc(100));
@@ -137,56 +134,29 @@ static int run(size_t least, size_t bytes, bool started)
         must(!pthread_create(&threads[i], &attr, work, (void *)(bytes / 8)));
     for (int i = 0; i < 4; i++)
         must(!pthread_join(threads[i], NULL));
-    return 0;
 }
 
 /* ---- cases ---- */
 
-static void anew(const char *least, const char *mib, const char *when)
-{
-    execl(self, self, "run", least, mib, when, (char *)NULL);
-    must(!"executed");
-}
+/* The program reserves all holes of at least so many MiB, and works with so many. */
+#define HOLES_OF(least, mib, when)                                                                                   \
+    CASE_ANEW(holes_of_##least##_MiB_##when##_the_start)                                                             \
+    {                                                                                                                \
+        run((least)*MIB, (mib)*MIB, #when[0] == 'a');                                                                \
+    }
 
-static void holes_of_1024_before(void)
-{
-    anew("1024", "64", "before");
-}
-static void holes_of_1024_after(void)
-{
-    anew("1024", "160", "after");
-}
-static void holes_of_256_before(void)
-{
-    anew("256", "64", "before");
-}
-static void holes_of_256_after(void)
-{
-    anew("256", "160", "after");
-}
-static void holes_of_64_before(void)
-{
-    anew("64", "16", "before");
-}
-static void holes_of_64_after(void)
-{
-    anew("64", "16", "after");
-}
-static void holes_of_16_before(void)
-{
-    anew("16", "4", "before");
-}
-static void holes_of_16_after(void)
-{
-    anew("16", "4", "after");
-}
-static void holes_of_10_before(void)
-{
-    anew("10", "4", "before");
-}
+HOLES_OF(1024, 64, before)
+HOLES_OF(1024, 160, after)
+HOLES_OF(256, 64, before)
+HOLES_OF(256, 160, after)
+HOLES_OF(64, 16, before)
+HOLES_OF(64, 16, after)
+HOLES_OF(16, 4, before)
+HOLES_OF(16, 4, after)
+HOLES_OF(10, 4, before)
 
 /* The system puts a mapping of the allocator where it planned to grow itself: the block is known when it is freed. */
-static void a_hole_where_the_heap_would_grow(void)
+CASE(a_hole_where_the_heap_would_grow)
 {
     char *first = malloc(100), *blocks[8];
     must(first);
@@ -207,7 +177,7 @@ static void a_hole_where_the_heap_would_grow(void)
 }
 
 /* A reservation follows each block at once, and every second one goes again. */
-static void reservations_among_blocks(void)
+CASE(reservations_among_blocks)
 {
     enum { ROUNDS = 300 };
     static struct block *blocks[ROUNDS];
@@ -224,26 +194,4 @@ static void reservations_among_blocks(void)
         release(blocks[i]);
         free(places[i]);
     }
-}
-
-static const struct test_case cases[] = {
-    {"holes-of-1024-MiB-before-the-start", holes_of_1024_before},
-    {"holes-of-1024-MiB-after-the-start", holes_of_1024_after},
-    {"holes-of-256-MiB-before-the-start", holes_of_256_before},
-    {"holes-of-256-MiB-after-the-start", holes_of_256_after},
-    {"holes-of-64-MiB-before-the-start", holes_of_64_before},
-    {"holes-of-64-MiB-after-the-start", holes_of_64_after},
-    {"holes-of-16-MiB-before-the-start", holes_of_16_before},
-    {"holes-of-16-MiB-after-the-start", holes_of_16_after},
-    {"holes-of-10-MiB-before-the-start", holes_of_10_before},
-    {"a-hole-where-the-heap-would-grow", a_hole_where_the_heap_would_grow},
-    {"reservations-among-blocks", reservations_among_blocks},
-};
-
-int main(int argc, char **argv)
-{
-    self = argv[0];
-    if (argc == 5 && !strcmp(argv[1], "run"))
-        return run((size_t)atol(argv[2]) * MIB, (size_t)atol(argv[3]) * MIB, !strcmp(argv[4], "after"));
-    return run_cases(argc, argv, cases, sizeof(cases) / sizeof(*cases));
 }

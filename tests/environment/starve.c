@@ -6,16 +6,10 @@
 #include "../cases.h"
 #include "filter.h"
 
-#include <errno.h>
 #include <malloc.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 enum { BLOCKS = 4000 };
 
@@ -65,7 +59,7 @@ static void nothing_more(void)
 }
 
 /* Memory that has been freed is reused without any system call. */
-static void goes_on(void)
+CASE(goes_on_without_any_call)
 {
     fill_all();
     size_t used = mallinfo2().uordblks;
@@ -83,7 +77,7 @@ static void goes_on(void)
     check_all();
 }
 
-static void trim_refused(void)
+CASE(madvise_and_munmap_refused)
 {
     static const char *const rules[] = {"madvise=ENOMEM", "munmap=ENOMEM", NULL};
     void *some[] = {malloc(100), malloc(200000), malloc(300 << 20), memalign(1 << 21, 1 << 22)};
@@ -109,7 +103,7 @@ static void trim_refused(void)
     }
 }
 
-static void moves_refused(void)
+CASE(mremap_refused)
 {
     static const char *const rules[] = {"mremap=EINVAL", NULL};
     withhold(rules);
@@ -128,7 +122,7 @@ static void moves_refused(void)
 }
 
 /* A request for more than is mapped fails when the system refuses memory. */
-static void more_than_mapped(void)
+CASE(more_than_mapped_is_ENOMEM)
 {
     fill_all();
     free_all();
@@ -163,7 +157,7 @@ static void *busy(void *seed)
 }
 
 /* A remote drain needs membarrier. Without it, trimming leaves the sheaves of slots that are in use alone. */
-static void threads_without_membarrier(void)
+CASE(threads_without_membarrier)
 {
     static const char *const rules[] = {"membarrier=EPERM", NULL};
     pthread_t t[4];
@@ -179,17 +173,4 @@ static void threads_without_membarrier(void)
     for (int i = 0; i < 4; i++)
         pthread_join(t[i], NULL);
     must(mallinfo2().uordblks < before + 20000);
-}
-
-static const struct test_case cases[] = {
-    {"goes-on-without-any-call", goes_on},
-    {"madvise-and-munmap-refused", trim_refused},
-    {"mremap-refused", moves_refused},
-    {"more-than-mapped-is-ENOMEM", more_than_mapped},
-    {"threads-without-membarrier", threads_without_membarrier},
-};
-
-int main(int argc, char **argv)
-{
-    return run_cases(argc, argv, cases, sizeof(cases) / sizeof(*cases));
 }

@@ -4,6 +4,7 @@
  */
 #define _GNU_SOURCE
 #include "../cases.h"
+#include "../proc.h"
 #include "../pin.h"
 
 #include <fcntl.h>
@@ -13,7 +14,6 @@
 #include <spawn.h>
 #include <stdbool.h>
 #include <stdint.h>
-#include <stdlib.h>
 #include <sys/mman.h>
 
 #define KIB (1ul << 10)
@@ -30,16 +30,7 @@ static uint32_t random_next(uint32_t *state)
 /* Returns the value of a line of /proc/meminfo, in KiB. */
 static unsigned long memory_info(const char *name)
 {
-    static char text[8192];
-    int fd = open("/proc/meminfo", O_RDONLY);
-    must(fd >= 0);
-    ssize_t length = read(fd, text, sizeof(text) - 1);
-    close(fd);
-    must(length > 0);
-    text[length] = 0;
-    const char *at = strstr(text, name);
-    must(at);
-    return strtoul(at + strlen(name), NULL, 10);
+    return proc_number("/proc/meminfo", name);
 }
 
 /* Blocks form a list. Each holds its size, and a pattern in its last byte. */
@@ -95,7 +86,7 @@ static void free_all(struct block **list)
 enum { PROCESSES = 50 };
 
 /* One of many processes. It allocates a little, prints a letter to show that it runs, and ends with its input. */
-static int one_of_many(void)
+PART(one_of_many)
 {
     void *blocks[100];
     for (size_t i = 0; i < 100; i++)
@@ -103,13 +94,13 @@ static int one_of_many(void)
     for (size_t i = 0; i < 100; i++)
         free(blocks[i]);
     char end;
-    return write(1, "r", 1) == 1 && read(0, &end, 1) == 0 ? 0 : 1;
+    must(write(1, "r", 1) == 1 && read(0, &end, 1) == 0);
 }
 
 /* Starts one more process, which runs until the pipe `until` is closed. Returns whether it runs. */
 static bool start_one(int until)
 {
-    char *argv[] = {"limits", "--one-of-many", NULL}, said;
+    char *argv[] = {"limits", "--part", "one_of_many", NULL}, said;
     int out[2];
     pid_t pid;
     posix_spawn_file_actions_t actions;
@@ -124,7 +115,7 @@ static bool start_one(int until)
     return runs;
 }
 
-static void many_processes(void)
+CASE(many_processes)
 {
     int until[2], running = 0;
     unsigned long before = memory_info("Committed_AS:");
@@ -143,7 +134,7 @@ static void many_processes(void)
 }
 
 /* Fills the memory with blocks of each size, twice. The second time may yield at most a tenth less. */
-static void fill_and_free(void)
+CASE(fill_and_free)
 {
     static const size_t sizes[] = {100, 1000, 30000, 130000, 3 * MIB};
     for (size_t i = 0; i < sizeof(sizes) / sizeof(*sizes); i++) {
@@ -160,7 +151,7 @@ static void fill_and_free(void)
 }
 
 /* Freed memory, of large and of small blocks, is returned: the rest of the program can map it. */
-static void given_back(void)
+CASE(memory_is_returned)
 {
     struct block *list = NULL;
     size_t most = memory_info("CommitLimit:") * KIB - memory_info("Committed_AS:") * KIB;
@@ -190,7 +181,7 @@ static void *nothing(void *p)
     return p;
 }
 
-static void threads_fill(void)
+CASE(threads_fill)
 {
     enum { THREADS = 8 };
     pthread_t threads[THREADS], one;
@@ -204,7 +195,7 @@ static void threads_fill(void)
 }
 
 /* fork() needs as much commitment again for the child. Whether it succeeds or not, the parent must still work. */
-static void forks(void)
+CASE(forks)
 {
     size_t most = memory_info("CommitLimit:") * KIB - memory_info("Committed_AS:") * KIB;
     static const struct {
@@ -236,7 +227,7 @@ static void forks(void)
     }
 }
 
-static void huge_realloc(void)
+CASE(huge_realloc)
 {
     size_t most = memory_info("CommitLimit:") * KIB - memory_info("Committed_AS:") * KIB, size = MIB;
     char *p = malloc(size), *more;
@@ -273,7 +264,7 @@ static void *sleeper(void *unused)
     return unused;
 }
 
-static void many_threads(void)
+CASE(many_threads)
 {
     enum { MOST = 600 };
     static pthread_t threads[MOST];
@@ -358,13 +349,13 @@ static void turn_in_threads(const char *where)
     fflush(stdout);
 }
 
-static void few_mappings_left(void)
+CASE(few_mappings_left)
 {
     use_up_mappings(40);
     turn_in_threads("40 mappings left");
 }
 
-static void no_mapping_left(void)
+CASE(no_mapping_left)
 {
     struct block *list = NULL;
     fill(&list, 1000, 8 * MIB);
@@ -374,7 +365,7 @@ static void no_mapping_left(void)
 }
 
 /* Thousands of mapped blocks. The kernel merges adjacent mappings, so freeing every second block splits them. */
-static void mapped_blocks(void)
+CASE(mapped_blocks)
 {
     enum { COUNT = 3000, SIZE = 100 * KIB };
     static struct block *blocks[COUNT];
@@ -403,7 +394,7 @@ static void mapped_blocks(void)
     }
 }
 
-static void large_blocks(void)
+CASE(large_blocks)
 {
     enum { COUNT = 60 };
     struct block *blocks[COUNT] = {0};
@@ -434,7 +425,7 @@ static void large_blocks(void)
  * Linux before 6.17 refuses to move a range of two mappings, and has already unmapped the target by then. The
  * program's madvise() for a part of the block splits its mapping in two.
  */
-static void moved_block(void)
+CASE(moved_block)
 {
     enum { SIZE = 8 * MIB };
     char *p = malloc(SIZE), *middle = (char *)((uintptr_t)(p + SIZE / 2) & ~4095ul);
@@ -484,7 +475,7 @@ static void *live_in_turnover(void *seed)
     return NULL;
 }
 
-static void live_40(void)
+CASE(turnover_of_40_MiB)
 {
     pthread_t threads[4];
     for (uintptr_t i = 0; i < 4; i++)
@@ -512,7 +503,7 @@ static void *burst(void *argument)
 
 static const size_t burst_sizes[] = {120, 1500, MIB, 400, 100000, 56, 5000};
 
-static void bursts(void)
+CASE(bursts)
 {
     for (int round = 0; round < 2; round++)
         for (size_t i = 0; i < sizeof(burst_sizes) / sizeof(*burst_sizes); i++)
@@ -520,7 +511,7 @@ static void bursts(void)
 }
 
 /* The same bursts, each by four threads that end afterwards. */
-static void bursts_of_threads(void)
+CASE(bursts_of_threads)
 {
     for (int round = 0; round < 2; round++)
         for (size_t i = 0; i < sizeof(burst_sizes) / sizeof(*burst_sizes); i++) {
@@ -535,7 +526,7 @@ static void bursts_of_threads(void)
 
 /* ---- no room for records ---- */
 
-static void some_work(void)
+CASE(some_work)
 {
     struct block *list = NULL;
     for (size_t size = 20; size < 200000; size += size / 8)
@@ -544,7 +535,7 @@ static void some_work(void)
 }
 
 /* The file system fills up after the record was made; then each CPU counts in its slot for the first time. */
-static void fills_up(void)
+CASE(file_system_fills_up)
 {
     static char zero[65536];
     free(malloc(1));
@@ -560,31 +551,4 @@ static void fills_up(void)
         some_work();
     }
     unlink(FILE_FILLED);
-}
-
-static const struct test_case cases[] = {
-    {"many-processes", many_processes},
-    {"fill-and-free", fill_and_free},
-    {"memory-is-returned", given_back},
-    {"threads-fill", threads_fill},
-    {"forks", forks},
-    {"huge-realloc", huge_realloc},
-    {"many-threads", many_threads},
-    {"few-mappings-left", few_mappings_left},
-    {"no-mapping-left", no_mapping_left},
-    {"mapped-blocks", mapped_blocks},
-    {"large-blocks", large_blocks},
-    {"moved-block", moved_block},
-    {"40-MiB-in-turnover", live_40},
-    {"bursts", bursts},
-    {"bursts-of-threads", bursts_of_threads},
-    {"some-work", some_work},
-    {"file-system-fills-up", fills_up},
-};
-
-int main(int argc, char **argv)
-{
-    if (argc > 1 && !strcmp(argv[1], "--one-of-many"))
-        return one_of_many();
-    return run_cases(argc, argv, cases, sizeof(cases) / sizeof(*cases));
 }

@@ -60,7 +60,7 @@ static void put(uint32_t slice, uint32_t length)
     bins_insert(&bins, slice);
 }
 
-static void the_shortest_run_that_fits(void)
+CASE(the_shortest_run_that_fits)
 {
     start_region(0, 0);
     put(10, 3);
@@ -76,7 +76,7 @@ static void the_shortest_run_that_fits(void)
     must_be(bins_find(&bins, 1), 10);
 }
 
-static void runs_leave_a_bin_in_any_order(void)
+CASE(runs_leave_a_bin_in_any_order)
 {
     start_region(0, 0);
     for (uint32_t slice = 0; slice < 50; slice += 10)
@@ -92,7 +92,7 @@ static void runs_leave_a_bin_in_any_order(void)
 }
 
 /* From 64 slices up a bin holds several lengths: a few spans of the own bin are tried before the next bin is. */
-static void a_bin_of_several_lengths(void)
+CASE(a_bin_of_several_lengths)
 {
     start_region(0, 0);
     put(1000, 71);
@@ -106,7 +106,7 @@ static void a_bin_of_several_lengths(void)
     must_be(bins_find(&bins, 64), 260);
 }
 
-static void the_last_bin_is_searched_whole(void)
+CASE(the_last_bin_is_searched_whole)
 {
     start_region(0, 0);
     put(1, 16u << 22);
@@ -118,7 +118,7 @@ static void the_last_bin_is_searched_whole(void)
 
 /* ---- dirty bits ---- */
 
-static void dirty_bits_across_words_and_tables(void)
+CASE(dirty_bits_across_words_and_tables)
 {
     start_region(0, 0);
     must(space_reach(SLICES_FIRST + 1));
@@ -132,7 +132,7 @@ static void dirty_bits_across_words_and_tables(void)
     must_be(dirty_count(0, to + 64), 11);
 }
 
-static void the_end_of_what_is_dirty(void)
+CASE(the_end_of_what_is_dirty)
 {
     start_region(0, 0);
     dirty_change(10, 20, true);
@@ -144,7 +144,7 @@ static void the_end_of_what_is_dirty(void)
     must_be(dirty_last(5, 100, 21), 5);
 }
 
-static void only_dirty_parts_are_discarded(void)
+CASE(only_dirty_parts_are_discarded)
 {
     start_region(0, 0);
     dirty_change(3, 5, true);
@@ -163,7 +163,7 @@ static void only_dirty_parts_are_discarded(void)
 
 /* ---- free spans ---- */
 
-static void neighbours_join_in_any_order(void)
+CASE(neighbours_join_in_any_order)
 {
     static const uint8_t orders[][3] = {{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}};
     start_region(0, 0);
@@ -184,7 +184,7 @@ static void neighbours_join_in_any_order(void)
 }
 
 /* What is left of an old span is as old as the span. */
-static void a_rest_keeps_its_age(void)
+CASE(a_rest_keeps_its_age)
 {
     start_region(0, 0);
     uint32_t old = arena_take_frontier(slabs(), 10, 1);
@@ -201,7 +201,7 @@ static void a_rest_keeps_its_age(void)
     must_be(slabs()->newest - 1, new);
 }
 
-static void clean_runs_have_no_age(void)
+CASE(clean_runs_have_no_age)
 {
     start_region(0, 0);
     uint32_t span = arena_take_frontier(slabs(), 10, 1);
@@ -211,7 +211,7 @@ static void clean_runs_have_no_age(void)
     must_be(slice_at(span)->listed, 0);
 }
 
-static void aligned_runs_leave_both_rests(void)
+CASE(aligned_runs_leave_both_rests)
 {
     start_region(0, 0);
     arena_take_frontier(large(), 1, 1);
@@ -228,7 +228,7 @@ static void aligned_runs_leave_both_rests(void)
     check_arenas();
 }
 
-static void the_frontier_takes_what_is_free_below_it(void)
+CASE(the_frontier_takes_what_is_free_below_it)
 {
     start_region(0, 0);
     uint32_t span = arena_take_frontier(slabs(), 5, 1);
@@ -240,25 +240,25 @@ static void the_frontier_takes_what_is_free_below_it(void)
 
 /* ---- growing ---- */
 
-static void memory_is_mapped_in_steps(void)
+CASE(memory_is_mapped_in_steps)
 {
     start_region(0, 0);
     must_be(arena_take_frontier(slabs(), SLICES_START, 1), 0);
     must_be(os_count(OS_EXTEND), 0); /* these have memory from the start */
     must_be(arena_take_frontier(slabs(), 1, 1), SLICES_START);
     must_be(os_entry(OS_EXTEND, 0)->at, slice_address(SLICES_START));
-    must_be(os_entry(OS_EXTEND, 0)->size, 17 * SLICE_SIZE); /* few slices take no whole window */
+    must_be(os_entry(OS_EXTEND, 0)->size, 17 * SLICE_SIZE); /* few slices take no huge page as a whole */
     must_be(region_mapped(), SLICES_START + 17);
     must_be(arena_take_frontier(slabs(), 223, 1), SLICES_START + 1);
     os_clear();
     while (!os_count(OS_EXTEND))
         arena_take_frontier(slabs(), 1, 1);
     uint32_t used = slabs()->frontier - 1, step = (uint32_t)(os_entry(OS_EXTEND, 0)->size >> SLICE_SHIFT);
-    must(step >= used / 4 && step <= used / 4 + 2 * WINDOW_SLICES);
+    must(step >= used / 4 && step <= used / 4 + 2 * HUGE_PAGE_SLICES);
 }
 
 /* Near a limit, where a whole step is refused, what is needed is enough. */
-static void no_more_than_needed_near_a_limit(void)
+CASE(no_more_than_needed_near_a_limit)
 {
     start_region(0, 0);
     arena_take_frontier(slabs(), SLICES_START, 1);
@@ -269,7 +269,7 @@ static void no_more_than_needed_near_a_limit(void)
     must_be(arena_take_frontier(slabs(), 1, 1), SLICE_NONE);
 }
 
-static void refused_growth_changes_nothing(void)
+CASE(refused_growth_changes_nothing)
 {
     start_region(0, 0);
     arena_take_frontier(slabs(), SLICES_START - 4, 1);
@@ -289,7 +289,7 @@ static void refused_growth_changes_nothing(void)
 }
 
 /* Past the first GiB the tables have to grow; an extent is not dealt out before they have. */
-static void refused_tables_change_nothing(void)
+CASE(refused_tables_change_nothing)
 {
     start_region(0, 0);
     arena_take_frontier(large(), 1, 1);
@@ -301,7 +301,7 @@ static void refused_tables_change_nothing(void)
     must(!memcmp(&before, large(), sizeof(before)));
 }
 
-static void very_much_is_requested_only_where_it_is_granted(void)
+CASE(very_much_is_requested_only_where_it_is_granted)
 {
     start_region(0, 0);
     uint32_t end = region_end();
@@ -315,7 +315,7 @@ static void very_much_is_requested_only_where_it_is_granted(void)
     must_be(os_count(OS_GRANTS), 0);
 }
 
-static void the_region_ends(void)
+CASE(the_region_ends)
 {
     start_region(8 * MIB, 0);
     uint32_t n = 0;
@@ -327,7 +327,7 @@ static void the_region_ends(void)
 }
 
 /* Two arenas that grow in turn: none has a span across the other's chunk, and what is left of an extent is free. */
-static void extents_of_two_arenas(void)
+CASE(extents_of_two_arenas)
 {
     start_region(0, 0);
     must_be(arena_take_frontier(slabs(), CHUNK, 1), 0);
@@ -343,7 +343,7 @@ static void extents_of_two_arenas(void)
 }
 
 /* Free spans of two arenas that touch are not joined. */
-static void arenas_do_not_join(void)
+CASE(arenas_do_not_join)
 {
     start_region(0, 0);
     uint32_t below = arena_take_frontier(slabs(), CHUNK, 1);
@@ -355,7 +355,7 @@ static void arenas_do_not_join(void)
     check_arenas();
 }
 
-static void a_larger_arena_gets_more_chunks(void)
+CASE(a_larger_arena_gets_more_chunks)
 {
     start_region(0, 0);
     must_be(arena_take_frontier(slabs(), 16 * CHUNK, 1), 0);
@@ -365,7 +365,7 @@ static void a_larger_arena_gets_more_chunks(void)
 }
 
 /* A mapping of the program in the way: it stays, and the arena goes on behind it, in the next hole. */
-static void over_a_mapping_in_the_way(void)
+CASE(over_a_mapping_in_the_way)
 {
     start_region(0, 0);
     os_block(slice_address(64), 4096);
@@ -379,7 +379,7 @@ static void over_a_mapping_in_the_way(void)
     check_arenas();
 }
 
-static void a_refused_extent_leaves_the_arenas_in_order(void)
+CASE(a_refused_extent_leaves_the_arenas_in_order)
 {
     for (unsigned nth = 1; nth <= 4; nth++) {
         pid_t pid = fork();
@@ -416,14 +416,14 @@ static uint32_t free_at_the_end(uint32_t slices)
     return slice;
 }
 
-static void clean_slices_at_the_end_are_unmapped(void)
+CASE(clean_slices_at_the_end_are_unmapped)
 {
     uint32_t slice = free_at_the_end(200), mapped = region_mapped(), of_arena = large()->mapped;
     dirty_change(slice, slice + 10, true);
     arena_unlink(large(), slice);
     arena_insert(large(), slice, 200, 100);
     arena_trim(large());
-    uint32_t from = (uint32_t)round_up(slice + 10, WINDOW_SLICES);
+    uint32_t from = (uint32_t)round_up(slice + 10, HUGE_PAGE_SLICES);
     must_be(os_entry(OS_UNMAP, 0)->at, slice_address(from));
     must_be(os_entry(OS_UNMAP, 0)->size, (size_t)(of_arena - from) << SLICE_SHIFT);
     must_be(large()->frontier, from);
@@ -435,7 +435,7 @@ static void clean_slices_at_the_end_are_unmapped(void)
     must_be(os_entry(OS_EXTEND, 0)->at, slice_address(from));
 }
 
-static void little_is_not_worth_unmapping(void)
+CASE(little_is_not_worth_unmapping)
 {
     uint32_t slice = free_at_the_end(63);
     arena_trim(large());
@@ -443,7 +443,7 @@ static void little_is_not_worth_unmapping(void)
     must_be(slice_at(slice)->length, 63);
 }
 
-static void what_is_dirty_stays_mapped(void)
+CASE(what_is_dirty_stays_mapped)
 {
     uint32_t slice = free_at_the_end(200);
     dirty_change(slice + 199, slice + 200, true);
@@ -451,7 +451,7 @@ static void what_is_dirty_stays_mapped(void)
     must_be(os_count(OS_UNMAP), 0);
 }
 
-static void refused_unmapping_changes_nothing(void)
+CASE(refused_unmapping_changes_nothing)
 {
     uint32_t slice = free_at_the_end(200), mapped = region_mapped();
     struct arena before = *large();
@@ -464,7 +464,7 @@ static void refused_unmapping_changes_nothing(void)
 }
 
 /* Debugging reads its objects without a lock. */
-static void nothing_is_unmapped_below_a_shadow(void)
+CASE(nothing_is_unmapped_below_a_shadow)
 {
     free_at_the_end(200);
     must(space_grow(&space.shadow, 1));
@@ -475,7 +475,7 @@ static void nothing_is_unmapped_below_a_shadow(void)
 
 /* ---- guards ---- */
 
-static void guards_between_groups_of_slabs(void)
+CASE(guards_between_groups_of_slabs)
 {
     bool zeroed;
     guard_on = true;
@@ -498,7 +498,7 @@ static void guards_between_groups_of_slabs(void)
     check_arenas();
 }
 
-static void large_blocks_have_no_guards_between_them(void)
+CASE(large_blocks_have_no_guards_between_them)
 {
     bool zeroed;
     guard_on = true;
@@ -511,7 +511,7 @@ static void large_blocks_have_no_guards_between_them(void)
 }
 
 /* The rest of an extent is free, and used, although slabs have guards; where guards lie in it, it is given up. */
-static void rests_of_extents_beside_guards(void)
+CASE(rests_of_extents_beside_guards)
 {
     guard_on = true;
     start_region(0, 0);
@@ -523,7 +523,7 @@ static void rests_of_extents_beside_guards(void)
     must_be(arena_take_free(large(), CHUNK - 10, 1), CHUNK + 10);
 }
 
-static void guards_of_each_node(void)
+CASE(guards_of_each_node)
 {
     bool zeroed;
     guard_on = true;
@@ -539,7 +539,7 @@ static void guards_of_each_node(void)
 }
 
 /* Each guard splits a mapping, and of those a process has a number. */
-static void guards_end_where_mappings_do(void)
+CASE(guards_end_where_mappings_do)
 {
     bool zeroed;
     guard_on = true;
@@ -554,7 +554,7 @@ static void guards_end_where_mappings_do(void)
     must(guard_claim());
 }
 
-static void a_guard_that_is_refused_stays_open(void)
+CASE(a_guard_that_is_refused_stays_open)
 {
     bool zeroed;
     guard_on = true;
@@ -564,46 +564,4 @@ static void a_guard_that_is_refused_stays_open(void)
         must(region_alloc_slab(0, 1, &zeroed) != SLICE_NONE);
     must(!os_entry(OS_CLOSE, 0)->done && os_entry(OS_CLOSE, 1)->done);
     must_be(os_entry(OS_CLOSE, 1)->at, slice_address(2 * GUARD_GROUP - 1));
-}
-
-static const struct test_case cases[] = {
-    CASE(the_shortest_run_that_fits),
-    CASE(runs_leave_a_bin_in_any_order),
-    CASE(a_bin_of_several_lengths),
-    CASE(the_last_bin_is_searched_whole),
-    CASE(dirty_bits_across_words_and_tables),
-    CASE(the_end_of_what_is_dirty),
-    CASE(only_dirty_parts_are_discarded),
-    CASE(neighbours_join_in_any_order),
-    CASE(a_rest_keeps_its_age),
-    CASE(clean_runs_have_no_age),
-    CASE(aligned_runs_leave_both_rests),
-    CASE(the_frontier_takes_what_is_free_below_it),
-    CASE(memory_is_mapped_in_steps),
-    CASE(no_more_than_needed_near_a_limit),
-    CASE(refused_growth_changes_nothing),
-    CASE(refused_tables_change_nothing),
-    CASE(very_much_is_requested_only_where_it_is_granted),
-    CASE(the_region_ends),
-    CASE(extents_of_two_arenas),
-    CASE(arenas_do_not_join),
-    CASE(a_larger_arena_gets_more_chunks),
-    CASE(over_a_mapping_in_the_way),
-    CASE(a_refused_extent_leaves_the_arenas_in_order),
-    CASE(clean_slices_at_the_end_are_unmapped),
-    CASE(little_is_not_worth_unmapping),
-    CASE(what_is_dirty_stays_mapped),
-    CASE(refused_unmapping_changes_nothing),
-    CASE(nothing_is_unmapped_below_a_shadow),
-    CASE(guards_between_groups_of_slabs),
-    CASE(large_blocks_have_no_guards_between_them),
-    CASE(rests_of_extents_beside_guards),
-    CASE(guards_of_each_node),
-    CASE(guards_end_where_mappings_do),
-    CASE(a_guard_that_is_refused_stays_open),
-};
-
-int main(int argc, char **argv)
-{
-    return run_cases(argc, argv, cases, array_size(cases));
 }

@@ -10,7 +10,7 @@ static uint32_t here(uintptr_t a, uintptr_t b)
     return depot_here();
 }
 
-static void each_stack_is_stored_once(void)
+CASE(each_stack_is_stored_once)
 {
     uint32_t first = here(1, 2);
     must(first && here(1, 2) == first);
@@ -31,7 +31,7 @@ static void visit(struct depot_stack *stack, void *with)
     visited++;
 }
 
-static void all_stacks_are_visited(void)
+CASE(all_stacks_are_visited)
 {
     depot_each(visit, &visited);
     must_be(visited, 0);
@@ -43,7 +43,7 @@ static void all_stacks_are_visited(void)
         must_be(depot_stack(here(i, i + 1))->pcs[0], i);
 }
 
-static void a_refused_depot_has_no_stacks(void)
+CASE(a_refused_depot_has_no_stacks)
 {
     os_refuse(OS_MAP, 1, 1);
     must_be(here(1, 2), 0);
@@ -53,7 +53,7 @@ static void a_refused_depot_has_no_stacks(void)
     must(here(1, 2) != 0);
 }
 
-static void a_refused_part_is_not_used_up(void)
+CASE(a_refused_part_is_not_used_up)
 {
     uint32_t first = here(1, 2);
     os_refuse(OS_COMMIT, 1, 1);
@@ -62,19 +62,9 @@ static void a_refused_part_is_not_used_up(void)
     must_be(here(3, 4), first + (sizeof(struct depot_stack) + 16) / 8);
 }
 
-static void no_stack_no_entry(void)
+CASE(no_stack_no_entry)
 {
     os_stack_depth = 0;
     must_be(depot_here(), 0);
     must_be(os_count(OS_MAP), 0);
-}
-
-static const struct test_case cases[] = {
-    CASE(each_stack_is_stored_once),     CASE(all_stacks_are_visited), CASE(a_refused_depot_has_no_stacks),
-    CASE(a_refused_part_is_not_used_up), CASE(no_stack_no_entry),
-};
-
-int main(int argc, char **argv)
-{
-    return run_cases(argc, argv, cases, array_size(cases));
 }

@@ -17,18 +17,19 @@ static struct arena *large(void)
 }
 
 /* Holes that are too small are passed, and the rest of the region stays for later. */
-static void in_the_next_hole_that_is_large_enough(void)
+CASE(in_the_next_hole_that_is_large_enough)
 {
     start_region(0, 0);
     os_block(slice_address(SLICES_START), 4096);
     for (uint32_t slice = CHUNK + 50; slice < 3 * CHUNK; slice += 50)
         os_block(slice_address(slice), 4096);
-    must_be(arena_take_frontier(large(), 100, 1), 1536); /* the window behind the last of them */
+    must_be(arena_take_frontier(large(), 100, 1),
+            1536); /* the first slice behind the huge page of the last of them */
     must(region_end() <= 4 * CHUNK);
 }
 
 /* All of a hole serves, up to the mapping behind it, although growth by a step meets that mapping. */
-static void a_hole_is_used_to_its_end(void)
+CASE(a_hole_is_used_to_its_end)
 {
     start_region(0, 0);
     os_block(slice_address(SLICES_START + 5), 4096);
@@ -39,7 +40,7 @@ static void a_hole_is_used_to_its_end(void)
 }
 
 /* While everything behind is taken, few requests look for a hole; once a mapping has gone, one of them finds it. */
-static void a_hole_that_opens_is_found(void)
+CASE(a_hole_that_opens_is_found)
 {
     start_region(GIB, 0);
     size_t rest = GIB - SLICES_START * SLICE_SIZE;
@@ -57,15 +58,4 @@ static void a_hole_that_opens_is_found(void)
         slice = arena_take_frontier(slabs(), 1, 1);
     must(slice != SLICE_NONE && (char *)slice_address(slice) >= behind + rest / 2);
     must(arena_take_frontier(slabs(), 1, 1) == slice + 1 && !region_crowded());
-}
-
-static const struct test_case cases[] = {
-    CASE(in_the_next_hole_that_is_large_enough),
-    CASE(a_hole_is_used_to_its_end),
-    CASE(a_hole_that_opens_is_found),
-};
-
-int main(int argc, char **argv)
-{
-    return run_cases(argc, argv, cases, array_size(cases));
 }

@@ -11,7 +11,7 @@ static void sparse_slab(unsigned at, unsigned a, unsigned b)
             give(objects + at + i, 1);
 }
 
-static void free_pages_of_sparse_slabs_are_returned(void)
+CASE(free_pages_of_sparse_slabs_are_returned)
 {
     start(1 * KIB);
     sparse_slab(0, 0, 63);
@@ -26,7 +26,7 @@ static void free_pages_of_sparse_slabs_are_returned(void)
     must_be(slab_holes(&cache), 0); /* once for each slab */
 }
 
-static void pages_that_an_object_reaches_into_stay(void)
+CASE(pages_that_an_object_reaches_into_stay)
 {
     start(3072);
     take(objects, cache.objects);
@@ -37,7 +37,7 @@ static void pages_that_an_object_reaches_into_stay(void)
     must_be(os_entry(OS_DISCARD, 0)->at, (char *)objects[0] + 2 * PAGE);
 }
 
-static void slabs_of_which_much_is_out_have_no_holes(void)
+CASE(slabs_of_which_much_is_out_have_no_holes)
 {
     start(1 * KIB);
     take(objects, OBJECTS);
@@ -47,7 +47,7 @@ static void slabs_of_which_much_is_out_have_no_holes(void)
     must(slab_holes(&cache) > 0);
 }
 
-static void empty_slabs_have_no_holes(void)
+CASE(empty_slabs_have_no_holes)
 {
     start(1 * KIB);
     take(objects, 1);
@@ -56,7 +56,7 @@ static void empty_slabs_have_no_holes(void)
     must_be(slab_holes(&cache), 0);
 }
 
-static void slabs_with_holes_serve_where_there_is_no_other(void)
+CASE(slabs_with_holes_serve_where_there_is_no_other)
 {
     start(1 * KIB);
     sparse_slab(0, 0, 63);
@@ -68,7 +68,7 @@ static void slabs_with_holes_serve_where_there_is_no_other(void)
     must_be(slab_of(objects[0])->holes, 0);
 }
 
-static void an_emptier_slab_comes_before_one_with_holes(void)
+CASE(an_emptier_slab_comes_before_one_with_holes)
 {
     void *object;
     start(1 * KIB);
@@ -83,7 +83,7 @@ static void an_emptier_slab_comes_before_one_with_holes(void)
 }
 
 /* Half of what was out came back: there is more to return. */
-static void holes_again_when_half_came_back(void)
+CASE(holes_again_when_half_came_back)
 {
     start(1 * KIB);
     take(objects, OBJECTS);
@@ -96,7 +96,7 @@ static void holes_again_when_half_came_back(void)
 }
 
 /* Where holes are soon filled again the cache is left alone, longer each time. */
-static void holes_that_are_missed_are_left_alone(void)
+CASE(holes_that_are_missed_are_left_alone)
 {
     unsigned looks[4] = {0};
     start(1 * KIB);
@@ -114,7 +114,7 @@ static void holes_that_are_missed_are_left_alone(void)
     must(looks[1] >= 2 && looks[2] > looks[1] && looks[3] > looks[2]);
 }
 
-static void refused_holes_are_not_counted(void)
+CASE(refused_holes_are_not_counted)
 {
     start(1 * KIB);
     sparse_slab(0, 0, 63);
@@ -138,7 +138,7 @@ static void free_the_rest(enum os_call call, void *at, size_t size)
     must(slab_of(objects[64]) != slab_of(objects[0])); /* nothing is taken from a slab whose pages are leaving */
 }
 
-static void a_slab_that_becomes_empty_while_its_pages_leave(void)
+CASE(a_slab_that_becomes_empty_while_its_pages_leave)
 {
     start(1 * KIB);
     sparse_slab(0, 0, 63);
@@ -151,22 +151,4 @@ static void a_slab_that_becomes_empty_while_its_pages_leave(void)
     slab_shrink(&cache);
     must_be(cache.slabs, 0);
     must_be(region_stats.slab_slices, 0);
-}
-
-static const struct test_case cases[] = {
-    CASE(free_pages_of_sparse_slabs_are_returned),
-    CASE(pages_that_an_object_reaches_into_stay),
-    CASE(slabs_of_which_much_is_out_have_no_holes),
-    CASE(empty_slabs_have_no_holes),
-    CASE(slabs_with_holes_serve_where_there_is_no_other),
-    CASE(an_emptier_slab_comes_before_one_with_holes),
-    CASE(holes_again_when_half_came_back),
-    CASE(holes_that_are_missed_are_left_alone),
-    CASE(refused_holes_are_not_counted),
-    CASE(a_slab_that_becomes_empty_while_its_pages_leave),
-};
-
-int main(int argc, char **argv)
-{
-    return run_cases(argc, argv, cases, array_size(cases));
 }

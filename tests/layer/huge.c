@@ -22,15 +22,15 @@ static void start_huge(bool wanted)
     hooks.huge_clock = fake_clock;
 }
 
-static unsigned windows(enum window_pages pages)
+static unsigned huge_pages(enum huge_advice pages)
 {
     unsigned n = 0;
-    for (uint32_t slice = 0; slice < region_end(); slice += WINDOW_SLICES)
-        n += slice_at(slice)->window == pages;
+    for (uint32_t slice = 0; slice < region_end(); slice += HUGE_PAGE_SLICES)
+        n += slice_at(slice)->huge_advice == pages;
     return n;
 }
 
-static void small_programs_have_small_pages(void)
+CASE(small_programs_have_small_pages)
 {
     start_huge(true);
     for (int i = 0; i < 255; i++)
@@ -40,20 +40,20 @@ static void small_programs_have_small_pages(void)
     must_be(huge_slices(), 0);
 }
 
-static void large_heaps_of_slabs_have_huge_pages(void)
+CASE(large_heaps_of_slabs_have_huge_pages)
 {
     start_huge(true);
     for (int i = 0; i < 512; i++)
         slab(1);
     must(os_count(OS_HUGE) > 0);
     must(huge_slices() >= 128 && huge_slices() <= 256 + CHUNK);
-    must_be(huge_slices(), windows(WINDOW_HUGE) * WINDOW_SLICES);
-    must_be(slice_at(0)->window, WINDOW_SMALL); /* what was there before stays */
+    must_be(huge_slices(), huge_pages(HUGE_ADVISED) * HUGE_PAGE_SLICES);
+    must_be(slice_at(0)->huge_advice, HUGE_NOT_ADVISED); /* what was there before stays */
     for (unsigned i = 0; i < os_count(OS_HUGE); i++)
-        must_be(os_entry(OS_HUGE, i)->at % (WINDOW_SLICES * SLICE_SIZE), 0);
+        must_be(os_entry(OS_HUGE, i)->at % (HUGE_PAGE_SLICES * SLICE_SIZE), 0);
 }
 
-static void none_where_they_are_not_wanted(void)
+CASE(none_where_they_are_not_wanted)
 {
     start_huge(false);
     for (int i = 0; i < 600; i++)
@@ -62,7 +62,7 @@ static void none_where_they_are_not_wanted(void)
 }
 
 /* Large blocks: none for the first 64 MiB, and beyond these the system's policy decides. */
-static void large_blocks_leave_it_to_the_system(void)
+CASE(large_blocks_leave_it_to_the_system)
 {
     start_huge(true);
     uint32_t slice = block(1000);
@@ -73,42 +73,42 @@ static void large_blocks_leave_it_to_the_system(void)
     must_be(os_count(OS_HUGE), 0);
 }
 
-/* A window that is returned in part would be filled again by khugepaged. */
-static void broken_windows_are_advised_against(void)
+/* A range that is returned in part would be filled again by khugepaged. */
+CASE(broken_huge_pages_are_advised_against)
 {
     static uint32_t slices[700];
     start_huge(true);
     for (int i = 0; i < 700; i++)
         slices[i] = slab(1);
     os_clear();
-    uint32_t window = (uint32_t)round_up(slices[500], WINDOW_SLICES);
-    must_be(slice_at(window)->window, WINDOW_HUGE);
-    region_free(window + 3);
+    uint32_t huge_page = (uint32_t)round_up(slices[500], HUGE_PAGE_SLICES);
+    must_be(slice_at(huge_page)->huge_advice, HUGE_ADVISED);
+    region_free(huge_page + 3);
     region_purge(true);
-    must_be(slice_at(window)->window, WINDOW_AGAINST);
-    must_be(os_entry(OS_PLAIN, 0)->at, slice_address(window));
-    must_be(os_entry(OS_PLAIN, 0)->size, WINDOW_SLICES * SLICE_SIZE);
+    must_be(slice_at(huge_page)->huge_advice, HUGE_ADVISED_AGAINST);
+    must_be(os_entry(OS_PLAIN, 0)->at, slice_address(huge_page));
+    must_be(os_entry(OS_PLAIN, 0)->size, HUGE_PAGE_SLICES * SLICE_SIZE);
     must_be(os_count(OS_PLAIN), 1);
-    uint32_t next = window + WINDOW_SLICES; /* as a whole: it may be huge again */
-    for (uint32_t slice = next; slice < next + WINDOW_SLICES; slice++)
+    uint32_t next = huge_page + HUGE_PAGE_SLICES; /* as a whole: it may be huge again */
+    for (uint32_t slice = next; slice < next + HUGE_PAGE_SLICES; slice++)
         region_free(slice);
     region_purge(true);
-    must_be(slice_at(next)->window, WINDOW_HUGE);
+    must_be(slice_at(next)->huge_advice, HUGE_ADVISED);
     must_be(os_count(OS_PLAIN), 1);
 }
 
 /* Each advice may split a mapping, so it ends for all where there were too many. */
-static void too_many_broken_windows_end_it(void)
+CASE(too_many_broken_huge_pages_end_it)
 {
-    static uint32_t slices[1100 * WINDOW_SLICES];
+    static uint32_t slices[1100 * HUGE_PAGE_SLICES];
     start_huge(true);
     for (uint32_t i = 0; i < array_size(slices); i++)
         slices[i] = slab(1);
-    must(windows(WINDOW_HUGE) > 1026);
+    must(huge_pages(HUGE_ADVISED) > 1026);
     os_clear();
     uint32_t broken = 0;
-    for (uint32_t i = 5; i < array_size(slices); i += WINDOW_SLICES)
-        if (slice_at(slices[i] & ~(WINDOW_SLICES - 1))->window == WINDOW_HUGE) {
+    for (uint32_t i = 5; i < array_size(slices); i += HUGE_PAGE_SLICES)
+        if (slice_at(slices[i] & ~(HUGE_PAGE_SLICES - 1))->huge_advice == HUGE_ADVISED) {
             region_free(slices[i]);
             region_purge(true);
             broken++;
@@ -119,56 +119,56 @@ static void too_many_broken_windows_end_it(void)
     must_be(os_entry(OS_PLAIN, 1024)->size, (size_t)region_end() << SLICE_SHIFT);
 }
 
-/* Where the first touch of a huge page is slow, the next windows get small pages, more of them each time. */
-static void slow_huge_pages_are_skipped(void)
+/* Where the first touch of a huge page is slow, the next ranges get small pages, more of them each time. */
+CASE(slow_huge_pages_are_skipped)
 {
     start_huge(true);
     for (int i = 0; i < 512; i++)
         slab(1);
-    must_be(windows(WINDOW_AGAINST), 0);
-    huge_cost = 5000000; /* 5 ms for a window */
+    must_be(huge_pages(HUGE_ADVISED_AGAINST), 0);
+    huge_cost = 5000000; /* 5 ms for a range of 2 MiB */
     uint32_t slice;
-    for (int i = 0; i < 4 * (int)WINDOW_SLICES; i++)
+    for (int i = 0; i < 4 * (int)HUGE_PAGE_SLICES; i++)
         slice = slab(1);
-    unsigned skipped = windows(WINDOW_AGAINST);
+    unsigned skipped = huge_pages(HUGE_ADVISED_AGAINST);
     must(skipped >= 1);
-    for (int i = 0; i < 20 * (int)WINDOW_SLICES; i++)
+    for (int i = 0; i < 20 * (int)HUGE_PAGE_SLICES; i++)
         slice = slab(1);
-    must(windows(WINDOW_AGAINST) > 2 * skipped);
+    must(huge_pages(HUGE_ADVISED_AGAINST) > 2 * skipped);
     (void)slice;
 }
 
-static void fast_huge_pages_are_not(void)
+CASE(fast_huge_pages_are_not)
 {
     start_huge(true);
     huge_cost = 300000;
     for (int i = 0; i < 1024; i++)
         slab(1);
-    must_be(windows(WINDOW_AGAINST), 0);
+    must_be(huge_pages(HUGE_ADVISED_AGAINST), 0);
     must(huge_slices() > 512);
 }
 
-/* The surplus of slabs goes in whole windows of 2 MiB while there are any, so that no huge page is broken up. */
-static void slabs_return_whole_windows(void)
+/* The surplus of slabs goes in whole huge pages while there are any, so that no huge page is broken up. */
+CASE(slabs_return_whole_huge_pages)
 {
     static uint32_t slices[1600];
     start_huge(true);
     for (int i = 0; i < 1600; i++)
         slices[i] = slab(1);
-    must(windows(WINDOW_HUGE) > 40);
+    must(huge_pages(HUGE_ADVISED) > 40);
     os_clear();
     for (int i = 0; i < 1600; i++) /* as sheaves are flushed: not quite in order */
         region_free(slices[i ^ 5]);
     must(os_count(OS_DISCARD) > 0);
     for (unsigned i = 0; i < os_count(OS_DISCARD); i++) {
-        must_be(os_entry(OS_DISCARD, i)->at % (WINDOW_SLICES * SLICE_SIZE), 0);
-        must_be(os_entry(OS_DISCARD, i)->size % (WINDOW_SLICES * SLICE_SIZE), 0);
+        must_be(os_entry(OS_DISCARD, i)->at % (HUGE_PAGE_SLICES * SLICE_SIZE), 0);
+        must_be(os_entry(OS_DISCARD, i)->size % (HUGE_PAGE_SLICES * SLICE_SIZE), 0);
     }
-    must_be(windows(WINDOW_AGAINST), 0);
-    must(warm_of(ARENA_SLAB) <= 32 + 2 * WINDOW_SLICES);
+    must_be(huge_pages(HUGE_ADVISED_AGAINST), 0);
+    must(warm_of(ARENA_SLAB) <= 32 + 2 * HUGE_PAGE_SLICES);
 }
 
-static void unmapped_windows_are_forgotten(void)
+CASE(unmapped_huge_pages_are_forgotten)
 {
     static uint32_t slices[1024];
     start_huge(true);
@@ -180,18 +180,5 @@ static void unmapped_windows_are_forgotten(void)
     region_purge(true);
     must(os_count(OS_UNMAP) > 0);
     must(huge_slices() < before);
-    must_be(huge_slices(), windows(WINDOW_HUGE) * WINDOW_SLICES);
-}
-
-static const struct test_case cases[] = {
-    CASE(small_programs_have_small_pages),    CASE(large_heaps_of_slabs_have_huge_pages),
-    CASE(none_where_they_are_not_wanted),     CASE(large_blocks_leave_it_to_the_system),
-    CASE(broken_windows_are_advised_against), CASE(too_many_broken_windows_end_it),
-    CASE(slow_huge_pages_are_skipped),        CASE(fast_huge_pages_are_not),
-    CASE(slabs_return_whole_windows),         CASE(unmapped_windows_are_forgotten),
-};
-
-int main(int argc, char **argv)
-{
-    return run_cases(argc, argv, cases, array_size(cases));
+    must_be(huge_slices(), huge_pages(HUGE_ADVISED) * HUGE_PAGE_SLICES);
 }

@@ -1,4 +1,4 @@
-/* What the tests of layers share: checks that name both values, and a start of the lower layers. */
+/* What the tests of layers share: checks that name both values, and a start of the layers below. */
 #ifndef SHEAF_TESTS_LAYER_H
 #define SHEAF_TESTS_LAYER_H
 
@@ -7,8 +7,6 @@
 #include "platform/os/vm.h"
 #include "memory/region/region.h"
 #include "memory/space/locks.h"
-
-#include <stdlib.h>
 
 #define must_be(x, expected)                                                                                         \
     do {                                                                                                             \
@@ -23,11 +21,6 @@
 #define KIB (1ul << 10)
 #define MIB (1ul << 20)
 #define GIB (1ul << 30)
-
-#define CASE(name)                                                                                                   \
-    {                                                                                                                \
-#name, name                                                                                                  \
-    }
 
 /* A space and a region in it that keeps nothing by choice; the log is empty then. */
 __attribute__((unused)) static void start_region(size_t region_bytes, uint32_t decay_ms)

@@ -11,7 +11,7 @@ static void start(void)
     os_clear();
 }
 
-static void blocks_are_known_by_their_start(void)
+CASE(blocks_are_known_by_their_start)
 {
     start();
     char *p = mapped_alloc(5000, 1);
@@ -27,14 +27,14 @@ static void blocks_are_known_by_their_start(void)
     must_be(mapped_bytes(), 0);
 }
 
-static void blocks_are_aligned(void)
+CASE(blocks_are_aligned)
 {
     start();
     for (size_t align = 4096; align <= 4 * MIB; align *= 2)
         must_be((uintptr_t)mapped_alloc(1, align) % align, 0);
 }
 
-static void the_table_opens_when_it_is_needed(void)
+CASE(the_table_opens_when_it_is_needed)
 {
     start();
     must_be(os_count(OS_OPEN), 0);
@@ -45,7 +45,7 @@ static void the_table_opens_when_it_is_needed(void)
     must_be(os_count(OS_OPEN), 2);
 }
 
-static void a_refused_block_leaves_nothing(void)
+CASE(a_refused_block_leaves_nothing)
 {
     start();
     size_t before = os_mapped;
@@ -55,7 +55,7 @@ static void a_refused_block_leaves_nothing(void)
     must_be(os_mapped, before);
 }
 
-static void filled_up_and_emptied(void)
+CASE(filled_up_and_emptied)
 {
     enum { BLOCKS = 30000 };
     static void *blocks[BLOCKS];
@@ -86,7 +86,7 @@ static unsigned entries_used(void)
 }
 
 /* An entry that was given up serves again, or a program that maps and unmaps for long would fill the table. */
-static void entries_are_used_again(void)
+CASE(entries_are_used_again)
 {
     start();
     void *first = mapped_alloc(1, 1);
@@ -101,7 +101,7 @@ static void entries_are_used_again(void)
 }
 
 /* A search goes on past an entry that was given up: a block that was put behind it is still found. */
-static void blocks_behind_a_given_up_entry_are_found(void)
+CASE(blocks_behind_a_given_up_entry_are_found)
 {
     start();
     void *p = mapped_alloc(1, 1);
@@ -116,7 +116,7 @@ static void blocks_behind_a_given_up_entry_are_found(void)
     must(mapped_free(p));
 }
 
-static void a_block_grows_in_place_or_moves(void)
+CASE(a_block_grows_in_place_or_moves)
 {
     start();
     char *p = mapped_alloc(8192, 1);
@@ -137,7 +137,7 @@ static void a_block_grows_in_place_or_moves(void)
     must_be(mapped_bytes(), 0);
 }
 
-static void a_refused_resize_leaves_the_block(void)
+CASE(a_refused_resize_leaves_the_block)
 {
     start();
     char *p = mapped_alloc(8192, 1);
@@ -154,7 +154,7 @@ static void a_refused_resize_leaves_the_block(void)
 }
 
 /* At the limit of mappings munmap() fails, too; the pages go all the same. */
-static void pages_go_where_unmapping_is_refused(void)
+CASE(pages_go_where_unmapping_is_refused)
 {
     start();
     char *p = mapped_alloc(8192, 1);
@@ -194,7 +194,7 @@ static void *free_it(void *unused)
     return NULL;
 }
 
-static void one_of_two_frees_succeeds(void)
+CASE(one_of_two_frees_succeeds)
 {
     pthread_t other;
     start();
@@ -215,7 +215,7 @@ static void one_of_two_frees_succeeds(void)
 
 /* ---- small blocks ---- */
 
-static void small_blocks_share_chunks(void)
+CASE(small_blocks_share_chunks)
 {
     start();
     static char *blocks[10000];
@@ -242,7 +242,7 @@ static void small_blocks_share_chunks(void)
     must_be(os_count(OS_MAP), maps);
 }
 
-static void small_blocks_are_aligned_to_their_size(void)
+CASE(small_blocks_are_aligned_to_their_size)
 {
     start();
     for (unsigned kind = 0; kind < 10; kind++)
@@ -275,7 +275,7 @@ static void *allocate_and_free(void *arg)
 }
 
 /* Each block belongs to one thread at a time, while chunks become empty and are used again. */
-static void small_blocks_of_several_threads(void)
+CASE(small_blocks_of_several_threads)
 {
     pthread_t threads[4];
     start();
@@ -294,34 +294,11 @@ static void visit(const void *block, size_t size, void *with)
     visited += size == 64;
 }
 
-static void small_blocks_are_visited(void)
+CASE(small_blocks_are_visited)
 {
     start();
     void *p[3] = {mapped_small(4, 64), mapped_small(4, 64), mapped_small(4, 64)};
     must(mapped_free(p[1]));
     mapped_each(visit, NULL);
     must_be(visited, 2);
-}
-
-static const struct test_case cases[] = {
-    CASE(small_blocks_share_chunks),
-    CASE(small_blocks_are_aligned_to_their_size),
-    CASE(small_blocks_of_several_threads),
-    CASE(small_blocks_are_visited),
-    CASE(blocks_are_known_by_their_start),
-    CASE(blocks_are_aligned),
-    CASE(the_table_opens_when_it_is_needed),
-    CASE(a_refused_block_leaves_nothing),
-    CASE(filled_up_and_emptied),
-    CASE(entries_are_used_again),
-    CASE(blocks_behind_a_given_up_entry_are_found),
-    CASE(a_block_grows_in_place_or_moves),
-    CASE(a_refused_resize_leaves_the_block),
-    CASE(pages_go_where_unmapping_is_refused),
-    CASE(one_of_two_frees_succeeds),
-};
-
-int main(int argc, char **argv)
-{
-    return run_cases(argc, argv, cases, array_size(cases));
 }

@@ -1,6 +1,6 @@
 #define _GNU_SOURCE
 #include "os.h"
-#include "../cases.h"
+#include "../must.h"
 #include "platform/os/cpu.h"
 #include "platform/os/numa.h"
 #include "platform/os/random.h"

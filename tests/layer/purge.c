@@ -22,7 +22,7 @@ static void pass(uint32_t ms)
 
 /* ---- handing out and taking back ---- */
 
-static void memory_is_known_to_be_zeroed_once(void)
+CASE(memory_is_known_to_be_zeroed_once)
 {
     start_region(0, DECAY);
     uint32_t slice = block(8);
@@ -39,7 +39,7 @@ static void memory_is_known_to_be_zeroed_once(void)
     must(zeroed && !*(char *)slice_address(slice));
 }
 
-static void both_kinds_are_counted(void)
+CASE(both_kinds_are_counted)
 {
     start_region(0, DECAY);
     uint32_t a = slab(4), b = block(10);
@@ -56,7 +56,7 @@ static void both_kinds_are_counted(void)
     must_be(region_stats.warm_slices, 14);
 }
 
-static void a_kind_helps_out_where_the_other_is_full(void)
+CASE(a_kind_helps_out_where_the_other_is_full)
 {
     start_region(8 * MIB, DECAY);
     uint32_t first = block(8);
@@ -68,7 +68,7 @@ static void a_kind_helps_out_where_the_other_is_full(void)
     must_be(region_alloc(ARENA_LARGE, 1, 1, &zeroed), SLICE_NONE);
 }
 
-static void refused_memory_leaves_the_accounts(void)
+CASE(refused_memory_leaves_the_accounts)
 {
     start_region(0, DECAY);
     block(8);
@@ -80,7 +80,7 @@ static void refused_memory_leaves_the_accounts(void)
     block(1000);
 }
 
-static void handlers_have_a_reserve(void)
+CASE(handlers_have_a_reserve)
 {
     start_region(0, DECAY);
     slab(1);
@@ -103,7 +103,7 @@ static void handlers_have_a_reserve(void)
     BELOW_HANDLER(LOCK_REGION, must(region_alloc(ARENA_LARGE, 1, 1, &zeroed) != SLICE_NONE));
 }
 
-static void what_handlers_free_is_put_aside(void)
+CASE(what_handlers_free_is_put_aside)
 {
     start_region(0, DECAY);
     uint32_t a = block(3), b = block(5);
@@ -118,7 +118,7 @@ static void what_handlers_free_is_put_aside(void)
     must(c >= a && c < b + 5);
 }
 
-static void blocks_change_their_length_in_place(void)
+CASE(blocks_change_their_length_in_place)
 {
     start_region(0, DECAY);
     uint32_t a = block(10), b = block(1);
@@ -138,7 +138,7 @@ static void blocks_change_their_length_in_place(void)
     BELOW_HANDLER(LOCK_REGION, must(!region_resize(a, 4)));
 }
 
-static void slabs_of_nodes(void)
+CASE(slabs_of_nodes)
 {
     numa.count = 3;
     start_region(0, DECAY);
@@ -158,7 +158,7 @@ static void slabs_of_nodes(void)
 }
 
 /* Where the address space of a node's slabs is used up, those of the next nodes help, and then the large blocks'. */
-static void nodes_help_each_other(void)
+CASE(nodes_help_each_other)
 {
     numa.count = 2;
     start_region(8 * MIB, DECAY);
@@ -187,7 +187,7 @@ static void free_three(void)
     os_clear();
 }
 
-static void all_is_returned(void)
+CASE(all_is_returned)
 {
     start_region(0, DECAY);
     free_three();
@@ -200,7 +200,7 @@ static void all_is_returned(void)
     must_be(region_purge(true), 0);
 }
 
-static void the_old_is_returned_first(void)
+CASE(the_old_is_returned_first)
 {
     start_region(0, DECAY);
     free_three();
@@ -214,7 +214,7 @@ static void the_old_is_returned_first(void)
     must_be(os_entry(OS_DISCARD, 2)->at, slice_address(blocks[0]));
 }
 
-static void both_kinds_in_order_of_age(void)
+CASE(both_kinds_in_order_of_age)
 {
     start_region(0, DECAY);
     uint32_t b = slab(1);
@@ -225,7 +225,7 @@ static void both_kinds_in_order_of_age(void)
     must_be(os_entry(OS_DISCARD, 3)->at, slice_address(b));
 }
 
-static void without_decay_nothing_is_too_old(void)
+CASE(without_decay_nothing_is_too_old)
 {
     start_region(0, 0);
     free_three();
@@ -234,7 +234,7 @@ static void without_decay_nothing_is_too_old(void)
     must_be(warm(ARENA_LARGE), 6);
 }
 
-static void the_age_counts_from_the_last_free(void)
+CASE(the_age_counts_from_the_last_free)
 {
     start_region(0, DECAY);
     uint32_t a = block(2), b = block(2);
@@ -249,7 +249,7 @@ static void the_age_counts_from_the_last_free(void)
 }
 
 /* The floor: so much stays, whatever its age. */
-static void what_the_user_chose_to_keep_stays(void)
+CASE(what_the_user_chose_to_keep_stays)
 {
     start_region(0, DECAY);
     region_retain(4 * SLICE_SIZE, true);
@@ -270,7 +270,7 @@ static void learn_all(void)
     keep->changed_ms = os_now_ms;
 }
 
-static void what_was_learned_stays_unless_all_is_to_go(void)
+CASE(what_was_learned_stays_unless_all_is_to_go)
 {
     start_region(0, DECAY);
     region_free(block(1));        /* from here on the peak is noted */
@@ -286,7 +286,7 @@ static void what_was_learned_stays_unless_all_is_to_go(void)
 }
 
 /* A span that the system refuses to take stays what it was: dirty, found again, and counted. */
-static void a_refused_return_changes_nothing(void)
+CASE(a_refused_return_changes_nothing)
 {
     start_region(0, DECAY);
     free_three();
@@ -315,7 +315,7 @@ static void free_a_neighbour(enum os_call call, void *at, size_t size)
 }
 
 /* A span is busy while the system is called, and its neighbours are joined to it afterwards. */
-static void neighbours_of_a_leaving_run(void)
+CASE(neighbours_of_a_leaving_run)
 {
     start_region(0, DECAY);
     uint32_t a = block(2), b = block(2);
@@ -332,7 +332,7 @@ static void neighbours_of_a_leaving_run(void)
 
 /* ---- the bound at a free ---- */
 
-static void the_surplus_is_returned_at_the_free(void)
+CASE(the_surplus_is_returned_at_the_free)
 {
     start_region(0, DECAY);
     region_free(block(32));
@@ -343,7 +343,7 @@ static void the_surplus_is_returned_at_the_free(void)
 }
 
 /* Of a span of large blocks its end goes: requests are met from its start. */
-static void large_blocks_return_their_end(void)
+CASE(large_blocks_return_their_end)
 {
     start_region(0, DECAY);
     uint32_t slice = block(320);
@@ -354,8 +354,8 @@ static void large_blocks_return_their_end(void)
     must(!region_slice_clean(slice) && region_slice_clean(slice + 319));
 }
 
-/* Where no window is whole, single slices go, but only once a window more than the limit is free. */
-static void scattered_slabs_are_bounded_too(void)
+/* Where no huge page is whole, single slices go, but only once a huge page more than the limit is free. */
+CASE(scattered_slabs_are_bounded_too)
 {
     static uint32_t slices[640];
     start_region(0, DECAY);
@@ -369,11 +369,11 @@ static void scattered_slabs_are_bounded_too(void)
             most = warm(ARENA_SLAB) - limit;
     }
     must(os_count(OS_DISCARD) > 0);
-    must(most >= WINDOW_SLICES - 1 && most <= WINDOW_SLICES + 16);
-    must(warm(ARENA_SLAB) <= purge_limit(ARENA_SLAB) + WINDOW_SLICES + 16);
+    must(most >= HUGE_PAGE_SLICES - 1 && most <= HUGE_PAGE_SLICES + 16);
+    must(warm(ARENA_SLAB) <= purge_limit(ARENA_SLAB) + HUGE_PAGE_SLICES + 16);
 }
 
-static void what_is_in_use_raises_the_limit(void)
+CASE(what_is_in_use_raises_the_limit)
 {
     start_region(0, DECAY);
     must_be(purge_limit(ARENA_SLAB), 32);
@@ -384,7 +384,7 @@ static void what_is_in_use_raises_the_limit(void)
 }
 
 /* After the end of a burst, until more is in use than then. */
-static void less_stays_after_a_burst(void)
+CASE(less_stays_after_a_burst)
 {
     start_region(0, DECAY);
     block(1600);
@@ -396,7 +396,7 @@ static void less_stays_after_a_burst(void)
 }
 
 /* Without decay, what is free below the limit stays. */
-static void without_decay_a_burst_leaves_what_the_limit_allows(void)
+CASE(without_decay_a_burst_leaves_what_the_limit_allows)
 {
     start_region(0, 0);
     block(1600);
@@ -409,7 +409,7 @@ static void without_decay_a_burst_leaves_what_the_limit_allows(void)
 }
 
 /* A limit that is learned: what went back and is wanted again within half a second stays the next times. */
-static void what_is_missed_soon_stays(void)
+CASE(what_is_missed_soon_stays)
 {
     start_region(0, DECAY);
     for (int i = 0; i < 6; i++) {
@@ -425,7 +425,7 @@ static void what_is_missed_soon_stays(void)
 /* ---- payment ---- */
 
 /* New memory of one kind is paid for with memory of the other that has been free for 8 ms. */
-static void new_memory_is_paid_for(void)
+CASE(new_memory_is_paid_for)
 {
     start_region(0, DECAY);
     region_free(block(30));
@@ -438,7 +438,7 @@ static void new_memory_is_paid_for(void)
     must_be(region_stats.purged_slices, 20);
 }
 
-static void little_is_not_paid_for(void)
+CASE(little_is_not_paid_for)
 {
     start_region(0, DECAY);
     region_free(block(30));
@@ -450,7 +450,7 @@ static void little_is_not_paid_for(void)
 }
 
 /* A kind does not pay for itself with what it has learned to keep. */
-static void what_was_learned_is_no_payment(void)
+CASE(what_was_learned_is_no_payment)
 {
     start_region(0, DECAY);
     uint32_t slice = block(600);
@@ -472,7 +472,7 @@ static bool writable_slice(uint32_t slice)
     return writable(slice_address(slice)) && writable((char *)slice_address(slice) + SLICE_SIZE - 1);
 }
 
-static void staged_blocks_are_committed_until_they_are_returned(void)
+CASE(staged_blocks_are_committed_until_they_are_returned)
 {
     start_staged_region(0, DECAY);
     uint32_t a = block(3), b = block(2), c = slab(1);
@@ -490,7 +490,7 @@ static void staged_blocks_are_committed_until_they_are_returned(void)
 }
 
 /* A process that was not staged at the start is from the first refusal of writable memory on. */
-static void memory_is_staged_from_a_refusal_on(void)
+CASE(memory_is_staged_from_a_refusal_on)
 {
     start_region(0, DECAY);
     os_stages = true;
@@ -504,7 +504,7 @@ static void memory_is_staged_from_a_refusal_on(void)
     must(!writable(slice_address(a)) && block(1) == a && writable_slice(a));
 }
 
-static void committed_slices_are_taken_first(void)
+CASE(committed_slices_are_taken_first)
 {
     start_staged_region(0, DECAY);
     uint32_t a = block(1);
@@ -518,7 +518,7 @@ static void committed_slices_are_taken_first(void)
     must_be(block(1), b);
 }
 
-static void a_refused_commit_leaves_the_accounts(void)
+CASE(a_refused_commit_leaves_the_accounts)
 {
     start_staged_region(0, DECAY);
     uint32_t a = block(8);
@@ -533,7 +533,7 @@ static void a_refused_commit_leaves_the_accounts(void)
     must(writable_slice(a) && region_purge(true) == 8 * SLICE_SIZE);
 }
 
-static void a_staged_block_grows_in_place(void)
+CASE(a_staged_block_grows_in_place)
 {
     start_staged_region(0, DECAY);
     uint32_t a = block(4);
@@ -547,7 +547,7 @@ static void a_staged_block_grows_in_place(void)
     must_be(region_stats.large_slices, 30);
 }
 
-static void a_long_run_is_only_mapped_if_it_could_be_committed(void)
+CASE(a_long_run_is_only_mapped_if_it_could_be_committed)
 {
     start_staged_region(0, DECAY);
     block(1);
@@ -559,7 +559,7 @@ static void a_long_run_is_only_mapped_if_it_could_be_committed(void)
     must(writable_slice(block(400)));
 }
 
-static void nothing_is_learned_after_a_refusal(void)
+CASE(nothing_is_learned_after_a_refusal)
 {
     start_staged_region(0, DECAY);
     block(1);
@@ -574,47 +574,4 @@ static void nothing_is_learned_after_a_refusal(void)
     }
     must_be(region.retain[ARENA_LARGE].now, region.retain[ARENA_LARGE].least);
     must(warm(ARENA_LARGE) < 40);
-}
-
-static const struct test_case cases[] = {
-    CASE(memory_is_known_to_be_zeroed_once),
-    CASE(both_kinds_are_counted),
-    CASE(a_kind_helps_out_where_the_other_is_full),
-    CASE(refused_memory_leaves_the_accounts),
-    CASE(handlers_have_a_reserve),
-    CASE(what_handlers_free_is_put_aside),
-    CASE(blocks_change_their_length_in_place),
-    CASE(slabs_of_nodes),
-    CASE(nodes_help_each_other),
-    CASE(all_is_returned),
-    CASE(the_old_is_returned_first),
-    CASE(both_kinds_in_order_of_age),
-    CASE(without_decay_nothing_is_too_old),
-    CASE(the_age_counts_from_the_last_free),
-    CASE(what_the_user_chose_to_keep_stays),
-    CASE(what_was_learned_stays_unless_all_is_to_go),
-    CASE(a_refused_return_changes_nothing),
-    CASE(neighbours_of_a_leaving_run),
-    CASE(the_surplus_is_returned_at_the_free),
-    CASE(large_blocks_return_their_end),
-    CASE(scattered_slabs_are_bounded_too),
-    CASE(what_is_in_use_raises_the_limit),
-    CASE(less_stays_after_a_burst),
-    CASE(without_decay_a_burst_leaves_what_the_limit_allows),
-    CASE(what_is_missed_soon_stays),
-    CASE(new_memory_is_paid_for),
-    CASE(little_is_not_paid_for),
-    CASE(what_was_learned_is_no_payment),
-    CASE(staged_blocks_are_committed_until_they_are_returned),
-    CASE(memory_is_staged_from_a_refusal_on),
-    CASE(committed_slices_are_taken_first),
-    CASE(a_refused_commit_leaves_the_accounts),
-    CASE(a_staged_block_grows_in_place),
-    CASE(a_long_run_is_only_mapped_if_it_could_be_committed),
-    CASE(nothing_is_learned_after_a_refusal),
-};
-
-int main(int argc, char **argv)
-{
-    return run_cases(argc, argv, cases, array_size(cases));
 }

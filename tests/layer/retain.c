@@ -36,7 +36,7 @@ static void swing(uint32_t most, uint32_t pause)
         retain_missed(&keep, SLICES_OF_MIB, now);
 }
 
-static void little_stays_at_first(void)
+CASE(little_stays_at_first)
 {
     start(8);
     must_be(limit_mib(0), LEAST_MIB);
@@ -44,7 +44,7 @@ static void little_stays_at_first(void)
     must_be(retain_limit(&keep, 160 * SLICES_OF_MIB, true), LEAST_MIB * SLICES_OF_MIB + 40); /* less after a burst */
 }
 
-static void a_swing_that_comes_again_soon_is_learned(void)
+CASE(a_swing_that_comes_again_soon_is_learned)
 {
     static const uint32_t pauses[] = {20, 200, 450};
     for (size_t i = 0; i < array_size(pauses); i++) {
@@ -55,7 +55,7 @@ static void a_swing_that_comes_again_soon_is_learned(void)
     }
 }
 
-static void a_swing_that_comes_seldom_is_not(void)
+CASE(a_swing_that_comes_seldom_is_not)
 {
     start(8);
     for (int i = 0; i < 5; i++)
@@ -63,7 +63,7 @@ static void a_swing_that_comes_seldom_is_not(void)
     must_be(limit_mib(0), LEAST_MIB);
 }
 
-static void few_misses_are_tolerated(void)
+CASE(few_misses_are_tolerated)
 {
     start(8);
     for (int i = 0; i < 100; i++) { /* a MiB each 64 ms */
@@ -75,7 +75,7 @@ static void few_misses_are_tolerated(void)
 }
 
 /* What never went back cannot be missed. */
-static void new_memory_is_not_missed(void)
+CASE(new_memory_is_not_missed)
 {
     start(8);
     retain_purged(&keep, 8, now);
@@ -85,7 +85,7 @@ static void new_memory_is_not_missed(void)
     must_be(keep.given_back, 0);
 }
 
-static void never_more_than_the_most(void)
+CASE(never_more_than_the_most)
 {
     start(0);
     for (int i = 0; i < 100; i++)
@@ -95,7 +95,7 @@ static void never_more_than_the_most(void)
     must_be(retain_limit(&keep, 0, false), 8);
 }
 
-static void large_blocks_keep_a_smaller_share_of_the_peak(void)
+CASE(large_blocks_keep_a_smaller_share_of_the_peak)
 {
     start(3);
     for (int i = 0; i < 5; i++)
@@ -104,7 +104,7 @@ static void large_blocks_keep_a_smaller_share_of_the_peak(void)
     must(limit_mib(0) > 64 + 100);
 }
 
-static void what_is_used_is_not_forgotten(void)
+CASE(what_is_used_is_not_forgotten)
 {
     start(8);
     for (int i = 0; i < 10; i++)
@@ -115,7 +115,7 @@ static void what_is_used_is_not_forgotten(void)
     must_be(given, 0);
 }
 
-static void the_peak_is_that_of_the_last_half_second(void)
+CASE(the_peak_is_that_of_the_last_half_second)
 {
     start(8);
     for (int i = 0; i < 5; i++)
@@ -127,7 +127,7 @@ static void the_peak_is_that_of_the_last_half_second(void)
     must(limit_mib(0) >= 64 && limit_mib(0) <= 66);
 }
 
-static void what_is_not_used_any_more_is_forgotten(void)
+CASE(what_is_not_used_any_more_is_forgotten)
 {
     start(8);
     for (int i = 0; i < 5; i++)
@@ -141,7 +141,7 @@ static void what_is_not_used_any_more_is_forgotten(void)
     must(limit_mib(0) <= 5);
 }
 
-static void a_long_pause_forgets_all(void)
+CASE(a_long_pause_forgets_all)
 {
     start(8);
     for (int i = 0; i < 5; i++)
@@ -151,7 +151,7 @@ static void a_long_pause_forgets_all(void)
     must_be(limit_mib(0), LEAST_MIB);
 }
 
-static void the_clock_may_wrap(void)
+CASE(the_clock_may_wrap)
 {
     start(8);
     now = UINT32_MAX - 100;
@@ -159,24 +159,4 @@ static void the_clock_may_wrap(void)
     for (int i = 0; i < 3; i++)
         swing(100 * SLICES_OF_MIB, 200);
     must(limit_mib(0) >= 100);
-}
-
-static const struct test_case cases[] = {
-    CASE(little_stays_at_first),
-    CASE(a_swing_that_comes_again_soon_is_learned),
-    CASE(a_swing_that_comes_seldom_is_not),
-    CASE(few_misses_are_tolerated),
-    CASE(new_memory_is_not_missed),
-    CASE(never_more_than_the_most),
-    CASE(large_blocks_keep_a_smaller_share_of_the_peak),
-    CASE(what_is_used_is_not_forgotten),
-    CASE(the_peak_is_that_of_the_last_half_second),
-    CASE(what_is_not_used_any_more_is_forgotten),
-    CASE(a_long_pause_forgets_all),
-    CASE(the_clock_may_wrap),
-};
-
-int main(int argc, char **argv)
-{
-    return run_cases(argc, argv, cases, array_size(cases));
 }

@@ -5,7 +5,7 @@
 
 /* ---- order ---- */
 
-static void the_lowest_address_comes_last(void)
+CASE(the_lowest_address_comes_last)
 {
     start(1 * KIB);
     must_be(slab_take(&cache, objects, 10), 10);
@@ -18,7 +18,7 @@ static void the_lowest_address_comes_last(void)
     must_be(slab_out(&cache), 20);
 }
 
-static void returned_objects_come_before_fresh_ones(void)
+CASE(returned_objects_come_before_fresh_ones)
 {
     start(1 * KIB);
     take(objects, 20);
@@ -33,7 +33,7 @@ static void returned_objects_come_before_fresh_ones(void)
 }
 
 /* So that slabs of which little is out become empty. */
-static void the_fullest_slab_is_taken_from_first(void)
+CASE(the_fullest_slab_is_taken_from_first)
 {
     start(1 * KIB);
     take(objects, 3 * OBJECTS);
@@ -53,7 +53,7 @@ static void the_fullest_slab_is_taken_from_first(void)
     slab_check(&cache);
 }
 
-static void sizes_and_indices_agree(void)
+CASE(sizes_and_indices_agree)
 {
     static const uint32_t sizes[] = {8, 16, 24, 40, 56, 112, 1000, 1024, 3072, 8192, 8200, 14336, 65536, 131072};
     for (size_t i = 0; i < array_size(sizes); i++) {
@@ -83,7 +83,7 @@ static void sizes_and_indices_agree(void)
     }
 }
 
-static void slices_know_their_cache(void)
+CASE(slices_know_their_cache)
 {
     start(14336);
     take(objects, 1);
@@ -101,7 +101,7 @@ static void slices_know_their_cache(void)
 
 /* ---- faults ---- */
 
-static void a_double_free_is_found(void)
+CASE(a_double_free_is_found)
 {
     start(1 * KIB);
     take(objects, 4);
@@ -115,7 +115,7 @@ static void a_double_free_is_found(void)
     slab_check(&cache);
 }
 
-static void an_object_that_was_never_handed_out(void)
+CASE(an_object_that_was_never_handed_out)
 {
     start(1 * KIB);
     take(objects, 4);
@@ -127,7 +127,7 @@ static void an_object_that_was_never_handed_out(void)
     slab_check(&cache);
 }
 
-static void an_interior_pointer_is_found(void)
+CASE(an_interior_pointer_is_found)
 {
     start(24);
     take(objects, 4);
@@ -141,7 +141,7 @@ static void an_interior_pointer_is_found(void)
 
 /* ---- slabs that come and go ---- */
 
-static void one_empty_slab_is_kept_in_a_small_heap(void)
+CASE(one_empty_slab_is_kept_in_a_small_heap)
 {
     start(1 * KIB);
     take(objects, 3 * OBJECTS);
@@ -158,7 +158,7 @@ static void one_empty_slab_is_kept_in_a_small_heap(void)
 }
 
 /* In a larger heap each class would keep one otherwise; where as much is out as a slab holds, it is wanted again. */
-static void no_empty_slab_is_kept_where_little_is_out(void)
+CASE(no_empty_slab_is_kept_where_little_is_out)
 {
     bool zeroed;
     start(1 * KIB);
@@ -173,7 +173,7 @@ static void no_empty_slab_is_kept_where_little_is_out(void)
     slab_check(&cache);
 }
 
-static void fewer_where_memory_is_refused(void)
+CASE(fewer_where_memory_is_refused)
 {
     start_region(8 * MIB, 1000);
     start_cache(1 * KIB);
@@ -189,7 +189,7 @@ static void fewer_where_memory_is_refused(void)
     take(objects + n, 100);
 }
 
-static void nothing_below_a_handler(void)
+CASE(nothing_below_a_handler)
 {
     struct slab_report report;
     start(1 * KIB);
@@ -203,7 +203,7 @@ static void nothing_below_a_handler(void)
     give(objects, 10);
 }
 
-static void another_nodes_slabs_are_only_those_at_hand(void)
+CASE(another_nodes_slabs_are_only_those_at_hand)
 {
     start(1 * KIB);
     must_be(slab_try_take(&cache, objects, 5), 0);
@@ -225,7 +225,7 @@ static void build(void *object)
     built++;
 }
 
-static void fresh_objects_are_constructed_once(void)
+CASE(fresh_objects_are_constructed_once)
 {
     start(1 * KIB);
     cache.ctor = build;
@@ -253,7 +253,7 @@ static void watch_released(struct slab_cache *of, uint32_t slice)
     released++;
 }
 
-static void slabs_are_watched(void)
+CASE(slabs_are_watched)
 {
     start(1 * KIB);
     hooks.slab_created = watch_created;
@@ -278,7 +278,7 @@ static void kick(void)
 }
 
 /* Slabs of a typesafe cache stay what they are until a grace period is over. */
-static void typesafe_slabs_go_late(void)
+CASE(typesafe_slabs_go_late)
 {
     start(1 * KIB);
     hooks.slab_retired = kick;
@@ -303,7 +303,7 @@ static void typesafe_slabs_go_late(void)
 
 /* ---- descriptors ---- */
 
-static void descriptors_are_used_again_by_size(void)
+CASE(descriptors_are_used_again_by_size)
 {
     start(1 * KIB);
     struct slab *small = descriptor_alloc(64), *large = descriptor_alloc(8192);
@@ -321,8 +321,8 @@ static void descriptors_are_used_again_by_size(void)
     must(descriptor_alloc(1)->reference != of_small);
 }
 
-/* The first ones lie in the hub; the table of the others grows. What cannot be had is not used up. */
-static void descriptors_that_are_refused(void)
+/* The first ones lie in the bootstrap tables; the table of the others grows. What cannot be had is not used up. */
+CASE(descriptors_that_are_refused)
 {
     start(1 * KIB);
     size_t first = (space.slabs_first_end - space.slabs_first) / (17 * 64);
@@ -337,7 +337,7 @@ static void descriptors_that_are_refused(void)
     must_be(descriptor_alloc(8192)->reference, 1 + 17);
 }
 
-static void a_slab_without_a_descriptor(void)
+CASE(a_slab_without_a_descriptor)
 {
     start(8);
     os_refuse(OS_EXTEND, 1, OS_ALWAYS);
@@ -353,7 +353,7 @@ static void a_slab_without_a_descriptor(void)
 
 /* ---- random order ---- */
 
-static void shuffled_objects_come_once_each(void)
+CASE(shuffled_objects_come_once_each)
 {
     static bool seen[8192];
     start(16);
@@ -375,7 +375,7 @@ static void shuffled_objects_come_once_each(void)
     must(os_covered(OS_UNMAP, (void *)os_entry(OS_MAP, 0)->at, os_entry(OS_MAP, 0)->size));
 }
 
-static void slabs_of_one_cache_begin_in_different_places(void)
+CASE(slabs_of_one_cache_begin_in_different_places)
 {
     start(1 * KIB);
     slab_cache_shuffle(&cache, KIB);
@@ -387,7 +387,7 @@ static void slabs_of_one_cache_begin_in_different_places(void)
     must(same < 4);
 }
 
-static void faults_are_found_in_shuffled_slabs(void)
+CASE(faults_are_found_in_shuffled_slabs)
 {
     struct slab_report report;
     start(1 * KIB);
@@ -404,7 +404,7 @@ static void faults_are_found_in_shuffled_slabs(void)
     must_be(slab_out(&cache), 0);
 }
 
-static void in_order_where_there_is_no_memory_for_another(void)
+CASE(in_order_where_there_is_no_memory_for_another)
 {
     start(1 * KIB);
     os_refuse(OS_MAP, 1, 1);
@@ -422,7 +422,7 @@ static void start_staged(uint32_t size)
     start_cache(size);
 }
 
-static void staged_slabs_are_committed_piece_by_piece(void)
+CASE(staged_slabs_are_committed_piece_by_piece)
 {
     start_staged(1 * KIB);
     take(objects, 3);
@@ -443,7 +443,7 @@ static void staged_slabs_are_committed_piece_by_piece(void)
     slab_check(&cache);
 }
 
-static void larger_heaps_commit_whole_slabs(void)
+CASE(larger_heaps_commit_whole_slabs)
 {
     bool zeroed;
     start_staged(1 * KIB);
@@ -453,7 +453,7 @@ static void larger_heaps_commit_whole_slabs(void)
 }
 
 /* A larger piece than needed is tried first, and then only as much as one object needs. */
-static void a_refused_commit_leaves_what_is_committed(void)
+CASE(a_refused_commit_leaves_what_is_committed)
 {
     start_staged(1 * KIB);
     take(objects, 4);
@@ -473,7 +473,7 @@ static void a_refused_commit_leaves_what_is_committed(void)
     slab_check(&cache);
 }
 
-static void returned_objects_need_no_commit(void)
+CASE(returned_objects_need_no_commit)
 {
     start_staged(1 * KIB);
     take(objects, 2 * OBJECTS);
@@ -486,7 +486,7 @@ static void returned_objects_need_no_commit(void)
     slab_check(&cache);
 }
 
-static void a_slab_in_random_order_is_committed_at_once(void)
+CASE(a_slab_in_random_order_is_committed_at_once)
 {
     start_staged_region(0, 1000);
     slab_cache_init(&cache, NUMBER, 1 * KIB);
@@ -494,40 +494,4 @@ static void a_slab_in_random_order_is_committed_at_once(void)
     cache.size = 1 * KIB;
     take(objects, 1);
     must_be(slab_of(objects[0])->committed, SLICE_SIZE);
-}
-
-static const struct test_case cases[] = {
-    CASE(the_lowest_address_comes_last),
-    CASE(returned_objects_come_before_fresh_ones),
-    CASE(the_fullest_slab_is_taken_from_first),
-    CASE(sizes_and_indices_agree),
-    CASE(slices_know_their_cache),
-    CASE(a_double_free_is_found),
-    CASE(an_object_that_was_never_handed_out),
-    CASE(an_interior_pointer_is_found),
-    CASE(one_empty_slab_is_kept_in_a_small_heap),
-    CASE(no_empty_slab_is_kept_where_little_is_out),
-    CASE(fewer_where_memory_is_refused),
-    CASE(nothing_below_a_handler),
-    CASE(another_nodes_slabs_are_only_those_at_hand),
-    CASE(fresh_objects_are_constructed_once),
-    CASE(slabs_are_watched),
-    CASE(typesafe_slabs_go_late),
-    CASE(descriptors_are_used_again_by_size),
-    CASE(descriptors_that_are_refused),
-    CASE(a_slab_without_a_descriptor),
-    CASE(shuffled_objects_come_once_each),
-    CASE(slabs_of_one_cache_begin_in_different_places),
-    CASE(faults_are_found_in_shuffled_slabs),
-    CASE(in_order_where_there_is_no_memory_for_another),
-    CASE(staged_slabs_are_committed_piece_by_piece),
-    CASE(larger_heaps_commit_whole_slabs),
-    CASE(a_refused_commit_leaves_what_is_committed),
-    CASE(returned_objects_need_no_commit),
-    CASE(a_slab_in_random_order_is_committed_at_once),
-};
-
-int main(int argc, char **argv)
-{
-    return run_cases(argc, argv, cases, array_size(cases));
 }

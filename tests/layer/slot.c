@@ -6,15 +6,16 @@
 
 /* ---- words of slots ---- */
 
-#define ID   SLOT_ID(CACHE_USERS)
-#define PUSH (ID + SLOT_PUSH_AT)
+#define ID   word_id(CACHE_USERS)
+#define PUSH push_id(ID, false)
+static const struct end none, claimed = {END_CLAIMED};
 
 static uint64_t *top_in(unsigned slot)
 {
     return &slot_words(slot, ID)->top;
 }
 
-static void without_rseq(void)
+CASE(without_rseq)
 {
     start(32);
     must_be(slot_mode, SHEAF_MODE_LOCK);
@@ -22,7 +23,7 @@ static void without_rseq(void)
     must(slot_writable(15) && !slot_writable(16));
 }
 
-static void as_many_slots_as_are_granted(void)
+CASE(as_many_slots_as_are_granted)
 {
     must(space_init(32, 0));
     os_refuse(OS_OPEN, 1, OS_ALWAYS);
@@ -30,15 +31,15 @@ static void as_many_slots_as_are_granted(void)
     must_be(slot_reachable(64), 4);
 }
 
-static void a_slot_without_a_sheaf_has_nothing(void)
+CASE(a_slot_without_a_sheaf_has_nothing)
 {
     start(16);
     must(!slot_pop(ID, false) && !slot_pop(ID, true) && !slot_push(PUSH, object(1)));
     must_be(*top_in(0), 0);
-    must(!slot_pop(SLOT_ID(0), false));
+    must(!slot_pop(word_id(0), false));
 }
 
-static void two_ends(void)
+CASE(two_ends)
 {
     start(16);
     struct sheaf *pops = filled(5, 3), *pushes = filled(5, 3);
@@ -56,73 +57,74 @@ static void two_ends(void)
 }
 
 /* The fast path of free sees the last two objects. */
-static void a_double_free_takes_the_slow_path(void)
+CASE(a_double_free_takes_the_slow_path)
 {
     start(16);
     struct sheaf *sheaf = filled(5, 0);
-    must(slot_install(0, ID, 0, top_of(0, end_of(sheaf))));
+    must(slot_install(0, ID, 0, top_of(none, end_of(sheaf))));
     must(slot_push(PUSH, object(1)) && !slot_push(PUSH, object(1)));
     must(slot_push(PUSH, object(2)) && !slot_push(PUSH, object(1)) && !slot_push(PUSH, object(2)));
     must(slot_push(PUSH, object(3)) && slot_push(PUSH, object(1))); /* too long ago */
 }
 
-static void lifo_words_count_their_pops(void)
+CASE(lifo_words_count_their_pops)
 {
     start(16);
     struct sheaf *sheaf = filled(5, 2);
-    must(slot_install(0, ID, 0, top_of(end_of(sheaf), slot_fold_start)));
+    must(slot_install(0, ID, 0, top_of_lifo(end_of(sheaf), slot_fold_start)));
     for (unsigned i = 0; i < FOLD - 1; i++) {
         must(slot_pop(ID, true) == object(1));
-        must(slot_push(ID, object(1)));
-        must_be(top_push_end(*top_in(0)) - slot_fold_start, i + 1);
+        must(slot_push(push_id(ID, true), object(1)));
+        must_be(top_pops(*top_in(0)) - slot_fold_start, i + 1);
     }
     must(top_full_count(*top_in(0)));
     must(!slot_pop(ID, true)); /* the slow path folds the count */
     must_be(end_holds(top_pop_end(*top_in(0))), 2);
 }
 
-static void a_word_that_changed_is_not_installed_to(void)
+CASE(a_word_that_changed_is_not_installed_to)
 {
     start(16);
     struct sheaf *a = filled(5, 3), *b = filled(5, 3);
-    uint64_t top = top_of(end_of(a), 0);
+    uint64_t top = top_of(end_of(a), none);
     must(slot_install(0, ID, 0, top));
-    must(!slot_install(0, ID, 0, top_of(end_of(b), 0)));
+    must(!slot_install(0, ID, 0, top_of(end_of(b), none)));
     must(slot_pop(ID, false) == object(2));
     must(!slot_install(0, ID, top, 0));
     must_be(end_holds(top_pop_end(*top_in(0))), 2);
 }
 
-static void a_held_end_serves_no_operation(void)
+CASE(a_held_end_serves_no_operation)
 {
     start(16);
-    *top_in(0) = top_of(END_CLAIMED, END_CLAIMED);
+    *top_in(0) = top_of(claimed, claimed);
     must(top_claimed(*top_in(0)));
     must(!slot_pop(ID, false) && !slot_pop(ID, true) && !slot_push(PUSH, object(1)));
-    must_be(*top_in(0), top_of(END_CLAIMED, END_CLAIMED));
-    must_be(end_holds(END_CLAIMED) + end_holds(0), 0);
+    must_be(*top_in(0), top_of(claimed, claimed));
+    must_be(end_holds(claimed) + end_holds(none), 0);
 }
 
-static void ends_change_over(void)
+CASE(ends_change_over)
 {
     start(16);
-    struct sheaf *pops = filled(5, 0), *pushes = filled(5, 4);
-    pushes->link = 7;
-    pushes->count = 4;
-    uint64_t top = top_of(end_of(pops), end_of(pushes));
+    struct sheaf *emptier = filled(5, 0), *fuller = filled(5, 4);
+    uint64_t top = top_of(end_of(emptier), end_of(fuller));
+    struct attached_sheaf *pops = sheaf_attached(emptier), *pushes = sheaf_attached(fuller);
+    pushes->pushes = 7;
+    pushes->total.bits = 4;
     must(slot_install(0, ID, 0, top));
     must(!slot_exchange(0, ID, top + 8, pushes, pops, 3)); /* it has changed */
     must(slot_exchange(0, ID, top, pushes, pops, 3));
-    must_be(pops->link, 10);
-    must_be(pops->count, 4);
-    must_be(top_pop_end(*top_in(0)), top_push_end(top));
-    must_be(top_push_end(*top_in(0)), top_pop_end(top));
+    must_be(pops->pushes, 10);
+    must_be(pops->total.bits, 4);
+    must_be(top_pop_end(*top_in(0)).at, top_push_end(top).at);
+    must_be(top_push_end(*top_in(0)).at, top_pop_end(top).at);
     must(slot_pop(ID, false) == object(3));
-    pops->link = UINT32_MAX - 2;
+    pops->pushes = UINT32_MAX - 2;
     must(!slot_exchange(0, ID, *top_in(0), pops, pushes, 3)); /* the account is full */
 }
 
-static void a_slot_that_is_shut(void)
+CASE(a_slot_that_is_shut)
 {
     start(16);
     struct sheaf *sheaf = filled(5, 3);
@@ -130,7 +132,7 @@ static void a_slot_that_is_shut(void)
     must(slot_install(0, ID, 0, top));
     must(slot_shut(0) && !slot_shut(0));
     must(!slot_pop(ID, false) && !slot_push(PUSH, object(9)) && !slot_install(0, ID, top, 0));
-    must(!slot_exchange(0, ID, top, sheaf, sheaf, 0));
+    must(!slot_exchange(0, ID, top, sheaf_attached(sheaf), sheaf_attached(sheaf), 0));
     run_on(1);
     must(slot_install(1, ID, 0, top)); /* another slot is open */
     must(slot_pop(ID, false) == object(2));
@@ -140,32 +142,34 @@ static void a_slot_that_is_shut(void)
     must(slot_pop(ID, false) == object(2));
 }
 
-static void the_sibling_of_the_slots_node(void)
+CASE(the_sibling_of_the_slots_node)
 {
     start(16);
     struct sheaf *sheaf = filled(5, 3);
-    must(slot_install(0, SLOT_ID(CACHE_USERS + 2), 0, top_of(end_of(sheaf), 0)));
-    must(!slot_pop_near(ID, false));
-    slot_head(0)->near = (uint32_t)(2 * (SLOT_ID(1) - SLOT_ID(0)));
-    must(slot_pop_near(ID, false) == object(2));
+    must(slot_install(0, word_id(CACHE_USERS + 2), 0, top_of(end_of(sheaf), none)));
+    must(!slot_pop_local(ID, false));
+    slot_head(0)->local = (uint32_t)(SLOT_WORD_AT(2) - SLOT_WORD_AT(0));
+    must(slot_pop_local(ID, false) == object(2));
 }
 
-static void slots_of_two_ends_do_not_touch(void)
+CASE(slots_of_two_ends_do_not_touch)
 {
     start(16);
     for (unsigned slot = 0; slot < 16; slot++)
         for (unsigned number = CACHE_FIRST; number < CACHE_MAX; number++) {
-            struct slot_words *words = slot_words(slot, SLOT_ID(number));
+            struct slot_words *words = slot_words(slot, word_id(number));
             must(!cache_gap(number) || words->top == 0);
-            must_be(slot_id_number(SLOT_ID(number)), number);
+            must_be(word_id_number(word_id(number)), number);
+            must_be(push_id_number(push_id(word_id(number), false)), number);
+            must_be(push_id_number(push_id(word_id(number), true)), number);
             words->top = slot * CACHE_MAX + number;
         }
     for (unsigned slot = 0; slot < 16; slot++)
         for (unsigned number = CACHE_FIRST; number < CACHE_MAX; number++)
-            must_be(slot_words(slot, SLOT_ID(number))->top, slot * CACHE_MAX + number);
-    must_be(*sheaf_entry(0), sheaf_full_mark());
-    must_be(*sheaf_entry(END_CLAIMED), sheaf_full_mark());
-    must(!sheaf_entry(0)[-1] && !sheaf_entry(END_CLAIMED)[-1]);
+            must_be(slot_words(slot, word_id(number))->top, slot * CACHE_MAX + number);
+    must_be(*sheaf_entry(none), sheaf_full_mark());
+    must_be(*sheaf_entry(claimed), sheaf_full_mark());
+    must(!sheaf_entry(none)[-1] && !sheaf_entry(claimed)[-1]);
 }
 
 /* ---- counting, domains ---- */
@@ -178,7 +182,7 @@ static uint64_t counted(unsigned number, enum slot_counter which)
     return sum;
 }
 
-static void slots_count_for_themselves(void)
+CASE(slots_count_for_themselves)
 {
     start(16);
     must(space_grow_counters(301));
@@ -195,7 +199,7 @@ static void slots_count_for_themselves(void)
     must_be(counted(300, COUNT_free_slowpath) + counted(301, COUNT_alloc_slowpath), 0);
 }
 
-static void a_slot_without_memory_counts_in_the_first(void)
+CASE(a_slot_without_memory_counts_in_the_first)
 {
     start(32);
     run_on(12);
@@ -207,7 +211,7 @@ static void a_slot_without_memory_counts_in_the_first(void)
     must(slot_writable(12));
 }
 
-static void cpus_of_a_cache_are_a_domain(void)
+CASE(cpus_of_a_cache_are_a_domain)
 {
     cpu_allowed_count = os_cpus = 64;
     start(64);
@@ -219,7 +223,7 @@ static void cpus_of_a_cache_are_a_domain(void)
     must_be(slot_domain(), 1);
 }
 
-static void few_cpus_are_one_domain(void)
+CASE(few_cpus_are_one_domain)
 {
     os_llc_cpus = 1;
     cpu_allowed_count = os_cpus = 8;
@@ -239,7 +243,7 @@ static uint32_t span(uint32_t slices)
     return slice;
 }
 
-static void one_run_of_each_length_in_each_slot(void)
+CASE(one_run_of_each_length_in_each_slot)
 {
     start(16);
     span_cache_init(64 * MIB, true);
@@ -262,7 +266,7 @@ static void one_run_of_each_length_in_each_slot(void)
     must_be(span_cache_totals().spans, 1);
 }
 
-static void spans_of_the_cache_go_back(void)
+CASE(spans_of_the_cache_go_back)
 {
     start(16);
     span_cache_init(64 * MIB, true);
@@ -281,7 +285,7 @@ static void spans_of_the_cache_go_back(void)
     must_be(span_cache_take(2), SLICE_NONE);
 }
 
-static void no_span_cache_where_little_may_stay(void)
+CASE(no_span_cache_where_little_may_stay)
 {
     start(16);
     span_cache_init(10 * SLICE_SIZE - 1, true);
@@ -294,31 +298,4 @@ static void no_span_cache_where_little_may_stay(void)
     must_be(span_cache_totals().spans, 0);
     span_cache_init(64 * MIB, false);
     must(!span_cache_on);
-}
-
-static const struct test_case cases[] = {
-    CASE(without_rseq),
-    CASE(as_many_slots_as_are_granted),
-    CASE(a_slot_without_a_sheaf_has_nothing),
-    CASE(two_ends),
-    CASE(a_double_free_takes_the_slow_path),
-    CASE(lifo_words_count_their_pops),
-    CASE(a_word_that_changed_is_not_installed_to),
-    CASE(a_held_end_serves_no_operation),
-    CASE(ends_change_over),
-    CASE(a_slot_that_is_shut),
-    CASE(the_sibling_of_the_slots_node),
-    CASE(slots_of_two_ends_do_not_touch),
-    CASE(slots_count_for_themselves),
-    CASE(a_slot_without_memory_counts_in_the_first),
-    CASE(cpus_of_a_cache_are_a_domain),
-    CASE(few_cpus_are_one_domain),
-    CASE(one_run_of_each_length_in_each_slot),
-    CASE(spans_of_the_cache_go_back),
-    CASE(no_span_cache_where_little_may_stay),
-};
-
-int main(int argc, char **argv)
-{
-    return run_cases(argc, argv, cases, array_size(cases));
 }

@@ -32,7 +32,7 @@ static void *object(unsigned n)
     return (char *)slice_address(1) + 16ul * n;
 }
 
-static struct sheaf *filled(unsigned capacity, unsigned n)
+__attribute__((unused)) static struct sheaf *filled(unsigned capacity, unsigned n)
 {
     struct sheaf *sheaf = empty_sheaf_alloc(capacity);
     must(sheaf);

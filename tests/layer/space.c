@@ -8,7 +8,7 @@
 
 /* ---- the plan ---- */
 
-static void parts_do_not_overlap(void)
+CASE(parts_do_not_overlap)
 {
     must(space_init(64, 0));
     struct part {
@@ -38,18 +38,18 @@ static void parts_do_not_overlap(void)
         must(parts[i - 1].start + parts[i - 1].size <= parts[i].start);
 }
 
-static void places_are_aligned_and_near(void)
+CASE(places_are_aligned_and_near)
 {
     must(space_init(64, 0));
     must_be(space.base % SLICE_SIZE, 0);
-    must_be(space.region % (WINDOW_SLICES << SLICE_SHIFT), 0);
+    must_be(space.region % (HUGE_PAGE_SLICES << SLICE_SHIFT), 0);
     must((uintptr_t)space.sheaves_first + space.sheaves_first_size - space.base - CONSTANT_AT <= UINT32_MAX);
     must(slice_of((void *)(space.base + 1)) >= space.slice_count); /* below the region is no slice */
     must_be(slice_of(slice_address(7)), 7);
     must((char *)slice_id(0) < (char *)space.base && slice_id(1) == slice_id(0) - 1);
 }
 
-static void the_first_of_each_part_is_writable(void)
+CASE(the_first_of_each_part_is_writable)
 {
     must(space_init(64, 0));
     must(writable((void *)space.base) && writable(space.counters - COUNTER_BLOCK));
@@ -61,7 +61,7 @@ static void the_first_of_each_part_is_writable(void)
 }
 
 /* Writable memory counts as used where overcommit is off; slots beyond the CPUs get it when they are needed. */
-static void slots_open_when_they_are_needed(void)
+CASE(slots_open_when_they_are_needed)
 {
     must(space_init(64, 0));
     unsigned open = space.slots_open;
@@ -81,44 +81,44 @@ static void slots_open_when_they_are_needed(void)
     must_be(space.slots_open, open + 1);
 }
 
-static void the_region_follows_the_machine(void)
+CASE(the_region_follows_the_machine)
 {
     os_memory = 5ull << 40;
     must(space_init(4, 0));
     must_be((uint64_t)space.slice_most << SLICE_SHIFT, 32ull << 40);
 }
 
-static void a_small_region_has_small_chunks(void)
+CASE(a_small_region_has_small_chunks)
 {
     must(space_init(4, 8 * MIB));
     must_be(space.slice_most, 128);
     must(space.slice_most >> space.chunk_shift >= 4);
-    must((1u << space.chunk_shift) >= WINDOW_SLICES);
+    must((1u << space.chunk_shift) >= HUGE_PAGE_SLICES);
 }
 
 /* Slots take at most an eighth of what the process may have. */
-static void few_slots_below_a_limit(void)
+CASE(few_slots_below_a_limit)
 {
     os_limit = 64 * MIB;
     must(space_init(1024, 0));
     must_be(space.slots, 8);
 }
 
-static void halved_until_it_is_granted(void)
+CASE(halved_until_it_is_granted)
 {
     os_refuse(OS_EXTEND, 1, 5); /* all places of the first size, and a hole for it */
     must(space_init(4, GIB));
     must_be((uint64_t)space.slice_most << SLICE_SHIFT, GIB / 2);
 }
 
-static void another_place_where_one_is_taken(void)
+CASE(another_place_where_one_is_taken)
 {
     os_refuse(OS_EXTEND, 1, 1);
     must(space_init(4, GIB));
     must_be((uint64_t)space.slice_most << SLICE_SHIFT, GIB);
 }
 
-static void nothing_is_left_where_it_is_refused(void)
+CASE(nothing_is_left_where_it_is_refused)
 {
     for (unsigned nth = 1; nth <= 2; nth++) {
         os_refuse(OS_EXTEND, nth, OS_ALWAYS);
@@ -143,7 +143,7 @@ static void block_once(enum os_call call, void *at, size_t size)
 }
 
 /* A place where something turns up half-way is left, and what turned up stands. */
-static void a_mapping_in_the_way_of_the_start_survives(void)
+CASE(a_mapping_in_the_way_of_the_start_survives)
 {
     os_hook = block_once;
     must(space_init(16, GIB));
@@ -159,19 +159,19 @@ static void block_planned_places(enum os_call call, void *at, size_t size)
 }
 
 /* Where every planned place is taken, the system chooses one that holds the plan. */
-static void a_hole_where_no_place_is_free(void)
+CASE(a_hole_where_no_place_is_free)
 {
     os_hook = block_planned_places;
     must(space_init(64, 0));
     must_be(space.slots, 64);
     must_be((uint64_t)space.slice_most << SLICE_SHIFT, 8192 * GIB);
     must(space_grow(&space.slabs, 64 * MIB) && space_grow(&space.sheaves, 64 * MIB) && space_reach(SLICES_FIRST + 1));
-    must_be(space.region % (WINDOW_SLICES << SLICE_SHIFT), 0);
+    must_be(space.region % (HUGE_PAGE_SLICES << SLICE_SHIFT), 0);
 }
 
 /* ---- tables ---- */
 
-static void tables_grow_in_steps(void)
+CASE(tables_grow_in_steps)
 {
     must(space_init(4, 0));
     os_clear();
@@ -186,7 +186,7 @@ static void tables_grow_in_steps(void)
     must(os_covered(OS_PLAIN, space.slabs.start, MIB)); /* a huge page for its first byte would be a waste */
 }
 
-static void a_refused_table_stands(void)
+CASE(a_refused_table_stands)
 {
     must(space_init(4, 0));
     must(space_grow(&space.slabs, 1));
@@ -197,7 +197,7 @@ static void a_refused_table_stands(void)
     must_be(space.slabs.mapped, 3 * MIB);
 }
 
-static void a_table_is_full_where_it_meets_a_mapping(void)
+CASE(a_table_is_full_where_it_meets_a_mapping)
 {
     must(space_init(4, 0));
     must(space_grow(&space.slabs, 1));
@@ -207,7 +207,7 @@ static void a_table_is_full_where_it_meets_a_mapping(void)
     must_be(space.slabs.mapped, MIB);
 }
 
-static void a_table_ends(void)
+CASE(a_table_ends)
 {
     must(space_init(4, 64 * MIB));
     os_clear();
@@ -217,7 +217,7 @@ static void a_table_ends(void)
     must_be(space.sheaves.mapped, space.sheaves.most);
 }
 
-static void tables_do_not_grow_below_a_handler(void)
+CASE(tables_do_not_grow_below_a_handler)
 {
     must(space_init(4, 0));
     BELOW_HANDLER(LOCK_REGION, must(!space_grow(&space.slabs, 1)));
@@ -225,7 +225,7 @@ static void tables_do_not_grow_below_a_handler(void)
     must(space_grow(&space.slabs, 1));
 }
 
-static void more_caches_have_counters_elsewhere(void)
+CASE(more_caches_have_counters_elsewhere)
 {
     must(space_init(4, 0));
     os_clear();
@@ -247,7 +247,7 @@ static uintptr_t compared(uintptr_t p)
     return (uintptr_t)((intptr_t)(space.base - 1 - p) >> SLICE_SHIFT);
 }
 
-static void the_region_reaches_further(void)
+CASE(the_region_reaches_further)
 {
     must(space_init(4, 0));
     uintptr_t lowest = 0;
@@ -265,7 +265,7 @@ static void the_region_reaches_further(void)
     must(!space_reach(space.slice_most + 1));
 }
 
-static void a_refused_reach_changes_nothing(void)
+CASE(a_refused_reach_changes_nothing)
 {
     must(space_init(4, 0));
     for (unsigned nth = 1; nth <= 3; nth++) { /* ids, structs, dirty bits; what was granted before stays */
@@ -280,7 +280,7 @@ static void a_refused_reach_changes_nothing(void)
     }
 }
 
-static void no_shadow_unless_there_is_one(void)
+CASE(no_shadow_unless_there_is_one)
 {
     must(space_init(4, GIB));
     os_clear();
@@ -291,7 +291,7 @@ static void no_shadow_unless_there_is_one(void)
     must_be(space.shadow.mapped, 64 * SLICE_SIZE);
 }
 
-static void a_shadow_is_staged_where_it_must_be(void)
+CASE(a_shadow_is_staged_where_it_must_be)
 {
     must(space_init(4, GIB));
     os_stages = true;
@@ -304,7 +304,7 @@ static void a_shadow_is_staged_where_it_must_be(void)
 /* ---- where overcommit is off ---- */
 
 /* The system refuses what a usual process may map. Then only what the smallest process writes is writable. */
-static void little_is_writable_where_memory_is_staged(void)
+CASE(little_is_writable_where_memory_is_staged)
 {
     os_refuse(OS_MAP, 1, 1);
     must(space_init(64, 0));
@@ -318,14 +318,14 @@ static void little_is_writable_where_memory_is_staged(void)
     must(!writable(slice_address(0)) && !writable(slice_address(SLICES_START) - 1));
 }
 
-static void staged_tables_are_committed_as_they_grow(void)
+CASE(staged_tables_are_committed_as_they_grow)
 {
     os_refuse(OS_MAP, 1, 1);
     must(space_init(4, 0));
     os_refuse(OS_COMMIT, 1, 1);
-    must(!space_grow(&space.hub_sheaves, 1) && !writable(space.sheaves_first));
-    must(space_grow(&space.hub_sheaves, 1) && writable(space.sheaves_first));
-    must(space_grow(&space.hub_slabs, 4097) && writable(space.slabs.start + space.slabs_first + 4096));
+    must(!space_grow(&space.boot_sheaves, 1) && !writable(space.sheaves_first));
+    must(space_grow(&space.boot_sheaves, 1) && writable(space.sheaves_first));
+    must(space_grow(&space.boot_slabs, 4097) && writable(space.slabs.start + space.slabs_first + 4096));
     must(space_grow(&space.sheaves, 4096) && writable(space.sheaves.start) && writable(space.orders));
     must(space_reach(9000) && writable(slice_at(8999)) && writable(slice_id(8999)));
     must(writable(&space.chunks[9000 >> space.chunk_shift]));
@@ -335,21 +335,21 @@ static void staged_tables_are_committed_as_they_grow(void)
 }
 
 /* A process that may have little address space would be refused so much in any case. */
-static void a_small_limit_is_no_sign_of_overcommit(void)
+CASE(a_small_limit_is_no_sign_of_overcommit)
 {
     os_limit = GIB;
     must(space_init(4, GIB));
     must(!vm_staged && writable(slice_address(0)));
 }
 
-static void the_setting_of_the_system_tells_as_well(void)
+CASE(the_setting_of_the_system_tells_as_well)
 {
     os_overcommit_off = true;
     must(space_init(4, GIB));
     must(vm_staged && !writable(slice_address(0)));
 }
 
-static void rows_of_caches_open_by_group(void)
+CASE(rows_of_caches_open_by_group)
 {
     must(space_init(4, 0));
     char *rows = space.caches + 3ul * COUNTER_GROUP * CACHE_ROW;
@@ -365,7 +365,7 @@ static void rows_of_caches_open_by_group(void)
 
 /* ---- where memory is locked ---- */
 
-static void little_is_mapped_where_memory_is_locked(void)
+CASE(little_is_mapped_where_memory_is_locked)
 {
     atomic_store(&space.locked, true);
     must(space_init(64, 0));
@@ -376,14 +376,14 @@ static void little_is_mapped_where_memory_is_locked(void)
     must(writable(&space.orders[(size_t)(space.sheaves_first - space.sheaves.start) >> SHEAF_PAGE_SHIFT]));
 }
 
-static void lean_tables_grow_by_pages(void)
+CASE(lean_tables_grow_by_pages)
 {
     atomic_store(&space.locked, true);
     must(space_init(64, 0));
     must(!writable(space.sheaves_first) && !writable(slice_at(SLICES_FIRST - 1)));
     size_t before = os_mapped;
-    must(space_grow(&space.hub_sheaves, 1) && writable(space.sheaves_first));
-    must(space_grow(&space.hub_slabs, 4097) && writable(space.slabs.start + space.slabs_first + 4096));
+    must(space_grow(&space.boot_sheaves, 1) && writable(space.sheaves_first));
+    must(space_grow(&space.boot_slabs, 4097) && writable(space.slabs.start + space.slabs_first + 4096));
     must_be(os_mapped, before + 12 * KIB);
     must(space_grow(&space.sheaves, 4096) && writable(space.sheaves.start) && writable(space.orders));
     uintptr_t lowest = 0;
@@ -399,7 +399,7 @@ static void lean_tables_grow_by_pages(void)
 }
 
 /* Both parts of a slot, or none. */
-static void lean_slots_are_mapped_one_by_one(void)
+CASE(lean_slots_are_mapped_one_by_one)
 {
     atomic_store(&space.locked, true);
     must(space_init(64, 0));
@@ -421,14 +421,14 @@ static void lean_slots_are_mapped_one_by_one(void)
 }
 
 /* What the system refuses at the start it may grant in smaller pieces. */
-static void lean_where_the_start_is_refused(void)
+CASE(lean_where_the_start_is_refused)
 {
     os_room = MIB;
     must(space_init(2, 0));
     must(space.lean && space.locked);
 }
 
-static void a_space_that_becomes_lean(void)
+CASE(a_space_that_becomes_lean)
 {
     must(space_init(64, 0));
     must(space_open_slots(6));
@@ -438,9 +438,9 @@ static void a_space_that_becomes_lean(void)
     must_be(space.slots_open, 3);
     must(*(char *)slice_at(40) == 1 && !writable(slice_at(200)) && space.slice_count >= 100);
     must(writable(space.sheaves_first + space.sheaves_first_size - 1));
-    space_shorten(&space.hub_sheaves, 5000);
+    space_shorten(&space.boot_sheaves, 5000);
     must(writable(space.sheaves_first + 8191) && !writable(space.sheaves_first + 8192));
-    must(space_grow(&space.hub_sheaves, 9000) && writable(space.sheaves_first + 8999));
+    must(space_grow(&space.boot_sheaves, 9000) && writable(space.sheaves_first + 8999));
     must(space_grow(&space.sheaves, 4096) && writable(space.orders));
     must(space_reach(SLICES_FIRST + 1));
     for (uint32_t slice = 0; slice <= SLICES_FIRST; slice += 7)
@@ -454,52 +454,11 @@ static void a_space_that_becomes_lean(void)
 
 /* ---- locks ---- */
 
-static void locks_of_neighbours_lie_apart(void)
+CASE(locks_of_neighbours_lie_apart)
 {
     for (unsigned i = 0; i < CACHE_MAX; i++) {
         must_be(lock_number(lock_of(i)), i);
         if (i)
             must((uintptr_t)lock_of(i) / 64 != (uintptr_t)lock_of(i - 1) / 64);
     }
-}
-
-static const struct test_case cases[] = {
-    CASE(parts_do_not_overlap),
-    CASE(places_are_aligned_and_near),
-    CASE(the_first_of_each_part_is_writable),
-    CASE(slots_open_when_they_are_needed),
-    CASE(the_region_follows_the_machine),
-    CASE(a_small_region_has_small_chunks),
-    CASE(few_slots_below_a_limit),
-    CASE(halved_until_it_is_granted),
-    CASE(another_place_where_one_is_taken),
-    CASE(nothing_is_left_where_it_is_refused),
-    CASE(a_mapping_in_the_way_of_the_start_survives),
-    CASE(a_hole_where_no_place_is_free),
-    CASE(tables_grow_in_steps),
-    CASE(a_refused_table_stands),
-    CASE(a_table_is_full_where_it_meets_a_mapping),
-    CASE(a_table_ends),
-    CASE(tables_do_not_grow_below_a_handler),
-    CASE(more_caches_have_counters_elsewhere),
-    CASE(the_region_reaches_further),
-    CASE(a_refused_reach_changes_nothing),
-    CASE(no_shadow_unless_there_is_one),
-    CASE(a_shadow_is_staged_where_it_must_be),
-    CASE(little_is_writable_where_memory_is_staged),
-    CASE(staged_tables_are_committed_as_they_grow),
-    CASE(a_small_limit_is_no_sign_of_overcommit),
-    CASE(the_setting_of_the_system_tells_as_well),
-    CASE(rows_of_caches_open_by_group),
-    CASE(little_is_mapped_where_memory_is_locked),
-    CASE(lean_tables_grow_by_pages),
-    CASE(lean_slots_are_mapped_one_by_one),
-    CASE(lean_where_the_start_is_refused),
-    CASE(a_space_that_becomes_lean),
-    CASE(locks_of_neighbours_lie_apart),
-};
-
-int main(int argc, char **argv)
-{
-    return run_cases(argc, argv, cases, array_size(cases));
 }

@@ -19,7 +19,7 @@ static struct node *volatile list;
 
 /* ---- lost ---- */
 
-static void nothing(void)
+LEAK_CASE(nothing_is_lost_where_all_is_freed, "nothing lost")
 {
     for (int i = 0; i < 1000; i++)
         free(block(16 + (size_t)i * 40));
@@ -31,7 +31,7 @@ static void lose_ten(void)
         sink = block(1024);
 }
 
-static void ten(void)
+LEAK_CASE(lost_blocks_are_counted, "lost 10 KiB in 10 blocks")
 {
     away(lose_ten);
 }
@@ -52,13 +52,13 @@ static void lose_chain(void)
     sink = chain(100);
 }
 
-static void indirect(void)
+LEAK_CASE(what_lost_blocks_refer_to_is_lost_with_them, "lost 64 bytes in 1 block, 6.2 KiB in 99 blocks through it")
 {
     away(lose_chain);
 }
 
 /* The same, with each node at a higher address than the one before: the first in order leads to all others. */
-static void lose_rising(void)
+AWAY_CASE(so_it_is_in_the_other_order, "lost 64 bytes in 1 block, 6.2 KiB in 99 blocks through it")
 {
     struct node *all[100];
     for (int i = 0; i < 100; i++)
@@ -67,12 +67,7 @@ static void lose_rising(void)
         all[i]->next = all[i + 1];
 }
 
-static void rising(void)
-{
-    away(lose_rising);
-}
-
-static void lose_tree(void)
+AWAY_CASE(two_ways_to_a_lost_block, "lost 64 bytes in 1 block, 448 bytes in 7 blocks through it")
 {
     struct node *root = block(sizeof(*root));
     root->next = chain(3);
@@ -81,12 +76,8 @@ static void lose_tree(void)
     sink = root;
 }
 
-static void tree(void)
-{
-    away(lose_tree);
-}
-
-static void lose_cycle(void)
+AWAY_CASE(of_a_cycle_one_block_is_lost_and_the_rest_with_it,
+          "lost 64 bytes in 1 block, 256 bytes in 4 blocks through it")
 {
     struct node *first = chain(5), *last = first;
     while (last->next)
@@ -95,13 +86,8 @@ static void lose_cycle(void)
     first->other = first;
 }
 
-static void cycle(void)
-{
-    away(lose_cycle);
-}
-
 /* A lost block that leads into a cycle, which is then lost with it. */
-static void lose_way_into_cycle(void)
+AWAY_CASE(a_cycle_is_lost_with_what_leads_to_it, "lost 64 bytes in 1 block, 128 bytes in 2 blocks through it")
 {
     struct node *a = block(sizeof(*a)), *b = block(sizeof(*b)), *c = block(sizeof(*c));
     a->next = b;
@@ -109,43 +95,23 @@ static void lose_way_into_cycle(void)
     c->next = a;
 }
 
-static void way_into_cycle(void)
-{
-    away(lose_way_into_cycle);
-}
-
-static void lose_million(void)
+AWAY_CASE_WITH(a_million_lost_blocks, "lost 61 MiB in 1000000 blocks", NULL, 1)
 {
     for (int i = 0; i < 1000000; i++)
         sink = malloc(64);
 }
 
-static void million(void)
-{
-    away(lose_million);
-}
-
-static void lose_long_chain(void)
+AWAY_CASE_WITH(a_lost_list_of_a_million, "lost 64 bytes in 1 block, 61 MiB in 999999 blocks through it", NULL, 1)
 {
     sink = chain(1000000);
 }
 
-static void long_chain(void)
-{
-    away(lose_long_chain);
-}
-
-static void keep_long_chain(void)
+AWAY_CASE_WITH(a_list_of_a_million, "nothing lost", NULL, 1)
 {
     list = chain(1000000);
 }
 
-static void long_kept_chain(void)
-{
-    away(keep_long_chain);
-}
-
-static void lose_and_reuse(void)
+AWAY_CASE(a_free_object_refers_to_nothing, "lost 64 bytes in 1 block")
 {
     struct node *node = block(sizeof(*node));
     node->next = block(sizeof(*node));
@@ -154,60 +120,35 @@ static void lose_and_reuse(void)
     kept = NULL; /* what a free object refers to is lost */
 }
 
-static void through_freed(void)
-{
-    away(lose_and_reuse);
-}
-
 /* ---- referenced ---- */
 
-static void keep_all(void)
+AWAY_CASE(static_data_and_interior_pointers, "nothing lost")
 {
     kept = block(1024);
     list = chain(50);
     list->other = (struct node *)(void *)((char *)block(4096) + 4000); /* inside */
 }
 
-static void referenced(void)
-{
-    away(keep_all);
-}
-
-static void keep_past_the_end(void)
+AWAY_CASE(a_pointer_past_the_end, "lost 1 KiB in 1 block")
 {
     kept = (char *)block(1024) + 1024;
 }
 
-static void past_the_end(void)
-{
-    away(keep_past_the_end);
-}
-
-static void keep_last_byte(void)
+AWAY_CASE(a_pointer_to_the_last_byte, "nothing lost")
 {
     kept = (char *)block(1024) + 1023;
 }
 
-static void last_byte(void)
-{
-    away(keep_last_byte);
-}
-
 static char odd[32] __attribute__((aligned(8)));
 
-static void keep_unaligned(void)
+AWAY_CASE(a_pointer_that_is_not_aligned, "lost 1 KiB in 1 block")
 {
     void *p = block(1024);
     memcpy(odd + 3, &p, sizeof(p)); /* not found, as by other conservative scans */
 }
 
-static void unaligned(void)
-{
-    away(keep_unaligned);
-}
-
 /* A local variable of the function that calls exit(). */
-static void own_stack(void)
+LEAK_CASE(the_stack_of_the_thread_that_exits, "nothing lost")
 {
     void *volatile local = block(1024);
     scrub();
@@ -225,7 +166,7 @@ static void **map(int protection, int flags)
     return at;
 }
 
-static void keep_in_mappings(void)
+AWAY_CASE(mappings_of_the_program, "nothing lost")
 {
     kept = map(PROT_READ | PROT_WRITE, MAP_PRIVATE);
     kept = map(PROT_READ, MAP_PRIVATE);
@@ -233,23 +174,13 @@ static void keep_in_mappings(void)
     kept = NULL;
 }
 
-static void mappings(void)
-{
-    away(keep_in_mappings);
-}
-
-static void keep_closed(void)
+AWAY_CASE(a_mapping_without_access, "lost 1 KiB in 1 block")
 {
     kept = map(PROT_NONE, MAP_PRIVATE);
 }
 
-static void closed(void)
-{
-    away(keep_closed);
-}
-
 /* A file that is shorter than its mappings, a device, and a mapping of which nearly nothing was touched. */
-static void odd_mappings(void)
+LEAK_CASE(mappings_that_are_hard_to_read, "nothing lost")
 {
     char name[] = "/tmp/sheaf-leaks-XXXXXX";
     int file = mkstemp(name), zero = open("/dev/zero", O_RDWR);
@@ -269,7 +200,7 @@ static void odd_mappings(void)
 }
 
 /* Part of a block that cannot be read. */
-static void keep_with_guard(void)
+AWAY_CASE(a_block_with_a_closed_page, "nothing lost")
 {
     char *p = aligned_alloc(4096, 4 * 4096);
     must(p);
@@ -279,14 +210,9 @@ static void keep_with_guard(void)
     kept = p;
 }
 
-static void with_guard(void)
-{
-    away(keep_with_guard);
-}
-
 /* ---- large blocks, other functions ---- */
 
-static void lose_large(void)
+AWAY_CASE(large_blocks, "lost 17.2 MiB in 3 blocks, 64 bytes in 1 block through them")
 {
     sink = block(3 << 16);
     sink = block(16 << 20);
@@ -296,24 +222,14 @@ static void lose_large(void)
     free(block(300000));
 }
 
-static void large(void)
-{
-    away(lose_large);
-}
-
-static void keep_large(void)
+AWAY_CASE(large_blocks_that_are_referenced, "nothing lost")
 {
     char **holder = block(1 << 20);
     holder[130000] = (char *)block(1 << 18) + 200000; /* inside */
     kept = (char *)holder + 700000;
 }
 
-static void large_referenced(void)
-{
-    away(keep_large);
-}
-
-static void lose_others(void)
+AWAY_CASE(other_functions, "lost 1 MiB in 6 blocks")
 {
     void *p;
     sink = calloc(4, 256);
@@ -325,12 +241,7 @@ static void lose_others(void)
     sink = p = NULL;
 }
 
-static void others(void)
-{
-    away(lose_others);
-}
-
-static void lose_outside(void)
+AWAY_CASE(blocks_outside_the_region, "lost 1 MiB in 1 block")
 {
     must(mallopt(M_MMAP_THRESHOLD, 1 << 20));
     sink = block(1 << 20);
@@ -339,11 +250,6 @@ static void lose_outside(void)
     holder[131000] = block(1024);
     kept = (char *)holder + 500000;
     free(block(1 << 20));
-}
-
-static void outside(void)
-{
-    away(lose_outside);
 }
 
 /* ---- objects that the allocator keeps ---- */
@@ -371,7 +277,7 @@ static void *free_many(void *unused)
 }
 
 /* Full sheaves go to barns, and partial ones stay with the CPUs. */
-static void freed_elsewhere(void)
+LEAK_CASE(objects_freed_on_other_cpus, "nothing lost")
 {
     cpu_set_t set;
     must(sched_getaffinity(0, sizeof(set), &set) == 0);
@@ -392,7 +298,8 @@ static void freed_elsewhere(void)
 
 /* ---- processes ---- */
 
-static void forked(void)
+LEAK_CASE_WITH(a_forked_child_reports_by_itself, "lost 64 bytes in 1 block, 6.2 KiB in 99 blocks through it",
+               "lost 10 KiB in 10 blocks;", 0)
 {
     pid_t pid = fork();
     if (pid == 0) {
@@ -413,7 +320,7 @@ static void *lender(void *ready)
 }
 
 /* What only other threads of the parent refer to is not lost by the child. */
-static void forked_beside_threads(void)
+LEAK_CASE(a_child_has_not_lost_what_threads_of_its_parent_have, "nothing lost")
 {
     static _Atomic int ready;
     pthread_t thread;
@@ -427,69 +334,22 @@ static void forked_beside_threads(void)
     _exit(0);
 }
 
-static void no_report(void)
+LEAK_CASE(exit_makes_no_report, NULL)
 {
     away(lose_ten);
     _exit(0);
 }
 
-static void replaced(void)
+LEAK_CASE(exec_makes_no_report, NULL)
 {
     away(lose_ten);
     unsetenv("SHEAF_LEAKS");
     execl("/bin/true", "true", (char *)NULL);
 }
 
-static void lose_hundred_kinds(void)
+/* Large blocks of different sizes are groups of their own unless their stacks are known. */
+AWAY_CASE(the_largest_groups_are_listed, "lost 328.1 MiB in 100 blocks")
 {
     for (size_t i = 0; i < 100; i++)
         sink = block((3 + i) << 16);
-}
-
-/* Large blocks of different sizes are groups of their own unless their stacks are known. */
-static void many_groups(void)
-{
-    away(lose_hundred_kinds);
-}
-
-static const struct leak_case cases[] = {
-    {"nothing_is_lost_where_all_is_freed", nothing, "nothing lost", NULL, 0},
-    {"lost_blocks_are_counted", ten, "lost 10 KiB in 10 blocks", NULL, 0},
-    {"what_lost_blocks_refer_to_is_lost_with_them", indirect,
-     "lost 64 bytes in 1 block, 6.2 KiB in 99 blocks through it", NULL, 0},
-    {"so_it_is_in_the_other_order", rising, "lost 64 bytes in 1 block, 6.2 KiB in 99 blocks through it", NULL, 0},
-    {"two_ways_to_a_lost_block", tree, "lost 64 bytes in 1 block, 448 bytes in 7 blocks through it", NULL, 0},
-    {"of_a_cycle_one_block_is_lost_and_the_rest_with_it", cycle,
-     "lost 64 bytes in 1 block, 256 bytes in 4 blocks through it", NULL, 0},
-    {"a_cycle_is_lost_with_what_leads_to_it", way_into_cycle,
-     "lost 64 bytes in 1 block, 128 bytes in 2 blocks through it", NULL, 0},
-    {"a_million_lost_blocks", million, "lost 61 MiB in 1000000 blocks", NULL, 1},
-    {"a_lost_list_of_a_million", long_chain, "lost 64 bytes in 1 block, 61 MiB in 999999 blocks through it", NULL, 1},
-    {"a_list_of_a_million", long_kept_chain, "nothing lost", NULL, 1},
-    {"a_free_object_refers_to_nothing", through_freed, "lost 64 bytes in 1 block", NULL, 0},
-    {"static_data_and_interior_pointers", referenced, "nothing lost", NULL, 0},
-    {"a_pointer_past_the_end", past_the_end, "lost 1 KiB in 1 block", NULL, 0},
-    {"a_pointer_to_the_last_byte", last_byte, "nothing lost", NULL, 0},
-    {"a_pointer_that_is_not_aligned", unaligned, "lost 1 KiB in 1 block", NULL, 0},
-    {"the_stack_of_the_thread_that_exits", own_stack, "nothing lost", NULL, 0},
-    {"mappings_of_the_program", mappings, "nothing lost", NULL, 0},
-    {"a_mapping_without_access", closed, "lost 1 KiB in 1 block", NULL, 0},
-    {"mappings_that_are_hard_to_read", odd_mappings, "nothing lost", NULL, 0},
-    {"a_block_with_a_closed_page", with_guard, "nothing lost", NULL, 0},
-    {"large_blocks", large, "lost 17.2 MiB in 3 blocks, 64 bytes in 1 block through them", NULL, 0},
-    {"large_blocks_that_are_referenced", large_referenced, "nothing lost", NULL, 0},
-    {"other_functions", others, "lost 1 MiB in 6 blocks", NULL, 0},
-    {"blocks_outside_the_region", outside, "lost 1 MiB in 1 block", NULL, 0},
-    {"objects_freed_on_other_cpus", freed_elsewhere, "nothing lost", NULL, 0},
-    {"a_forked_child_reports_by_itself", forked, "lost 64 bytes in 1 block, 6.2 KiB in 99 blocks through it",
-     "lost 10 KiB in 10 blocks;", 0},
-    {"a_child_has_not_lost_what_threads_of_its_parent_have", forked_beside_threads, "nothing lost", NULL, 0},
-    {"_exit_makes_no_report", no_report, NULL, NULL, 0},
-    {"exec_makes_no_report", replaced, NULL, NULL, 0},
-    {"the_largest_groups_are_listed", many_groups, "lost 328.1 MiB in 100 blocks", NULL, 0},
-};
-
-int main(int argc, char **argv)
-{
-    return run_leak_cases(argc, argv, cases, sizeof(cases) / sizeof(*cases));
 }

@@ -50,13 +50,13 @@ static void keep_things(void)
     *first = sheaf_calloc(1, 100000);
 }
 
-static void referenced(void)
+LEAK_CASE_WITH(referenced_objects_of_a_cache, "nothing lost", "128.1 KiB in 2 blocks", 0)
 {
     away(keep_things);
     leak_report();
 }
 
-static void objects(void)
+LEAK_CASE_WITH(lost_objects_of_a_cache, "lost 640 bytes in 5 blocks", "640 bytes in 5 blocks of things, lost", 0)
 {
     away(lose_things);
     leak_report();
@@ -72,7 +72,7 @@ static void prefill(void)
     must(kmem_cache_reserve(things, 50) == 0);
 }
 
-static void prefilled(void)
+LEAK_CASE(prefilled_sheaves_and_the_reserve, "lost 384 bytes in 3 blocks")
 {
     away(prefill);
     leak_report();
@@ -103,7 +103,7 @@ static void defer(void)
 }
 
 /* While a reader holds up the grace period. The thread that waits for it blocks all signals. */
-static void deferred(void)
+LEAK_CASE(deferred_frees, "lost 2 KiB in 2 blocks")
 {
     pthread_t thread;
     must(pthread_create(&thread, NULL, reader, NULL) == 0);
@@ -111,16 +111,4 @@ static void deferred(void)
         sched_yield();
     away(defer);
     leak_report();
-}
-
-static const struct leak_case cases[] = {
-    {"lost_objects_of_a_cache", objects, "lost 640 bytes in 5 blocks", "640 bytes in 5 blocks of things, lost", 0},
-    {"referenced_objects_of_a_cache", referenced, "nothing lost", "128.1 KiB in 2 blocks", 0},
-    {"prefilled_sheaves_and_the_reserve", prefilled, "lost 384 bytes in 3 blocks", NULL, 0},
-    {"deferred_frees", deferred, "lost 2 KiB in 2 blocks", NULL, 0},
-};
-
-int main(int argc, char **argv)
-{
-    return run_leak_cases(argc, argv, cases, sizeof(cases) / sizeof(*cases));
 }

@@ -1,7 +1,6 @@
 /*
- * Runs each case in a new execution of the program with SHEAF_LEAKS=1, and compares the sum at the end of the report:
- * "lost 2 KiB in 2 blocks, 1 KiB in 1 block through them" or "nothing lost". Prints TAP. An argument selects the case
- * of that name.
+ * Cases that run with SHEAF_LEAKS=1. The sum at the end of the report is compared: "lost 2 KiB in 2 blocks, 1 KiB in
+ * 1 block through them" or "nothing lost".
  *
  * Sizes of lost blocks are those of size classes, so that the sums are the same whether requested sizes are known
  * (SHEAF_DEBUG, samples) or not.
@@ -9,19 +8,31 @@
 #ifndef SHEAF_TESTS_LEAKS_H
 #define SHEAF_TESTS_LEAKS_H
 
-#include "../cases.h"
+#include "../executed.h"
 
-#include <stdlib.h>
-
-struct leak_case {
-    const char *name;
-    void (*run)(void);
+struct expected {
     const char *sum;  /* NULL: there is no report */
     const char *also; /* another part of standard error; NULL: none */
-    int not_debugged; /* too slow where each allocation is debugged */
+    int slow;         /* too slow where each allocation is debugged */
 };
 
-enum { EXECUTION_SECONDS = 300 };
+/* Begins the function of a case. */
+#define LEAK_CASE_WITH(name, sum, also, slow)                                                                        \
+    static const struct expected name##_expected = {sum, also, slow};                                                \
+    static void name(void);                                                                                          \
+    ADD_CASE(all_cases, name, name, &name##_expected)                                                                \
+    static void name(void)
+#define LEAK_CASE(name, sum) LEAK_CASE_WITH(name, sum, NULL, 0)
+
+/* The same for a case none of whose addresses may be left on the stack or in registers. */
+#define AWAY_CASE_WITH(name, sum, also, slow)                                                                        \
+    static void name##_away(void);                                                                                   \
+    LEAK_CASE_WITH(name, sum, also, slow)                                                                            \
+    {                                                                                                                \
+        away(name##_away);                                                                                           \
+    }                                                                                                                \
+    static void name##_away(void)
+#define AWAY_CASE(name, sum) AWAY_CASE_WITH(name, sum, NULL, 0)
 
 /* Keeps the compiler from knowing what becomes of a pointer. */
 static void *volatile sink;
@@ -53,105 +64,46 @@ __attribute__((unused, noinline)) static void away(void (*call)(void))
     scrub();
 }
 
-static const char *judge(const struct leak_case *c, int status, const char *text)
+BEFORE_CASES(argv)
 {
-    if (status)
+    after_part = scrub;
+}
+
+static const char *judge(const struct expected *c, const struct outcome *outcome)
+{
+    if (outcome->status)
         return "it ended with another status";
-    const char *sum = NULL;
+    const char *sum = NULL, *text = outcome->text;
     for (const char *line = text; line && *line; line = strchr(line, '\n') ? strchr(line, '\n') + 1 : NULL)
         if (!strncmp(line, "sheaf: lost ", 12) || !strncmp(line, "sheaf: nothing lost", 19))
             sum = line + 7;
     if (!c->sum)
         return sum ? "there is a report" : NULL;
-    if (!sum)
-        return "there is no sum";
-    if (strncmp(sum, c->sum, strlen(c->sum)) != 0 || sum[strlen(c->sum)] != ';')
-        return "the sum differs";
-    return c->also && !strstr(text, c->also) ? "a part is missing" : NULL;
+    if (!sum || strncmp(sum, c->sum, strlen(c->sum)) != 0 || sum[strlen(c->sum)] != ';')
+        return c->sum;
+    return c->also && !strstr(text, c->also) ? c->also : NULL;
 }
 
-/* Reads to the end, whatever does not fit is left out in the middle. */
-static size_t read_all(int from, char *text, size_t most)
+static int run_executed(int number, const struct test_case *c)
 {
-    size_t n = 0;
-    ssize_t got;
-    while ((got = read(from, text + n, most - 1 - n)) > 0 || (got < 0 && errno == EINTR)) {
-        n += got > 0 ? (size_t)got : 0;
-        if (n > most - 4096) { /* keep the start and the end */
-            memmove(text + most / 4, text + most / 2, n - most / 2);
-            n -= most / 4;
-        }
+    static struct outcome outcome;
+    const struct expected *expected = (const struct expected *)c->expected;
+    char records[] = "/tmp/sheaf-leaks-XXXXXX", text[100] = "SHEAF_LEAKS=1";
+    int sampled = getenv("SHEAF_PROFILE") != NULL; /* needs a record; each case gets a directory of its own for it */
+    if (expected->slow && getenv("SHEAF_DEBUG")) {
+        printf("ok %d %s # SKIP it takes too long with SHEAF_DEBUG\n", number, c->name);
+        return 0;
     }
-    text[n] = 0;
-    return n;
-}
-
-/* Samples (SHEAF_PROFILE) need a record; each case gets a directory of its own for it. */
-static void remove_records(const char *directory)
-{
-    char command[64];
-    snprintf(command, sizeof(command), "rm -rf %s", directory);
-    must(system(command) == 0);
-}
-
-static int run_leak_case(int number, const struct leak_case *c)
-{
-    static char text[1 << 18];
-    char records[] = "/tmp/sheaf-leaks-XXXXXX";
-    int err[2], status, sampled = getenv("SHEAF_PROFILE") != NULL;
-    must(pipe(err) == 0 && (!sampled || mkdtemp(records)));
-    fflush(stdout);
-    pid_t pid = fork();
-    if (pid == 0) {
-        alarm(EXECUTION_SECONDS);
-        dup2(err[1], 2);
-        close(err[1]);
-        close(err[0]);
-        setenv("SHEAF_LEAKS", "1", 1);
-        if (sampled)
-            setenv("SHEAF_RECORD", records, 1);
-        execl("/proc/self/exe", "leaks", "--inside", c->name, (char *)NULL);
-        _exit(126);
+    if (sampled) {
+        must(mkdtemp(records));
+        snprintf(text, sizeof(text), "SHEAF_LEAKS=1\nSHEAF_RECORD=%s", records);
     }
-    close(err[1]);
-    read_all(err[0], text, sizeof(text));
-    close(err[0]);
-    must(waitpid(pid, &status, 0) == pid);
-    if (sampled)
-        remove_records(records);
-    const char *wrong = judge(c, status, text);
-    printf("%s %d %s\n", wrong ? "not ok" : "ok", number, c->name);
-    for (char *end = text; (end = strchr(end, '\n'));) /* a TAP comment is one line */
-        *end = '|';
-    if (wrong)
-        printf("# %s; status %x; wanted: %s; standard error: %s\n", wrong, (unsigned)status, c->sum, text);
-    return wrong != NULL;
-}
-
-static int run_leak_cases(int argc, char **argv, const struct leak_case *cases, size_t count)
-{
-    int failed = 0, n = 0;
-    if (argc == 3 && !strcmp(argv[1], "--inside")) {
-        for (size_t i = 0; i < count; i++)
-            if (!strcmp(argv[2], cases[i].name)) {
-                cases[i].run();
-                scrub();
-                return 0;
-            }
-        return 2;
+    execute_case(c, text, &outcome);
+    if (sampled) {
+        snprintf(text, sizeof(text), "rm -rf %s", records);
+        must(system(text) == 0);
     }
-    printf("1..%zu\n", argc > 1 ? 1 : count);
-    for (size_t i = 0; i < count; i++) {
-        if (argc > 1 && strcmp(argv[1], cases[i].name) != 0)
-            continue;
-        if (cases[i].not_debugged && getenv("SHEAF_DEBUG"))
-            printf("ok %d %s # SKIP it takes too long with SHEAF_DEBUG\n", ++n, cases[i].name);
-        else
-            failed += run_leak_case(++n, &cases[i]);
-    }
-    if (!n)
-        printf("Bail out! no case %s\n", argv[1]);
-    return failed || !n;
+    return print_outcome(number, c, judge(expected, &outcome), &outcome);
 }
 
 #endif

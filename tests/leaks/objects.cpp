@@ -32,27 +32,17 @@ static_assert(sizeof(Circle) == 256, "the size of a class");
 std::vector<std::unique_ptr<Shape>> shapes;
 Named *volatile by_base;
 
-void lose_circles()
+AWAY_CASE(lost_objects, "lost 1.8 KiB in 7 blocks")
 {
     for (int i = 0; i < 7; i++)
         sink = new Circle;
 }
 
-void circles()
-{
-    away(lose_circles);
-}
-
-void keep_by_base()
+AWAY_CASE(pointers_to_bases, "nothing lost")
 {
     by_base = new Circle;
     for (int i = 0; i < 100; i++)
         shapes.push_back(std::make_unique<Circle>());
-}
-
-void hierarchy()
-{
-    away(keep_by_base);
 }
 
 struct Holder { /* 64 bytes */
@@ -61,17 +51,12 @@ struct Holder { /* 64 bytes */
 };
 
 /* The vector itself is lost, and what it holds with it: its array of 64 pointers, and 64 circles. */
-void lose_vector()
+AWAY_CASE(a_lost_vector_and_its_elements, "lost 64 bytes in 1 block, 16.5 KiB in 65 blocks through it")
 {
     auto *holder = new Holder;
     for (int i = 0; i < 64; i++)
         holder->all.push_back(std::make_unique<Circle>());
     sink = holder;
-}
-
-void vector()
-{
-    away(lose_vector);
 }
 
 struct Node { /* 64 bytes */
@@ -86,7 +71,7 @@ void lose_cycle_of_shared()
     b->next = a;
 }
 
-void shared()
+LEAK_CASE(a_cycle_of_shared_pointers, "lost 64 bytes in 1 block, 64 bytes in 1 block through it")
 {
     static_assert(sizeof(Node) + 2 * sizeof(void *) == 64, "with the counts of make_shared");
     away(lose_cycle_of_shared);
@@ -95,7 +80,7 @@ void shared()
 std::map<std::string, std::list<std::string>> growing;
 std::function<int()> callback;
 
-void keep_containers()
+AWAY_CASE(containers_in_static_data, "nothing lost")
 {
     for (int i = 0; i < 1000; i++)
         for (int j = 0; j < 5; j++)
@@ -105,12 +90,7 @@ void keep_containers()
     callback = [large] { return (*large)[7]; };
 }
 
-void containers()
-{
-    away(keep_containers);
-}
-
-void leak_by_exception()
+AWAY_CASE(an_object_lost_by_an_exception, "lost 256 bytes in 1 block")
 {
     try {
         sink = new Circle;
@@ -120,14 +100,9 @@ void leak_by_exception()
     }
 }
 
-void exceptions()
-{
-    away(leak_by_exception);
-}
-
 std::string *volatile strings;
 
-void array_of_objects()
+LEAK_CASE(an_array_of_objects, "nothing lost")
 {
     away([] { strings = new std::string[42]; }); /* the number of objects lies before the first */
 }
@@ -142,7 +117,7 @@ struct Late {
     }
 };
 
-void destructors()
+LEAK_CASE(static_and_thread_local_objects, "nothing lost")
 {
     static Late late;
     static thread_local std::vector<int> numbers(1000);
@@ -153,21 +128,4 @@ void destructors()
     }).join();
 }
 
-const leak_case cases[] = {
-    {"lost_objects", circles, "lost 1.8 KiB in 7 blocks", nullptr, 0},
-    {"pointers_to_bases", hierarchy, "nothing lost", nullptr, 0},
-    {"a_lost_vector_and_its_elements", vector, "lost 64 bytes in 1 block, 16.5 KiB in 65 blocks through it", nullptr,
-     0},
-    {"a_cycle_of_shared_pointers", shared, "lost 64 bytes in 1 block, 64 bytes in 1 block through it", nullptr, 0},
-    {"containers_in_static_data", containers, "nothing lost", nullptr, 0},
-    {"an_object_lost_by_an_exception", exceptions, "lost 256 bytes in 1 block", nullptr, 0},
-    {"an_array_of_objects", array_of_objects, "nothing lost", nullptr, 0},
-    {"static_and_thread_local_objects", destructors, "nothing lost", nullptr, 0},
-};
-
 } // namespace
-
-int main(int argc, char **argv)
-{
-    return run_leak_cases(argc, argv, cases, sizeof(cases) / sizeof(*cases));
-}

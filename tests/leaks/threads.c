@@ -13,6 +13,8 @@
 #include <time.h>
 #include <ucontext.h>
 
+#define UNSTOPPED "1 thread could not be stopped"
+
 static _Atomic int ready;
 
 static void start_with(void *(*run)(void *), pthread_attr_t *attributes)
@@ -45,7 +47,7 @@ static void *reads(void *unused)
     return unused;
 }
 
-static void in_read(void)
+LEAK_CASE(a_thread_in_read, "nothing lost")
 {
     must(pipe(pipe_ends) == 0);
     start(reads);
@@ -62,7 +64,7 @@ static void *waits(void *unused)
     return unused;
 }
 
-static void in_futex(void)
+LEAK_CASE(a_thread_in_futex, "nothing lost")
 {
     pthread_mutex_lock(&mutex);
     start(waits);
@@ -79,7 +81,7 @@ static void *sleeps(void *unused)
     return unused;
 }
 
-static void in_sleep(void)
+LEAK_CASE(a_thread_that_sleeps, "nothing lost")
 {
     start(sleeps);
 }
@@ -95,7 +97,7 @@ static void *works(void *unused)
     return unused;
 }
 
-static void busy(void)
+LEAK_CASE(a_busy_thread, "nothing lost")
 {
     start(works);
 }
@@ -113,7 +115,7 @@ static void *allocates(void *unused)
 }
 
 /* Threads that are stopped in the allocator's slow and fast paths, with its locks held or not. */
-static void in_malloc(void)
+LEAK_CASE(threads_in_malloc_and_free, "nothing lost")
 {
     for (int i = 0; i < 4; i++)
         start(allocates);
@@ -127,7 +129,7 @@ static void *blocks_signals(void *unused)
     return reads(unused);
 }
 
-static void signals_blocked(void)
+LEAK_CASE_WITH(a_thread_that_blocks_all_signals, "nothing lost", UNSTOPPED, 0)
 {
     must(pipe(pipe_ends) == 0);
     start(blocks_signals);
@@ -164,7 +166,7 @@ static void *spins_with_register(void *unused)
     return unused;
 }
 
-static void in_register(void)
+LEAK_CASE(registers, "nothing lost")
 {
     start(has_register);
     start(spins_with_register);
@@ -185,7 +187,7 @@ static void *has_local_data(void *unused)
     return unused;
 }
 
-static void thread_local(void)
+LEAK_CASE(thread_local_data, "nothing lost")
 {
     local_data = block(1024);
     start(has_local_data);
@@ -204,7 +206,7 @@ static void *has_specific(void *unused)
     return unused;
 }
 
-static void specific(void)
+LEAK_CASE(data_by_keys, "nothing lost")
 {
     for (int i = 0; i < 100; i++)
         must(pthread_key_create(&keys[i], NULL) == 0);
@@ -212,7 +214,7 @@ static void specific(void)
 }
 
 /* A stack that is a block itself, which nothing else refers to. */
-static void own_stack(void)
+LEAK_CASE(a_stack_in_a_block, "nothing lost")
 {
     pthread_attr_t attributes;
     must(pthread_attr_init(&attributes) == 0);
@@ -245,7 +247,7 @@ static void *on_alternate_stack(void *unused)
 }
 
 /* Both stacks of the thread are in use. */
-static void alternate_stack(void)
+LEAK_CASE(a_handler_on_an_alternate_stack, "nothing lost")
 {
     struct sigaction action = {.sa_handler = handler, .sa_flags = SA_ONSTACK};
     must(sigaction(SIGUSR1, &action, NULL) == 0);
@@ -260,7 +262,7 @@ static void *has_alternate_stack(void *unused)
     return reads(unused);
 }
 
-static void unused_alternate_stack(void)
+LEAK_CASE(an_alternate_stack_that_is_not_in_use, "nothing lost")
 {
     must(pipe(pipe_ends) == 0);
     start(has_alternate_stack);
@@ -276,7 +278,7 @@ static void coroutine_runs(void)
 }
 
 /* A coroutine that is not running, on a mapping of the program. */
-static void suspended_coroutine(void)
+LEAK_CASE(a_coroutine_that_is_not_running, "nothing lost")
 {
     void *stack = mmap(NULL, 1 << 18, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     must(stack != MAP_FAILED && getcontext(&coroutine) == 0);
@@ -293,7 +295,7 @@ static void coroutine_exits(void)
     exit(local == NULL);
 }
 
-static void exit_in_coroutine(void)
+LEAK_CASE(a_coroutine_that_exits, "nothing lost")
 {
     void *stack = block(1 << 20);
     must(getcontext(&coroutine) == 0);
@@ -314,7 +316,7 @@ static void *ends(void *unused)
 }
 
 /* libc keeps the thread's stack, where the addresses still are. */
-static void ended(void)
+LEAK_CASE(a_thread_that_has_ended, "lost 2 KiB in 2 blocks")
 {
     pthread_t thread;
     must(pthread_create(&thread, NULL, ends, NULL) == 0 && pthread_join(thread, NULL) == 0);
@@ -343,7 +345,7 @@ static void wait_until_alone(void)
     }
 }
 
-static void result(void)
+LEAK_CASE(the_result_of_a_thread_that_is_not_joined, "nothing lost")
 {
     must(pthread_create(&never_joined, NULL, gives_result, NULL) == 0);
     wait_until_alone();
@@ -358,7 +360,7 @@ static void *exits(void *unused)
 }
 
 /* The main thread is one of those that are stopped. */
-static void exit_elsewhere(void)
+LEAK_CASE(another_thread_exits, "nothing lost")
 {
     pthread_t thread;
     void *volatile local = block(1024);
@@ -380,7 +382,7 @@ static void *exits_after_main(void *unused)
 }
 
 /* A process whose main thread has ended but still is in the list of threads. */
-static void exit_without_main(void)
+LEAK_CASE(the_main_thread_has_ended, "nothing lost")
 {
     pthread_t thread;
     must(pthread_create(&thread, NULL, exits_after_main, NULL) == 0);
@@ -407,18 +409,18 @@ static void *creates(void *unused)
 }
 
 /* Threads come and go while the others are being stopped. */
-static void coming_and_going(void)
+LEAK_CASE(threads_that_come_and_go, "nothing lost")
 {
     start(creates);
     start(creates);
 }
 
 /* Each real-time signal has a handler of the program or is ignored. */
-static void no_signal_left(void)
+LEAK_CASE_WITH(no_signal_is_left, "nothing lost", UNSTOPPED, 0)
 {
     for (int i = SIGRTMIN; i <= SIGRTMAX; i++)
         signal(i, i % 2 ? handler : SIG_IGN);
-    in_read();
+    a_thread_in_read();
 }
 
 /* Runs after the report, because it was registered before the first allocation. */
@@ -449,41 +451,8 @@ static void *reads_once(void *unused)
     return unused;
 }
 
-static void resumed(void)
+LEAK_CASE_WITH(afterwards_all_is_as_before, "nothing lost", "again)\nthe thread goes on\n", 0)
 {
     must(pipe(pipe_ends) == 0);
     start(reads_once);
-}
-
-#define UNSTOPPED "1 thread could not be stopped"
-
-static const struct leak_case cases[] = {
-    {"a_thread_in_read", in_read, "nothing lost", NULL, 0},
-    {"a_thread_in_futex", in_futex, "nothing lost", NULL, 0},
-    {"a_thread_that_sleeps", in_sleep, "nothing lost", NULL, 0},
-    {"a_busy_thread", busy, "nothing lost", NULL, 0},
-    {"threads_in_malloc_and_free", in_malloc, "nothing lost", NULL, 0},
-    {"a_thread_that_blocks_all_signals", signals_blocked, "nothing lost", UNSTOPPED, 0},
-#if defined(__x86_64__)
-    {"registers", in_register, "nothing lost", NULL, 0},
-    {"a_thread_that_has_ended", ended, "lost 2 KiB in 2 blocks", NULL, 0},
-#endif
-    {"thread_local_data", thread_local, "nothing lost", NULL, 0},
-    {"data_by_keys", specific, "nothing lost", NULL, 0},
-    {"a_stack_in_a_block", own_stack, "nothing lost", NULL, 0},
-    {"a_handler_on_an_alternate_stack", alternate_stack, "nothing lost", NULL, 0},
-    {"an_alternate_stack_that_is_not_in_use", unused_alternate_stack, "nothing lost", NULL, 0},
-    {"a_coroutine_that_is_not_running", suspended_coroutine, "nothing lost", NULL, 0},
-    {"a_coroutine_that_exits", exit_in_coroutine, "nothing lost", NULL, 0},
-    {"the_result_of_a_thread_that_is_not_joined", result, "nothing lost", NULL, 0},
-    {"another_thread_exits", exit_elsewhere, "nothing lost", NULL, 0},
-    {"the_main_thread_has_ended", exit_without_main, "nothing lost", NULL, 0},
-    {"threads_that_come_and_go", coming_and_going, "nothing lost", NULL, 0},
-    {"no_signal_is_left", no_signal_left, "nothing lost", UNSTOPPED, 0},
-    {"afterwards_all_is_as_before", resumed, "nothing lost", "leaks)\nthe thread goes on\n", 0},
-};
-
-int main(int argc, char **argv)
-{
-    return run_leak_cases(argc, argv, cases, sizeof(cases) / sizeof(*cases));
 }

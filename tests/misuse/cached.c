@@ -1,9 +1,8 @@
 /* Faults in the use of libsheaf's caches, with debugging by create flags and without. See faults.h. */
+#define DEBUG_SETTINGS "CACHED_DEBUG=1"
 #include "faults.h"
 
 #include <sheaf/kmem_cache.h>
-#include <stdlib.h>
-#include <string.h>
 
 void *give(struct kmem_cache *cache);
 void take(struct kmem_cache *cache, void *p);
@@ -37,7 +36,7 @@ static struct kmem_cache *make(const char *name, unsigned size, void (*ctor)(voi
     return cache;
 }
 
-static void double_free(void)
+FAULT(double_free, "free twice", "double free of", "double free of", "things", 1)
 {
     struct kmem_cache *cache = make("things", 40, NULL);
     void *p = give(cache);
@@ -45,7 +44,7 @@ static void double_free(void)
     take(cache, tell(p));
 }
 
-static void overflow(void)
+FAULT(overflow, "write 1 byte past the end", OVER, NULL, "things", 1)
 {
     struct kmem_cache *cache = make("things", 40, NULL);
     char *p = tell(give(cache));
@@ -53,7 +52,8 @@ static void overflow(void)
     take(cache, p);
 }
 
-static void underflow(void)
+FAULT(underflow, "write 1 byte before the start", "underflow: bytes were written before the start of", NULL, "things",
+      1)
 {
     struct kmem_cache *cache = make("things", 40, NULL);
     char *p = tell(give(cache));
@@ -61,7 +61,7 @@ static void underflow(void)
     take(cache, p);
 }
 
-static void write_after_free(void)
+FAULT(write_after_free, "write after free", "write after free into", NULL, "things", 1)
 {
     struct kmem_cache *cache = make("things", 40, NULL);
     char *p = tell(give(cache));
@@ -71,25 +71,25 @@ static void write_after_free(void)
         kmem_cache_alloc(cache, GFP_KERNEL);
 }
 
-static void wrong_cache(void)
+FAULT(wrong_cache, "free to another cache", "free to the wrong cache of", "free to the wrong cache of", "things", 0)
 {
     struct kmem_cache *a = make("things", 40, NULL), *b = make("others", 40, NULL);
     take(b, tell(give(a)));
 }
 
-static void foreign(void)
+FAULT(foreign, "free of a static object", FOREIGN, FOREIGN, "things", 0)
 {
     static char object[40];
     take(make("things", 40, NULL), tell(object));
 }
 
-static void interior(void)
+FAULT(interior, "free of p + 8", "free of interior pointer", NULL, "things", 1)
 {
     struct kmem_cache *cache = make("things", 40, NULL);
     take(cache, tell((char *)give(cache) + 8));
 }
 
-static void overflow_prefilled(void)
+FAULT(overflow_prefilled, "write past the end of an object of a prefilled sheaf", OVER, NULL, "things", 0)
 {
     struct kmem_cache *cache = make("things", 40, NULL);
     struct slab_sheaf *sheaf = kmem_cache_prefill_sheaf(cache, GFP_KERNEL, 10);
@@ -98,7 +98,8 @@ static void overflow_prefilled(void)
     take(cache, p);
 }
 
-static void sheaf_twice(void)
+FAULT(sheaf_twice, "return a prefilled sheaf twice",
+      "not a prefilled sheaf of this cache:", "not a prefilled sheaf of this cache:", "things", 0)
 {
     struct kmem_cache *cache = make("things", 40, NULL);
     struct slab_sheaf *sheaf = kmem_cache_prefill_sheaf(cache, GFP_KERNEL, 10);
@@ -111,7 +112,7 @@ static void construct(void *object)
     memset(object, 7, 40);
 }
 
-static void overflow_constructed(void)
+FAULT(overflow_constructed, "write past the end of a constructed object", OVER, NULL, "made", 1)
 {
     struct kmem_cache *cache = make("made", 40, construct);
     char *p = tell(give(cache));
@@ -131,7 +132,7 @@ static void at_free(void *object)
  * Legal use: objects keep their constructed state, zeroed objects are zero; bulk calls, prefilled sheaves and the
  * reserve work.
  */
-static void legal(void)
+FAULT(legal, NULL, NOTHING, NOTHING, "", 0)
 {
     void *many[100];
     struct kmem_cache *made = make("made", 40, construct), *cache = make("things", 40, NULL);
@@ -162,7 +163,7 @@ static void legal(void)
 }
 
 /* kmem_cache_validate() reports each of the two faults once, and the process continues. */
-static void validated(void)
+FAULT(validated, "write past the end and after free, found by kmem_cache_validate", OVER, NULL, "things", 1)
 {
     struct kmem_cache *cache = make("things", 40, NULL);
     char *a = tell(give(cache)), *b = give(cache);
@@ -172,34 +173,4 @@ static void validated(void)
     if (getenv("CACHED_DEBUG") && kmem_cache_validate(cache) != 2)
         exit(12);
     abort();
-}
-
-#define FOREIGN "free of foreign pointer"
-#define OVER    "overflow: bytes were written past the end of"
-
-static const struct fault faults[] = {
-    {"double", "free twice", double_free, "double free of", "double free of", "things", 1},
-    {"overflow", "write 1 byte past the end", overflow, OVER, NULL, "things", 1},
-    {"underflow", "write 1 byte before the start", underflow, "underflow: bytes were written before the start of",
-     NULL, "things", 1},
-    {"write-after-free", "write after free", write_after_free, "write after free into", NULL, "things", 1},
-    {"wrong-cache", "free to another cache", wrong_cache, "free to the wrong cache of", "free to the wrong cache of",
-     "things", 0},
-    {"foreign", "free of a static object", foreign, FOREIGN, FOREIGN, "things", 0},
-    {"interior", "free of p + 8", interior, "free of interior pointer", NULL, "things", 1},
-    {"overflow-prefilled", "write past the end of an object of a prefilled sheaf", overflow_prefilled, OVER, NULL,
-     "things", 0},
-    {"sheaf-twice", "return a prefilled sheaf twice", sheaf_twice,
-     "not a prefilled sheaf of this cache:", "not a prefilled sheaf of this cache:", "things", 0},
-    {"overflow-constructed", "write past the end of a constructed object", overflow_constructed, OVER, NULL, "made",
-     1},
-    {"validated", "write past the end and after free, found by kmem_cache_validate", validated, OVER, NULL, "things",
-     1},
-    {"legal", "nothing wrong", legal, NULL, NULL, "", 0},
-};
-
-int main(int argc, char **argv)
-{
-    static const char *const debug[] = {"CACHED_DEBUG=1", NULL};
-    return faults_main(argc, argv, faults, (int)(sizeof(faults) / sizeof(*faults)), debug);
 }

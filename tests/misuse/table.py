@@ -16,7 +16,7 @@ HEAD = "| fault | seen by default | report with `FZPU` |\n|---|---|---|\n"
 
 def rows(program: str) -> str:
     ran = subprocess.run([program, "--table"], capture_output=True, text=True, check=True, timeout=100)
-    return "".join(line + "\n" for line in ran.stdout.splitlines() if "| nothing wrong |" not in line)
+    return "".join(line + "\n" for line in ran.stdout.splitlines())
 
 
 def is_on_sheaf(program: str) -> bool:

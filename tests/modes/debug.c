@@ -12,6 +12,8 @@
 #include <sys/resource.h>
 #include <sys/time.h>
 
+#define CONTINUING "SHEAF_DEBUG=FZPU\nSHEAF_DEBUG_ACTION=continue\n"
+
 static void *keep[2000];
 
 static char *hidden_from_the_compiler(void *p)
@@ -20,22 +22,16 @@ static char *hidden_from_the_compiler(void *p)
     return p;
 }
 
-static void no_core(void)
-{
-    static const struct rlimit none = {0, 0};
-    setrlimit(RLIMIT_CORE, &none);
-}
-
-static void overflow(void)
+OPTION_CASE(report_ends_the_process, "SHEAF_DEBUG=FZPU", SIGABRT, "sheaf: overflow", "allocated by thread",
+            "the process aborts")
 {
     char *p = malloc(60);
-    no_core();
     hidden_from_the_compiler(p)[60] = 1;
     free(p);
 }
 
 /* Each kind of fault once. With SHEAF_DEBUG_ACTION=continue the process must survive all of them. */
-static void each_fault(void)
+OPTION_CASE(continues_after_each_fault, CONTINUING "SHEAF_DEBUG=FZPU", 0, "overflow", "double free", "ignored")
 {
     char *p = malloc(60), *q = malloc(60);
     hidden_from_the_compiler(p)[60] = 1;
@@ -55,7 +51,7 @@ static void each_fault(void)
     free(hidden_from_the_compiler(keep));
 }
 
-static void sound(void)
+OPTION_CASE(no_fault_no_report, "SHEAF_DEBUG=FZPU", 0, NULL)
 {
     for (int i = 0; i < 2000; i++)
         must(keep[i] = realloc(calloc(1, (size_t)i), (size_t)i * 30 + 1));
@@ -72,27 +68,28 @@ static bool debugged(size_t n)
     return exact;
 }
 
-static void only_one_cache(void)
+OPTION_CASE(only_the_named_cache_is_debugged, "SHEAF_DEBUG=Z,malloc-64", 0, NULL)
 {
     must(debugged(50) && !debugged(70) && !debugged(40) && !debugged(50000));
 }
 
-static void all_but_one_cache(void)
+OPTION_CASE(all_but_one_cache_are_debugged, "SHEAF_DEBUG=Z;-,malloc-64", 0, NULL)
 {
     must(!debugged(50) && debugged(70) && debugged(40) && debugged(50000));
 }
 
-static void none_at_all(void)
+OPTION_CASE(nothing_is_debugged, "SHEAF_DEBUG=-", 0, NULL)
 {
     must(!debugged(50) && !debugged(5000) && !debugged(50000));
 }
 
-static void all_caches(void)
+OPTION_CASE(default_letters_debug_all_caches, "SHEAF_DEBUG=,malloc-*", 0, NULL)
 {
     must(debugged(50) && debugged(5000) && debugged(50000));
 }
 
-static void leaves(void)
+OPTION_CASE(live_objects_are_listed_at_exit, CONTINUING "SHEAF_LEAKS=live", 0,
+            "sheaf: live at exit: ", "54321 bytes in 1 object allocated by:", "7000 bytes in 10 objects")
 {
     keep[0] = malloc(3210);
     keep[1] = malloc(54321);
@@ -100,13 +97,14 @@ static void leaves(void)
         keep[i] = malloc(700);
 }
 
-static void traced(void)
+OPTION_CASE(trace_prints_allocations_and_frees, "SHEAF_DEBUG=T,malloc-1280", 0, "sheaf: trace malloc-1280 alloc 0x",
+            "of 1234 bytes, allocation 1", "sheaf: trace malloc-1280 free 0x")
 {
     free(hidden_from_the_compiler(malloc(1234)));
 }
 
 /* Alignment holds whichever caches are debugged, and in a process that has not allocated before. */
-static void aligned(void)
+OPTION_CASE(alignments, "SHEAF_DEBUG=FZPU", 0, NULL)
 {
     for (size_t align = 64; align <= 8192; align *= 2)
         for (size_t n = 1; n <= 5000; n += 13) {
@@ -120,7 +118,7 @@ static void aligned(void)
 }
 
 /* The limit leaves no room for debugging's records of objects, so this process runs without debugging. */
-static void without_room(void)
+OPTION_CASE(limited, "SHEAF_DEBUG=FZPU", 0, NULL)
 {
     const struct rlimit small = {300u << 20, 300u << 20};
     if (getenv("DEBUG_LIMITED")) {
@@ -128,7 +126,7 @@ static void without_room(void)
         return;
     }
     must(!setrlimit(RLIMIT_AS, &small) && !setenv("DEBUG_LIMITED", "1", 1));
-    execl("/proc/self/exe", "modes", "--inside", "limited", (char *)NULL);
+    execute_part("limited");
 }
 
 /*
@@ -136,7 +134,7 @@ static void without_room(void)
  * region, and is only readable where that is refused. The freed block stays, because the system would not grant its
  * memory again.
  */
-static void large_without_records(void)
+OPTION_CASE(large_blocks_without_records, "SHEAF_DEBUG=FZPU", 0, NULL)
 {
     enum { BLOCKS = 100 };
     const struct rlimit little = {90u << 20, RLIM_INFINITY}, none = {1, RLIM_INFINITY};
@@ -174,7 +172,7 @@ static void *churn(void *seed)
     return NULL;
 }
 
-static void threads(void)
+OPTION_CASE(threads, "SHEAF_DEBUG=FZPU", 0, NULL)
 {
     pthread_t t[4];
     for (size_t i = 0; i < 4; i++)
@@ -197,7 +195,7 @@ static void *move_large(void *unused)
     return unused;
 }
 
-static void large_moves(void)
+OPTION_CASE(threads_move_large_blocks, "SHEAF_DEBUG=U,malloc-large", 0, NULL)
 {
     pthread_t t[4];
     for (int i = 0; i < 4; i++)
@@ -218,7 +216,8 @@ static void *load_module(void *unused)
     return unused;
 }
 
-static void report_below_loader(void)
+OPTION_CASE(report_while_a_module_is_loaded, CONTINUING "SHEAF_DEBUG=FZPU,malloc-4096", 0, "sheaf: write after free",
+            "freed by thread", "its slab is returned")
 {
     pthread_t t;
     char *p = malloc(3900);
@@ -231,7 +230,7 @@ static void report_below_loader(void)
     pthread_join(t, NULL);
 }
 
-static void forks(void)
+OPTION_CASE(forks, "SHEAF_DEBUG=FZPU", 0, NULL)
 {
     pthread_t t[2];
     for (size_t i = 0; i < 2; i++)
@@ -265,7 +264,7 @@ static void on_alarm(int signal)
     alarm_in(200);
 }
 
-static void handlers(void)
+OPTION_CASE(signal_handlers_allocate, "SHEAF_DEBUG=FZPU", 0, NULL)
 {
     signal(SIGALRM, on_alarm);
     alarm_in(200);
@@ -285,7 +284,7 @@ static void harm_in_handler(int signal)
         alarm_in(1000);
 }
 
-static void reports_from_handlers(void)
+OPTION_CASE(reports_from_handlers, CONTINUING "SHEAF_DEBUG=FZP,malloc-64", 0, "overflow", "overflow", "overflow")
 {
     signal(SIGALRM, harm_in_handler);
     alarm_in(1000);
@@ -296,7 +295,8 @@ static void reports_from_handlers(void)
 }
 
 /* A freed object is not reused while it is in quarantine, and a write to it is found when it leaves. */
-static void write_while_waiting(void)
+OPTION_CASE(write_in_quarantine, CONTINUING "SHEAF_HARDEN=quarantine=1M", 0, "sheaf: write after free",
+            "allocated by thread", "freed by thread")
 {
     char *p = malloc(60);
     free(p);
@@ -326,7 +326,7 @@ static void read_log(char *into, size_t most)
 }
 
 /* The program closes all files, the log included, and opens others under the same numbers. */
-static void logged(void)
+OPTION_CASE(log_file, CONTINUING "SHEAF_DEBUG_LOG=sheaf-debug-test.log", 0, NULL)
 {
     static char text[8192];
     static const char innocent[] = "/proc/self/exe";
@@ -345,85 +345,22 @@ static void logged(void)
     must(first && strstr(first + 8, "overflow"));
 }
 
-static const struct option_case cases[] = {
-    {"report-ends-the-process",
-     "SHEAF_DEBUG=FZPU",
-     overflow,
-     SIGABRT,
-     {"sheaf: overflow", "allocated by thread", "the process aborts"}},
-    {"lower-case", "SHEAF_DEBUG=z", overflow, SIGABRT, {"sheaf: overflow", "found by thread", "the process aborts"}},
-    {"no-fault-no-report", "SHEAF_DEBUG=FZPU", sound, 0, {NULL}},
-    {"only-the-named-cache-is-debugged", "SHEAF_DEBUG=Z,malloc-64", only_one_cache, 0, {NULL}},
-    {"only-caches-that-match-a-pattern-are-debugged", "SHEAF_DEBUG=Z,malloc-?4", only_one_cache, 0, {NULL}},
-    {"all-but-one-cache-are-debugged", "SHEAF_DEBUG=Z;-,malloc-64", all_but_one_cache, 0, {NULL}},
-    {"several-parts", "SHEAF_DEBUG=-,malloc-64;F,malloc-4?,malloc-80;Z,malloc-*", all_but_one_cache, 0, {NULL}},
-    {"nothing-is-debugged", "SHEAF_DEBUG=-", none_at_all, 0, {NULL}},
-    {"A-alone-debugs-nothing", "SHEAF_DEBUG=A", none_at_all, 0, {NULL}},
-    {"default-letters-debug-all-caches", "SHEAF_DEBUG=,malloc-*", all_caches, 0, {NULL}},
-    {"alignments", "SHEAF_DEBUG=FZPU", aligned, 0, {NULL}},
-    {"alignments-with-one-debugged-cache", "SHEAF_DEBUG=Z,malloc-64", aligned, 0, {NULL}},
-    {"alignments-with-some-debugged-caches", "SHEAF_DEBUG=FP,malloc-64,malloc-1*,malloc-2304", aligned, 0, {NULL}},
-    {"trace-prints-allocations-and-frees",
-     "SHEAF_DEBUG=T,malloc-1280",
-     traced,
-     0,
-     {"sheaf: trace malloc-1280 alloc 0x", "of 1234 bytes, allocation 1", "sheaf: trace malloc-1280 free 0x"}},
-    {"threads", "SHEAF_DEBUG=FZPU", threads, 0, {NULL}},
-    {"threads-move-large-blocks", "SHEAF_DEBUG=U,malloc-large", large_moves, 0, {NULL}},
-    {"fork", "SHEAF_DEBUG=FZPU", forks, 0, {NULL}},
-    {"signal-handlers-allocate", "SHEAF_DEBUG=FZPU", handlers, 0, {NULL}},
-    {"bad-letter",
-     "SHEAF_DEBUG=FZX",
-     none_at_all,
-     0,
-     {"sheaf: SHEAF_DEBUG=FZX: no such letter; give letters of F Z P U T A", "default"}},
-    {"bad-dash", "SHEAF_DEBUG=F-", none_at_all, 0, {"give '-' alone"}},
-    {"bad-name", "SHEAF_DEBUG=F,", none_at_all, 0, {"an empty cache name"}},
-    {"bad-part", "SHEAF_DEBUG=F;Q", none_at_all, 0, {"give letters"}},
-    {"limited", "SHEAF_DEBUG=FZPU", without_room, 0, {NULL}},
-    {"large-blocks-without-records", "SHEAF_DEBUG=FZPU", large_without_records, 0, {NULL}},
-};
-
-/* These run with SHEAF_DEBUG_ACTION=continue and other settings in the environment: see meson.build. */
-static const struct option_case continuing[] = {
-    {"continues-after-each-fault", "SHEAF_DEBUG=FZPU", each_fault, 0, {"overflow", "double free", "ignored"}},
-    {"reports-from-handlers",
-     "SHEAF_DEBUG=FZP,malloc-64",
-     reports_from_handlers,
-     0,
-     {"overflow", "overflow", "overflow"}},
-    {"write-in-quarantine",
-     "SHEAF_HARDEN=quarantine=1M",
-     write_while_waiting,
-     0,
-     {"sheaf: write after free", "allocated by thread", "freed by thread"}},
-    {"report-while-a-module-is-loaded",
-     "SHEAF_DEBUG=FZPU,malloc-4096",
-     report_below_loader,
-     0,
-     {"sheaf: write after free", "freed by thread", "its slab is returned"}},
-    {"log-file", "SHEAF_DEBUG_LOG=sheaf-debug-test.log", logged, 0, {NULL}},
-    {"log-file-cannot-be-opened",
-     "SHEAF_DEBUG_LOG=/no/such/directory/log",
-     overflow,
-     0,
-     {"sheaf: SHEAF_DEBUG_LOG=/no/such/directory/log: cannot be opened", "sheaf: overflow"}},
-    {"live-objects-are-listed-at-exit",
-     "SHEAF_LEAKS=live",
-     leaves,
-     0,
-     {"sheaf: live at exit: ", "54321 bytes in 1 object allocated by:", "7000 bytes in 10 objects"}},
-    {"validated-at-exit", "SHEAF_VALIDATE=1", sound, 0, {NULL}},
-};
-
-static int run_table(int argc, char **argv)
-{
-    if (getenv("DEBUG_CONTINUING"))
-        return run_option_cases(argc, argv, continuing, sizeof(continuing) / sizeof(*continuing));
-    return run_option_cases(argc, argv, cases, sizeof(cases) / sizeof(*cases));
-}
-
-int main(int argc, char **argv)
-{
-    return run_table(argc, argv);
-}
+OPTION_CASE_OF(report_ends_the_process, lower_case, "SHEAF_DEBUG=z", SIGABRT, "sheaf: overflow", "found by thread",
+               "the process aborts")
+OPTION_CASE_OF(only_the_named_cache_is_debugged, only_caches_that_match_a_pattern_are_debugged,
+               "SHEAF_DEBUG=Z,malloc-?4", 0, NULL)
+OPTION_CASE_OF(all_but_one_cache_are_debugged, several_parts,
+               "SHEAF_DEBUG=-,malloc-64;F,malloc-4?,malloc-80;Z,malloc-*", 0, NULL)
+OPTION_CASE_OF(nothing_is_debugged, A_alone_debugs_nothing, "SHEAF_DEBUG=A", 0, NULL)
+OPTION_CASE_OF(alignments, alignments_with_one_debugged_cache, "SHEAF_DEBUG=Z,malloc-64", 0, NULL)
+OPTION_CASE_OF(alignments, alignments_with_some_debugged_caches, "SHEAF_DEBUG=FP,malloc-64,malloc-1*,malloc-2304", 0,
+               NULL)
+OPTION_CASE_OF(nothing_is_debugged, bad_letter, "SHEAF_DEBUG=FZX", 0,
+               "sheaf: SHEAF_DEBUG=FZX: no such letter; give letters of F Z P U T A", "default")
+OPTION_CASE_OF(nothing_is_debugged, bad_dash, "SHEAF_DEBUG=F-", 0, "give '-' alone")
+OPTION_CASE_OF(nothing_is_debugged, bad_name, "SHEAF_DEBUG=F,", 0, "an empty cache name")
+OPTION_CASE_OF(nothing_is_debugged, bad_part, "SHEAF_DEBUG=F;Q", 0, "give letters")
+OPTION_CASE_OF(report_ends_the_process, log_file_cannot_be_opened,
+               CONTINUING "SHEAF_DEBUG_LOG=/no/such/directory/log", 0,
+               "sheaf: SHEAF_DEBUG_LOG=/no/such/directory/log: cannot be opened", "sheaf: overflow")
+OPTION_CASE_OF(no_fault_no_report, validated_at_exit, CONTINUING "SHEAF_VALIDATE=1", 0, NULL)

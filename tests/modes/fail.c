@@ -6,10 +6,12 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdint.h>
-#include <sys/wait.h>
 
 #define ODD 1234 /* a size that libc itself does not allocate, so that cases can select by it */
 static _Thread_local void *volatile kept; /* keeps the compiler from removing allocations */
+
+#define FAIL(list)           "SHEAF_FAIL=" list
+#define BAD(name, list, why) BAD_VALUE(other_programs_do_not_fail, bad_list_##name, "SHEAF_FAIL", list, why)
 
 static int fails(size_t n)
 {
@@ -21,13 +23,14 @@ static int fails(size_t n)
     return failed;
 }
 
-static void nth(void)
+OPTION_CASE(nth_allocation_fails, FAIL("size=1234,nth=5"), 0,
+            "allocation 5 fails (1234 bytes of malloc-1280); nth=5 repeats it\n", ": 1 of 20 allocations")
 {
     for (int i = 1; i <= 20; i++)
         must(fails(ODD) == (i == 5));
 }
 
-static void every_entry(void)
+OPTION_CASE(every_entry_point_fails, FAIL("size=1234"), 0, ": 8 of 8 allocations")
 {
     void *p = (void *)16, *old;
     errno = 0;
@@ -53,7 +56,7 @@ static void every_entry(void)
     must(malloc(ODD + 1) && malloc(ODD - 1));
 }
 
-static void large(void)
+OPTION_CASE(large_blocks_fail, FAIL("cache=malloc-large,size=1M-"), 0, "3145728 bytes of malloc-large", ": 5 of 5")
 {
     void *p = malloc(100000), *q;
     must(p);
@@ -66,7 +69,8 @@ static void large(void)
     free(p);
 }
 
-static void probability(void)
+OPTION_CASE(probability_with_a_seed, FAIL("size=1234,probability=25,seed=7,verbose=0"), 0,
+            "failed 2594, pattern 811207c046c9480c\n", ": 2594 of 10000 allocations", "; seed=7 repeats them")
 {
     unsigned failed = 0;
     uint64_t pattern = 0;
@@ -81,32 +85,33 @@ static void probability(void)
     must(failed > 2300 && failed < 2700);
 }
 
-static void interval_and_times(void)
+OPTION_CASE(interval_and_times, FAIL("size=1234,interval=10,times=2"), 0, ": 2 of 30")
 {
     for (int i = 1; i <= 30; i++)
         must(fails(ODD) == (i == 10 || i == 20));
 }
 
-static void after(void)
+OPTION_CASE(allocations_after_the_tenth_fail, FAIL("size=1234,after=10"), 0, ": 20 of 30")
 {
     for (int i = 1; i <= 30; i++)
         must(fails(ODD) == (i > 10));
 }
 
-static void space(void)
+OPTION_CASE(allocations_after_10K_fail, FAIL("size=1024,space=10K"), 0, ": 20 of 30")
 {
     for (int i = 1; i <= 30; i++)
         must(fails(1024) == (i > 10));
 }
 
-static void one_cache(void)
+OPTION_CASE(only_the_listed_caches_fail, FAIL("cache=malloc-288,cache=malloc-320,verbose=0"), 0,
+            " of 189 allocations")
 {
     for (int i = 0; i < 1000; i++)
         must(fails(i % 320) == (i % 320 > 256));
     must(!fails(ODD) && !fails(1 << 20));
 }
 
-static void by_glob(void)
+OPTION_CASE(caches_that_match_a_pattern_fail, FAIL("cache=malloc-5*,cache=malloc-l?rge"), 0, ": 3 of 3")
 {
     must(fails(512) && fails(5120) && !fails(200) && fails(1 << 20));
 }
@@ -118,7 +123,7 @@ static void *in_thread(void *counter)
     return NULL;
 }
 
-static void threads(void)
+OPTION_CASE(threads_share_one_count, FAIL("size=1234,interval=100,verbose=0"), 0, ": 200 of 20000")
 {
     pthread_t t[4];
     int failed = 0;
@@ -130,7 +135,8 @@ static void threads(void)
 }
 
 /* The child continues with its parent's count. */
-static void forks(void)
+OPTION_CASE(children_continue_the_count, FAIL("size=1234,nth=3"), 0, "allocation 3 fails", "allocation 3 fails",
+            ": 1 of 3")
 {
     must(!fails(ODD) && !fails(ODD));
     pid_t pid = fork();
@@ -147,7 +153,7 @@ static void handler(int signal)
     handled += fails(ODD);
 }
 
-static void in_handler(void)
+OPTION_CASE(allocations_in_signal_handlers_fail, FAIL("size=1234,interval=2,verbose=0"), 0, ": 50 of 100")
 {
     signal(SIGUSR1, handler);
     for (int i = 0; i < 100; i++) {
@@ -158,63 +164,21 @@ static void in_handler(void)
     must(handled == 50);
 }
 
-static void nothing_fails(void)
+OPTION_CASE(other_programs_do_not_fail, FAIL("program=someone,probability=100"), 0, NULL)
 {
     for (int i = 0; i < 1000; i++)
         must(!fails(ODD));
 }
 
-#define FAIL(list)           "SHEAF_FAIL=" list
-#define BAD(name, list, why) BAD_VALUE("bad-list-" name, "SHEAF_FAIL", list, nothing_fails, why)
-
-static const struct option_case cases[] = {
-    {"nth-allocation-fails",
-     FAIL("size=1234,nth=5"),
-     nth,
-     0,
-     {"allocation 5 fails (1234 bytes of malloc-1280); nth=5 repeats it\n", ": 1 of 20 allocations"}},
-    {"every-entry-point-fails", FAIL("size=1234"), every_entry, 0, {": 8 of 8 allocations"}},
-    {"large-blocks-fail",
-     FAIL("cache=malloc-large,size=1M-"),
-     large,
-     0,
-     {"3145728 bytes of malloc-large", ": 5 of 5"}},
-    {"probability-with-a-seed",
-     FAIL("size=1234,probability=25,seed=7,verbose=0"),
-     probability,
-     0,
-     {"failed 2594, pattern 811207c046c9480c\n", ": 2594 of 10000 allocations", "; seed=7 repeats them"}},
-    {"interval-and-times", FAIL("size=1234,interval=10,times=2"), interval_and_times, 0, {": 2 of 30"}},
-    {"allocations-after-the-tenth-fail", FAIL("size=1234,after=10"), after, 0, {": 20 of 30"}},
-    {"allocations-after-10K-fail", FAIL("size=1024,space=10K"), space, 0, {": 20 of 30"}},
-    {"only-the-listed-caches-fail",
-     FAIL("cache=malloc-288,cache=malloc-320,verbose=0"),
-     one_cache,
-     0,
-     {" of 189 allocations"}},
-    {"caches-that-match-a-pattern-fail", FAIL("cache=malloc-5*,cache=malloc-l?rge"), by_glob, 0, {": 3 of 3"}},
-    {"threads-share-one-count", FAIL("size=1234,interval=100,verbose=0"), threads, 0, {": 200 of 20000"}},
-    {"children-continue-the-count",
-     FAIL("size=1234,nth=3"),
-     forks,
-     0,
-     {"allocation 3 fails", "allocation 3 fails", ": 1 of 3"}},
-    {"allocations-in-signal-handlers-fail", FAIL("size=1234,interval=2,verbose=0"), in_handler, 0, {": 50 of 100"}},
-    {"other-programs-do-not-fail", FAIL("program=someone,probability=100"), nothing_fails, 0, {NULL}},
-    {"the-named-program-fails", FAIL("program=e?e,size=1234,nth=5"), nth, 0, {": 1 of 20"}},
-    {"probability-0-fails-nothing", FAIL("probability=0,size=1234"), nothing_fails, 0, {": 0 of 1000"}},
-    BAD("empty-list", "", "an empty list; give NAME=VALUE"),
-    BAD("unknown-name", "often=1", "no such name; give NAME=VALUE,... of probability"),
-    BAD("no-number", "nth=x", "not a number; give numbers"),
-    BAD("blank-after-a-value", "space=1 ", "extra characters after a value"),
-    BAD("probability-above-100", "probability=101", "PERCENT"),
-    BAD("text-after-a-value", "nth=5x", "after a value"),
-    BAD("final-comma", "nth=5,", "after a value"),
-    BAD("inverted-range", "size=9-3", "size=N"),
-    BAD("interval-0", "interval=0", "an interval of 0; give interval=N"),
-};
-
-int main(int argc, char **argv)
-{
-    return run_option_cases(argc, argv, cases, sizeof(cases) / sizeof(*cases));
-}
+OPTION_CASE_OF(nth_allocation_fails, the_named_program_fails, FAIL("program=e?e,size=1234,nth=5"), 0, ": 1 of 20")
+OPTION_CASE_OF(other_programs_do_not_fail, probability_0_fails_nothing, FAIL("probability=0,size=1234"), 0,
+               ": 0 of 1000")
+BAD(empty_list, "", "an empty list; give NAME=VALUE")
+BAD(unknown_name, "often=1", "no such name; give NAME=VALUE,... of probability")
+BAD(no_number, "nth=x", "not a number; give numbers")
+BAD(blank_after_a_value, "space=1 ", "extra characters after a value")
+BAD(probability_above_100, "probability=101", "PERCENT")
+BAD(text_after_a_value, "nth=5x", "after a value")
+BAD(final_comma, "nth=5,", "after a value")
+BAD(inverted_range, "size=9-3", "size=N")
+BAD(interval_0, "interval=0", "an interval of 0; give interval=N")

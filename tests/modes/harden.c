@@ -7,9 +7,12 @@
 #include <signal.h>
 #include <stdint.h>
 #include <sys/mman.h>
-#include <sys/wait.h>
 
 enum { MANY = 2000 };
+#define HARDEN(list)         "SHEAF_HARDEN=" list
+#define BAD(name, list, why) BAD_VALUE(works, bad_list_##name, "SHEAF_HARDEN", list, why)
+#define ALL_ON               "random,check,zero-free,zero-alloc,guard,quarantine=1M,sample=10"
+
 static void *many[MANY];
 static void *volatile kept;
 static volatile char seen;
@@ -37,7 +40,7 @@ static int in_order(size_t n)
     return count;
 }
 
-static void random_order(void)
+OPTION_CASE(random_order_at_first_use, HARDEN("random"), 0, NULL)
 {
     size_t sizes[] = {16, 64, 256, 1024, 9216};
     for (int i = 0; i < 5; i++) {
@@ -51,7 +54,7 @@ static void random_order(void)
     }
 }
 
-static void random_reuse(void)
+OPTION_CASE(random_order_at_reuse, HARDEN("random"), 0, NULL)
 {
     take_all(64);
     drop_all();
@@ -60,7 +63,7 @@ static void random_reuse(void)
     must(in_order(64) < MANY / 10);
 }
 
-static void random_differs(void)
+OPTION_CASE(random_order_differs_between_runs, HARDEN("random"), 0, NULL)
 {
     static char line[2][64];
     for (int run = 0; run < 2; run++) {
@@ -69,21 +72,21 @@ static void random_differs(void)
         pid_t pid = fork();
         if (pid == 0) {
             dup2(told[1], 2);
-            execl("/proc/self/exe", "modes", "--inside", "random-offsets", (char *)NULL);
+            execl("/proc/self/exe", "again", "--part", "random_offsets", (char *)NULL);
         }
         must(waitpid(pid, &status, 0) == pid && read(told[0], line[run], 63) > 0);
     }
     must(strcmp(line[0], line[1]));
 }
 
-static void offsets(void)
+OPTION_CASE(random_offsets, HARDEN("random"), 0, " ")
 {
     take_all(2048);
     for (int i = 0; i < 8; i++)
         dprintf(2, "%x ", (unsigned)((uintptr_t)many[i] & 0xffff) / 2048);
 }
 
-static void random_double_free(void)
+OPTION_CASE(random_reports_double_frees, HARDEN("random"), SIGABRT, "double free of", "malloc-256")
 {
     void *a = malloc(250), *b = malloc(250), *c = malloc(250);
     free(a), free(b), free(c);
@@ -95,7 +98,7 @@ static void random_double_free(void)
 
 /* ---- check ---- */
 
-static void late_double_free(void)
+OPTION_CASE(check_reports_double_frees, HARDEN("check"), SIGABRT, "double free of", "malloc-256")
 {
     take_all(256);
     for (int i = 0; i < MANY; i += 2)
@@ -104,7 +107,7 @@ static void late_double_free(void)
     must(!"the free reports it");
 }
 
-static void interior(void)
+OPTION_CASE(check_reports_interior_pointers, HARDEN("check"), SIGABRT, "interior pointer", "malloc-256")
 {
     char *p = malloc(256);
     free(p + 16);
@@ -113,7 +116,7 @@ static void interior(void)
 
 /* ---- zero ---- */
 
-static void zero_free(void)
+OPTION_CASE(zero_free_clears_freed_objects, HARDEN("zero-free"), 0, NULL)
 {
     for (size_t n = 8; n < 1 << 18; n = n * 3 / 2) {
         char *p = malloc(n);
@@ -124,7 +127,7 @@ static void zero_free(void)
     }
 }
 
-static void zero_alloc(void)
+OPTION_CASE(zero_alloc_clears_new_objects, HARDEN("zero-alloc"), 0, NULL)
 {
     for (int round = 0; round < 3; round++)
         for (size_t n = 1; n < 1 << 19; n = n * 3 / 2 + 1) {
@@ -146,7 +149,7 @@ static void zero_alloc(void)
 
 /* ---- guard ---- */
 
-static void behind_large(void)
+OPTION_CASE(guard_catches_writes_past_the_end, HARDEN("guard"), SIGSEGV, "access past the end at", "large block at")
 {
     char *p = malloc(100000);
     memset(p, 1, malloc_usable_size(p));
@@ -155,14 +158,15 @@ static void behind_large(void)
     p[malloc_usable_size(p)] = 1;
 }
 
-static void before_large(void)
+OPTION_CASE(guard_catches_writes_before_the_start, HARDEN("guard"), SIGSEGV, "access before the start at",
+            "large block at")
 {
     volatile char *p = malloc(100000);
     p[0] = 1;
     p[-1] = 1;
 }
 
-static void grown_and_behind(void)
+OPTION_CASE(guard_follows_resized_blocks, HARDEN("guard"), SIGSEGV, "access past the end at")
 {
     char *p = malloc(100000);
     memset(p, 7, 100000);
@@ -180,7 +184,7 @@ static void grown_and_behind(void)
 }
 
 /* Many blocks are allocated and freed; the first and the last byte of each can be written. */
-static void guarded_churn(void)
+OPTION_CASE(guarded_blocks_are_usable, HARDEN("guard"), 0, NULL)
 {
     for (int round = 0; round < 4; round++) {
         for (int i = 0; i < MANY; i++) {
@@ -194,7 +198,7 @@ static void guarded_churn(void)
 }
 
 /* A write that continues through adjacent slabs reaches a guard page within 2 MiB. */
-static void through_slabs(void)
+OPTION_CASE(guard_stops_writes_through_slabs, HARDEN("guard"), SIGSEGV, "guard between slabs")
 {
     take_all(1024);
     char *p = many[0];
@@ -202,14 +206,14 @@ static void through_slabs(void)
         p[i] = 1;
 }
 
-static void guarded_twice(void)
+OPTION_CASE(guard_reports_double_frees, HARDEN("guard"), SIGABRT, "double free of", "large block")
 {
     void *p = malloc(100000);
     free(p);
     free(p);
 }
 
-static void guarded_interior(void)
+OPTION_CASE(guard_reports_interior_pointers, HARDEN("guard"), SIGABRT, "interior pointer", "large block")
 {
     char *p = malloc(300000);
     free(p + 65536);
@@ -217,7 +221,7 @@ static void guarded_interior(void)
 
 /* ---- quarantine ---- */
 
-static void not_reused(void)
+OPTION_CASE(quarantine_delays_reuse, HARDEN("quarantine=1M"), 0, NULL)
 {
     void *p = malloc(100);
     free(p);
@@ -228,7 +232,7 @@ static void not_reused(void)
     drop_all();
 }
 
-static void reused_in_the_end(void)
+OPTION_CASE(quarantine_ends, HARDEN("quarantine=1M"), 0, NULL)
 {
     void *p = malloc(100);
     free(p);
@@ -241,7 +245,7 @@ static void reused_in_the_end(void)
     must(!"the object is reused");
 }
 
-static void write_after_free(void)
+OPTION_CASE(quarantine_reports_writes, HARDEN("quarantine=64K"), SIGABRT, "write to freed memory at", "malloc-112")
 {
     char *p = malloc(100);
     free(p);
@@ -253,7 +257,7 @@ static void write_after_free(void)
     must(!"the write is reported when the object leaves quarantine");
 }
 
-static void double_free_in_quarantine(void)
+OPTION_CASE(quarantine_reports_double_frees, HARDEN("quarantine=1M"), SIGABRT, "double free of", "malloc-112")
 {
     void *p = malloc(100);
     take_all(100);
@@ -263,7 +267,8 @@ static void double_free_in_quarantine(void)
     must(!"the free reports it");
 }
 
-static void read_of_large(void)
+OPTION_CASE(quarantine_catches_reads_of_large_blocks, HARDEN("quarantine=1M"), SIGSEGV, "access after free at",
+            "large block at")
 {
     char *p = malloc(200000);
     p[100] = 1;
@@ -271,7 +276,7 @@ static void read_of_large(void)
     seen = p[100];
 }
 
-static void large_waits(void)
+OPTION_CASE(quarantine_delays_reuse_of_large_blocks, HARDEN("quarantine=1M"), 0, NULL)
 {
     size_t before = mallinfo2().hblks;
     void *first = malloc(200000);
@@ -293,7 +298,7 @@ static void large_waits(void)
     free(huge);
 }
 
-static void trim_empties(void)
+OPTION_CASE(trim_empties_the_quarantine, HARDEN("quarantine=64M"), 0, NULL)
 {
     take_all(1000);
     drop_all();
@@ -301,13 +306,13 @@ static void trim_empties(void)
     must(mallinfo2().arena < 1 << 20);
 }
 
-static void sent_signal(void)
+OPTION_CASE(sent_SIGSEGV_is_not_reported, HARDEN("sample=10"), SIGSEGV, NULL)
 {
     kept = malloc(10);
     kill(getpid(), SIGSEGV);
 }
 
-static void null_pointer(void)
+OPTION_CASE(null_pointer_access_is_not_reported, HARDEN("sample=10,guard"), SIGSEGV, NULL)
 {
     kept = malloc(10);
     volatile char *p = NULL;
@@ -335,7 +340,7 @@ static void *churn(void *seed)
     return NULL;
 }
 
-static void threads_and_fork(void)
+OPTION_CASE(sample_every_allocation, HARDEN("sample=1"), 0, NULL)
 {
     pthread_t t[4];
     for (int i = 0; i < 4; i++)
@@ -368,7 +373,7 @@ static void mappings_are_left(void)
 }
 
 #define BLOCKS 70000
-static void many_guards(void)
+OPTION_CASE(guards_leave_mappings_to_the_program, HARDEN("guard"), SIGSEGV, "access past the end at")
 {
     static void *blocks[BLOCKS];
     for (int i = 0; i < BLOCKS; i++)
@@ -376,10 +381,10 @@ static void many_guards(void)
     mappings_are_left();
     for (int i = 0; i < BLOCKS; i++)
         free(blocks[i]);
-    behind_large(); /* blocks that are allocated later have guards again */
+    guard_catches_writes_past_the_end(); /* blocks that are allocated later have guards again */
 }
 
-static void many_closed(void)
+OPTION_CASE(quarantine_leaves_mappings_to_the_program, HARDEN("quarantine=8G"), SIGSEGV, "access after free at")
 {
     static void *blocks[BLOCKS];
     for (int i = 0; i < BLOCKS; i++)
@@ -390,11 +395,11 @@ static void many_closed(void)
     for (int i = 1; i < BLOCKS; i += 2)
         free(blocks[i]);
     malloc_trim(0);
-    read_of_large();
+    quarantine_catches_reads_of_large_blocks();
 }
 
 /* 2^48 bytes are 2^32 slices, so a count of slices in 32 bits would overflow to a small number. */
-static void guard_resized_by_far(void)
+OPTION_CASE(guard_stays_after_a_failed_resize, HARDEN("guard"), SIGSEGV, "access past the end at")
 {
     void *next = malloc(100000);
     must(next && (kept = malloc(100000)) && !realloc(kept, ((size_t)1 << 48) + 131000));
@@ -407,85 +412,16 @@ static void works(void)
     churn((void *)3);
 }
 
-#define HARDEN(list)         "SHEAF_HARDEN=" list
-#define BAD(name, list, why) BAD_VALUE("bad-list-" name, "SHEAF_HARDEN", list, works, why)
-#define ALL_ON               "random,check,zero-free,zero-alloc,guard,quarantine=1M,sample=10"
-
-static const struct option_case cases[] = {
-    {"random-order-at-first-use", HARDEN("random"), random_order, 0, {NULL}},
-    {"random-order-at-reuse", HARDEN("random"), random_reuse, 0, {NULL}},
-    {"random-order-differs-between-runs", HARDEN("random"), random_differs, 0, {NULL}},
-    {"random-offsets", HARDEN("random"), offsets, 0, {" "}},
-    {"random-reports-double-frees", HARDEN("random"), random_double_free, SIGABRT, {"double free of", "malloc-256"}},
-    {"check-reports-double-frees", HARDEN("check"), late_double_free, SIGABRT, {"double free of", "malloc-256"}},
-    {"check-reports-interior-pointers", HARDEN("check"), interior, SIGABRT, {"interior pointer", "malloc-256"}},
-    {"zero-free-clears-freed-objects", HARDEN("zero-free"), zero_free, 0, {NULL}},
-    {"zero-free-reports-interior-pointers",
-     HARDEN("zero-free"),
-     interior,
-     SIGABRT,
-     {"interior pointer", "malloc-256"}},
-    {"zero-alloc-clears-new-objects", HARDEN("zero-alloc"), zero_alloc, 0, {NULL}},
-    {"zero-alloc-clears-guarded-blocks", HARDEN("zero-alloc,zero-free,guard"), zero_alloc, 0, {NULL}},
-    {"guard-catches-writes-past-the-end",
-     HARDEN("guard"),
-     behind_large,
-     SIGSEGV,
-     {"access past the end at", "large block at"}},
-    {"guard-catches-writes-before-the-start",
-     HARDEN("guard"),
-     before_large,
-     SIGSEGV,
-     {"access before the start at", "large block at"}},
-    {"guard-follows-resized-blocks", HARDEN("guard"), grown_and_behind, SIGSEGV, {"access past the end at"}},
-    {"guard-stays-after-a-failed-resize", HARDEN("guard"), guard_resized_by_far, SIGSEGV, {"access past the end at"}},
-    {"guards-leave-mappings-to-the-program", HARDEN("guard"), many_guards, SIGSEGV, {"access past the end at"}},
-    {"quarantine-leaves-mappings-to-the-program",
-     HARDEN("quarantine=8G"),
-     many_closed,
-     SIGSEGV,
-     {"access after free at"}},
-    {"guarded-blocks-are-usable", HARDEN("guard"), guarded_churn, 0, {NULL}},
-    {"guard-stops-writes-through-slabs", HARDEN("guard"), through_slabs, SIGSEGV, {"guard between slabs"}},
-    {"guard-reports-double-frees", HARDEN("guard"), guarded_twice, SIGABRT, {"double free of", "large block"}},
-    {"guard-reports-interior-pointers",
-     HARDEN("guard"),
-     guarded_interior,
-     SIGABRT,
-     {"interior pointer", "large block"}},
-    {"quarantine-delays-reuse", HARDEN("quarantine=1M"), not_reused, 0, {NULL}},
-    {"quarantine-ends", HARDEN("quarantine=1M"), reused_in_the_end, 0, {NULL}},
-    {"quarantine-reports-writes",
-     HARDEN("quarantine=64K"),
-     write_after_free,
-     SIGABRT,
-     {"write to freed memory at", "malloc-112"}},
-    {"quarantine-reports-double-frees",
-     HARDEN("quarantine=1M"),
-     double_free_in_quarantine,
-     SIGABRT,
-     {"double free of", "malloc-112"}},
-    {"quarantine-catches-reads-of-large-blocks",
-     HARDEN("quarantine=1M"),
-     read_of_large,
-     SIGSEGV,
-     {"access after free at", "large block at"}},
-    {"quarantine-delays-reuse-of-large-blocks", HARDEN("quarantine=1M"), large_waits, 0, {NULL}},
-    {"quarantine-delays-reuse-of-guarded-blocks", HARDEN("quarantine=1M,guard"), large_waits, 0, {NULL}},
-    {"trim-empties-the-quarantine", HARDEN("quarantine=64M"), trim_empties, 0, {NULL}},
-    {"sample-every-allocation", HARDEN("sample=1"), threads_and_fork, 0, {NULL}},
-    {"sent-SIGSEGV-is-not-reported", HARDEN("sample=10"), sent_signal, SIGSEGV, {NULL}},
-    {"null-pointer-access-is-not-reported", HARDEN("sample=10,guard"), null_pointer, SIGSEGV, {NULL}},
-    {"all-words-together", HARDEN(ALL_ON), threads_and_fork, 0, {NULL}},
-    BAD("empty-list", "", "an empty list; give words"),
-    BAD("unknown-word", "random,sure", "no such word; give words of random"),
-    BAD("text-after-a-word", "check=1", "after a word"),
-    BAD("final-comma", "check,", "after a word"),
-    BAD("no-size", "quarantine=x", "quarantine=BYTES"),
-    BAD("sample-0", "sample=0", "sample=N"),
-};
-
-int main(int argc, char **argv)
-{
-    return run_option_cases(argc, argv, cases, sizeof(cases) / sizeof(*cases));
-}
+OPTION_CASE_OF(check_reports_interior_pointers, zero_free_reports_interior_pointers, HARDEN("zero-free"), SIGABRT,
+               "interior pointer", "malloc-256")
+OPTION_CASE_OF(zero_alloc_clears_new_objects, zero_alloc_clears_guarded_blocks, HARDEN("zero-alloc,zero-free,guard"),
+               0, NULL)
+OPTION_CASE_OF(quarantine_delays_reuse_of_large_blocks, quarantine_delays_reuse_of_guarded_blocks,
+               HARDEN("quarantine=1M,guard"), 0, NULL)
+OPTION_CASE_OF(sample_every_allocation, all_words_together, HARDEN(ALL_ON), 0, NULL)
+BAD(empty_list, "", "an empty list; give words")
+BAD(unknown_word, "random,sure", "no such word; give words of random")
+BAD(text_after_a_word, "check=1", "after a word")
+BAD(final_comma, "check,", "after a word")
+BAD(no_size, "quarantine=x", "quarantine=BYTES")
+BAD(sample_0, "sample=0", "sample=N")

@@ -7,6 +7,8 @@
 #include <signal.h>
 #include <stdint.h>
 
+#define HARDEN(list) "SHEAF_HARDEN=" list
+
 static void *volatile kept;
 static volatile char seen;
 
@@ -24,55 +26,60 @@ static char *sampled(size_t n)
     return NULL;
 }
 
-static void sample_behind(void)
+OPTION_CASE(sample_catches_writes_past_the_end, HARDEN("sample=10"), SIGSEGV, "access past the end at",
+            "(sampled: 200 bytes at", "allocated by thread")
 {
     volatile char *p = sampled(200);
     for (int i = 0; i < 4097; i++)
         p[i] = 1;
 }
 
-static void sample_before(void)
+OPTION_CASE(sample_catches_writes_before_the_start, HARDEN("sample=10"), SIGSEGV, "access before the start at",
+            "allocated by")
 {
     volatile char *p = sampled(200);
     for (int i = 0; i < 4097; i++)
         p[-i] = 1;
 }
 
-static void sample_after_free(void)
+OPTION_CASE(sample_catches_reads_after_free, HARDEN("sample=10"), SIGSEGV, "access after free at", "freed by thread",
+            "(again+0x")
 {
     char *p = sampled(200);
     free(p);
     seen = p[17];
 }
 
-static void sample_double_free(void)
+OPTION_CASE(sample_reports_double_frees, HARDEN("sample=10"), SIGABRT, "double free of", "allocated by", "freed by")
 {
     char *p = sampled(200);
     free(p);
     free(p);
 }
 
-static void sample_realloc_freed(void)
+OPTION_CASE(sample_reports_realloc_after_free, HARDEN("sample=10"), SIGABRT, "use after free of", "freed by")
 {
     char *p = sampled(200);
     free(p);
     kept = realloc(p, 300);
 }
 
-static void sample_interior(void)
+OPTION_CASE(sample_reports_interior_pointers, HARDEN("sample=10"), SIGABRT, "free of interior pointer",
+            "allocated by")
 {
     free(sampled(200) + 8);
 }
 
 /* The guard page does not catch a write into the slack before it; it is found when the object is freed. */
-static void sample_slack(void)
+OPTION_CASE(sample_reports_writes_into_the_slack, HARDEN("sample=10"), SIGABRT, "write past the end at",
+            "allocated by")
 {
     char *p = sampled(200);
     p[200] = 1;
     free(p);
 }
 
-static void sample_contract(void)
+OPTION_CASE(samples_keep_the_contract_of_malloc, HARDEN("sample=10"), 0, NULL)
 {
     char *all[400];
     for (int i = 0; i < 400; i++) {
@@ -88,7 +95,7 @@ static void sample_contract(void)
 }
 
 /* One in 100 allocations is sampled at random: about 1000 of 100000, with a standard deviation of 32. */
-static void sample_rate(void)
+OPTION_CASE(one_allocation_in_100_is_sampled, HARDEN("sample=100"), 0, NULL)
 {
     int taken = 0;
     for (int i = 0; i < 100000; i++) {
@@ -105,7 +112,8 @@ static void *free_one(void *p)
     return NULL;
 }
 
-static void sample_other_thread(void)
+OPTION_CASE(sample_reports_double_frees_in_two_threads, HARDEN("sample=10"), SIGABRT, "double free of",
+            "allocated by", "freed by")
 {
     pthread_t t;
     void *p = sampled(200);
@@ -122,7 +130,7 @@ static void own_handler(int signal)
 }
 
 /* The program's own handler replaces Sheaf's, which was installed before. */
-static void sample_own_handler(void)
+OPTION_CASE(the_program_can_replace_the_handler, HARDEN("sample=10"), 0, NULL)
 {
     char *p = sampled(200);
     free(p);
@@ -131,56 +139,5 @@ static void sample_own_handler(void)
     must(!"handled");
 }
 
-#define HARDEN(list) "SHEAF_HARDEN=" list
-
-static const struct option_case cases[] = {
-    {"sample-catches-writes-past-the-end",
-     HARDEN("sample=10"),
-     sample_behind,
-     SIGSEGV,
-     {"access past the end at", "(sampled: 200 bytes at", "allocated by thread"}},
-    {"sample-catches-writes-before-the-start",
-     HARDEN("sample=10"),
-     sample_before,
-     SIGSEGV,
-     {"access before the start at", "allocated by"}},
-    {"sample-catches-reads-after-free",
-     HARDEN("sample=10"),
-     sample_after_free,
-     SIGSEGV,
-     {"access after free at", "freed by thread", "(modes+0x"}},
-    {"sample-reports-double-frees",
-     HARDEN("sample=10"),
-     sample_double_free,
-     SIGABRT,
-     {"double free of", "allocated by", "freed by"}},
-    {"sample-reports-realloc-after-free",
-     HARDEN("sample=10"),
-     sample_realloc_freed,
-     SIGABRT,
-     {"use after free of", "freed by"}},
-    {"sample-reports-interior-pointers",
-     HARDEN("sample=10"),
-     sample_interior,
-     SIGABRT,
-     {"free of interior pointer", "allocated by"}},
-    {"sample-reports-writes-into-the-slack",
-     HARDEN("sample=10"),
-     sample_slack,
-     SIGABRT,
-     {"write past the end at", "allocated by"}},
-    {"samples-keep-the-contract-of-malloc", HARDEN("sample=10"), sample_contract, 0, {NULL}},
-    {"one-allocation-in-100-is-sampled", HARDEN("sample=100"), sample_rate, 0, {NULL}},
-    {"one-allocation-in-100-is-sampled-without-sheaves", HARDEN("sample=100,check"), sample_rate, 0, {NULL}},
-    {"sample-reports-double-frees-in-two-threads",
-     HARDEN("sample=10"),
-     sample_other_thread,
-     SIGABRT,
-     {"double free of", "allocated by", "freed by"}},
-    {"the-program-can-replace-the-handler", HARDEN("sample=10"), sample_own_handler, 0, {NULL}},
-};
-
-int main(int argc, char **argv)
-{
-    return run_option_cases(argc, argv, cases, sizeof(cases) / sizeof(*cases));
-}
+OPTION_CASE_OF(one_allocation_in_100_is_sampled, one_allocation_in_100_is_sampled_without_sheaves,
+               HARDEN("sample=100,check"), 0, NULL)

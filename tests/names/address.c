@@ -5,14 +5,13 @@
 #include "../cases.h"
 
 #include <malloc.h>
-#include <stdlib.h>
 
 static void *(*volatile take)(size_t) = malloc;
 static void (*volatile give)(void *) = free;
 static void *(*volatile resize)(void *, size_t) = realloc;
 static void *(*volatile align)(size_t, size_t) = aligned_alloc;
 
-static void on_sheaf(void)
+CASE(on_sheaf)
 {
     char *text = NULL;
     size_t length = 0;
@@ -23,7 +22,7 @@ static void on_sheaf(void)
     give(text);
 }
 
-static void all_calls(void)
+CASE(all_calls)
 {
     for (int i = 0; i < 1000; i++) {
         void *p = resize(take(40), 400), *q = align(64, 128);
@@ -33,14 +32,4 @@ static void all_calls(void)
         give(p);
         give(q);
     }
-}
-
-static const struct test_case cases[] = {
-    {"on-sheaf", on_sheaf},
-    {"all-calls", all_calls},
-};
-
-int main(int argc, char **argv)
-{
-    return run_cases(argc, argv, cases, sizeof(cases) / sizeof(*cases));
 }

@@ -8,7 +8,6 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdint.h>
-#include <stdlib.h>
 
 #include <new>
 #include <string>
@@ -157,7 +156,7 @@ template <class Work> static void through_program(Work work)
     must(calls > calls_before && frees > frees_before);
 }
 
-static void array()
+CASE(array)
 {
     through_program([] {
         void *p = reallocarray(nullptr, 10, 10);
@@ -170,7 +169,7 @@ static void array()
     });
 }
 
-static void libc()
+CASE(libc)
 {
     through_program([] {
         char *line = nullptr, *text = nullptr;
@@ -185,7 +184,7 @@ static void libc()
     });
 }
 
-static void operators()
+CASE(operators)
 {
     through_program([] {
         std::string text(1000, 'x');
@@ -202,7 +201,7 @@ static void operators()
 }
 
 // Names that the C library of this machine may not have: Sheaf's lead to the program's free().
-static void sized()
+CASE(sized)
 {
     if (!free_sized || !free_aligned_sized || !cfree)
         _exit(CASE_SKIPPED);
@@ -213,7 +212,7 @@ static void sized()
     must(frees == before + 3);
 }
 
-static void introspection()
+CASE(introspection)
 {
     char *text = nullptr;
     size_t length = 0;
@@ -237,7 +236,7 @@ static void handle(int)
 }
 
 // The first calls that Sheaf leads on.
-static void handler()
+CASE(handler)
 {
     must(signal(SIGUSR1, handle) != SIG_ERR);
     must(raise(SIGUSR1) == 0 && in_handler);
@@ -257,7 +256,7 @@ static void *work(void *)
     return nullptr;
 }
 
-static void threads()
+CASE(threads)
 {
     through_program([] {
         pthread_t all[4];
@@ -268,7 +267,7 @@ static void threads()
     });
 }
 
-static void fork_among_threads()
+CASE(fork_among_threads)
 {
     pthread_t thread;
     must(pthread_create(&thread, nullptr, work, nullptr) == 0);
@@ -285,7 +284,7 @@ static void fork_among_threads()
     must(pthread_join(thread, nullptr) == 0);
 }
 
-static void vfork_child()
+CASE(vfork_child)
 {
     for (int i = 0; i < 10; i++) {
         pid_t child = vfork();
@@ -295,7 +294,7 @@ static void vfork_child()
     }
 }
 
-static void modules()
+CASE(modules)
 {
     for (int flags : {RTLD_NOW, RTLD_NOW | RTLD_DEEPBIND}) {
         void *module = dlopen(getenv("MODULE"), flags);
@@ -305,22 +304,4 @@ static void modules()
         run(1);
         must(dlclose(module) == 0);
     }
-}
-
-static const struct test_case cases[] = {
-    {"handler", handler},
-    {"array", array},
-    {"libc", libc},
-    {"operators", operators},
-    {"sized", sized},
-    {"introspection", introspection},
-    {"threads", threads},
-    {"fork-among-threads", fork_among_threads},
-    {"vfork-child", vfork_child},
-    {"modules", modules},
-};
-
-int main(int argc, char **argv)
-{
-    return run_cases(argc, argv, cases, sizeof(cases) / sizeof(*cases));
 }

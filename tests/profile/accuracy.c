@@ -153,17 +153,17 @@ static void *zeroed(size_t n)
     return calloc(1, n); /* not a tail call of a site: its frame is the innermost, so this case has no sites */
 }
 
-static void small_objects(void)
+CASE(small_objects)
 {
     run_load("small", &(struct load){{16, 100, 500, 1000}, {40000, 20000, 8000, 4000}, malloc, free});
 }
 
-static void larger_classes(void)
+CASE(larger_classes)
 {
     run_load("classes above 1 KiB", &(struct load){{1100, 3000, 9000, 30000}, {3000, 2000, 800, 300}, malloc, free});
 }
 
-static void large_blocks(void)
+CASE(large_blocks)
 {
     run_load("large", &(struct load){{33000, 50000, 70000, 130000}, {400, 300, 200, 100}, malloc, free});
 }
@@ -171,14 +171,14 @@ static void large_blocks(void)
 /* C++: the operators that the preloaded object exports. A C program knows them by their mangled names. */
 extern void *_Znwm(size_t) __attribute__((weak));
 extern void _ZdlPv(void *) __attribute__((weak));
-static void operators(void)
+CASE(operators)
 {
     must(_Znwm && _ZdlPv);
     run_load("operator new", &(struct load){{24, 200, 800, 5000}, {30000, 10000, 5000, 1000}, _Znwm, _ZdlPv});
 }
 
 /* A block that realloc moved or that grew in place counts as allocated where realloc was called. */
-static void reallocated(void)
+CASE(reallocated)
 {
     const struct sheaf_profile *area = profile_area();
     struct deviations lives = {0};
@@ -203,7 +203,7 @@ static void reallocated(void)
     judge("realloc, live", &lives);
 }
 
-static void zeroed_and_aligned(void)
+CASE(zeroed_and_aligned)
 {
     const struct sheaf_profile *area = profile_area();
     struct deviations lives = {0};
@@ -259,7 +259,7 @@ static void all_threads(void *(*run)(void *))
         pthread_join(threads[i], NULL);
 }
 
-static void threads(void)
+CASE(threads)
 {
     const struct sheaf_profile *area = profile_area();
     struct deviations allocations = {0}, lives = {0};
@@ -298,7 +298,7 @@ static void child_of_round(int result)
     _exit(0);
 }
 
-static void forks(void)
+CASE(forks)
 {
     struct deviations inherited = {0}, own = {0};
     for (unsigned i = 0; i < 20000; i++)
@@ -325,18 +325,7 @@ static void forks(void)
     judge("forked children, allocated", &own);
 }
 
-int main(int argc, char **argv)
+BEFORE_CASES(argv)
 {
     profile_environment(argv, "16K", "0");
-    static const struct test_case cases[] = {
-        {"small_objects", small_objects},
-        {"larger_classes", larger_classes},
-        {"large_blocks", large_blocks},
-        {"operators", operators},
-        {"reallocated", reallocated},
-        {"threads", threads},
-        {"forks", forks},
-        {"zeroed_and_aligned", zeroed_and_aligned},
-    };
-    return run_cases(argc, argv, cases, sizeof(cases) / sizeof(*cases));
 }

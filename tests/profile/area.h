@@ -6,13 +6,13 @@
 #define SHEAF_TESTS_PROFILE_AREA_H
 
 #include "../cases.h"
+#include "../proc.h"
 #include "sheaf/profile.h"
 #include "sheaf/record.h"
 
 #include <fcntl.h>
 #include <ftw.h>
 #include <stdbool.h>
-#include <stdlib.h>
 #include <sys/mman.h>
 
 /* Run the program again with these options (cost NULL: the default), and remove the records at the end. Returns in
@@ -55,14 +55,7 @@ static void profile_environment(char **argv, const char *rate, const char *cost)
 static void record_path(char *path, size_t size)
 {
     static char maps[1 << 20];
-    size_t length = 0;
-    ssize_t n;
-    int fd = open("/proc/self/maps", O_RDONLY);
-    must(fd >= 0);
-    while ((n = read(fd, maps + length, sizeof(maps) - 1 - length)) > 0)
-        length += (size_t)n;
-    close(fd);
-    maps[length] = 0;
+    proc_read("/proc/self/maps", maps, sizeof(maps));
     char *end = strstr(maps, ".sheaf\n");
     must(end);
     char *start = end;

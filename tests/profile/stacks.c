@@ -129,7 +129,7 @@ static void run_paths(uint32_t seed)
         next_function (&seed)(1, 1, &seed);
 }
 
-static void paths(void)
+CASE(paths)
 {
     run_paths(1);
     compare();
@@ -161,7 +161,7 @@ static function *make(function *to, bool keeps)
     return start.function;
 }
 
-static void compiled(void)
+CASE(compiled)
 {
     static function *const all[SITES] = {zero, one, two, three};
     code = code_end = mmap(NULL, 4096, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -187,7 +187,7 @@ static void *in_thread(void *seed)
     return NULL;
 }
 
-static void threads(void)
+CASE(threads)
 {
     for (uintptr_t i = 1; i <= 9; i += 3) {
         pthread_t all[3];
@@ -211,7 +211,7 @@ static void in_coroutine(void)
         next_function (&co_seed)(1, 1, &co_seed);
 }
 
-static void coroutines(void)
+CASE(coroutines)
 {
     for (unsigned i = 0; i < 20; i++) {
         size_t size = STACK + i % 4 * 4096;
@@ -232,7 +232,7 @@ static void coroutines(void)
 /* ---- reading ---- */
 
 /* A program without an interpreter or a JIT compiler does not pay for them: it would be killed if it read itself. */
-static void unread(void)
+CASE(unread)
 {
     struct sock_filter code[] = {
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
@@ -265,7 +265,7 @@ static void *send_signals(void *to)
 }
 
 /* A handler that interrupts a sample may have to go without one, so its own paths are not compared. */
-static void signals(void)
+CASE(signals)
 {
     pthread_t self = pthread_self(), other;
     signal(SIGUSR1, handler);
@@ -284,15 +284,7 @@ static void signals(void)
     must(found > ROUNDS - 1);
 }
 
-int main(int argc, char **argv)
+BEFORE_CASES(argv)
 {
     profile_environment(argv, "1", "0");
-    static const struct test_case cases[] = {
-        {"paths", paths},       {"threads", threads}, {"coroutines", coroutines},
-        {"unread", unread},     {"signals", signals},
-#ifdef __x86_64__
-        {"compiled", compiled},
-#endif
-    };
-    return run_cases(argc, argv, cases, sizeof(cases) / sizeof(*cases));
 }

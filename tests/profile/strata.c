@@ -37,7 +37,7 @@ static const struct sheaf_profile_stratum *stratum_of_size(const struct sheaf_pr
 
 static void *blocks[100000];
 
-static void classes_are_counted(void)
+CASE(classes_are_counted)
 {
     static const size_t sizes[] = {16, 100, 1000, 1500, 20000};
     static const unsigned counts[] = {50000, 20000, 3000, 2000, 500};
@@ -60,7 +60,7 @@ static void classes_are_counted(void)
     }
 }
 
-static void large_blocks_are_counted(void)
+CASE(large_blocks_are_counted)
 {
     const struct sheaf_profile *area = profile_area();
     let_count();
@@ -80,7 +80,7 @@ static void large_blocks_are_counted(void)
     must(always->live_count == 0 && large->live_bytes == bytes);
 }
 
-static void the_peak_is_counted(void)
+CASE(the_peak_is_counted)
 {
     const struct sheaf_profile *area = profile_area();
     let_count();
@@ -102,7 +102,7 @@ static void the_peak_is_counted(void)
  * Many changes within one tick of the clock: either the strata are counted after them, or the area says that they
  * were not.
  */
-static void old_counts_are_told(void)
+CASE(old_counts_are_told)
 {
     const struct sheaf_profile *area = profile_area();
     for (unsigned round = 0; round < 200; round++) {
@@ -153,7 +153,7 @@ static void weights_of(const struct sheaf_profile *area, unsigned stratum, doubl
  * Where much is allocated and freed at once, samples are left out. The weights of the others must make up for them:
  * in each class their sum is the number of allocations, within six errors.
  */
-static void weights_follow_the_pace(void)
+CASE(weights_follow_the_pace)
 {
     const struct sheaf_profile *area = profile_area();
     pthread_t threads[3];
@@ -183,7 +183,7 @@ static void weights_follow_the_pace(void)
 }
 
 /* Samples of the largest blocks cannot be left out, so their time must not be saved on others. */
-static void large_churn_hides_nothing(void)
+CASE(large_churn_hides_nothing)
 {
     const struct sheaf_profile *area = profile_area();
     use(malloc(400)); /* sets the class up */
@@ -209,16 +209,7 @@ static void large_churn_hides_nothing(void)
         free(blocks[--n]);
 }
 
-int main(int argc, char **argv)
+BEFORE_CASES(argv)
 {
     profile_environment(argv, "512K", NULL);
-    static const struct test_case cases[] = {
-        {"classes-are-counted", classes_are_counted},
-        {"large-blocks-are-counted", large_blocks_are_counted},
-        {"the-peak-is-counted", the_peak_is_counted},
-        {"old-counts-are-told", old_counts_are_told},
-        {"weights-follow-the-pace", weights_follow_the_pace},
-        {"large-churn-hides-nothing", large_churn_hides_nothing},
-    };
-    return run_cases(argc, argv, cases, sizeof(cases) / sizeof(*cases));
 }

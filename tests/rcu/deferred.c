@@ -4,7 +4,7 @@
 #include "process/decay.h"
 
 /* The other cases rely on this check: an object that is freed too early is reused and overwritten. */
-static void early_free_is_noticed(void)
+CASE(early_free_is_noticed)
 {
     struct kmem_cache *cache = make_cache(64, 13, 0);
     unsigned char *held = kmem_cache_alloc(cache, 0);
@@ -16,7 +16,7 @@ static void early_free_is_noticed(void)
     must(seen);
 }
 
-static void reader_keeps_objects(void)
+CASE(reader_keeps_objects)
 {
     enum { OBJECTS = 1000 };
     struct kmem_cache *cache = make_cache(64, 13, 0);
@@ -40,7 +40,7 @@ static void reader_keeps_objects(void)
     check_empty(cache);
 }
 
-static void barrier_waits_for_readers(void)
+CASE(barrier_waits_for_readers)
 {
     struct kmem_cache *cache = make_cache(100, 0, 0);
     struct reader reader;
@@ -57,7 +57,7 @@ static void barrier_waits_for_readers(void)
 }
 
 /* The low bits of a slot's word count the threads that hold its sheaf. Here one seems to be preempted. */
-static void barrier_waits_for_holders(void)
+CASE(barrier_waits_for_holders)
 {
     struct kmem_cache *cache = make_cache(100, 0, 0);
     struct barrier barrier;
@@ -96,7 +96,7 @@ static void *take_and_put_back(void *cache)
     return NULL;
 }
 
-static void barrier_waits_for_new_holders(void)
+CASE(barrier_waits_for_new_holders)
 {
     struct kmem_cache *cache = make_cache(100, 0, 0);
     pthread_t thread;
@@ -111,7 +111,7 @@ static void barrier_waits_for_new_holders(void)
     check_empty(cache);
 }
 
-static void barrier_in_section_returns(void)
+CASE(barrier_in_section_returns)
 {
     struct kmem_cache *cache = make_cache(100, 0, 0);
     rcu_read_lock();
@@ -123,7 +123,7 @@ static void barrier_in_section_returns(void)
 }
 
 /* Destroying a cache waits for readers only if objects of this cache wait for them. */
-static void destroy_waits_only_for_own_objects(void)
+CASE(destroy_waits_only_for_own_objects)
 {
     struct kmem_cache *idle = make_cache(64, 0, 0), *busy = make_cache(64, 0, 0);
     struct reader reader;
@@ -137,7 +137,7 @@ static void destroy_waits_only_for_own_objects(void)
     must(kmem_cache_destroy(busy) == 0);
 }
 
-static void single_objects_are_freed_by_age(void)
+CASE(single_objects_are_freed_by_age)
 {
     struct kmem_cache *cache = make_cache(64, 253, 0);
     kmem_cache_free_rcu(cache, kmem_cache_alloc(cache, 0));
@@ -149,7 +149,7 @@ static void single_objects_are_freed_by_age(void)
     check_empty(cache);
 }
 
-static void sheaves_are_reused(void)
+CASE(sheaves_are_reused)
 {
     struct kmem_cache *cache = make_cache(64, 61, 0);
     for (int i = 0; i < 61 * 100; i++)
@@ -178,7 +178,7 @@ static void bounded(uint64_t most, uint64_t waits, uint64_t each)
  * While a reader stays in its section, a caller beyond the limit waits for a limited time only, and not at all if
  * it is in a section itself.
  */
-static void memory_is_bounded(void)
+CASE(memory_is_bounded)
 {
     enum { LIMIT = 256 << 10, SIZE = 1024, OBJECTS = LIMIT / SIZE + 13 * 20 };
     struct kmem_cache *cache = make_cache(SIZE, 13, 0);
@@ -206,7 +206,7 @@ static void memory_is_bounded(void)
 }
 
 /* Each large block counts towards the limit immediately, although several of them share a sheaf. */
-static void large_blocks_are_bounded(void)
+CASE(large_blocks_are_bounded)
 {
     enum { LIMIT = 4 << 20, SIZE = 500000 };
     struct reader reader;
@@ -231,7 +231,7 @@ struct item {
     struct rcu_head rcu;
 };
 
-static void malloc_of_all_sizes(void)
+CASE(malloc_of_all_sizes)
 {
     struct reader reader;
     start_reader(&reader);
@@ -258,7 +258,7 @@ static void malloc_of_all_sizes(void)
 }
 
 /* Blocks outside the region can be freed, too. */
-static void outside_the_region(void)
+CASE(outside_the_region)
 {
     sheaf_free(sheaf_malloc(1));
     void *p = mapped_alloc(1 << 20, 1);
@@ -269,7 +269,7 @@ static void outside_the_region(void)
 }
 
 /* A slab of such a cache is not reused for other objects while a reader may access it. */
-static void typesafe_slabs_are_kept(void)
+CASE(typesafe_slabs_are_kept)
 {
     struct kmem_cache *cache = make_cache(4096, 5, SLAB_TYPESAFE_BY_RCU);
     struct reader reader;
@@ -293,7 +293,7 @@ static void typesafe_slabs_are_kept(void)
     must(stats_now().slabs == 0);
 }
 
-static void without_sheaves(void)
+CASE(without_sheaves)
 {
     struct kmem_cache *cache = make_cache(64, 0, 0);
     cache->capacity = 0; /* like in tiny mode */
@@ -302,7 +302,7 @@ static void without_sheaves(void)
     check_empty(cache);
 }
 
-static void no_memory(void)
+CASE(no_memory)
 {
     struct kmem_cache *cache = make_cache(64, 13, 0);
     void *object = kmem_cache_alloc(cache, 0), *lost = sheaf_malloc(64);
@@ -322,27 +322,4 @@ static void no_memory(void)
     rcu_read_unlock();
     kvfree_rcu_barrier();
     must(stats_now().single == 0);
-}
-
-int main(int argc, char **argv)
-{
-    static const struct test_case cases[] = {
-        {"early_free_is_noticed", early_free_is_noticed},
-        {"reader_keeps_objects", reader_keeps_objects},
-        {"barrier_waits_for_readers", barrier_waits_for_readers},
-        {"barrier_waits_for_holders", barrier_waits_for_holders},
-        {"barrier_waits_for_new_holders", barrier_waits_for_new_holders},
-        {"barrier_in_section_returns", barrier_in_section_returns},
-        {"destroy_waits_only_for_own_objects", destroy_waits_only_for_own_objects},
-        {"single_objects_are_freed_by_age", single_objects_are_freed_by_age},
-        {"sheaves_are_reused", sheaves_are_reused},
-        {"memory_is_bounded", memory_is_bounded},
-        {"large_blocks_are_bounded", large_blocks_are_bounded},
-        {"malloc_of_all_sizes", malloc_of_all_sizes},
-        {"outside_the_region", outside_the_region},
-        {"typesafe_slabs_are_kept", typesafe_slabs_are_kept},
-        {"without_sheaves", without_sheaves},
-        {"no_memory", no_memory},
-    };
-    return run_cases(argc, argv, cases, array_size(cases));
 }

@@ -11,7 +11,7 @@
 static __thread volatile char thread_local_data[1 << 20];
 
 /* The library's thread starts although the program's thread-local data would fill a small stack. */
-static void much_thread_local_data(void)
+CASE(much_thread_local_data)
 {
     struct kmem_cache *cache = make_cache(64, 13, 0);
     thread_local_data[sizeof(thread_local_data) - 1] = 1;
@@ -22,7 +22,7 @@ static void much_thread_local_data(void)
 }
 
 /* Slabs of such a cache are returned although the program calls no other function of libsheaf-rcu. */
-static void typesafe_alone(void)
+CASE(typesafe_alone)
 {
     struct kmem_cache *cache = make_cache(4096, 5, SLAB_TYPESAFE_BY_RCU);
     void *objects[200];
@@ -38,7 +38,7 @@ static void typesafe_alone(void)
 }
 
 /* A thread that is cancelled in a barrier leaves no lock held. */
-static void cancelled_barrier(void)
+CASE(cancelled_barrier)
 {
     struct kmem_cache *cache = make_cache(64, 13, 0);
     struct reader reader;
@@ -68,7 +68,7 @@ sheaf_export int pthread_create(pthread_t *thread, const pthread_attr_t *attribu
 }
 
 /* If pthread_create() fails, not every free calls it, waiting memory stays bounded, and later calls succeed. */
-static void no_thread(void)
+CASE(no_thread)
 {
     enum { LIMIT = 64 << 10 };
     struct kmem_cache *cache = make_cache(64, 13, 0);
@@ -92,7 +92,7 @@ struct item {
     struct rcu_head rcu;
 };
 
-static void pointer_is_evaluated_once(void)
+CASE(pointer_is_evaluated_once)
 {
     struct item *items[2], **next = items;
     for (int i = 0; i < 2; i++)
@@ -115,7 +115,7 @@ static void *leave_later(void *reader)
 }
 
 /* Destroying a cache also waits for objects that wait by their rcu_head. */
-static void destroy_waits_for_single_ones(void)
+CASE(destroy_waits_for_single_ones)
 {
     struct kmem_cache *cache = make_cache(sizeof(struct item), 13, 0);
     struct item *item = kmem_cache_alloc(cache, 0);
@@ -153,7 +153,7 @@ static void *allocating_reader(void *unused)
  * In fork(), the handlers of libsheaf-rcu run before the allocator's. They may wait for a grace period, and
  * readers may need the allocator's locks meanwhile.
  */
-static void handlers_run_before_the_allocators(void)
+CASE(handlers_run_before_the_allocators)
 {
     pthread_t thread;
     must(sheaf_rcu_handle_fork() == 0);
@@ -175,7 +175,7 @@ static void handlers_run_before_the_allocators(void)
 }
 
 /* fork() in a signal handler during a decay step. The child must not wait for its parent's other threads. */
-static void fork_during_a_decay_step(void)
+CASE(fork_during_a_decay_step)
 {
     shared = make_cache(64, 13, 0);
     kmem_cache_free_rcu(shared, kmem_cache_alloc(shared, 0));
@@ -195,19 +195,4 @@ static void fork_during_a_decay_step(void)
         _exit(0);
     }
     must_succeed(pid);
-}
-
-int main(int argc, char **argv)
-{
-    static const struct test_case cases[] = {
-        {"much_thread_local_data", much_thread_local_data},
-        {"typesafe_alone", typesafe_alone},
-        {"cancelled_barrier", cancelled_barrier},
-        {"no_thread", no_thread},
-        {"pointer_is_evaluated_once", pointer_is_evaluated_once},
-        {"destroy_waits_for_single_ones", destroy_waits_for_single_ones},
-        {"handlers_run_before_the_allocators", handlers_run_before_the_allocators},
-        {"fork_during_a_decay_step", fork_during_a_decay_step},
-    };
-    return run_cases(argc, argv, cases, array_size(cases));
 }

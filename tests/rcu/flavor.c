@@ -8,13 +8,12 @@
 #include <urcu.h>
 #endif
 
-#include "cases.h"
+#include "must.h"
 #include "sheaf/malloc.h"
 #include "sheaf/rcu.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
-#include <stdlib.h>
 
 static _Atomic int state;
 static unsigned char *held[100];

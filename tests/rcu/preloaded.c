@@ -4,12 +4,11 @@
  */
 #include <urcu-bp.h>
 
-#include "cases.h"
+#include "must.h"
 #include "sheaf/rcu.h"
 
 #include <malloc.h>
 #include <pthread.h>
-#include <stdlib.h>
 
 struct item {
     char data[200];

@@ -14,7 +14,6 @@
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
-#include <stdlib.h>
 
 enum { POISON = 0x5a };
 

@@ -97,7 +97,7 @@ static void *looker(void *number)
     return NULL;
 }
 
-static void hash_table(void)
+CASE(hash_table)
 {
     pthread_t writers[WRITERS], lookers[READERS];
     nodes = make_cache(sizeof(struct node), 0, 0);
@@ -156,7 +156,7 @@ static void *free_only(void *unused)
     return unused;
 }
 
-static void barriers(void)
+CASE(barriers)
 {
     pthread_t threads[4], others[2];
     sheaf_free(sheaf_malloc(1));
@@ -193,7 +193,7 @@ static void on_signal(int number)
     atomic_fetch_add(&handled, 1);
 }
 
-static void signal_handler(void)
+CASE(signal_handler)
 {
     nodes = make_cache(64, 13, 0);
     struct sigaction action = {.sa_handler = on_signal};
@@ -240,7 +240,7 @@ static void in_child(void)
     _exit(0);
 }
 
-static void forks(void)
+CASE(forks)
 {
     pthread_t threads[2];
     nodes = make_cache(200, 0, 0);
@@ -257,15 +257,4 @@ static void forks(void)
     for (int i = 0; i < 2; i++)
         pthread_join(threads[i], NULL);
     check_empty(nodes);
-}
-
-int main(int argc, char **argv)
-{
-    static const struct test_case cases[] = {
-        {"hash_table", hash_table},
-        {"barriers", barriers},
-        {"signal_handler", signal_handler},
-        {"forks", forks},
-    };
-    return run_cases(argc, argv, cases, array_size(cases));
 }

@@ -3,7 +3,7 @@
  * moments, by the program and by its libraries. Each case begins in a new execution, which has not allocated yet.
  */
 #define _GNU_SOURCE
-#include "again.h"
+#include "../cases.h"
 #include "atfork.h"
 
 #include <dlfcn.h>
@@ -83,7 +83,7 @@ static void unlock_mutex(void)
 
 /* ---- registered before the first allocation ---- */
 
-static void half_first(void)
+CASE_ANEW(registered_before_the_first_allocation)
 {
     must(pthread_atfork(lock_mutex, unlock_mutex, unlock_mutex) == 0);
     fork_under(&mutex);
@@ -94,19 +94,19 @@ static bool constructed;
 /* libc passes the program's arguments to constructors. This one runs before those without a priority. */
 __attribute__((constructor(101))) static void early(int argc, char **argv)
 {
-    constructed = argc == 3 && strcmp(argv[2], "constructor") == 0;
+    constructed = argc == 3 && strcmp(argv[2], "registered_by_a_constructor") == 0;
     if (constructed)
         must(pthread_atfork(lock_mutex, unlock_mutex, unlock_mutex) == 0);
 }
 
-static void half_constructor(void)
+CASE_ANEW(registered_by_a_constructor)
 {
     must(constructed);
     fork_under(&mutex);
 }
 
 /* The process has one thread and no memory from malloc before, in, and after its first fork. */
-static void half_unstarted(void)
+CASE_ANEW(fork_before_the_first_allocation)
 {
     must(pthread_atfork(lock_mutex, unlock_mutex, unlock_mutex) == 0);
     pid_t pid = fork();
@@ -141,7 +141,7 @@ static void ask(void)
         sched_yield();
 }
 
-static void half_waits(void)
+CASE_ANEW(a_handler_waits_for_an_allocation)
 {
     must(pthread_atfork(ask, NULL, NULL) == 0);
     pthread_t thread;
@@ -180,7 +180,7 @@ static void unlock_second(void)
     must(pthread_mutex_unlock(&second) == 0);
 }
 
-static void half_twice(void)
+CASE_ANEW(registered_twice)
 {
     must(pthread_atfork(lock_nested, unlock_nested, renew_nested) == 0);
     must(pthread_atfork(lock_mutex, unlock_mutex, unlock_mutex) == 0);
@@ -214,7 +214,7 @@ static void be_busy(void)
 }
 
 /* The child's handler of the mutex has to run before one that forks. */
-static void half_busy(void)
+CASE_ANEW(handlers_that_allocate_fork_and_register)
 {
     must(pthread_atfork(be_busy, be_busy, NULL) == 0);
     must(pthread_atfork(lock_nested, unlock_nested, renew_nested) == 0);
@@ -241,7 +241,7 @@ static void *write_much(void *unused)
     return unused;
 }
 
-static void half_streams(void)
+CASE_ANEW(handlers_that_flush_streams)
 {
     must(pthread_atfork(flush, flush, flush) == 0);
     must(pthread_atfork(lock_mutex, unlock_mutex, unlock_mutex) == 0);
@@ -253,7 +253,7 @@ static void half_streams(void)
 
 /* ---- forks inside libc ---- */
 
-static void half_inside(void)
+CASE_ANEW(forkpty_and_daemon)
 {
     must(pthread_atfork(lock_mutex, unlock_mutex, unlock_mutex) == 0);
     pthread_t threads[THREADS];
@@ -316,7 +316,7 @@ static void ask_only(void)
     asked++;
 }
 
-static void half_meanwhile(void)
+CASE_ANEW(registered_while_another_thread_forks)
 {
     must(pthread_atfork(ask_only, NULL, NULL) == 0);
     pthread_t threads[2];
@@ -339,7 +339,7 @@ static struct atfork_library *library(void *where)
 }
 
 /* The constructor of a library that was loaded with the program, by name or by LD_PRELOAD, has registered. */
-static void half_library(void)
+PART(library_registers)
 {
     struct atfork_library *l = library(RTLD_DEFAULT);
 #ifdef LINKED
@@ -352,7 +352,7 @@ static void half_library(void)
 }
 
 /* The handlers of a library that was closed must not run any more: its code is gone. */
-static void half_closed(void)
+CASE_ANEW(registered_by_a_library_that_is_closed)
 {
     must(pthread_atfork(lock_mutex, unlock_mutex, unlock_mutex) == 0);
     must(setenv(ATFORK_LIBRARY, "1", 1) == 0);
@@ -380,95 +380,37 @@ static void preload(const char *variable, bool before)
         others = "";
     must(snprintf(list, sizeof(list), "%s %s", before ? one : others, before ? others : one) < (int)sizeof(list));
     must(setenv("LD_PRELOAD", list, 1) == 0);
-    start_again("library", 0);
+    execute_part("library_registers");
 }
 
-static void preloaded_before(void)
+CASE(registered_by_an_object_preloaded_before)
 {
     preload("LIBRARY", true);
 }
 
-static void preloaded_behind(void)
+CASE(registered_by_an_object_preloaded_behind)
 {
     preload("LIBRARY", false);
 }
 
-static void interposed_before(void)
+CASE(passed_on_by_an_object_preloaded_before)
 {
     preload("INTERPOSER", true);
 }
 
-static void interposed_behind(void)
+CASE(passed_on_to_an_object_preloaded_behind)
 {
     preload("INTERPOSER", false);
 }
 
-static void linked_with(void)
+CASE(registered_by_a_linked_library)
 {
     if (!getenv("LD_PRELOAD"))
         _exit(CASE_SKIPPED); /* that program would run on libc's malloc */
     must(setenv(ATFORK_LIBRARY, "1", 1) == 0);
     alarm(CASE_SECONDS);
-    execl(getenv("LINKED"), "again", "--again", "library", (char *)NULL);
+    execl(getenv("LINKED"), "again", "--part", "library_registers", (char *)NULL);
     must(!"executed the program that is linked with the library");
 }
 
 #endif
-
-/* A case whose half has the same name. */
-#define AGAIN(name)                                                                                                  \
-    static void name(void)                                                                                           \
-    {                                                                                                                \
-        start_again(#name, 0);                                                                                       \
-    }
-
-AGAIN(first)
-AGAIN(constructor)
-AGAIN(unstarted)
-AGAIN(waits)
-AGAIN(twice)
-AGAIN(busy)
-AGAIN(streams)
-AGAIN(inside)
-#ifdef LIBRARIES
-AGAIN(meanwhile)
-AGAIN(closed)
-#endif
-
-static const struct test_case halves[] = {
-    {"first", half_first},         {"constructor", half_constructor},
-    {"unstarted", half_unstarted}, {"waits", half_waits},
-    {"twice", half_twice},         {"busy", half_busy},
-    {"streams", half_streams},     {"inside", half_inside},
-#ifdef LIBRARIES
-    {"meanwhile", half_meanwhile}, {"library", half_library},
-    {"closed", half_closed},
-#endif
-};
-
-static const struct test_case cases[] = {
-    {"registered-before-the-first-allocation", first},
-    {"registered-by-a-constructor", constructor},
-    {"fork-before-the-first-allocation", unstarted},
-    {"a-handler-waits-for-an-allocation", waits},
-    {"registered-twice", twice},
-    {"handlers-that-allocate-fork-and-register", busy},
-    {"handlers-that-flush-streams", streams},
-    {"forkpty-and-daemon", inside},
-#ifdef LIBRARIES
-    {"registered-while-another-thread-forks", meanwhile},
-    {"registered-by-a-library-that-is-closed", closed},
-    {"registered-by-a-linked-library", linked_with},
-    {"registered-by-an-object-preloaded-before", preloaded_before},
-    {"registered-by-an-object-preloaded-behind", preloaded_behind},
-    {"passed-on-by-an-object-preloaded-before", interposed_before},
-    {"passed-on-to-an-object-preloaded-behind", interposed_behind},
-#endif
-};
-
-int main(int argc, char **argv)
-{
-    if (ran_half(argc, argv, halves, sizeof(halves) / sizeof(halves[0])))
-        return 0;
-    return run_cases(argc, argv, cases, sizeof(cases) / sizeof(cases[0]));
-}

@@ -1,5 +1,6 @@
 /*
- * Limits what a small program is charged for where memory may not be overcommitted. Usage: charge OBJECT [CASE].
+ * Limits what a small program is charged for where memory may not be overcommitted. CHARGE_OBJECT names
+ * Sheaf's object.
  *
  * With vm.overcommit_memory=2 a process is charged for each private mapping that is writable. RLIMIT_DATA counts the
  * same memory for one process, so the cases run under such a limit, with the object preloaded, and add up the sizes
@@ -7,12 +8,12 @@
  */
 #define _GNU_SOURCE
 #include "../cases.h"
+#include "../proc.h"
 
 #include <fcntl.h>
 #include <malloc.h>
 #include <stdbool.h>
 #include <stdint.h>
-#include <stdlib.h>
 #include <sys/resource.h>
 
 #define KIB   (1ul << 10)
@@ -29,21 +30,6 @@ struct charge {
     unsigned mappings; /* of tables and region */
 };
 
-/* Reads a file without allocating. */
-static const char *text_of(const char *path)
-{
-    static char text[1 << 20];
-    size_t length = 0;
-    ssize_t got;
-    int fd = open(path, O_RDONLY);
-    must(fd >= 0);
-    while ((got = read(fd, text + length, sizeof(text) - 1 - length)) > 0)
-        length += (size_t)got;
-    close(fd);
-    text[length] = 0;
-    return text;
-}
-
 /*
  * The region starts at the last multiple of 2 MiB below the first block. The tables lie below it and the rest of the
  * region above, both far from other mappings. The variables without initial values follow the object's last segment.
@@ -53,7 +39,9 @@ static struct charge charged(const void *block)
     struct charge charge = {0};
     const uintptr_t region = (uintptr_t)block & ~(2 * MIB - 1), reach = 1ul << 32;
     uintptr_t object_end = 0;
-    for (const char *line = text_of("/proc/self/maps"); *line; line = strchr(line, '\n') + 1) {
+    static char text[1 << 20];
+    proc_read("/proc/self/maps", text, sizeof(text));
+    for (const char *line = text; *line; line = strchr(line, '\n') + 1) {
         unsigned long from, to;
         char writable, name[256] = "";
         must(sscanf(line, "%lx-%lx %*c%c%*s %*s %*s %*s%*[ ]%255[^\n]", &from, &to, &writable, name) >= 3);
@@ -89,11 +77,34 @@ static void *small(void)
     return first;
 }
 
+/* Runs the case in a new execution of the program with the object preloaded, and with the limit if `limited`. */
+static void execute_preloaded(const char *name, bool limited)
+{
+    struct rlimit limit = {LIMIT, LIMIT};
+    must(!limited || !setrlimit(RLIMIT_DATA, &limit));
+    must(!setenv("LD_PRELOAD", object, 1));
+    execute_part(name);
+}
+
+#define CHARGE_CASE(name, limited)                                                                                   \
+    static void name##_preloaded(void)                                                                               \
+    {                                                                                                                \
+        execute_preloaded(#name, limited);                                                                           \
+    }                                                                                                                \
+    ADD_CASE(all_cases, name, name##_preloaded, NULL)                                                                \
+    PART(name)
+
+BEFORE_CASES(argv)
+{
+    object = getenv("CHARGE_OBJECT");
+    must(object);
+}
+
 /*
  * Without a limit, memory is mapped in few large pieces, because each mapping makes fork slower. Writable are then
  * all parts that a process of a few CPUs may ever need.
  */
-static void few_mappings(void)
+CHARGE_CASE(few_mappings, false)
 {
     struct charge charge = charged(small());
     print("nothing staged", charge);
@@ -102,7 +113,7 @@ static void few_mappings(void)
 }
 
 /* What each part takes, with some room for growth. */
-static void little_is_charged(void)
+CHARGE_CASE(little_is_charged_at_the_start, true)
 {
     struct charge charge = charged(small());
     print("staged", charge);
@@ -112,7 +123,7 @@ static void little_is_charged(void)
 }
 
 /* Free memory below blocks in use is no longer charged once it is returned. */
-static void freed_memory_is_not(void)
+CHARGE_CASE(freed_memory_is_not_charged, true)
 {
     enum { COUNT = 42000 };
     static void *blocks[COUNT];
@@ -135,7 +146,7 @@ static void freed_memory_is_not(void)
 }
 
 /* Uses up the limit several times. What the system refuses is no loss: the same memory can be used again. */
-static void all_of_the_limit(void)
+CHARGE_CASE(all_of_the_limit_can_be_used_again, true)
 {
     static const size_t sizes[] = {100, 1000, 5000, 30000, 130000, 3 * MIB};
     size_t before = 0;
@@ -155,62 +166,4 @@ static void all_of_the_limit(void)
             list = next;
         }
     }
-}
-
-/* Runs the case in this program once more, with the object preloaded, and with the limit if `limited`. */
-static void preloaded(const char *name, bool limited)
-{
-    struct rlimit limit = {LIMIT, LIMIT};
-    must(!limited || !setrlimit(RLIMIT_DATA, &limit));
-    must(!setenv("LD_PRELOAD", object, 1) && !setenv("CHARGE_OBJECT", object, 1));
-    execl("/proc/self/exe", "charge", name, (char *)NULL);
-    must(!"the program runs");
-}
-
-static const struct test_case inner[] = {
-    {"+few-mappings", few_mappings},
-    {"+little-is-charged", little_is_charged},
-    {"+freed-memory-is-not", freed_memory_is_not},
-    {"+all-of-the-limit", all_of_the_limit},
-};
-
-static void run_few_mappings(void)
-{
-    preloaded("+few-mappings", false);
-}
-
-static void run_little(void)
-{
-    preloaded("+little-is-charged", true);
-}
-
-static void run_freed(void)
-{
-    preloaded("+freed-memory-is-not", true);
-}
-
-static void run_all(void)
-{
-    preloaded("+all-of-the-limit", true);
-}
-
-static const struct test_case cases[] = {
-    {"few-mappings", run_few_mappings},
-    {"little-is-charged-at-the-start", run_little},
-    {"freed-memory-is-not-charged", run_freed},
-    {"all-of-the-limit-can-be-used-again", run_all},
-};
-
-int main(int argc, char **argv)
-{
-    object = getenv("CHARGE_OBJECT");
-    for (size_t i = 0; object && argc == 2 && i < sizeof(inner) / sizeof(*inner); i++)
-        if (!strcmp(argv[1], inner[i].name)) {
-            inner[i].run();
-            return 0;
-        }
-    must(argc >= 2);
-    object = argv[1];
-    argv[1] = argv[0];
-    return run_cases(argc - 1, argv + 1, cases, sizeof(cases) / sizeof(*cases));
 }

@@ -24,7 +24,7 @@ static void end(pid_t pid)
 
 /* ---- programs that answer ---- */
 
-static void half_busy(void)
+PART(busy)
 {
     static void *held[20000];
     for (size_t i = 0; i < sizeof(held) / sizeof(*held); i++)
@@ -37,7 +37,7 @@ static void half_busy(void)
         work_once(i);
 }
 
-static void half_sleeping(void)
+PART(sleeping)
 {
     void *volatile p = malloc(10 << 20);
     must(p);
@@ -49,15 +49,15 @@ static void half_sleeping(void)
 }
 
 /* The child works and sleeps as its parent does. */
-static void half_both_sleep(void)
+PART(both_sleep)
 {
     work_a_while(NULL);
     fork();
-    half_sleeping();
+    sleeping();
 }
 
 /* The process must end with its last thread but the helper. */
-static void half_main_thread_ends(void)
+PART(part_main_thread_ends)
 {
     pthread_t thread;
     must(pthread_create(&thread, NULL, work_a_while, NULL) == 0);
@@ -65,21 +65,21 @@ static void half_main_thread_ends(void)
     pthread_exit(NULL);
 }
 
-static void half_parent(void)
+PART(part_parent)
 {
     must(malloc(100));
     if (fork() == 0)
-        half_busy();
-    half_busy();
+        busy();
+    busy();
 }
 
 /* As fork, but without handlers: the child shares the record until its first slow path. */
-static void half_clone(void)
+PART(cloned_child)
 {
     must(malloc(100));
     if (syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0) == 0)
-        half_busy();
-    half_busy();
+        busy();
+    busy();
 }
 
 /* A handler that interrupted the holder of a lock gets no memory for large blocks, nor does a child forked there. */
@@ -100,15 +100,33 @@ static void fork_in_handler(int signal)
     errno = saved;
 }
 
-static void half_forks_in_handlers(void)
+PART(forks_in_handlers)
 {
     signal(SIGALRM, fork_in_handler);
     struct itimerval often = {.it_interval = {.tv_usec = 10000}, .it_value = {.tv_usec = 10000}};
     must(setitimer(ITIMER_REAL, &often, NULL) == 0);
-    half_busy();
+    busy();
 }
 
 /* ---- cases ---- */
+
+/* Begins a case with a client of a process that runs the part. */
+#define CONTROL_CASE(name, part, option)                                                                             \
+    static void name(struct client *client, pid_t pid);                                                              \
+    static void name##_with_client(void)                                                                             \
+    {                                                                                                                \
+        struct client client;                                                                                        \
+        make_records(records, sizeof(records));                                                                      \
+        pid_t pid = start(part, option);                                                                             \
+        client_of(&client, records, pid);                                                                            \
+        name(&client, pid);                                                                                          \
+        end(pid);                                                                                                    \
+        must(remove_records(records) > 0);                                                                           \
+    }                                                                                                                \
+    ADD_CASE(all_cases, name, name##_with_client, NULL)                                                              \
+    static void name(struct client *client, __attribute__((unused)) pid_t pid)
+
+#define must_do(client, operation, subject, value) must(client_ask(client, operation, subject, value) == SHEAF_DONE)
 
 static uint64_t value_of(const struct client *client, const char *name)
 {
@@ -131,7 +149,7 @@ static uint64_t value_of(const struct client *client, const char *name)
 static void describes_memory(struct client *client)
 {
     unsigned kinds[6] = {0}, slabs_out = 0;
-    must(client_ask(client, SHEAF_MAP, 0, 0) == SHEAF_DONE);
+    must_do(client, SHEAF_MAP, 0, 0);
     uint64_t first = client->control->results[0], n = client->control->results[1], all = client->control->results[2];
     must(first == 0 && n > 0 && n <= SHEAF_WINDOW_BYTES / 4 && n <= all);
     for (uint64_t i = 0; i < n; i++) {
@@ -181,70 +199,52 @@ static void sets_options(struct client *client)
         must(client_ask(client, SHEAF_SET, asked[i].subject, asked[i].value) == asked[i].status);
 }
 
-static void every_operation(void)
+CONTROL_CASE(control_every_operation, "busy", "")
 {
-    struct client client;
-    make_records(records, sizeof(records));
-    pid_t pid = start("busy", "");
-    client_of(&client, records, pid);
-    must(client_ask(&client, SHEAF_FOLD, 0, 0) == SHEAF_DONE);
-    uint64_t trims = value_of(&client, "trims");
+    must_do(client, SHEAF_FOLD, 0, 0);
+    uint64_t trims = value_of(client, "trims");
     for (int i = 1; i <= 300; i++) { /* more often than there are sequence numbers */
-        must(client_ask(&client, SHEAF_TRIM, 0, 0) == SHEAF_DONE);
-        while (i % 100 == 0 && value_of(&client, "trims") < trims + (uint64_t)i) /* a slow path may publish an */
-            must(client_ask(&client, SHEAF_FOLD, 0, 0) == SHEAF_DONE);           /* earlier number a moment later */
+        must_do(client, SHEAF_TRIM, 0, 0);
+        while (i % 100 == 0 && value_of(client, "trims") < trims + (uint64_t)i) /* a slow path may publish an */
+            must_do(client, SHEAF_FOLD, 0, 0);                                  /* earlier number a moment later */
     }
     do { /* it has answered faster than it has allocated */
-        must(client_ask(&client, SHEAF_FOLD, 0, 0) == SHEAF_DONE);
-    } while (value_of(&client, "large_bytes") < 3 << 20);
-    describes_memory(&client);
-    sets_options(&client);
-    must(client_ask(&client, 7, 0, 0) == SHEAF_UNKNOWN && client_ask(&client, 255, 255, 1 << 30) == SHEAF_UNKNOWN);
-    uint64_t answer = client.control->answer;
-    must(client_send(&client, SHEAF_NOTHING, 3, 5)); /* never answered */
-    must(client_ask(&client, SHEAF_FOLD, 0, 1) == SHEAF_DONE && client.control->answer != answer);
-    must(client.control->looks > 0);
-    end(pid);
-    must(remove_records(records) > 0);
+        must_do(client, SHEAF_FOLD, 0, 0);
+    } while (value_of(client, "large_bytes") < 3 << 20);
+    describes_memory(client);
+    sets_options(client);
+    must(client_ask(client, 7, 0, 0) == SHEAF_UNKNOWN && client_ask(client, 255, 255, 1 << 30) == SHEAF_UNKNOWN);
+    uint64_t answer = client->control->answer;
+    must(client_send(client, SHEAF_NOTHING, 3, 5)); /* never answered */
+    must(client_ask(client, SHEAF_FOLD, 0, 1) == SHEAF_DONE && client->control->answer != answer);
+    must(client->control->looks > 0);
 }
 
-static void asleep_with_helper(void)
+CONTROL_CASE(control_asleep_with_helper, "sleeping", "SHEAF_HELPER=1")
 {
-    struct client client;
-    make_records(records, sizeof(records));
-    pid_t pid = start("sleeping", "SHEAF_HELPER=1");
-    client_of(&client, records, pid);
-    must(client_ask(&client, SHEAF_SET, SHEAF_SET_DECAY, 100) == SHEAF_DONE);
+    must_do(client, SHEAF_SET, SHEAF_SET_DECAY, 100);
     for (int i = 0; i < 20; i++) /* for longer than the thread would stay otherwise */
-        must(client_ask(&client, SHEAF_TRIM, 0, 0) == SHEAF_DONE);
-    must(client_ask(&client, SHEAF_MAP, 0, 0) == SHEAF_DONE);
-    must(client_ask(&client, SHEAF_SET, SHEAF_SET_HELPER, 0) == SHEAF_DONE);
+        must_do(client, SHEAF_TRIM, 0, 0);
+    must_do(client, SHEAF_MAP, 0, 0);
+    must_do(client, SHEAF_SET, SHEAF_SET_HELPER, 0);
     while (threads(pid) > 1) /* the thread ends */
         client_pause();
-    must(!client.control->waits);
-    end(pid);
-    must(remove_records(records) > 0);
+    must(!client->control->waits);
 }
 
 /* Without options a process with one thread answers while it sleeps, and options that would end decay change nothing.
  */
-static void asleep(void)
+CONTROL_CASE(control_asleep, "sleeping", "")
 {
-    struct client client;
-    make_records(records, sizeof(records));
-    pid_t pid = start("sleeping", "");
-    client_of(&client, records, pid);
     for (int i = 0; i < 20; i++)
-        must(client_ask(&client, SHEAF_TRIM, 0, 0) == SHEAF_DONE);
-    must(client_ask(&client, SHEAF_SET, SHEAF_SET_DECAY, 0) == SHEAF_DONE);
-    must(client_ask(&client, SHEAF_SET, SHEAF_SET_DECAY, 86400000) == SHEAF_DONE);
-    must(client_ask(&client, SHEAF_MAP, 0, 0) == SHEAF_DONE);
-    must(ftruncate(client.file, (off_t)(client.header.profile_offset + client.header.profile_size)) == 0);
-    must(client_ask(&client, SHEAF_PROFILE, 0, 4096) == SHEAF_DONE);
-    must(client_ask(&client, SHEAF_PROFILE, 0, 0) == SHEAF_DONE);
-    must(threads(pid) == 2 && client.control->waits && client.control->waits != (uint32_t)pid); /* the helper */
-    end(pid);
-    must(remove_records(records) > 0);
+        must_do(client, SHEAF_TRIM, 0, 0);
+    must_do(client, SHEAF_SET, SHEAF_SET_DECAY, 0);
+    must_do(client, SHEAF_SET, SHEAF_SET_DECAY, 86400000);
+    must_do(client, SHEAF_MAP, 0, 0);
+    must(ftruncate(client->file, (off_t)(client->header.profile_offset + client->header.profile_size)) == 0);
+    must_do(client, SHEAF_PROFILE, 0, 4096);
+    must_do(client, SHEAF_PROFILE, 0, 0);
+    must(threads(pid) == 2 && client->control->waits && client->control->waits != (uint32_t)pid); /* the helper */
 }
 
 static unsigned long switches_of(const char *task)
@@ -278,42 +278,30 @@ static unsigned long switches(pid_t pid)
 }
 
 /* A thread that looked from time to time would never have slept for two seconds. */
-static void sleeps_without_waking(void)
+CONTROL_CASE(control_sleeps_without_waking, "sleeping", "")
 {
-    struct client client;
-    make_records(records, sizeof(records));
-    pid_t pid = start("sleeping", "");
-    client_of(&client, records, pid);
-    must(client_ask(&client, SHEAF_TRIM, 0, 0) == SHEAF_DONE);
+    must_do(client, SHEAF_TRIM, 0, 0);
     unsigned long before, now = switches(pid);
     do {
         before = now;
         sleep(2);
         now = switches(pid);
     } while (now != before);
-    must(client_ask(&client, SHEAF_TRIM, 0, 0) == SHEAF_DONE);
-    end(pid);
-    must(remove_records(records) > 0);
+    must_do(client, SHEAF_TRIM, 0, 0);
 }
 
-static void no_helper(void)
+CONTROL_CASE(control_no_helper, "busy", "SHEAF_HELPER=0")
 {
-    struct client client;
-    make_records(records, sizeof(records));
-    pid_t pid = start("busy", "SHEAF_HELPER=0");
-    client_of(&client, records, pid);
     for (int i = 0; i < 50; i++)
-        must(client_ask(&client, SHEAF_FOLD, 0, 0) == SHEAF_DONE);
-    must(threads(pid) == 1 && !client.control->waits);
-    end(pid);
-    must(remove_records(records) > 0);
+        must_do(client, SHEAF_FOLD, 0, 0);
+    must(threads(pid) == 1 && !client->control->waits);
 }
 
-static void main_thread_ends(void)
+CASE(control_main_thread_ends)
 {
     make_records(records, sizeof(records));
-    must_succeed(start("main thread ends", "SHEAF_HELPER=1"));
-    must_succeed(start("main thread ends", ""));
+    must_succeed(start("part_main_thread_ends", "SHEAF_HELPER=1"));
+    must_succeed(start("part_main_thread_ends", ""));
     must(remove_records(records) > 0);
 }
 
@@ -340,38 +328,38 @@ static pid_t child_of(pid_t pid)
     }
 }
 
-static void answers_for_itself(const char *half)
+static void answers_for_itself(const char *part)
 {
     struct client parent, child;
     make_records(records, sizeof(records));
-    pid_t pid = start(half, ""), second = child_of(pid);
+    pid_t pid = start(part, ""), second = child_of(pid);
     client_of(&parent, records, pid);
     client_of(&child, records, second);
-    must(client_ask(&parent, SHEAF_TRIM, 0, 0) == SHEAF_DONE);
+    must_do(&parent, SHEAF_TRIM, 0, 0);
     uint64_t answer = parent.control->answer;
     must(child.control->answer == 0 && child.control->request == 0);
     for (int i = 0; i < 10; i++)
         must(client_ask(&child, i % 2 ? SHEAF_MAP : SHEAF_TRIM, 0, 0) == SHEAF_DONE);
     must(parent.control->answer == answer && parent.control->request == answer);
-    must(client_ask(&parent, SHEAF_MAP, 0, 0) == SHEAF_DONE);
+    must_do(&parent, SHEAF_MAP, 0, 0);
     must(kill(second, SIGKILL) == 0);
     end(pid);
     must(remove_records(records) == 2);
 }
 
-static void forked_children(void)
+CASE(control_forked_children)
 {
-    answers_for_itself("parent");
+    answers_for_itself("part_parent");
 }
 
-static void children_asleep(void)
+CASE(control_children_asleep)
 {
-    answers_for_itself("both sleep");
+    answers_for_itself("both_sleep");
 }
 
-static void cloned_children(void)
+CASE(control_cloned_children)
 {
-    answers_for_itself("clone");
+    answers_for_itself("cloned_child");
 }
 
 static int files_in(const char *path)
@@ -385,112 +373,60 @@ static int files_in(const char *path)
     return n;
 }
 
-static void forks_while_it_answers(void)
+CONTROL_CASE(control_forks_while_it_answers, "forks_in_handlers", "")
 {
-    struct client client;
-    make_records(records, sizeof(records));
-    pid_t pid = start("forks in handlers", "");
-    client_of(&client, records, pid);
     for (int i = 0; i < 150 || files_in(records) < 2; i++)
-        must(client_ask(&client, i % 3 == 0 ? SHEAF_MAP : i % 3 == 1 ? SHEAF_FOLD : SHEAF_TRIM, 0, 0) == SHEAF_DONE);
-    end(pid);
-    must(remove_records(records) > 1);
+        must(client_ask(client, i % 3 == 0 ? SHEAF_MAP : i % 3 == 1 ? SHEAF_FOLD : SHEAF_TRIM, 0, 0) == SHEAF_DONE);
 }
 
-static void full_file_system(void)
+CASE(control_full_file_system)
 {
     struct client client;
     mount_small(records, sizeof(records), 1 << 20);
     pid_t pid = start("busy", "");
     client_of(&client, records, pid);
     fill_small(records);
-    must(client_ask(&client, SHEAF_FOLD, 0, 0) == SHEAF_DONE);
+    must_do(&client, SHEAF_FOLD, 0, 0);
     must(client_ask(&client, SHEAF_MAP, 0, 0) == SHEAF_NO_ROOM);
     must(ftruncate(client.file, (off_t)(client.header.profile_offset + client.header.profile_size)) == 0);
     must(client_ask(&client, SHEAF_PROFILE, 0, 65536) == SHEAF_NO_ROOM);
-    must(client_ask(&client, SHEAF_TRIM, 0, 0) == SHEAF_DONE);
+    must_do(&client, SHEAF_TRIM, 0, 0);
     char filler[80];
     snprintf(filler, sizeof(filler), "%s/filler", records);
     must(unlink(filler) == 0);
-    must(client_ask(&client, SHEAF_MAP, 0, 0) == SHEAF_DONE);
+    must_do(&client, SHEAF_MAP, 0, 0);
     end(pid);
     client_close(&client);
     unmount_small(records);
 }
 
 /* A file that is extended for the profile area, and one from which that and the window's memory is taken away. */
-static void file_changes_its_size(void)
+CONTROL_CASE(control_file_changes_its_size, "busy", "")
 {
-    struct client client;
-    make_records(records, sizeof(records));
-    pid_t pid = start("busy", "");
-    client_of(&client, records, pid);
-    must(client.header.profile_offset >= client.header.file_size && client.header.profile_size);
+    must(client->header.profile_offset >= client->header.file_size && client->header.profile_size);
     for (int i = 0; i < 20; i++) {
-        uint64_t size = i % 2 ? client.header.file_size
-                              : client.header.profile_offset + client.header.profile_size / (1u << i % 3);
-        must(ftruncate(client.file, (off_t)size) == 0);
-        must(client_ask(&client, SHEAF_MAP, 0, 0) == SHEAF_DONE);
-        must(client_ask(&client, SHEAF_PROFILE, 0, 0) == SHEAF_DONE);
-        must(fallocate(client.file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)client.header.window_offset,
+        uint64_t size = i % 2 ? client->header.file_size
+                              : client->header.profile_offset + client->header.profile_size / (1u << i % 3);
+        must(ftruncate(client->file, (off_t)size) == 0);
+        must_do(client, SHEAF_MAP, 0, 0);
+        must_do(client, SHEAF_PROFILE, 0, 0);
+        must(fallocate(client->file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)client->header.window_offset,
                        SHEAF_WINDOW_BYTES) == 0 ||
              errno == EOPNOTSUPP);
     }
-    end(pid);
-    must(remove_records(records) > 0);
 }
 
 /* Only a file that was extended has room for samples. */
-static void profile(void)
+CONTROL_CASE(control_profile, "busy", "")
 {
-    struct client client;
     struct sheaf_profile area;
-    make_records(records, sizeof(records));
-    pid_t pid = start("busy", "");
-    client_of(&client, records, pid);
-    must(client_ask(&client, SHEAF_PROFILE, 0, 4096) == SHEAF_NO_ROOM);
-    must(ftruncate(client.file, (off_t)(client.header.profile_offset + client.header.profile_size)) == 0);
-    must(client_ask(&client, SHEAF_PROFILE, 0, 4096) == SHEAF_DONE);
+    must(client_ask(client, SHEAF_PROFILE, 0, 4096) == SHEAF_NO_ROOM);
+    must(ftruncate(client->file, (off_t)(client->header.profile_offset + client->header.profile_size)) == 0);
+    must_do(client, SHEAF_PROFILE, 0, 4096);
     do {
         client_pause();
-        must(pread(client.file, &area, sizeof(area), (off_t)client.header.profile_offset) == sizeof(area));
+        must(pread(client->file, &area, sizeof(area), (off_t)client->header.profile_offset) == sizeof(area));
     } while (!area.taken);
     must(memcmp(area.magic, SHEAF_PROFILE_MAGIC, 8) == 0 && area.rate == 4096);
-    must(client_ask(&client, SHEAF_PROFILE, 0, 0) == SHEAF_DONE);
-    end(pid);
-    must(remove_records(records) > 0);
-}
-
-static const struct test_case halves[] = {
-    {"busy", half_busy},
-    {"sleeping", half_sleeping},
-    {"both sleep", half_both_sleep},
-
-    {"main thread ends", half_main_thread_ends},
-    {"parent", half_parent},
-    {"clone", half_clone},
-    {"forks in handlers", half_forks_in_handlers},
-};
-
-static const struct test_case cases[] = {
-    {"control-every-operation", every_operation},
-    {"control-asleep", asleep},
-    {"control-asleep-with-helper", asleep_with_helper},
-    {"control-sleeps-without-waking", sleeps_without_waking},
-    {"control-no-helper", no_helper},
-    {"control-children-asleep", children_asleep},
-    {"control-main-thread-ends", main_thread_ends},
-    {"control-forked-children", forked_children},
-    {"control-cloned-children", cloned_children},
-    {"control-forks-while-it-answers", forks_while_it_answers},
-    {"control-full-file-system", full_file_system},
-    {"control-file-changes-its-size", file_changes_its_size},
-    {"control-profile", profile},
-};
-
-int main(int argc, char **argv)
-{
-    if (ran_half(argc, argv, halves, sizeof(halves) / sizeof(*halves)))
-        return 0;
-    return run_cases(argc, argv, cases, sizeof(cases) / sizeof(*cases));
+    must_do(client, SHEAF_PROFILE, 0, 0);
 }

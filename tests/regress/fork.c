@@ -28,7 +28,7 @@ static void fork_works(void)
 
 /* ---- staged: only the memory of slots that have been used is writable ---- */
 
-static void half_staged(void)
+PART(part_staged)
 {
     void *volatile p = malloc(100);
     must(p);
@@ -38,9 +38,9 @@ static void half_staged(void)
     free(p);
 }
 
-static void staged(void)
+CASE(fork_with_a_staged_reservation)
 {
-    start_again("staged", DATA_LIMIT);
+    execute_limited("part_staged", DATA_LIMIT);
 }
 
 /* ---- staged and recorded: the child resets its counters, also those of unused slots ---- */
@@ -57,7 +57,7 @@ static void *allocate_much(void *unused)
     return unused;
 }
 
-static void half_recorded(void)
+PART(part_recorded)
 {
     pthread_t thread;
     must(pthread_create(&thread, NULL, allocate_much, NULL) == 0);
@@ -83,14 +83,14 @@ static int remove_directory(const char *path)
     return n;
 }
 
-static void recorded(void)
+CASE(fork_with_a_staged_reservation_and_a_record)
 {
     char records[] = "/tmp/sheaf-regress-XXXXXX";
     must(mkdtemp(records));
     pid_t pid = fork();
     if (pid == 0) {
         must(setenv("SHEAF_RECORD", records, 1) == 0);
-        start_again("recorded", DATA_LIMIT);
+        execute_limited("part_recorded", DATA_LIMIT);
     }
     int status = -1;
     must(waitpid(pid, &status, 0) == pid);
@@ -145,7 +145,7 @@ static void register_in_libc(void (*prepare)(void))
     must(libc.call(prepare, NULL, NULL, NULL) == 0);
 }
 
-static void half_nest(void)
+PART(part_nest)
 {
     register_in_libc(interrupt_once);
     signal(SIGUSR1, fork_within);
@@ -158,9 +158,9 @@ static void half_nest(void)
     fork_works();
 }
 
-static void nest(void)
+CASE(Fork_in_a_signal_handler_inside_fork)
 {
-    start_again("nest", 0);
+    execute_part("part_nest");
 }
 
 /* ---- vfork: the child allocates in the memory of a program with threads ---- */
@@ -190,7 +190,7 @@ static void *hold_on(void *tag)
     return NULL;
 }
 
-static void vforked(void)
+CASE(children_of_vfork_allocate_among_threads)
 {
     pthread_t threads[THREADS];
     for (uintptr_t i = 0; i < THREADS; i++)
@@ -206,20 +206,4 @@ static void vforked(void)
     stop = 1;
     for (int i = 0; i < THREADS; i++)
         must(pthread_join(threads[i], NULL) == 0);
-}
-
-static const struct test_case halves[] = {{"staged", half_staged}, {"recorded", half_recorded}, {"nest", half_nest}};
-
-static const struct test_case cases[] = {
-    {"fork-with-a-staged-reservation", staged},
-    {"fork-with-a-staged-reservation-and-a-record", recorded},
-    {"_Fork-in-a-signal-handler-inside-fork", nest},
-    {"children-of-vfork-allocate-among-threads", vforked},
-};
-
-int main(int argc, char **argv)
-{
-    if (ran_half(argc, argv, halves, sizeof(halves) / sizeof(halves[0])))
-        return 0;
-    return run_cases(argc, argv, cases, sizeof(cases) / sizeof(cases[0]));
 }

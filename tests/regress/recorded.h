@@ -4,7 +4,7 @@
 #define SHEAF_TESTS_RECORDED_H
 
 #include "../client.h"
-#include "again.h"
+#include "../cases.h"
 
 #include <signal.h>
 #include <sys/prctl.h>
@@ -12,7 +12,7 @@
 static char records[64];
 
 /* Executes the program again with a record in `records`, and options as NAME=VALUE. */
-static pid_t start(const char *half, const char *option)
+static pid_t start(const char *part, const char *option)
 {
     pid_t self = getpid();
     pid_t pid = fork();
@@ -26,7 +26,7 @@ static pid_t start(const char *half, const char *option)
             must(setenv(name, equals + 1, 1) == 0);
         }
         must(setenv("SHEAF_RECORD", records, 1) == 0);
-        start_again(half, 0);
+        execute_part(part);
     }
     return pid;
 }

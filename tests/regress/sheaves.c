@@ -23,7 +23,7 @@ static void limit_data(rlim_t bytes)
 }
 
 /* Attempts that the system refuses must not use up the sheaves' address space. */
-static void refused_for_a_while(void)
+CASE(sheaves_after_memory_was_refused)
 {
     must(sheaf_malloc(1));
     limit_data(1);                                /* for a limit of 0 the kernel applies the hard limit */
@@ -38,14 +38,14 @@ static void refused_for_a_while(void)
 }
 
 /* A small program's sheaves are of four orders and share a page; each of their words belongs to its own sheaf. */
-static void small_ones_together(void)
+CASE(small_sheaves_share_a_page)
 {
     must(sheaf_malloc(1));
     for (unsigned order = SHEAF_ORDER_MIN; order < SHEAF_ORDER_MIN + 4; order++) {
         struct sheaf *sheaf = empty_sheaf_alloc(sheaf_capacity_of(order));
         must(sheaf && sheaf_order(sheaf) == order);
         for (unsigned word = 0; word < 1u << order; word++)
-            must(sheaf_containing(sheaf_offset(sheaf) + 8 * word) == sheaf);
+            must(sheaf_detached(sheaf_containing((struct end){sheaf_offset(sheaf) + 8 * word})) == sheaf);
         must(!((uintptr_t)sheaf & ((8ul << order) - 1)));
     }
     must(sheaf_pool_bytes() == 1ul << SHEAF_PAGE_SHIFT);
@@ -55,14 +55,4 @@ static void small_ones_together(void)
             struct sheaf *sheaf = empty_sheaf_alloc(sheaf_capacity_of(order));
             must(sheaf && sheaf_order(sheaf) == order && !((uintptr_t)sheaf & ((8ul << order) - 1)));
         }
-}
-
-static const struct test_case cases[] = {
-    {"sheaves-after-memory-was-refused", refused_for_a_while},
-    {"small-sheaves-share-a-page", small_ones_together},
-};
-
-int main(int argc, char **argv)
-{
-    return run_cases(argc, argv, cases, sizeof(cases) / sizeof(cases[0]));
 }

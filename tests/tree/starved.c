@@ -8,7 +8,6 @@
 #include "tree.h"
 
 #include <pthread.h>
-#include <stdlib.h>
 #include <sys/resource.h>
 
 #define KEYS 4096
@@ -225,26 +224,26 @@ static void starved(struct kmem_cache *nodes, unsigned updates)
     finish(p, &ballast);
 }
 
-static void case_space(void)
+CASE(limited_address_space)
 {
     limit_space();
     starved(node_cache(0), 12000);
 }
 
-static void case_data(void)
+CASE(limited_data)
 {
     limit_data();
     starved(node_cache(0), 12000);
 }
 
 /* The worst case of a tree with several levels exceeds a capacity of 3, so every prefill is oversize. */
-static void case_oversize(void)
+CASE(oversize_sheaves)
 {
     limit_space();
     starved(node_cache(3), 6000);
 }
 
-static void case_no_sheaves(void)
+CASE(cache_without_sheaves)
 {
     limit_space();
     struct kmem_cache *nodes = node_cache(0);
@@ -253,7 +252,7 @@ static void case_no_sheaves(void)
 }
 
 /* One sheaf serves all updates. If its refill fails, the tree and the sheaf are unchanged. */
-static void case_refill(void)
+CASE(one_refilled_sheaf)
 {
     limit_space();
     struct kmem_cache *nodes = node_cache(32);
@@ -284,7 +283,7 @@ static void case_refill(void)
 }
 
 /* With no memory left, updates take nodes from the standing reserve, and the nodes that they free refill it. */
-static void case_reserve(void)
+CASE(standing_reserve)
 {
     limit_space();
     struct kmem_cache *nodes = node_cache(32);
@@ -310,7 +309,7 @@ static void case_reserve(void)
     finish(p, &ballast);
 }
 
-static void case_fork(void)
+CASE(fork_with_prepared_sheaf)
 {
     limit_space();
     struct kmem_cache *nodes = node_cache(0);
@@ -373,7 +372,7 @@ static void *writer(void *argument)
 }
 
 /* Writers share memory that the main thread repeatedly allocates completely and frees in parts. */
-static void case_threads(void)
+CASE(threads_share_memory)
 {
     limit_space();
     struct kmem_cache *nodes = node_cache(0);
@@ -402,15 +401,4 @@ static void case_threads(void)
     for (int i = 1; i < WRITERS; i++)
         tree_clear(&pairs[i].tree);
     finish(&pairs[0], &ballast);
-}
-
-int main(int argc, char **argv)
-{
-    static const struct test_case cases[] = {
-        {"limited-address-space", case_space},   {"limited-data", case_data},
-        {"oversize-sheaves", case_oversize},     {"cache-without-sheaves", case_no_sheaves},
-        {"one-refilled-sheaf", case_refill},     {"standing-reserve", case_reserve},
-        {"fork-with-prepared-sheaf", case_fork}, {"threads-share-memory", case_threads},
-    };
-    return run_cases(argc, argv, cases, sizeof(cases) / sizeof(cases[0]));
 }

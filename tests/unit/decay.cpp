@@ -37,24 +37,24 @@ constexpr size_t mib = 1 << 20;
 // Uses a block repeatedly until all of it stays warm.
 static void learn(size_t bytes)
 {
-    for (int round = 0; round < 1000 && probe_warm_bytes() < bytes; round++)
+    for (int round = 0; round < 1000 && probe().warm_bytes < bytes; round++)
         use_block(bytes);
-    REQUIRE(probe_warm_bytes() >= bytes);
+    REQUIRE(probe().warm_bytes >= bytes);
 }
 
 TEST_CASE("large memory stays warm only if it is soon used again", "[sheaves]")
 {
     sheaf_malloc_trim();
     use_block(24 * mib);
-    CHECK(probe_warm_bytes() <= 8 * mib);
+    CHECK(probe().warm_bytes <= 8 * mib);
     learn(24 * mib);
-    uint64_t before = probe_purged_bytes();
+    uint64_t before = probe().purged_bytes;
     for (int round = 0; round < 10; round++)
         use_block(24 * mib);
-    CHECK(probe_purged_bytes() - before <=
+    CHECK(probe().purged_bytes - before <=
           48 * mib); // normally 0; other load may delay a round until the memory has been returned
     sheaf_malloc_trim();
-    CHECK(probe_warm_bytes() == 0);
+    CHECK(probe().warm_bytes == 0);
 }
 
 // Blocks of random size in random order. They are not written, because memory that was in use counts as resident.
@@ -91,26 +91,26 @@ TEST_CASE("large blocks that are allocated and freed in random order stay warm",
     churn load;
     for (int i = 0; i < 200; i++)
         load.step();
-    uint64_t before = load.bytes, purged = probe_purged_bytes();
+    uint64_t before = load.bytes, purged = probe().purged_bytes;
     for (int i = 0; i < 1000; i++)
         load.step();
-    CHECK(probe_purged_bytes() - purged <= (load.bytes - before) / 10);
+    CHECK(probe().purged_bytes - purged <= (load.bytes - before) / 10);
     // The last free leaves at most 68 MiB and 3/8 of the memory that was in use, which was 20 blocks of 25 MiB.
     load.end();
-    CHECK(probe_warm_bytes() <= (68 + 500 * 3 / 8) * mib);
+    CHECK(probe().warm_bytes <= (68 + 500 * 3 / 8) * mib);
     sheaf_malloc_trim();
-    CHECK(probe_warm_bytes() == 0);
+    CHECK(probe().warm_bytes == 0);
 }
 
 TEST_CASE("growth returns as much memory that has been free for a while", "[sheaves]")
 {
     sheaf_malloc_trim();
     learn(24 * mib);
-    uint64_t before = probe_warm_bytes();
+    uint64_t before = probe().warm_bytes;
     std::this_thread::sleep_for(std::chrono::milliseconds(80));
     kmem_cache *cache = kmem_cache_create("growing", 8192, nullptr, 0);
     auto objects = take(cache, 16 * mib / 8192);
-    CHECK(probe_warm_bytes() <=
+    CHECK(probe().warm_bytes <=
           before - 14 * mib); // memory is returned in steps of a MiB, so the last step may be due
     give(cache, objects);
     kmem_cache_destroy(cache);

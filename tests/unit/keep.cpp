@@ -31,10 +31,10 @@ TEST_CASE("a burst of small blocks leaves little warm memory", "[keep]")
     for (size_t size : {200, 1000, 8000}) {
         probe_forget();
         give(burst(100 * mib, size));
-        CHECK(probe_warm_slab_bytes() <= 5 * mib); // more than 2 MiB, because no window is entirely free
+        CHECK(probe().warm_slab_bytes <= 5 * mib); // more than 2 MiB, because no window is entirely free
     }
     sheaf_malloc_trim();
-    CHECK(probe_warm_slab_bytes() == 0);
+    CHECK(probe().warm_slab_bytes == 0);
 }
 
 TEST_CASE("a burst leaves at most a share of the live memory", "[keep]")
@@ -42,7 +42,7 @@ TEST_CASE("a burst leaves at most a share of the live memory", "[keep]")
     probe_forget();
     auto live = burst(64 * mib, 1000);
     give(burst(100 * mib, 1000));
-    CHECK(probe_warm_slab_bytes() <= (2 + 64 * 9 / 8 / 16 + 2) * mib + mib);
+    CHECK(probe().warm_slab_bytes <= (2 + 64 * 9 / 8 / 16 + 2) * mib + mib);
     give(live);
     sheaf_malloc_trim();
 }
@@ -51,9 +51,9 @@ TEST_CASE("a burst leaves at most a share of the live memory", "[keep]")
 static void learn_bursts()
 {
     probe_forget();
-    for (int i = 0; i < 1000 && probe_warm_slab_bytes() < 38 * mib; i++)
+    for (int i = 0; i < 1000 && probe().warm_slab_bytes < 38 * mib; i++)
         give(burst(40 * mib, 1000));
-    REQUIRE(probe_warm_slab_bytes() >= 38 * mib);
+    REQUIRE(probe().warm_slab_bytes >= 38 * mib);
 }
 
 TEST_CASE("memory of repeated bursts stays warm", "[keep]")
@@ -61,9 +61,9 @@ TEST_CASE("memory of repeated bursts stays warm", "[keep]")
     learn_bursts();
     uint64_t least = UINT64_MAX;
     for (int i = 0; i < 100 && least; i++) {
-        uint64_t before = probe_purged_bytes();
+        uint64_t before = probe().purged_bytes;
         give(burst(40 * mib, 1000));
-        uint64_t purged = probe_purged_bytes() - before;
+        uint64_t purged = probe().purged_bytes - before;
         least = purged < least ? purged : least;
     }
     CHECK(least <= 4 * mib);
@@ -76,7 +76,7 @@ TEST_CASE("a large block that shrinks in place leaves little warm memory", "[kee
     void *block = sheaf_malloc(100 * mib);
     memset(block, 1, 100 * mib);
     block = sheaf_realloc(block, mib);
-    CHECK(probe_warm_bytes() <= 8 * mib);
+    CHECK(probe().warm_bytes <= 8 * mib);
     sheaf_free(block);
     sheaf_malloc_trim();
 }
@@ -86,7 +86,7 @@ TEST_CASE("the helper thread's rounds return all free memory and end", "[keep]")
     learn_bursts();
     unsigned rounds = probe_helper_rounds(100);
     CHECK(rounds < 20);
-    CHECK(probe_warm_bytes() == 0);
+    CHECK(probe().warm_bytes == 0);
     CHECK(probe_helper_rounds(100) < 10); // no memory is left to return
 }
 

@@ -53,7 +53,7 @@ TEST_CASE("realloc keeps contents between all kinds of blocks")
             p[to - 1] = 1;
             sheaf_free(p);
         }
-    CHECK(probe_large_slices() == 0);
+    CHECK(probe().large_slices == 0);
     probe_check_all();
 }
 
@@ -97,7 +97,7 @@ TEST_CASE("adjacent free runs are merged and serve a block of their total size")
         sheaf_free(blocks[i]);
     for (size_t i = 1; i < blocks.size(); i += 2)
         sheaf_free(blocks[i]);
-    CHECK(probe_large_slices() == 0);
+    CHECK(probe().large_slices == 0);
     sheaf_malloc_trim();
     void *all = sheaf_malloc(64 * 131072);
     CHECK(all == blocks[0]);
@@ -110,27 +110,27 @@ TEST_CASE("large blocks from a span cache are counted and zeroed like others")
     for (size_t n : {33000, 65536, 131072, 200000, 262144}) {
         auto *p = static_cast<unsigned char *>(sheaf_malloc(n));
         REQUIRE(p);
-        uint64_t slices = probe_large_slices(), allocs = probe_large_allocs(), frees = probe_large_frees();
+        uint64_t slices = probe().large_slices, allocs = probe().large_allocs, frees = probe().large_frees;
         for (int i = 0; i < 100; i++) {
             std::memset(p, 0xff, n);
             sheaf_free(p);
-            CHECK(probe_large_slices() == 0);
+            CHECK(probe().large_slices == 0);
             p = static_cast<unsigned char *>(sheaf_calloc(1, n));
             REQUIRE(p);
             for (size_t k = 0; k < n; k += 509)
                 REQUIRE(p[k] == 0);
             REQUIRE(p[n - 1] == 0);
         }
-        CHECK(probe_large_slices() == slices);
-        CHECK(probe_large_allocs() == allocs + 100);
-        CHECK(probe_large_frees() == frees + 100);
+        CHECK(probe().large_slices == slices);
+        CHECK(probe().large_allocs == allocs + 100);
+        CHECK(probe().large_frees == frees + 100);
         sheaf_free(p);
     }
-    uint64_t allocs = probe_large_allocs(), frees = probe_large_frees();
+    uint64_t allocs = probe().large_allocs, frees = probe().large_frees;
     sheaf_malloc_trim();
-    CHECK(probe_warm_bytes() == 0);
-    CHECK(probe_large_allocs() == allocs);
-    CHECK(probe_large_frees() == frees);
+    CHECK(probe().warm_bytes == 0);
+    CHECK(probe().large_allocs == allocs);
+    CHECK(probe().large_frees == frees);
     CHECK(allocs == frees);
 }
 
@@ -144,7 +144,7 @@ TEST_CASE("trim returns free memory and keeps the contents of blocks in use")
     for (void *p : blocks)
         sheaf_free(p);
     CHECK(sheaf_malloc_trim() == 1);
-    CHECK(probe_warm_bytes() == 0);
+    CHECK(probe().warm_bytes == 0);
     for (size_t i = 0; i < 1 << 20; i += 511)
         REQUIRE(kept[i] == 0x5a);
     sheaf_free(kept);

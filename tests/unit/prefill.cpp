@@ -67,13 +67,13 @@ TEST_CASE("returned sheaves serve the next prefill without access to slabs", "[p
 TEST_CASE("a slot's sheaves grow to the size of prefills, up to the cache's capacity", "[prefill][sheaves]")
 {
     Cache c(64);
-    int64_t budget = probe_budget_used();
+    int64_t budget = probe().budget_used;
     for (int i = 0; i < 10; i++)
         c.give_back(c.prefill(200));
     CHECK(c.census().prefill_fast >= 7); // a migration may make one or two of them slow
-    CHECK(probe_budget_used() >= budget + 2 * 253 * 64);
+    CHECK(probe().budget_used >= budget + 2 * 253 * 64);
     kmem_cache_shrink(c.cache);
-    CHECK(probe_budget_used() == budget);
+    CHECK(probe().budget_used == budget);
     CHECK(c.census().prefill_oversize == 0);
     c.give_back(c.prefill(254));
     CHECK(c.census().prefill_oversize == 1);
@@ -144,9 +144,9 @@ TEST_CASE("many small refills of one sheaf need no further memory for sheaves", 
         REQUIRE(kmem_cache_refill_sheaf(c.cache, GFP_KERNEL, &sheaf, 32) == 0);
         REQUIRE(kmem_cache_sheaf_size(sheaf) == 32);
         if (i == 100)
-            cut = probe_sheaf_bytes();
+            cut = probe().sheaf_bytes;
     }
-    CHECK(probe_sheaf_bytes() == cut);
+    CHECK(probe().sheaf_bytes == cut);
     c.give_back(sheaf);
 }
 

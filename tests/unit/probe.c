@@ -123,24 +123,40 @@ size_t probe_classes(const uint16_t **sizes)
     return CACHE_CLASSES;
 }
 
-uint64_t probe_large_slices(void)
+static uint64_t barn_bytes(void)
 {
-    return large_totals().bytes >> SLICE_SHIFT;
+    uint64_t bytes = 0;
+    for (unsigned i = CACHE_FIRST; i < cache_top; i++)
+        for (unsigned d = 0; d < slot_domains(); d++)
+            bytes += barn_objects(cache_barn(cache_at(i), d)) * cache_at(i)->slab.size;
+    return bytes;
 }
 
-uint64_t probe_large_allocs(void)
+static int64_t budget_used(void)
 {
-    return large_totals().allocs;
+    int64_t sum = 0;
+    for (unsigned slot = 0; slot < slot_top; slot++)
+        sum += slot_head(slot)->budget_used;
+    return sum;
 }
 
-uint64_t probe_large_frees(void)
+struct probe_figures probe(void)
 {
-    return large_totals().frees;
-}
-
-uint64_t probe_warm_bytes(void)
-{
-    return large_totals().warm_bytes;
+    return (struct probe_figures){
+        .large_slices = large_totals().bytes >> SLICE_SHIFT,
+        .large_allocs = large_totals().allocs,
+        .large_frees = large_totals().frees,
+        .warm_bytes = large_totals().warm_bytes,
+        .warm_slab_bytes = (uint64_t)warm_of(ARENA_SLAB) << SLICE_SHIFT,
+        .purged_bytes = region_stats.purged_slices << SLICE_SHIFT,
+        .region_slices = space.slice_count,
+        .slab_bytes = region_stats.slab_slices << SLICE_SHIFT,
+        .hole_bytes = slab_hole_bytes(),
+        .sheaf_bytes = sheaf_pool_bytes(),
+        .barn_bytes = barn_bytes(),
+        .budget_used = budget_used(),
+        .remote_drains = remote_drains(),
+    };
 }
 
 void probe_take_totals(struct probe_totals *totals)
@@ -158,16 +174,6 @@ void probe_take_totals(struct probe_totals *totals)
         .span_cache = t.span_cache_bytes,
         .warm = t.warm_bytes,
     };
-}
-
-uint64_t probe_purged_bytes(void)
-{
-    return region_stats.purged_slices << SLICE_SHIFT;
-}
-
-uint64_t probe_warm_slab_bytes(void)
-{
-    return (uint64_t)warm_of(ARENA_SLAB) << SLICE_SHIFT;
 }
 
 void probe_forget(void)
@@ -196,11 +202,6 @@ unsigned probe_helper_rounds(unsigned most)
     return n;
 }
 
-uint64_t probe_sheaf_bytes(void)
-{
-    return sheaf_pool_bytes();
-}
-
 unsigned probe_slab_objects(const struct kmem_cache *cache)
 {
     return cache->slab.objects;
@@ -211,36 +212,9 @@ void probe_set_capacity(struct kmem_cache *cache, unsigned capacity)
     cache->capacity = (uint16_t)capacity;
 }
 
-int64_t probe_budget_used(void)
-{
-    int64_t sum = 0;
-    for (unsigned slot = 0; slot < slot_top; slot++)
-        sum += slot_head(slot)->budget_used;
-    return sum;
-}
-
-unsigned probe_region_slices(void)
-{
-    return space.slice_count;
-}
-
-uint64_t probe_slab_bytes(void)
-{
-    return region_stats.slab_slices << SLICE_SHIFT;
-}
-
 unsigned probe_slabs(const struct kmem_cache *cache)
 {
     return cache->slab.slabs;
-}
-
-uint64_t probe_barn_bytes(void)
-{
-    uint64_t bytes = 0;
-    for (unsigned i = CACHE_FIRST; i < cache_top; i++)
-        for (unsigned d = 0; d < slot_domains(); d++)
-            bytes += barn_objects(cache_barn(cache_at(i), d)) * cache_at(i)->slab.size;
-    return bytes;
 }
 
 void probe_decay_sparse(bool long_enough)
@@ -250,11 +224,6 @@ void probe_decay_sparse(bool long_enough)
     probe_decay();
     probe_decay();
     sheaf_config.decay_ms = usual;
-}
-
-uint64_t probe_hole_bytes(void)
-{
-    return slab_hole_bytes();
 }
 
 unsigned probe_node_of(const void *object)
@@ -278,9 +247,9 @@ unsigned probe_outbound(const struct kmem_cache *cache)
     for (unsigned k = 0; k < cache_siblings(cache); k++)
         for (unsigned slot = 0; slot < slot_top; slot++) {
             struct kmem_cache *sibling = cache_sibling(cache, k);
-            uint32_t spare = (uint32_t)slot_words(slot, SLOT_ID(sibling->number))->spare;
+            const struct sheaf *spare = spare_sheaf(slot_words(slot, word_id(sibling->number))->spare);
             if (spare && cache_is_far(sibling, slot))
-                n += sheaf_at(spare)->count;
+                n += spare->count;
         }
     return n;
 }
@@ -304,9 +273,4 @@ void probe_learn_to_keep(void)
 void probe_forget_learned(void)
 {
     region.retain[ARENA_SLAB].now = region.retain[ARENA_SLAB].least;
-}
-
-uint64_t probe_remote_drains(void)
-{
-    return remote_drains();
 }

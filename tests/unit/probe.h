@@ -40,9 +40,6 @@ struct probe_budgets probe_limit(size_t bytes, int chosen);
 void probe_learn_to_keep(void);
 void probe_forget_learned(void);
 
-/* Slots whose ends were taken over so far. */
-uint64_t probe_remote_drains(void);
-
 /* Take and release the lock of remote drains, as a step of decay does. */
 void probe_hold_remote_drains(void);
 void probe_allow_remote_drains(void);
@@ -57,11 +54,16 @@ uint32_t probe_sampled_size(size_t n);
 /* The table of classes (cache/slot/spacing.def). Returns their number. */
 size_t probe_classes(const uint16_t **sizes);
 
-/* Large blocks: slices in use, how often they were allocated and freed; and bytes that may be resident though free,
- * and that were given back to the system in all. */
-uint64_t probe_large_slices(void);
-uint64_t probe_large_allocs(void), probe_large_frees(void);
-uint64_t probe_warm_bytes(void), probe_purged_bytes(void);
+struct probe_figures {
+    uint64_t large_slices, large_allocs, large_frees; /* of large blocks in use, and of all so far */
+    uint64_t warm_bytes, warm_slab_bytes;             /* free and possibly resident: all, and of slabs alone */
+    uint64_t purged_bytes, hole_bytes;                /* returned so far: slices, and free pages inside slabs */
+    uint64_t region_slices, slab_bytes;               /* of the region, in use or not; and in slabs */
+    uint64_t sheaf_bytes, barn_bytes;                 /* cut into sheaves so far, and held by all barns */
+    int64_t budget_used;                              /* what the sheaves of all slots may hold by now */
+    uint64_t remote_drains;                           /* slots whose ends were taken over so far */
+};
+struct probe_figures probe(void);
 
 /* Where all bytes are, as malloc_totals() says; `large`: slices of large blocks in use. */
 struct probe_totals {
@@ -69,9 +71,6 @@ struct probe_totals {
     uint64_t large, span_cache, warm;
 };
 void probe_take_totals(struct probe_totals *totals);
-
-/* Free memory of slabs alone that may be resident. */
-uint64_t probe_warm_slab_bytes(void);
 
 /* Everything is given back, and what the region has learned to keep is forgotten. */
 void probe_forget(void);
@@ -82,25 +81,12 @@ bool probe_helper_spares_loader(void);
 /* Rounds of the helper thread, called by hand. */
 unsigned probe_helper_rounds(unsigned most);
 
-/* Bytes cut into sheaves so far, objects in a slab of the cache, and a cache without sheaves (0) from now on. */
-uint64_t probe_sheaf_bytes(void);
-unsigned probe_slab_objects(const struct kmem_cache *cache);
+/* Objects in a slab of the cache, its slabs, and a cache without sheaves (0) from now on. */
+unsigned probe_slab_objects(const struct kmem_cache *cache), probe_slabs(const struct kmem_cache *cache);
 void probe_set_capacity(struct kmem_cache *cache, unsigned capacity);
 
-/* Bytes that the sheaves of all slots are allowed to hold by now. */
-int64_t probe_budget_used(void);
-
-/* Slices of the region, in use or not. */
-unsigned probe_region_slices(void);
-
-/* Bytes of the region in slabs, slabs of one cache, and bytes that all barns hold. */
-uint64_t probe_slab_bytes(void), probe_barn_bytes(void);
-unsigned probe_slabs(const struct kmem_cache *cache);
-
-/* Two steps of decay, between which the caches that are sparse have been so for long enough, or not; bytes of free
- * pages inside slabs that went back so far. */
+/* Two steps of decay, between which the caches that are sparse have been so for long enough, or not. */
 void probe_decay_sparse(bool long_enough);
-uint64_t probe_hole_bytes(void);
 
 /* Memory nodes: the index of an object's, a counter or gauge over all siblings of a cache, objects in outbound
  * sheaves, and a step of decay. */

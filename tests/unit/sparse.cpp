@@ -25,14 +25,14 @@ static std::vector<void *> burst()
 
 static void check_burst(std::vector<void *> &blocks)
 {
-    uint64_t peak = probe_slab_bytes();
+    uint64_t peak = probe().slab_bytes;
     REQUIRE(peak >= 110 * mib);
     probe_forget_learned();
     for (void *block : blocks)
         sheaf_free(block);
-    CHECK(probe_slab_bytes() <= 10 * mib);
-    CHECK(probe_warm_slab_bytes() <= 6 * mib);
-    CHECK(probe_barn_bytes() <= 6 * mib);
+    CHECK(probe().slab_bytes <= 10 * mib);
+    CHECK(probe().warm_slab_bytes <= 6 * mib);
+    CHECK(probe().barn_bytes <= 6 * mib);
     probe_check_all();
     sheaf_malloc_trim();
 }
@@ -64,20 +64,20 @@ TEST_CASE("a burst that ends during a step of decay is noticed after it", "[shea
 {
     sheaf_malloc_trim();
     auto blocks = burst();
-    uint64_t peak = probe_slab_bytes();
+    uint64_t peak = probe().slab_bytes;
     probe_forget_learned();
     probe_hold_remote_drains();
-    while (probe_slab_bytes() > peak * 15 / 32) { // less than half, and more than an eighth less than that
+    while (probe().slab_bytes > peak * 15 / 32) { // less than half, and more than an eighth less than that
         sheaf_free(blocks.back());
         blocks.pop_back();
     }
     probe_allow_remote_drains();
-    uint64_t before = probe_remote_drains();
-    while (probe_remote_drains() == before && probe_slab_bytes() > peak * 29 / 64) {
+    uint64_t before = probe().remote_drains;
+    while (probe().remote_drains == before && probe().slab_bytes > peak * 29 / 64) {
         sheaf_free(blocks.back());
         blocks.pop_back();
     }
-    CHECK(probe_remote_drains() > before);
+    CHECK(probe().remote_drains > before);
     for (void *block : blocks)
         sheaf_free(block);
     sheaf_malloc_trim();
@@ -89,17 +89,17 @@ TEST_CASE("a burst that recurs keeps its sheaves", "[sheaves]")
     auto blocks = burst();
     std::shuffle(blocks.begin(), blocks.end(), std::mt19937(2));
     probe_forget_learned();
-    uint64_t before = probe_remote_drains();
+    uint64_t before = probe().remote_drains;
     for (void *block : blocks)
         sheaf_free(block);
-    CHECK(probe_remote_drains() > before);
+    CHECK(probe().remote_drains > before);
     blocks = burst();
     std::shuffle(blocks.begin(), blocks.end(), std::mt19937(2));
-    before = probe_remote_drains();
+    before = probe().remote_drains;
     probe_learn_to_keep();
     for (void *block : blocks)
         sheaf_free(block);
-    CHECK(probe_remote_drains() == before);
+    CHECK(probe().remote_drains == before);
     probe_forget_learned();
     sheaf_malloc_trim();
 }
@@ -115,7 +115,7 @@ TEST_CASE("all barns together hold little more than the limit of one barn", "[sh
             for (void *block : blocks)
                 sheaf_free(block);
         }
-    CHECK(probe_barn_bytes() <= 6 * mib);
+    CHECK(probe().barn_bytes <= 6 * mib);
     sheaf_malloc_trim();
 }
 
@@ -175,15 +175,15 @@ TEST_CASE("free pages inside slabs of sparse caches are returned", "[sheaves]")
     for (size_t size : {1000, 3000, 10000}) {
         sheaf_malloc_trim();
         thinned load("thinned", size, nullptr);
-        REQUIRE(probe_slab_bytes() >= 16 * mib);
-        uint64_t before = probe_hole_bytes();
+        REQUIRE(probe().slab_bytes >= 16 * mib);
+        uint64_t before = probe().hole_bytes;
         probe_decay_sparse(false);
-        CHECK(probe_hole_bytes() == before);
+        CHECK(probe().hole_bytes == before);
         probe_decay_sparse(true);
-        uint64_t gone = probe_hole_bytes() - before;
+        uint64_t gone = probe().hole_bytes - before;
         CHECK(gone >= 8 * mib);
         probe_decay_sparse(true); // finds no further pages
-        CHECK(probe_hole_bytes() - before == gone);
+        CHECK(probe().hole_bytes - before == gone);
         CHECK(load.intact());
         probe_check(load.cache);
         // New objects, some of which lie in these slabs, do not overlap the live ones.
@@ -203,9 +203,9 @@ TEST_CASE("no more holes are made in a cache that soon uses its holes again", "[
     thinned load("wanted-again", 3000, nullptr);
     uint64_t gone[16];
     for (auto &now : gone) {
-        uint64_t before = probe_hole_bytes();
+        uint64_t before = probe().hole_bytes;
         probe_decay_sparse(true);
-        now = probe_hole_bytes() - before;
+        now = probe().hole_bytes - before;
         std::vector<void *> more(22 * mib / 3000);
         for (auto &object : more)
             object = kmem_cache_alloc(load.cache, GFP_KERNEL);
@@ -222,19 +222,19 @@ TEST_CASE("a burst of all sizes leaves few pages in slabs", "[sheaves]")
 {
     sheaf_malloc_trim();
     std::vector<void *> blocks;
-    uint64_t before = probe_hole_bytes();
+    uint64_t before = probe().hole_bytes;
     for (int round = 0; round < 150; round++)
         for (size_t size = 1024; size <= 32768; size += 512) {
             blocks.push_back(sheaf_malloc(size));
             REQUIRE(blocks.back());
             memset(blocks.back(), 1, size);
         }
-    REQUIRE(probe_slab_bytes() >= 130 * mib);
+    REQUIRE(probe().slab_bytes >= 130 * mib);
     probe_forget_learned();
     for (void *block : blocks)
         sheaf_free(block);
-    CHECK(probe_slab_bytes() <= 19 * mib);
-    CHECK(probe_hole_bytes() - before >= mib / 8);
+    CHECK(probe().slab_bytes <= 19 * mib);
+    CHECK(probe().hole_bytes - before >= mib / 8);
     probe_check_all();
     sheaf_malloc_trim();
 }
@@ -251,9 +251,9 @@ TEST_CASE("no holes are made in caches with a constructor", "[sheaves]")
 {
     sheaf_malloc_trim();
     thinned load("constructed", 3000, construct);
-    uint64_t before = probe_hole_bytes();
+    uint64_t before = probe().hole_bytes;
     probe_decay_sparse(true);
     probe_decay_sparse(true);
-    CHECK(probe_hole_bytes() == before);
+    CHECK(probe().hole_bytes == before);
     load.end();
 }

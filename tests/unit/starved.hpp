@@ -73,7 +73,7 @@ class Hog
     {
         REQUIRE(cache_ != nullptr);
         INFO("run with SHEAF_REGION=8388608");
-        REQUIRE(probe_region_slices() <= 1024);
+        REQUIRE(probe().region_slices <= 1024);
         held_ = exhaust(cache_);
         leave(slices);
     }

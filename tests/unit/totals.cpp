@@ -12,7 +12,7 @@ static probe_totals conserved()
     probe_totals t;
     probe_take_totals(&t);
     CHECK(t.in_use + t.cached + t.set_aside + t.free_in_slabs + t.slab_rest == t.slab_bytes);
-    CHECK(t.large == probe_large_slices() << 16);
+    CHECK(t.large == probe().large_slices << 16);
     CHECK(t.span_cache <= t.warm);
     return t;
 }

@@ -37,8 +37,8 @@ static unsigned domain_in(uint64_t bottom)
 static large_table _Atomic uint64_t slots_of[CACHE_MAX];
 static large_table _Atomic uint64_t caches_with[CACHE_MAX / 64];
 
-static sheaf_stack sealed;     /* waiting for a grace period to begin */
-static struct sheaf *in_grace; /* linked by `link`; belongs to the thread between rcu_collect() and rcu_finish() */
+static struct sheaf_stack sealed; /* waiting for a grace period to begin */
+static struct sheaf *in_grace;    /* linked by `next`; belongs to the thread between rcu_collect() and rcu_finish() */
 static bool slabs_in_grace;
 static large_table _Atomic uint64_t waiting[CACHE_MAX]; /* objects in sealed sheaves */
 static _Atomic uint64_t bytes, sheaves;                 /* in sealed sheaves, and large blocks from their free on */
@@ -141,7 +141,7 @@ static void seal(unsigned slot, struct sheaf *sheaf)
 /* A hint: another thread may own the sheaf by now, and a younger one may be sealed in its place. */
 static bool old_enough(uint32_t seen, uint32_t age_ms)
 {
-    uint32_t since = (uint32_t)read_once(sheaf_at(seen & ~HANDS)->bottom);
+    uint32_t since = (uint32_t)read_once(sheaf_in(seen)->bottom);
     return !age_ms || clock_ms() - since >= age_ms;
 }
 
@@ -224,7 +224,7 @@ void rcu_age(void)
  * or it cannot be flushed. */
 static struct sheaf *empty_one(struct kmem_cache *cache, unsigned slot)
 {
-    struct sheaf *sheaf = cache_take_spare(slot, SLOT_ID(cache->number));
+    struct sheaf *sheaf = cache_take_spare(slot, word_id(cache->number));
     if (!sheaf)
         sheaf = barn_get(cache_barn_here(cache));
     if (!sheaf || !sheaf->count || cache_flush_sheaf(cache, slot, sheaf))
@@ -237,11 +237,11 @@ static struct sheaf *empty_one(struct kmem_cache *cache, unsigned slot)
  * the slot. */
 static struct sheaf *empty_spare(struct kmem_cache *cache, unsigned slot)
 {
-    uintptr_t id = SLOT_ID(cache->number);
-    uint32_t offset = (uint32_t)atomic_load_explicit(&slot_words(slot, id)->spare, memory_order_relaxed);
-    if (!offset || read_once(sheaf_at(offset)->count))
+    struct word_id id = word_id(cache->number);
+    struct sheaf *spare = spare_sheaf(atomic_load_explicit(&slot_words(slot, id)->spare, memory_order_relaxed));
+    if (!spare || read_once(spare->count))
         return NULL;
-    struct sheaf *spare = cache_take_spare(slot, id);
+    spare = cache_take_spare(slot, id);
     if (likely(!spare || !spare->count))
         return spare;
     cache_put_sheaf(cache, slot, spare); /* another sheaf is the spare by now */
@@ -332,7 +332,7 @@ static bool recycled(struct kmem_cache *cache, unsigned slot, unsigned domain, s
     if (!sheaf->count || sheaf->capacity > cache->capacity || cache_is_short(cache))
         return false;
     if (cache_grow_sheaves(cache, slot, sheaf->capacity, false) &&
-        cache_put_spare(slot, SLOT_ID(cache->number), sheaf))
+        cache_put_spare(slot, word_id(cache->number), sheaf))
         return true;
     if (sheaf->count <= sheaf->capacity / 2)
         return false;
@@ -375,7 +375,7 @@ static void hand_back(struct sheaf *sheaf)
     unsigned n = sheaf->count;
     sheaf_assert(bottom & HERE);
     sheaf->bottom = 0;
-    sheaf->link = 0;
+    sheaf->next = 0;
     atomic_fetch_sub(&bytes, (uint64_t)n * size_of(number));
     atomic_fetch_sub(&sheaves, 1);
     atomic_fetch_sub(&waiting[number], n);
@@ -393,9 +393,9 @@ bool rcu_collect(void)
     uint32_t left = in_grace ? sheaf_offset(in_grace) : 0;
     if (more && left) { /* left by a thread that does not exist in this child of a fork */
         struct sheaf *last = more;
-        while (last->link)
-            last = sheaf_at(last->link);
-        last->link = left;
+        while (last->next)
+            last = sheaf_at(last->next);
+        last->next = left;
     }
     if (more)
         in_grace = more;
@@ -408,7 +408,7 @@ void rcu_finish(void)
     grace_periods++;
     while (in_grace) {
         struct sheaf *sheaf = in_grace;
-        in_grace = sheaf->link ? sheaf_at(sheaf->link) : NULL;
+        in_grace = sheaf->next ? sheaf_at(sheaf->next) : NULL;
         hand_back(sheaf);
     }
     if (slabs_in_grace)
@@ -434,8 +434,9 @@ uint64_t rcu_objects(const struct kmem_cache *cache)
     uint64_t n = atomic_load(&waiting[cache->number]);
     for (uint64_t bits = atomic_load(&slots_of[cache->number]); bits; bits &= bits - 1)
         for (unsigned slot = (unsigned)__builtin_ctzll(bits); slot < read_once(slot_top); slot += 64) {
-            uint32_t offset = slot_writable(slot) ? atomic_load(word_of(slot, cache->number)) & ~HANDS : 0;
-            n += offset ? read_once(sheaf_at(offset)->count) : 0;
+            const struct sheaf *sheaf =
+                slot_writable(slot) ? sheaf_in(atomic_load(word_of(slot, cache->number))) : NULL;
+            n += sheaf ? read_once(sheaf->count) : 0;
         }
     return n;
 }
@@ -469,7 +470,7 @@ static void count_anew(const struct sheaf *sheaf)
 
 static void count_all_anew(uint32_t offset)
 {
-    for (; offset; offset = sheaf_at(offset)->link) {
+    for (; offset; offset = sheaf_at(offset)->next) {
         sheaves++;
         count_anew(sheaf_at(offset));
     }
@@ -486,7 +487,7 @@ static void collects_anew(unsigned slot, unsigned number)
     slots_of[number] |= 1ull << (slot % 64);
     caches_with[number / 64] |= 1ull << (number % 64);
     if (number == RCU_LARGE)
-        count_anew(sheaf_at(seen & ~HANDS));
+        count_anew(sheaf_in(seen));
 }
 
 /*
@@ -504,6 +505,6 @@ void rcu_fork_child(void)
                 collects_anew(slot, number);
     }
     waiting[RCU_LARGE] = 0;
-    count_all_anew((uint32_t)sealed);
+    count_all_anew((uint32_t)sealed.head);
     count_all_anew(in_grace ? sheaf_offset(in_grace) : 0);
 }

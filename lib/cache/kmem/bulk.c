@@ -22,7 +22,7 @@ static bool worth_it(const struct kmem_cache *cache, size_t n)
 static struct ends detach(struct kmem_cache *cache, unsigned slot)
 {
     struct ends ends = {.pop = NULL};
-    uint64_t top = read_once(slot_words(slot, SLOT_ID(cache->number))->top);
+    uint64_t top = read_once(slot_words(slot, word_id(cache->number))->top);
     if (!top_claimed(top))
         ends_detach(cache, slot, top, &ends);
     return ends;
@@ -33,7 +33,7 @@ static struct ends detach(struct kmem_cache *cache, unsigned slot)
 /* Returns the slot's spare, or else a sheaf of the barn; NULL if neither holds an object. */
 static struct sheaf *next_filled(struct kmem_cache *cache, unsigned slot)
 {
-    struct sheaf *spare = cache_take_spare(slot, SLOT_ID(cache->number));
+    struct sheaf *spare = cache_take_spare(slot, word_id(cache->number));
     if (spare && spare->count)
         return spare;
     if (spare)
@@ -129,7 +129,7 @@ static size_t lay(struct kmem_cache *cache, struct sheaf *sheaf, void *const *ob
  * if there is no memory. */
 static struct sheaf *exchange_full(struct kmem_cache *cache, unsigned slot, struct sheaf *full)
 {
-    if (!cache_put_spare(slot, SLOT_ID(cache->number), full) && !cache_barn_put(cache, slot, full, false)) {
+    if (!cache_put_spare(slot, word_id(cache->number), full) && !cache_barn_put(cache, slot, full, false)) {
         if (cache_flush_sheaf(cache, slot, full))
             return full;
         cache_barn_put(cache, slot, full, true);

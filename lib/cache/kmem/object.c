@@ -14,8 +14,8 @@
 
 static void *alloc(struct kmem_cache *cache)
 {
-    void *object = unlikely(cache->nodes) ? slot_pop_near(SLOT_ID(cache->home), cache->lifo)
-                                          : slot_pop(SLOT_ID(cache->number), cache->lifo);
+    void *object = unlikely(cache->nodes) ? slot_pop_local(word_id(cache->home), cache->lifo)
+                                          : slot_pop(word_id(cache->number), cache->lifo);
     return likely(object != NULL) ? object : cache_alloc_slow(cache);
 }
 
@@ -63,7 +63,7 @@ static struct kmem_cache *cache_of(const void *object)
     uintptr_t slice = slice_of(object);
     if (slice >= space.slice_count || !*slice_id(slice))
         return NULL;
-    return cache_at(slot_id_number(*slice_id(slice)));
+    return cache_at(push_id_number(slice_push_id(slice)));
 }
 
 static void free_checked(struct kmem_cache *cache, void *object)
@@ -78,7 +78,7 @@ static void free_checked(struct kmem_cache *cache, void *object)
             misuse_warn("free to the wrong cache of", object, owner->name);
         cache = owner;
     }
-    if (unlikely(!slot_push(cache->slab.id, object)))
+    if (unlikely(!slot_push(cache_push_id(cache), object)))
         cache_free_slow(cache, object);
 }
 

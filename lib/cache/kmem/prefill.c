@@ -12,7 +12,7 @@
 /*
  * Prefilled sheaves belong to the user, with the objects in them.
  *
- * The bottom word of such a sheaf holds LENT and the number of its cache. Its link leads to further sheaves if
+ * The bottom word of such a sheaf holds LENT and the number of its cache. `next` leads to further sheaves if
  * more objects were requested than one sheaf holds or the cache's capacity allows ("oversize"). Sheaves are filled
  * while no other thread can reach them, and are linked to the user's sheaf only when all objects are there. So a
  * refill that fails changes nothing.
@@ -48,7 +48,7 @@ static struct sheaf *lent(struct kmem_cache **cache, struct slab_sheaf *handle)
 
 static struct sheaf *next_of(const struct sheaf *sheaf)
 {
-    return sheaf->link ? sheaf_at(sheaf->link) : NULL;
+    return sheaf->next ? sheaf_at(sheaf->next) : NULL;
 }
 
 static unsigned total(const struct sheaf *sheaf)
@@ -86,7 +86,7 @@ static bool put_back(struct kmem_cache *cache, unsigned slot, struct sheaf *shea
 {
     bool fits = sheaf->capacity <= cache->capacity && !cache_is_short(cache);
     if (fits && cache_grow_sheaves(cache, slot, sheaf->capacity, false) &&
-        cache_put_spare(slot, SLOT_ID(cache->number), sheaf))
+        cache_put_spare(slot, word_id(cache->number), sheaf))
         return true;
     if (fits && sheaf->count && cache_barn_put(cache, slot, sheaf, false))
         return false;
@@ -162,10 +162,10 @@ static struct sheaf *collect(struct kmem_cache *cache, unsigned slot, unsigned n
             discard_all(cache, slot, head);
             return NULL;
         }
-        sheaf->link = 0;
+        sheaf->next = 0;
         if (head) { /* the largest stays in front: its capacity marks the whole as oversize */
-            sheaf->link = head->link;
-            head->link = sheaf_offset(sheaf);
+            sheaf->next = head->next;
+            head->next = sheaf_offset(sheaf);
         } else {
             head = sheaf;
         }
@@ -192,7 +192,7 @@ static unsigned capacity_for(const struct kmem_cache *cache, unsigned slot, unsi
  * necessary. Returns NULL if there is no memory. */
 static struct sheaf *prefill(struct kmem_cache *cache, unsigned slot, unsigned size, gfp_t flags)
 {
-    struct sheaf *sheaf = cache_take_spare(slot, SLOT_ID(cache->number));
+    struct sheaf *sheaf = cache_take_spare(slot, word_id(cache->number));
     if (likely(sheaf && sheaf->count >= size)) {
         count(slot, cache->number, COUNT_sheaf_prefill_fast, 1);
         return sheaf;
@@ -240,7 +240,7 @@ sheaf_export struct slab_sheaf *kmem_cache_prefill_sheaf(struct kmem_cache *cach
     if (size <= cache->capacity) {
         sheaf = prefill(cache, slot, size, flags);
         if (sheaf)
-            sheaf->link = 0;
+            sheaf->next = 0;
     } else {
         count(slot, cache->number, COUNT_sheaf_prefill_oversize, 1);
         sheaf = fails(cache, size) ? NULL : collect(cache, slot, size, 0, flags);
@@ -263,9 +263,9 @@ static void append(struct sheaf *sheaf, struct sheaf *more)
     }
     if (!more)
         return;
-    while (sheaf->link)
-        sheaf = sheaf_at(sheaf->link);
-    sheaf->link = sheaf_offset(more);
+    while (sheaf->next)
+        sheaf = sheaf_at(sheaf->next);
+    sheaf->next = sheaf_offset(more);
 }
 
 sheaf_export int kmem_cache_refill_sheaf(struct kmem_cache *cache, gfp_t flags, struct slab_sheaf **handle,
@@ -300,7 +300,7 @@ static noinline_cold bool fetch(struct sheaf *sheaf)
         pour(sheaf, next);
         if (next->count)
             break;
-        sheaf->link = next->link;
+        sheaf->next = next->next;
         empty_sheaf_free(next);
     }
     return sheaf->count != 0;
@@ -336,7 +336,7 @@ sheaf_export void kmem_cache_return_sheaf(struct kmem_cache *cache, gfp_t flags,
     struct sheaf *more = next_of(sheaf);
     count(slot, cache->number, COUNT_prefill_returned, total(sheaf));
     sheaf->bottom = 0;
-    sheaf->link = 0;
+    sheaf->next = 0;
     discard_all(cache, slot, more);
     bool fast = put_back(cache, slot, sheaf);
     count(slot, cache->number, fast ? COUNT_sheaf_return_fast : COUNT_sheaf_return_slow, 1);

@@ -27,7 +27,7 @@ uint32_t reserve_size(const struct kmem_cache *cache)
 
 static bool is_short(const struct kmem_cache *cache)
 {
-    return (uint32_t)atomic_load_explicit(&reserve_of(cache)->empty, memory_order_relaxed) != 0;
+    return sheaf_stack_holds(&reserve_of(cache)->empty);
 }
 
 static void *carry_out(struct kmem_cache *cache)

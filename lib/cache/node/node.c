@@ -70,7 +70,7 @@ apart struct kmem_cache *node_sibling(const struct kmem_cache *cache, unsigned i
 /*
  * Returns the index of the slot's node, or -1 if the thread is not on the slot's CPU now. The kernel returns the
  * CPU and its node together; they are stored only if the CPU is the slot's, so that all threads store the same.
- * `node` is stored before `near`, because a thread that sees `near` may install a sheaf only after it has seen
+ * `node` is stored before `local`, because a thread that sees `local` may install a sheaf only after it has seen
  * `node`.
  */
 static noinline_cold int find_node(unsigned slot)
@@ -84,7 +84,8 @@ static noinline_cold int find_node(unsigned slot)
         return -1;
     atomic_fetch_or_explicit(&domains[index], (uint8_t)(1u << slot_domain()), memory_order_relaxed);
     atomic_store_explicit(&head->node, index + 1, memory_order_relaxed);
-    atomic_store_explicit(&head->near, (uint32_t)(SLOT_ID(index * node_stride) - SLOT_ID(0)), memory_order_relaxed);
+    atomic_store_explicit(&head->local, (uint32_t)(SLOT_WORD_AT(index * node_stride) - SLOT_WORD_AT(0)),
+                          memory_order_relaxed);
     return (int)index;
 }
 
@@ -143,7 +144,7 @@ static apart void node_send(struct kmem_cache *cache, unsigned slot, struct shea
 
 static apart bool node_free(struct kmem_cache *cache, unsigned slot, void *object)
 {
-    uintptr_t id = SLOT_ID(cache->number);
+    struct word_id id = word_id(cache->number);
     count(slot, cache->number, COUNT_remote_free, 1);
     if (!cache_has_sheaves(cache))
         return false;
@@ -198,7 +199,7 @@ static apart void *node_alloc_elsewhere(struct kmem_cache *cache, unsigned slot)
 static apart void *node_defrag(struct kmem_cache *cache, unsigned slot)
 {
     static _Atomic unsigned turns;
-    const struct slot_words *words = slot_words(slot, SLOT_ID(cache->number));
+    const struct slot_words *words = slot_words(slot, word_id(cache->number));
     uint64_t top = read_once(words->top);
     bool none = !read_once(cache->slab.free) && !barn_objects(node_barn(cache, slot)) &&
                 !(uint32_t)atomic_load_explicit(&words->spare, memory_order_relaxed) &&

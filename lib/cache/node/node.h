@@ -10,10 +10,10 @@
  * - The slow path collects it in the *outbound* sheaf, which takes the place of the spare of (slot, sibling). A
  *   full one goes to the sibling's barn as it is, and each step of decay sends what has been collected. There is
  *   at most one such sheaf for each slot and sibling, and it counts as a spare wherever objects are counted.
- * - An allocation starts with a pop from the sibling of the slot's node: slot_pop_near() adds the slot's `near` to
+ * - An allocation starts with a pop from the sibling of the slot's node: slot_pop_local() adds the slot's `local` to
  *   the id.
  *
- * A slot's node is found by the first slow path on its CPU, and never changes. Until then `near` is 0, which leads
+ * A slot's node is found by the first slow path on its CPU, and never changes. Until then `local` is 0, which leads
  * to a word without a sheaf. Caches whose numbers are in the gap (cache_gap()) have no siblings and serve all
  * nodes.
  */

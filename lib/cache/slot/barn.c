@@ -28,7 +28,7 @@ bool barn_put(struct barn *barn, struct sheaf *sheaf, uint64_t limit)
 struct sheaf *barn_get(struct barn *barn)
 {
     /* read first, so that an empty barn does not need its cache line exclusively */
-    if (!(uint32_t)atomic_load_explicit(&barn->full, memory_order_relaxed))
+    if (!sheaf_stack_holds(&barn->full))
         return NULL;
     struct sheaf *sheaf = sheaf_stack_pop(&barn->full);
     if (!sheaf)

@@ -11,7 +11,7 @@
 #include "cache/slot/sheaf.h"
 
 struct barn {
-    sheaf_stack full;
+    struct sheaf_stack full;
     _Atomic uint64_t held;  /* objects, and in the upper 24 bits sheaves, so that one addition changes both */
     _Atomic uint32_t grown; /* objects by which the limit exceeds the cache's least; see barn_missed(). Zeroed memory
                                is an empty barn, so that those of unused domains are never touched */

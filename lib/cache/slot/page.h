@@ -4,8 +4,8 @@
  *
  *   offset   bytes  what
  *        0     120  struct slot_head:
- *                      0   8  none          the word of cache number 0, always 0: the id 0 leads here
- *                      8   4  near
+ *                      0   8  none          the word of cache number 0, always 0: both ids 0 lead here
+ *                      8   4  local
  *                     12   4  node
  *                     16   8  lock
  *                     24   8  budget_used
@@ -92,21 +92,34 @@ struct slot_words {
 #define SLOT_WORDS_SHIFT 4
 
 /* The words of CACHE_FIRST follow the class table, and so those of number 0 would lie here. */
-#define SLOT_WORDS_AT   ((CLASS_TABLE_END + 15u) / 16 * 16 - (CACHE_FIRST << SLOT_WORDS_SHIFT))
-#define SLOT_ID(number) (SLOT_WORDS_AT + ((uintptr_t)(number) << SLOT_WORDS_SHIFT))
-static inline unsigned slot_id_number(uintptr_t id)
+#define SLOT_WORDS_AT        ((CLASS_TABLE_END + 15u) / 16 * 16 - (CACHE_FIRST << SLOT_WORDS_SHIFT))
+#define SLOT_WORD_AT(number) (SLOT_WORDS_AT + ((uintptr_t)(number) << SLOT_WORDS_SHIFT))
+
+/* The two ids of a cache (platform/rseq/rseq.h). The class table holds ids of words, the table of slices push ids. */
+static inline struct word_id word_id(unsigned number)
 {
-    return (unsigned)(id - SLOT_WORDS_AT) >> SLOT_WORDS_SHIFT;
+    return (struct word_id){SLOT_WORD_AT(number)};
+}
+static inline struct push_id push_id(struct word_id word, bool lifo)
+{
+    return (struct push_id){word.at + (lifo ? 0 : HIGH_HALF_AT)};
+}
+/* That of the cache whose slab the slice belongs to; 0 if it is of no slab. */
+static inline struct push_id slice_push_id(uintptr_t slice)
+{
+    return (struct push_id){read_once(*slice_id(slice))};
+}
+static inline unsigned word_id_number(struct word_id id)
+{
+    return (unsigned)(id.at - SLOT_WORDS_AT) >> SLOT_WORDS_SHIFT;
+}
+static inline unsigned push_id_number(struct push_id id)
+{
+    return (unsigned)(id.at - SLOT_WORDS_AT) >> SLOT_WORDS_SHIFT;
 }
 
-/*
- * From a cache's id to its push end, where it has two ends. The table of slices holds the sum, so that it leads to
- * the half of the word that frees update.
- */
-#define SLOT_PUSH_AT ((unsigned)HIGH_HALF_AT)
-
 #define SPAN_CACHE_LENGTHS 4u /* slices: 64 to 256 KiB, 640 KiB in a slot */
-#define SPAN_CACHE_AT      SLOT_ID(CACHE_GAP)
+#define SPAN_CACHE_AT      SLOT_WORD_AT(CACHE_GAP)
 #define SPAN_CACHE_END     (SPAN_CACHE_AT + SPAN_CACHE_LENGTHS * sizeof(uint64_t))
 
 /* ---- behind the words: 4 bytes for each number ---- */
@@ -118,7 +131,7 @@ static inline unsigned slot_id_number(uintptr_t id)
 
 struct slot_head {
     uint64_t none;
-    _Atomic uint32_t near;       /* from a cache's id to that of its sibling for this slot's node */
+    _Atomic uint32_t local;      /* from a cache's id to that of its sibling for this slot's node */
     _Atomic uint32_t node;       /* one more than the index of the slot's node, 0 while unknown (cache/node/node.h) */
     _Atomic uint64_t lock;       /* without rseq: 1 while an operation is under way */
     _Atomic int64_t budget_used; /* bytes of objects that the slot's sheaves may hold */
@@ -138,14 +151,14 @@ struct slot_head {
                               or below this, unsigned, is of no block of ours */
 };
 
-#define END_CLAIMED 16u /* the offset of the second constant sheaf */
+#define END_CLAIMED 16u /* the offset of the second constant sheaf: an end that a remote drain holds */
 
 #define HEAD_HAS(member, offset, bytes)                                                                              \
     _Static_assert(offsetof(struct slot_head, member) == (offset) &&                                                 \
                        sizeof(((struct slot_head *)0)->member) == (bytes),                                           \
                    "slot_head: as drawn")
 HEAD_HAS(none, 0, 8);
-HEAD_HAS(near, NEAR_AT, 4);
+HEAD_HAS(local, LOCAL_AT, 4);
 HEAD_HAS(node, 12, 4);
 HEAD_HAS(lock, 16, 8);
 HEAD_HAS(budget_used, 24, 8);
@@ -160,7 +173,7 @@ HEAD_HAS(lowest, 112, 8);
 #undef HEAD_HAS
 _Static_assert(sizeof(struct slot_head) == CLASS_TABLE_AT && CLASS_TABLE_AT <= 127,
                "the class table follows the head, and a displacement of one byte reaches it");
-_Static_assert(NEAR_AT == 8 && CONSTANT_AT % 64 == 0 && sizeof(struct slot_head) <= CONSTANT_AT + 64,
+_Static_assert(LOCAL_AT == 8 && CONSTANT_AT % 64 == 0 && sizeof(struct slot_head) <= CONSTANT_AT + 64,
                "the marks and what follows share a cache line");
 
 /* ---- no part overlaps the next, and the drawing is right ---- */
@@ -168,18 +181,20 @@ _Static_assert(NEAR_AT == 8 && CONSTANT_AT % 64 == 0 && sizeof(struct slot_head)
 _Static_assert(sizeof(struct slot_words) == 1 << SLOT_WORDS_SHIFT &&
                    offsetof(struct slot_words, spare) == 2 * HIGH_HALF_AT,
                "a word has two halves");
-_Static_assert(CLASS_TABLE_END <= SLOT_ID(CACHE_FIRST) && SLOT_ID(CACHE_FIRST) == 2688, "class table, words");
-_Static_assert(SPAN_CACHE_END == SLOT_ID(CACHE_GAP + 2) && CACHE_GAP + 2 <= CACHE_USERS, "cached, in the gap");
+_Static_assert(CLASS_TABLE_END <= SLOT_WORD_AT(CACHE_FIRST) && SLOT_WORD_AT(CACHE_FIRST) == 2688,
+               "class table, words");
+_Static_assert(SPAN_CACHE_END == SLOT_WORD_AT(CACHE_GAP + 2) && CACHE_GAP + 2 <= CACHE_USERS, "cached, in the gap");
 _Static_assert(SPAN_CACHE_END <= 4096,
                "all that malloc uses of a slot lies in one page: the spacing has few enough classes");
-_Static_assert(SLOT_ID(CACHE_USERS) == 6656 && CACHE_USERS % COUNTER_GROUP == 0, "words of user caches");
-_Static_assert(SLOT_ID(CACHE_MAX) <= SLOT_SEEN_AT && SLOT_SEEN_AT == 36864, "words, seen");
+_Static_assert(SLOT_WORD_AT(CACHE_USERS) == 6656 && CACHE_USERS % COUNTER_GROUP == 0, "words of user caches");
+_Static_assert(SLOT_WORD_AT(CACHE_MAX) <= SLOT_SEEN_AT && SLOT_SEEN_AT == 36864, "words, seen");
 _Static_assert(SLOT_SEEN_AT + CACHE_MAX * sizeof(uint32_t) <= SLOT_RCU_AT && SLOT_RCU_AT == 49152,
                "seen, deferred frees");
 _Static_assert(SLOT_RCU_AT + CACHE_MAX * sizeof(uint32_t) == 57344 && 57344 <= 1 << SLOT_SHIFT,
                "all parts lie in the page");
 _Static_assert(SLOT_SEEN_AT % 4096 == 0 && SLOT_RCU_AT % 4096 == 0, "parts by number begin a page");
-_Static_assert(SLOT_ID(CACHE_MAX) + SLOT_PUSH_AT <= UINT16_MAX, "ids fit the table of slices and the class table");
+_Static_assert(SLOT_WORD_AT(CACHE_MAX) + HIGH_HALF_AT <= UINT16_MAX,
+               "ids fit the table of slices and the class table");
 
 /* ---- access ---- */
 
@@ -191,15 +206,15 @@ static inline struct slot_head *slot_head(unsigned slot)
 {
     return (struct slot_head *)slot_page(slot);
 }
-static inline struct slot_words *slot_words(unsigned slot, uintptr_t id)
+static inline struct slot_words *slot_words(unsigned slot, struct word_id id)
 {
-    return (struct slot_words *)(slot_page(slot) + id);
+    return (struct slot_words *)(slot_page(slot) + id.at);
 }
 
-/* The half of the word that frees update; `id` is that of struct slab_cache. */
-static inline uint32_t *slot_push_end(unsigned slot, uintptr_t id)
+/* The half of the word that frees update. */
+static inline uint32_t *slot_push_end(unsigned slot, struct push_id id)
 {
-    return (uint32_t *)(slot_page(slot) + id);
+    return (uint32_t *)(slot_page(slot) + id.at);
 }
 
 /* For spans of `slices` slices, 1 to SPAN_CACHE_LENGTHS. */

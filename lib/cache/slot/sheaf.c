@@ -1,6 +1,6 @@
 #include "cache/slot/sheaf.h"
 
-static sheaf_stack pool[SHEAF_ORDER_MAX + 1];
+static struct sheaf_stack pool[SHEAF_ORDER_MAX + 1];
 static _Atomic uint64_t pieces; /* of 4 KiB, that were cut */
 static _Atomic uint64_t cut;    /* sheaves */
 
@@ -14,38 +14,40 @@ unsigned sheaf_order_for(unsigned capacity)
     return order;
 }
 
-void sheaf_stack_push(sheaf_stack *stack, struct sheaf *sheaf)
+void sheaf_stack_push(struct sheaf_stack *stack, struct sheaf *sheaf)
 {
-    uint64_t head = atomic_load_explicit(stack, memory_order_relaxed);
+    uint64_t head = atomic_load_explicit(&stack->head, memory_order_relaxed);
     uint64_t next;
     do {
-        write_once(sheaf->link, (uint32_t)head);
+        write_once(sheaf->next, (uint32_t)head);
         next = ((head >> 32) + 1) << 32 | sheaf_offset(sheaf);
-    } while (!atomic_compare_exchange_weak_explicit(stack, &head, next, memory_order_release, memory_order_relaxed));
+    } while (!atomic_compare_exchange_weak_explicit(&stack->head, &head, next, memory_order_release,
+                                                    memory_order_relaxed));
 }
 
-struct sheaf *sheaf_stack_pop(sheaf_stack *stack)
+struct sheaf *sheaf_stack_pop(struct sheaf_stack *stack)
 {
-    uint64_t head = atomic_load_explicit(stack, memory_order_acquire);
+    uint64_t head = atomic_load_explicit(&stack->head, memory_order_acquire);
     uint64_t next;
     do {
         if (!(uint32_t)head)
             return NULL;
         /* stale if another thread pops the sheaf meanwhile; then the count has changed, and the exchange fails */
-        uint32_t below = read_once(sheaf_at((uint32_t)head)->link);
+        uint32_t below = read_once(sheaf_at((uint32_t)head)->next);
         next = ((head >> 32) + 1) << 32 | below;
-    } while (!atomic_compare_exchange_weak_explicit(stack, &head, next, memory_order_acquire, memory_order_acquire));
+    } while (!atomic_compare_exchange_weak_explicit(&stack->head, &head, next, memory_order_acquire,
+                                                    memory_order_acquire));
     return sheaf_at((uint32_t)head);
 }
 
-struct sheaf *sheaf_stack_take_all(sheaf_stack *stack)
+struct sheaf *sheaf_stack_take_all(struct sheaf_stack *stack)
 {
-    uint64_t head = atomic_load_explicit(stack, memory_order_acquire);
+    uint64_t head = atomic_load_explicit(&stack->head, memory_order_acquire);
     do {
         if (!(uint32_t)head)
             return NULL;
-    } while (!atomic_compare_exchange_weak_explicit(stack, &head, ((head >> 32) + 1) << 32, memory_order_acquire,
-                                                    memory_order_acquire));
+    } while (!atomic_compare_exchange_weak_explicit(&stack->head, &head, ((head >> 32) + 1) << 32,
+                                                    memory_order_acquire, memory_order_acquire));
     return sheaf_at((uint32_t)head);
 }
 
@@ -61,7 +63,7 @@ static char *piece_at(uint64_t piece)
 
 static bool piece_usable(const char *start)
 {
-    struct space_table *table = start >= space.sheaves_first ? &space.hub_sheaves : &space.sheaves;
+    struct space_table *table = start >= space.sheaves_first ? &space.boot_sheaves : &space.sheaves;
     return space_grow(table, (size_t)(start - table->start) + PIECE);
 }
 
@@ -142,12 +144,12 @@ uint64_t sheaf_pool_cut(void)
 #define LEAST         (8ul << SHEAF_ORDER_MIN)
 #define PIECE_NUMBERS (PIECE / LEAST)
 
-apart void sheaf_stack_each(sheaf_stack *stack, sheaf_visitor *visit, void *with)
+apart void sheaf_stack_each(struct sheaf_stack *stack, sheaf_visitor *visit, void *with)
 {
-    uint32_t offset = (uint32_t)atomic_load(stack);
+    uint32_t offset = (uint32_t)atomic_load(&stack->head);
     for (uint64_t n = sheaf_pool_cut(); offset && n; n--) {
         struct sheaf *sheaf = sheaf_at(offset);
-        offset = read_once(sheaf->link);
+        offset = read_once(sheaf->next);
         visit(sheaf, with);
     }
 }
@@ -186,5 +188,5 @@ apart size_t sheaf_number(const struct sheaf *sheaf)
 
 void sheaf_slim(void)
 {
-    space_shorten(&space.hub_sheaves, (size_t)atomic_load(&pieces) * PIECE);
+    space_shorten(&space.boot_sheaves, (size_t)atomic_load(&pieces) * PIECE);
 }

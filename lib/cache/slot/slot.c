@@ -32,7 +32,7 @@ static _Atomic unsigned domains;
 void slot_init(bool rseq, bool own, bool want_cid, bool cpu_id_only, uint32_t fold_interval)
 {
     struct slot_head *head = slot_head(0);
-    *sheaf_entry(0) = *sheaf_entry(END_CLAIMED) = (void *)sheaf_full_mark();
+    *sheaf_entry((struct end){0}) = *sheaf_entry((struct end){END_CLAIMED}) = (void *)sheaf_full_mark();
     bool is_cid = false;
     enum rseq_owner owner = rseq ? rseq_probe(own, want_cid && !cpu_id_only, &head->area, &is_cid) : RSEQ_NONE;
     slot_mode = owner == RSEQ_NONE  ? SHEAF_MODE_LOCK
@@ -98,14 +98,13 @@ void slot_open(unsigned slot)
     slot_unlock(slot);
 }
 
-static void *locked_pop(uintptr_t id, bool near, bool lifo)
+static void *locked_pop(struct word_id id, bool local, bool lifo)
 {
     unsigned slot = hashed_slot();
     if (!slot_try_lock(slot))
         return NULL;
-    if (near)
-        id += atomic_load_explicit(&slot_head(slot)->near, memory_order_relaxed);
-    uint64_t *top = &slot_words(slot, id)->top;
+    uint32_t distance = local ? atomic_load_explicit(&slot_head(slot)->local, memory_order_relaxed) : 0;
+    uint64_t *top = &slot_words(slot, (struct word_id){id.at + distance})->top;
     void *object = sheaf_entry(top_pop_end(*top))[-1];
     if (object && lifo && top_full_count(*top))
         object = NULL;
@@ -115,13 +114,13 @@ static void *locked_pop(uintptr_t id, bool near, bool lifo)
     return object;
 }
 
-static bool locked_push(uintptr_t id, void *object)
+static bool locked_push(struct push_id id, void *object)
 {
     unsigned slot = hashed_slot();
     if (!slot_try_lock(slot))
         return false;
     uint32_t *end = slot_push_end(slot, id);
-    void **at = sheaf_entry(*end);
+    void **at = sheaf_entry((struct end){*end});
     bool room = (uintptr_t)at[0] != sheaf_full_mark() && at[-1] != object && at[-2] != object;
     if (room) {
         *at = object;
@@ -142,16 +141,16 @@ static bool locked_install(unsigned slot, uint64_t *top, uint64_t old, uint64_t 
     return same;
 }
 
-static bool locked_exchange(unsigned slot, uint64_t *top, uint64_t old, const struct sheaf *from, struct sheaf *to,
-                            unsigned n)
+static bool locked_exchange(unsigned slot, uint64_t *top, uint64_t old, const struct attached_sheaf *from,
+                            struct attached_sheaf *to, unsigned n)
 {
     if (!slot_try_lock(slot))
         return false;
-    uint32_t link; /* that of `to` must stay if this fails (cache/ends.c) */
-    bool same = *top == old && !__builtin_add_overflow(from->link, n, &link);
+    uint32_t pushes; /* the word of `to` must stay if this fails (cache/ends.c) */
+    bool same = *top == old && !__builtin_add_overflow(from->pushes, n, &pushes);
     if (same) {
-        to->link = link;
-        to->count = from->count; /* the capacities are equal */
+        to->pushes = pushes;
+        to->total = from->total; /* the capacities are equal */
         *top = old >> 32 | old << 32;
     }
     slot_unlock(slot);
@@ -232,7 +231,7 @@ unsigned slot_current(void)
     return slot < space.slots ? slot : 0;
 }
 
-void *slot_pop(uintptr_t id, bool lifo)
+void *slot_pop(struct word_id id, bool lifo)
 {
     if (slot_mode == SHEAF_MODE_LOCK)
         return locked_pop(id, false, lifo);
@@ -241,23 +240,23 @@ void *slot_pop(uintptr_t id, bool lifo)
     return lifo ? rseq_pop_lifo(space.base, id) : rseq_pop(space.base, id);
 }
 
-void *slot_pop_near(uintptr_t id, bool lifo)
+void *slot_pop_local(struct word_id id, bool lifo)
 {
     if (slot_mode == SHEAF_MODE_LOCK)
         return locked_pop(id, true, lifo);
     if (!ready())
         return NULL;
-    return lifo ? rseq_pop_lifo_near(space.base, id) : rseq_pop_near(space.base, id);
+    return lifo ? rseq_pop_lifo_local(space.base, id) : rseq_pop_local(space.base, id);
 }
 
-bool slot_push(uintptr_t id, void *object)
+bool slot_push(struct push_id id, void *object)
 {
     if (slot_mode == SHEAF_MODE_LOCK)
         return locked_push(id, object);
     return ready() && rseq_push(space.base, id, object);
 }
 
-bool slot_install(unsigned slot, uintptr_t id, uint64_t old, uint64_t new)
+bool slot_install(unsigned slot, struct word_id id, uint64_t old, uint64_t new)
 {
     uint64_t *top = &slot_words(slot, id)->top;
     if (slot_mode == SHEAF_MODE_LOCK)
@@ -265,7 +264,8 @@ bool slot_install(unsigned slot, uintptr_t id, uint64_t old, uint64_t new)
     return ready() && rseq_install(&slot_head(0)->area, slot, top, old, new);
 }
 
-bool slot_exchange(unsigned slot, uintptr_t id, uint64_t top, const struct sheaf *from, struct sheaf *to, unsigned n)
+bool slot_exchange(unsigned slot, struct word_id id, uint64_t top, const struct attached_sheaf *from,
+                   struct attached_sheaf *to, unsigned n)
 {
     uint64_t *word = &slot_words(slot, id)->top;
     if (slot_mode == SHEAF_MODE_LOCK)

@@ -41,9 +41,22 @@
 #define SPARE_SWAPS      (0x7fffull << SPARE_SWAP_SHIFT)
 #define SPARE_SETTLED    (1ull << 63) /* two ends: set once exchanges no longer increase the capacity */
 
+static inline struct sheaf *spare_sheaf(uint64_t spare)
+{
+    uint32_t offset = (uint32_t)spare;
+    return offset ? sheaf_at(offset) : NULL;
+}
 static inline unsigned spare_capacity(uint64_t spare)
 {
     return (unsigned)(spare >> 32) & 0xffff;
+}
+static inline uint64_t spare_with_capacity(uint64_t spare, unsigned capacity)
+{
+    return (spare & ~SPARE_CAPACITY) | (uint64_t)capacity << 32;
+}
+static inline unsigned spare_swaps(uint64_t spare)
+{
+    return (unsigned)(spare >> SPARE_SWAP_SHIFT);
 }
 
 extern hidden enum sheaf_mode slot_mode;
@@ -79,20 +92,21 @@ unsigned slot_domains(void);
 
 /*
  * The operations in every mode. They fail where a fast path misses, and where the slot's lock is busy. `lifo` is the
- * format of the cache's words. slot_push() takes the id that the slices of the cache have (struct slab_cache, `id`).
+ * format of the cache's words.
  * slot_install() replaces the word `old`; it fails if the thread is not on that slot, or if the word has changed.
  */
-void *slot_pop(uintptr_t id, bool lifo);
-void *slot_pop_near(uintptr_t id, bool lifo); /* from the sibling of the slot's node */
-bool slot_push(uintptr_t id, void *object);
-bool slot_install(unsigned slot, uintptr_t id, uint64_t old, uint64_t new);
+void *slot_pop(struct word_id id, bool lifo);
+void *slot_pop_local(struct word_id id, bool lifo); /* from the sibling of the slot's node */
+bool slot_push(struct push_id id, void *object);
+bool slot_install(unsigned slot, struct word_id id, uint64_t old, uint64_t new);
 
 /*
  * Two ends: exchange the halves of `top`. `from` is the sheaf of the push end; `to` is that of the pop end, has the
  * same capacity and `n` objects less. The account moves from the first to the second (cache/ends.h). Returns false
  * if the word has changed, if the thread is not on that slot, or if the account is full.
  */
-bool slot_exchange(unsigned slot, uintptr_t id, uint64_t top, const struct sheaf *from, struct sheaf *to, unsigned n);
+bool slot_exchange(unsigned slot, struct word_id id, uint64_t top, const struct attached_sheaf *from,
+                   struct attached_sheaf *to, unsigned n);
 
 /* Without rseq: take the lock of the slot for a remote drain. Returns false if the slot stays busy. */
 bool slot_shut(unsigned slot);
@@ -120,44 +134,54 @@ static inline bool slot_enter(unsigned slot)
     return true;
 }
 
-/* The halves of `top`. */
-static inline uint32_t top_pop_end(uint64_t top)
+/* The halves of `top`: two ends. The first is that of a LIFO cache, too. */
+static inline struct end top_pop_end(uint64_t top)
 {
-    return (uint32_t)top;
+    return (struct end){(uint32_t)top};
 }
-static inline uint32_t top_push_end(uint64_t top)
+static inline struct end top_push_end(uint64_t top)
+{
+    return (struct end){(uint32_t)(top >> 32)};
+}
+static inline uint64_t top_of(struct end pop, struct end push)
+{
+    return pop.at | (uint64_t)push.at << 32;
+}
+/* LIFO: the high half is the count of pops. */
+static inline uint32_t top_pops(uint64_t top)
 {
     return (uint32_t)(top >> 32);
 }
-static inline uint64_t top_of(uint32_t pop_end, uint32_t high)
+static inline uint64_t top_of_lifo(struct end end, uint32_t pops)
 {
-    return pop_end | (uint64_t)high << 32;
+    return end.at | (uint64_t)pops << 32;
 }
 /* For both formats, because a count of pops is never END_CLAIMED. */
 static inline bool top_claimed(uint64_t top)
 {
-    return top_pop_end(top) == END_CLAIMED || top_push_end(top) == END_CLAIMED;
+    return top_pop_end(top).at == END_CLAIMED || top_push_end(top).at == END_CLAIMED;
 }
 /* LIFO: whether the count of pops is full. */
 static inline bool top_full_count(uint64_t top)
 {
-    return top >> 32 == UINT32_MAX;
+    return top_pops(top) == UINT32_MAX;
 }
 
 /* Objects in the sheaf of an end, which is neither 0 nor END_CLAIMED. */
-static inline unsigned end_depth(uint32_t end)
+static inline unsigned end_depth(struct end end)
 {
     return (unsigned)(sheaf_entry(end) - sheaf_containing(end)->objects);
 }
 /* Objects at an end; 0 if the end is empty or claimed. */
-static inline unsigned end_holds(uint32_t end)
+static inline unsigned end_holds(struct end end)
 {
-    return end > END_CLAIMED ? end_depth(end) : 0;
+    return end.at > END_CLAIMED ? end_depth(end) : 0;
 }
 /* The end for a sheaf whose count is right; 0 if there is none. */
-static inline uint32_t end_of(const struct sheaf *sheaf)
+static inline struct end end_of(const struct sheaf *sheaf)
 {
-    return sheaf ? sheaf_offset(sheaf) + (uint32_t)offsetof(struct sheaf, objects) + sheaf->count * 8u : 0;
+    return (struct end){sheaf ? sheaf_offset(sheaf) + (uint32_t)offsetof(struct sheaf, objects) + sheaf->count * 8u
+                              : 0};
 }
 
 #endif

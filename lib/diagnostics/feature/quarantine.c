@@ -73,10 +73,10 @@ static void release(uintptr_t entry)
 {
     void *p = (void *)entry;
     uintptr_t slice = slice_of(p);
-    uint16_t id = read_once(*slice_id(slice));
-    if (id) {
-        atomic_fetch_sub(&ring.bytes, cache_at(slot_id_number(id))->slab.size);
-        release_object(cache_at(slot_id_number(id)), p);
+    struct push_id id = slice_push_id(slice);
+    if (id.at) {
+        atomic_fetch_sub(&ring.bytes, cache_at(push_id_number(id))->slab.size);
+        release_object(cache_at(push_id_number(id)), p);
         return;
     }
     size_t bytes = (size_t)slice_at(slice)->length << SLICE_SHIFT;

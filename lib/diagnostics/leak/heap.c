@@ -16,7 +16,7 @@
 static const struct kmem_cache *cache_of_slice(uint32_t slice)
 {
     uint16_t id = read_once(*slice_id(slice));
-    return id ? cache_at(slot_id_number(id)) : NULL;
+    return id ? cache_at(push_id_number((struct push_id){id})) : NULL;
 }
 
 static bool is_slab_start(uint32_t slice)

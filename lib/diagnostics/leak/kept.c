@@ -44,22 +44,22 @@ static void take_out_counted(struct sheaf *sheaf, void *with)
     take_out_sheaf(with, sheaf, sheaf->count);
 }
 
-static void take_out_end(struct kept *kept, uint32_t end)
+static void take_out_end(struct kept *kept, struct end end)
 {
-    if (end > END_CLAIMED)
-        take_out_sheaf(kept, sheaf_containing(end), end_depth(end));
+    if (end.at > END_CLAIMED)
+        take_out_sheaf(kept, sheaf_detached(sheaf_containing(end)), end_depth(end));
 }
 
 static void take_out_slot(struct kept *kept, unsigned slot, const struct kmem_cache *cache)
 {
-    const struct slot_words *words = slot_words(slot, SLOT_ID(cache->number));
+    const struct slot_words *words = slot_words(slot, word_id(cache->number));
     uint64_t top = read_once(words->top);
-    uint32_t spare = (uint32_t)atomic_load(&words->spare);
+    struct sheaf *spare = spare_sheaf(atomic_load(&words->spare));
     take_out_end(kept, top_pop_end(top));
     if (!cache->lifo)
         take_out_end(kept, top_push_end(top));
     if (spare)
-        take_out_counted(sheaf_at(spare), kept);
+        take_out_counted(spare, kept);
 }
 
 static void take_out_cache(struct kept *kept, const struct kmem_cache *cache)

@@ -1,4 +1,5 @@
 #include "diagnostics/leak/leak.h"
+#include "platform/arch/arch.h"
 #include "cache/kmem_cache.h"
 #include "diagnostics/leak/memory.h"
 #include "diagnostics/leak/scan.h"
@@ -50,7 +51,7 @@ __attribute__((noinline)) void leak_report(void)
 {
     uintptr_t low;
     __builtin_unwind_init();
-    SCAN_STACK_POINTER(low);
+    ARCH_STACK_POINTER(low);
     if (cache_layer_ready)
         report(low);
     __asm__ volatile("" ::: "memory"); /* no tail call: the frame stays */

@@ -1,4 +1,5 @@
 #include "diagnostics/leak/roots.h"
+#include "platform/arch/arch.h"
 #include "diagnostics/feature/guarded_pool.h"
 #include "diagnostics/leak/memory.h"
 #include "diagnostics/leak/sort.h"
@@ -42,7 +43,7 @@ static void leave_out_space(struct ranges *ranges)
     leave_out_table(ranges, &space.sheaves);
     leave_out_table(ranges, &space.shadow);
     leave_out(space.base, space.base + ((uintptr_t)space.slots << SLOT_SHIFT), ranges);
-    leave_out((uintptr_t)space.mapped, space.region, ranges); /* the hub follows */
+    leave_out((uintptr_t)space.mapped, space.region, ranges); /* the bootstrap tables follows */
 }
 
 /* Spans of the region, whatever they hold. Between them there may be mappings of the program. */
@@ -113,7 +114,7 @@ static void leave_out_scan(struct ranges *ranges, const struct maps *maps, uintp
     leave_out(fits ? low - FRAMES : maps->all[i].start, low, ranges);
 }
 
-#if defined(__x86_64__)
+#ifdef ARCH_CONTROL_BLOCK_SELF
 /*
  * libc keeps the stacks of threads that have ended. Such a stack is a mapping above a guard, and contains a thread
  * control block: its first word and its third are its own address, and its sixth is the canary of all threads. Below

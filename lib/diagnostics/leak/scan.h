@@ -25,11 +25,4 @@ enum scan_failure scan_reach(struct scan *scan, const struct world *world, uint3
 /* Note that this process began as a forked child. */
 void scan_fork_child(void);
 
-/* Evaluates to the stack pointer of the function that uses it. */
-#if defined(__x86_64__)
-#define SCAN_STACK_POINTER(low) __asm__ volatile("mov %%rsp, %0" : "=r"(low))
-#else
-#define SCAN_STACK_POINTER(low) __asm__ volatile("mov %0, sp" : "=r"(low))
-#endif
-
 #endif

@@ -1,5 +1,6 @@
 #define _GNU_SOURCE
 #include "diagnostics/leak/snapshot.h"
+#include "platform/arch/arch.h"
 #include "cache/kmem_cache.h"
 #include "diagnostics/leak/groups.h"
 #include "diagnostics/leak/memory.h"
@@ -215,7 +216,7 @@ bool snapshot_would_blur(void)
 long snapshot_make(uint64_t words)
 {
     uintptr_t low;
-    SCAN_STACK_POINTER(low);
+    ARCH_STACK_POINTER(low);
     if (words > WORDS_MOST)
         return -ENOMEM;
     if (snapshot_exists())

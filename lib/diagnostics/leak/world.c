@@ -1,5 +1,6 @@
 #define _GNU_SOURCE
 #include "diagnostics/leak/world.h"
+#include "platform/arch/arch.h"
 #include "platform/os/clock.h"
 #include "platform/os/file.h"
 #include "platform/os/syscall.h"
@@ -49,12 +50,7 @@ static void futex_wake_all(_Atomic uint32_t *word)
 
 static uintptr_t interrupted_stack(const ucontext_t *context)
 {
-#if defined(__x86_64__)
-    enum { RED_ZONE = 128 }; /* bytes below the stack pointer that a function may use */
-    return (uintptr_t)context->uc_mcontext.gregs[REG_RSP] - RED_ZONE;
-#else
-    return context->uc_mcontext.sp;
-#endif
+    return ARCH_CONTEXT_STACK(context) - ARCH_RED_ZONE;
 }
 
 static struct world_thread *thread_of(uint32_t id)

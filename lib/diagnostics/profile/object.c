@@ -4,7 +4,7 @@
 #include "platform/os/clock.h"
 #include "platform/os/vm.h"
 #include "diagnostics/profile/area.h"
-#include "diagnostics/profile/chance.h"
+#include "diagnostics/profile/sampler.h"
 #include "diagnostics/profile/pace.h"
 #include "diagnostics/profile/profile.h"
 #include "diagnostics/profile/take.h"
@@ -86,7 +86,7 @@ void profile_objects_forget(void)
 static uint32_t draw(const struct kmem_cache *cache, unsigned slot, struct drawn *next)
 {
     next->slower = (uint8_t)pace_slower(&next->pace, pace_of_slot(slot));
-    uint32_t due = 1 + chance_distance(slot, cache->slab.size, next->slower);
+    uint32_t due = 1 + sampler_distance(slot, cache->slab.size, next->slower);
     atomic_store_explicit(&next->due, due, memory_order_relaxed);
     return due;
 }
@@ -113,7 +113,7 @@ static uint32_t limit(const struct kmem_cache *cache, unsigned slot)
 static void *sampled_object(struct kmem_cache *cache, size_t n, unsigned slot, unsigned slower)
 {
     struct take take;
-    double weight = 1 / chance_of(cache->slab.size, slower);
+    double weight = 1 / sampler_probability(cache->slab.size, slower);
     if (!take_begin(&take, slot, cache->home - CACHE_FIRST, weight, slower != 0))
         return NULL;
     void *object = cache_alloc_raw(sampled_cache_of(cache));
@@ -129,7 +129,7 @@ static void *sampled_object(struct kmem_cache *cache, size_t n, unsigned slot, u
  */
 static bool request_is_due(struct kmem_cache *cache, unsigned slot, struct drawn *next, unsigned *slower)
 {
-    uint64_t top = read_once(slot_words(slot, SLOT_ID(cache->number))->top);
+    uint64_t top = read_once(slot_words(slot, word_id(cache->number))->top);
     uint32_t due = atomic_load_explicit(&next->due, memory_order_relaxed);
     struct ends ends = {.pop = NULL};
     unsigned most = PACE_DRAWN >> pace_of_slot(slot).pressure;

@@ -1,7 +1,7 @@
 #include "diagnostics/profile/profile.h"
 #include "platform/os/clock.h"
 #include "diagnostics/profile/area.h"
-#include "diagnostics/profile/chance.h"
+#include "diagnostics/profile/sampler.h"
 #include "diagnostics/profile/object.h"
 #include "diagnostics/profile/pace.h"
 #include "diagnostics/profile/script.h"
@@ -14,7 +14,7 @@ _Atomic uint32_t profile_mapped;
 
 bool profile_switch(uint64_t rate)
 {
-    if (rate && !(area_start() && profile_objects_start() && pace_start() && chance_start(rate)))
+    if (rate && !(area_start() && profile_objects_start() && pace_start() && sampler_start(rate)))
         return false;
     if (rate) {
         walked_start();
@@ -34,7 +34,7 @@ void profile_fork_child(void)
     area_fork_child();
     walked_fork_child();
     script_fork_child();
-    chance_forget();
+    sampler_forget();
     profile_objects_forget();
 }
 
@@ -51,9 +51,9 @@ static unsigned draw_next(unsigned slot)
 {
     struct pace *pace = profile_pace_of_large(slot);
     struct pace_slot all = pace_of_slot(slot);
-    unsigned drawn = chance_slower(slot);
+    unsigned drawn = sampler_slower(slot);
     pace_note(pace, clock_ms(), PACE_DRAWN >> all.pressure);
-    chance_draw(slot, pace_slower(pace, all));
+    sampler_draw(slot, pace_slower(pace, all));
     return drawn;
 }
 
@@ -63,21 +63,21 @@ static void relax(unsigned slot)
     struct pace *pace = profile_pace_of_large(slot);
     struct pace_slot all = pace_of_slot(slot);
     if (pace_relax(pace, clock_ms(), PACE_DRAWN >> all.pressure))
-        chance_draw(slot, pace_slower(pace, all));
+        sampler_draw(slot, pace_slower(pace, all));
 }
 
 void profile_large(void *p, size_t n)
 {
     struct take take;
     unsigned slot = slot_current(), slower = 0;
-    bool always = chance_always(n);
-    if (!always && unlikely(chance_slower(slot)) && unlikely(chance_tick(slot, n)))
+    bool always = sampler_always(n);
+    if (!always && unlikely(sampler_slower(slot)) && unlikely(sampler_tick(slot, n)))
         relax(slot);
-    if (!always && !chance_hit(slot, n))
+    if (!always && !sampler_hit(slot, n))
         return;
     if (!always)
         slower = draw_next(slot);
-    double weight = always ? 1 : 1 / chance_of(n, slower);
+    double weight = always ? 1 : 1 / sampler_probability(n, slower);
     if (!take_begin(&take, slot, always ? STRATUM_ALWAYS : STRATUM_LARGE, weight, slower != 0) ||
         !take_end(&take, p, n, room_of(p, n)))
         return;

@@ -1,7 +1,7 @@
 /*
  * Sampling of malloc's allocations with their call stacks, for `sheaf profile`.
  *
- * Which allocations are sampled is drawn in advance (chance.h), and the sheaves of a slot get no more objects than
+ * Which allocations are sampled is drawn in advance (sampler.h), and the sheaves of a slot get no more objects than
  * may be allocated until then (ops->limit), so that fast paths do not change and take no part. A sampled object
  * comes from the *sampled cache* of its class: a cache with objects of at least the same size and alignment, but
  * without sheaves, so that its free takes the slow path, which removes the sample. A sampled large block is marked in
@@ -22,7 +22,7 @@
 #define SAMPLED_FIRST (CACHE_GAP + 2)
 #define SAMPLED_PAIRS (CACHE_FIRST + CLASS_128 + 1) /* the first class of the first pair */
 #define SAMPLED_END   (SAMPLED_FIRST + (SAMPLED_PAIRS - CACHE_FIRST) + (CACHE_GAP - SAMPLED_PAIRS) / 2)
-_Static_assert(SLOT_ID(SAMPLED_FIRST) >= SPAN_CACHE_END && SAMPLED_END <= COUNTER_GROUP,
+_Static_assert(SLOT_WORD_AT(SAMPLED_FIRST) >= SPAN_CACHE_END && SAMPLED_END <= COUNTER_GROUP,
                "sampled caches have words and counters");
 _Static_assert((CACHE_GAP - SAMPLED_PAIRS) % 2 == 0, "each class above 128 bytes is one of a pair");
 static inline unsigned sampled_number(unsigned class)

@@ -1,8 +1,9 @@
 #include "diagnostics/profile/walked.h"
+#include "platform/arch/arch.h"
 #include "platform/os/clock.h"
 #include "platform/os/stack.h"
 #include "platform/os/vm.h"
-#include "diagnostics/profile/chance.h"
+#include "diagnostics/profile/sampler.h"
 #include "memory/space/internal.h"
 
 #include <string.h>
@@ -55,7 +56,7 @@ static struct path paths[PATHS];
 
 void walked_start(void)
 {
-    if (STACK_HAS_PLACES && !slots && vm_map_once((void **)&slots, ENTRIES * sizeof(*slots)))
+    if (ARCH_HAS_PLACES && !slots && vm_map_once((void **)&slots, ENTRIES * sizeof(*slots)))
         internal_note(slots, ENTRIES * sizeof(*slots)); /* they have addresses of stacks */
 }
 
@@ -206,7 +207,7 @@ static struct walked_stack take(struct walked *one, unsigned slot, bool always, 
     unsigned most = SAMPLES_MOST >> pace_of_slot(slot).pressure;
     pace_relax(&one->pace, now, most);
     unsigned thinned = always ? 0 : one->pace.exponent;
-    bool taken = !thinned || chance_number(slot) < (1ull << 32) >> thinned;
+    bool taken = !thinned || sampler_number(slot) < (1ull << 32) >> thinned;
     if (taken && !always)
         pace_note(&one->pace, now, most);
     return (struct walked_stack){.stack = one->stack, .thinned = thinned, .taken = taken};

@@ -1,11 +1,12 @@
 #define _GNU_SOURCE
 #include "diagnostics/script/tls.h"
+#include "platform/arch/arch.h"
 #include "platform/os/object.h"
 
 #include <string.h>
 #include <sys/auxv.h>
 
-#ifdef __x86_64__
+#if defined(ARCH_R_DTPMOD) && defined(ARCH_R_TPOFF)
 
 #define MODULE_MOST 65536 /* a larger number is none */
 
@@ -60,11 +61,11 @@ bool tls_find(uintptr_t address, const void *dynamic, const char *name, struct t
     struct relocations all = relocations_of(address, dynamic);
     for (size_t i = 0; all.first && all.symbols && all.names && i < all.n; i++) {
         unsigned type = (unsigned)ELF64_R_TYPE(all.first[i].r_info);
-        if ((type != R_X86_64_DTPMOD64 && type != R_X86_64_TPOFF64) ||
+        if ((type != ARCH_R_DTPMOD && type != ARCH_R_TPOFF) ||
             strcmp(all.names + all.symbols[ELF64_R_SYM(all.first[i].r_info)].st_name, name) != 0)
             continue;
         uintptr_t value = *(const uintptr_t *)(address + all.first[i].r_offset);
-        bool module = type == R_X86_64_DTPMOD64;
+        bool module = type == ARCH_R_DTPMOD;
         *found = (struct tls_variable){.module = module ? value : 0, .offset = module ? symbol->st_value : value};
         return !module || (value && value < MODULE_MOST);
     }

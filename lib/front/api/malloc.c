@@ -7,12 +7,12 @@
 
 line_export void *sheaf_malloc(size_t size)
 {
-    return entry_malloc(size);
+    return malloc_fast(size);
 }
 
 line_export void sheaf_free(void *p)
 {
-    entry_free(p);
+    free_fast(p);
 }
 
 sheaf_export void *sheaf_calloc(size_t count, size_t size)

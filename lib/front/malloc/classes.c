@@ -8,9 +8,9 @@ void classes_start(void)
     for (unsigned number = CLASS_FIRST; number < CLASS_FIRST + CLASSES; number++) {
         uint32_t most = class_size(number);
         for (; small <= most && small <= SMALL_MOST; small++)
-            table->small[small] = (uint16_t)SLOT_ID(number);
+            table->small[small] = (uint16_t)word_id(number).at;
         for (; large * LARGE_STEP <= most; large++)
-            table->large[large] = (uint16_t)SLOT_ID(number);
+            table->large[large] = (uint16_t)word_id(number).at;
     }
 }
 

@@ -49,11 +49,20 @@ static inline size_t class_large(size_t n)
     return (n + LARGE_STEP - 1) / LARGE_STEP;
 }
 
+/* The word of the class for a request of n bytes: of up to SMALL_MOST, and of more. */
+static inline struct word_id class_small_word(uintptr_t base, size_t n)
+{
+    return (struct word_id){class_table(base)->small[n]};
+}
+static inline struct word_id class_large_word(uintptr_t base, size_t n)
+{
+    return (struct word_id){class_table(base)->large[class_large(n)]};
+}
+
 /* The number of the cache for a request of n bytes, from 0 to CLASS_MOST. */
 static inline unsigned class_number(size_t n)
 {
-    const struct class_table *table = class_table(space.base);
-    return slot_id_number(n <= SMALL_MOST ? table->small[n] : table->large[class_large(n)]);
+    return word_id_number(n <= SMALL_MOST ? class_small_word(space.base, n) : class_large_word(space.base, n));
 }
 
 /*

@@ -48,9 +48,9 @@ static bool owns_cache(const struct kmem_cache *cache)
 static enum sheaf_rcu_put put(void *p)
 {
     uintptr_t slice = slice_of(p);
-    uint16_t id = slice < space.slice_count ? read_once(*slice_id(slice)) : 0;
-    if (likely(id))
-        return rcu_put(cache_at(slot_id_number(id)), p);
+    struct push_id id = {slice < space.slice_count ? read_once(*slice_id(slice)) : 0};
+    if (likely(id.at))
+        return rcu_put(cache_at(push_id_number(id)), p);
     size_t size = size_large(p);
     if (unlikely(!size))
         large_report("kfree_rcu of", p);
@@ -60,12 +60,12 @@ static enum sheaf_rcu_put put(void *p)
 static enum sheaf_rcu_put put_object(struct kmem_cache *cache, void *object)
 {
     uintptr_t slice = slice_of(object);
-    uint16_t id = slice < space.slice_count ? read_once(*slice_id(slice)) : 0;
-    if (unlikely(!id))
+    struct push_id id = {slice < space.slice_count ? read_once(*slice_id(slice)) : 0};
+    if (unlikely(!id.at))
         misuse_report("free of foreign pointer", object, cache->name);
-    if (unlikely(cache_at(slot_id_number(id))->home != cache->home))
-        misuse_report("free to the wrong cache of", object, cache_at(slot_id_number(id))->name);
-    return rcu_put(cache_at(slot_id_number(id)), object);
+    if (unlikely(cache_at(push_id_number(id))->home != cache->home))
+        misuse_report("free to the wrong cache of", object, cache_at(push_id_number(id))->name);
+    return rcu_put(cache_at(push_id_number(id)), object);
 }
 
 static bool over_limit(void)

@@ -1,7 +1,8 @@
 /*
  * The allocation functions of the C library, each once, for the files that export them under a name: preload/malloc.c
- * and lib/front/api/malloc.c. Where releases of glibc differ, the contract is that of the newest one. All may be
- * called from any thread and from signal handlers. A failure returns NULL with errno ENOMEM or EINVAL.
+ * and lib/front/api/malloc.c. malloc() and free() are the fast paths themselves (front/malloc/fast.h). Where releases
+ * of glibc differ, the contract is that of the newest one. All may be called from any thread and from signal
+ * handlers. A failure returns NULL with errno ENOMEM or EINVAL.
  */
 #ifndef SHEAF_MALLOC_ENTRY_H
 #define SHEAF_MALLOC_ENTRY_H
@@ -24,16 +25,6 @@ static always_inline void *entry_error(int error)
 {
     errno = error;
     return NULL;
-}
-
-static always_inline void *entry_malloc(size_t size)
-{
-    return malloc_fast(size);
-}
-
-static always_inline void entry_free(void *p)
-{
-    free_fast(p);
 }
 
 static always_inline void *entry_calloc(size_t count, size_t size)

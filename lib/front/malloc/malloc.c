@@ -64,7 +64,7 @@ static bool fast_paths(void)
 static void *class_alloc(unsigned number, size_t n, size_t align)
 {
     if (!fast_paths()) {
-        void *object = slot_pop_near(SLOT_ID(number), class_size(number) > TWO_ENDS_MOST);
+        void *object = slot_pop_local(word_id(number), class_size(number) > TWO_ENDS_MOST);
         if (object)
             return object;
     }
@@ -210,12 +210,12 @@ static __attribute__((noinline)) void *ends_empty_for(size_t n, enum caller call
 static always_inline void *pop_large_or_by_cpu(size_t n)
 {
     if (n < fast_head(rseq_roots.cpu_base)->limit)
-        return rseq_pop_near(rseq_roots.cpu_base, class_table(rseq_roots.cpu_base)->small[n]);
+        return rseq_pop_local(rseq_roots.cpu_base, class_small_word(rseq_roots.cpu_base, n));
     if (likely(n - SMALL_MOST - 1 < CLASS_MOST - SMALL_MOST)) {
         if (likely(fast_head(rseq_roots.cid_base)->limit))
-            return rseq_pop_lifo_cid(rseq_roots.cid_base, class_table(rseq_roots.cid_base)->large[class_large(n)]);
+            return rseq_pop_lifo_cid(rseq_roots.cid_base, class_large_word(rseq_roots.cid_base, n));
         if (likely(fast_head(rseq_roots.cpu_base)->limit))
-            return rseq_pop_lifo_near(rseq_roots.cpu_base, class_table(rseq_roots.cpu_base)->large[class_large(n)]);
+            return rseq_pop_lifo_local(rseq_roots.cpu_base, class_large_word(rseq_roots.cpu_base, n));
     }
     return NULL;
 }
@@ -224,7 +224,8 @@ static always_inline void *pop_large_or_by_cpu(size_t n)
 static always_inline void *pop_exchanged(size_t n)
 {
     uintptr_t base = rseq_roots.cid_base;
-    bool swapped = ends_swap(rseq_slot(&fast_head(base)->area), class_table(base)->small[n]);
+    unsigned slot = rseq_slot(&fast_head(base)->area);
+    bool swapped = ends_swap(slot, class_small_word(base, n));
     return likely(swapped) ? rseq_pop_class(base, n) : NULL;
 }
 
@@ -234,7 +235,7 @@ static __attribute__((noinline)) void *malloc_end_empty(size_t n)
     return likely(object != NULL) ? object : malloc_ends_empty(n);
 }
 
-/* Needs no stack frame; everything else is out of line. */
+/* Needs no stack frame; everything else is out of line: docs/cold-path.md, "The call tree of malloc". */
 __attribute__((noinline)) void *malloc_missed(size_t n)
 {
     if (n < fast_head(rseq_roots.cid_base)->limit)
@@ -354,8 +355,8 @@ static __attribute__((noinline)) void free_push_refused(void *p)
         free_foreign(p);
         return;
     }
-    uint16_t id = read_once(*slice_id(slice));
-    if (!id) {
+    struct push_id id = slice_push_id(slice);
+    if (!id.at) {
         if (likely(of_region(p)))
             large_free(p);
         else
@@ -364,15 +365,17 @@ static __attribute__((noinline)) void free_push_refused(void *p)
     }
     if (!fast_paths() && slot_push(id, p))
         return;
-    cache_free_slow(cache_at(slot_id_number(id)), p);
+    cache_free_slow(cache_at(push_id_number(id)), p);
 }
 
-/* Frees what free_fast() left; needs no stack frame where the slot is cpu_id. */
+/* Frees what free_fast() left; needs no stack frame where the slot is cpu_id. What it calls: docs/cold-path.md, "The
+ * call tree of free". */
 __attribute__((noinline)) void free_missed(void *p)
 {
     uintptr_t base = rseq_roots.cpu_base;
     intptr_t at = (intptr_t)(base - 1 - (uintptr_t)p) >> SLICE_SHIFT;
-    if ((uintptr_t)at > fast_head(base)->lowest && likely(rseq_push(base, ((const uint16_t *)base)[at], p)))
+    if ((uintptr_t)at > fast_head(base)->lowest &&
+        likely(rseq_push(base, (struct push_id){((const uint16_t *)base)[at]}, p)))
         return;
     free_push_refused(p);
 }
@@ -384,9 +387,9 @@ size_t malloc_size(const void *p, const char *call)
     uintptr_t slice = slice_of(p);
     size_t size = 0;
     if (likely(cache_layer_ready && slice < space.slice_count)) {
-        uint16_t id = read_once(*slice_id(slice));
-        if (id) {
-            const struct kmem_cache *cache = cache_at(slot_id_number(id));
+        struct push_id id = slice_push_id(slice);
+        if (id.at) {
+            const struct kmem_cache *cache = cache_at(push_id_number(id));
             __typeof__(cache->ops->usable) usable = cache_op(cache, usable);
             return unlikely(usable != NULL) ? usable(cache, p) : slab_room(&cache->slab, p);
         }
@@ -444,12 +447,11 @@ void *malloc_resize(void *p, size_t n)
          * Within its class, and down to half its size, the block stays. Debugged objects always move, so that
          * stale pointers are caught.
          */
-        bool moves = unlikely(cache_at(slot_id_number(*slice_id(slice)))->instruments & INSTRUMENT_DEBUG);
+        const struct kmem_cache *cache = cache_at(push_id_number((struct push_id){*slice_id(slice)}));
+        bool moves = unlikely(cache->instruments & INSTRUMENT_DEBUG);
         if (!moves && n <= old && n > old / 2)
             return p;
-        return !moves && n <= old && class_number(n) == cache_at(slot_id_number(*slice_id(slice)))->home
-                   ? p
-                   : move(p, old, n);
+        return !moves && n <= old && class_number(n) == cache->home ? p : move(p, old, n);
     }
     if (unlikely(slice >= space.slice_count || !of_region(p)))
         return resize_mapped(p, old, n);

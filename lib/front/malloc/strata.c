@@ -11,7 +11,7 @@ static void count_cache(const struct kmem_cache *cache, struct sheaf_profile_str
     uint64_t allocs = 0, frees = 0;
     for (unsigned slot = 0; slot < read_once(slot_top); slot++) {
         const uint64_t *counters = counter_at(slot, cache->number, 0);
-        struct ends_account ends = ends_account(cache, read_once(slot_words(slot, SLOT_ID(cache->number))->top));
+        struct ends_account ends = ends_account(cache, read_once(slot_words(slot, word_id(cache->number))->top));
         allocs += read_once(counters[COUNT_alloc_fastpath]) + read_once(counters[COUNT_alloc_slowpath]);
         allocs += (uint64_t)(int32_t)ends.pops;
         frees += read_once(counters[COUNT_free_fastpath]) + read_once(counters[COUNT_free_slowpath]);

@@ -13,11 +13,12 @@
 #define STEP_LEAST  16u
 #define STEP_MOST   1024u
 #define LOCKED_PART 16u /* where memory is locked, each page takes memory: steps are this part of what is used */
-#define WHOLE_FROM  64u /* slices, 4 MiB: smaller arenas take no whole windows, as overcommit off charges for them */
-#define TRIM_LEAST  64u /* slices: shorter ends of an arena are not unmapped */
-#define ASK_FROM    16384u /* slices, 1 GiB: deal() first checks that the system grants so much */
-#define HOPS        24    /* attempts to get past foreign mappings; unless holes are known, each skips twice as far */
-#define HOP_FIRST   1024u /* slices: 64 MiB */
+#define WHOLE_FROM                                                                                                   \
+    64u /* slices, 4 MiB: smaller arenas are not rounded to 2 MiB, as overcommit off charges for them */
+#define TRIM_LEAST 64u    /* slices: shorter ends of an arena are not unmapped */
+#define ASK_FROM   16384u /* slices, 1 GiB: deal() first checks that the system grants so much */
+#define HOPS       24     /* attempts to get past foreign mappings; unless holes are known, each skips twice as far */
+#define HOP_FIRST  1024u  /* slices: 64 MiB */
 
 static uint32_t dealt;  /* the end of all chunks that were dealt out */
 static uint32_t mapped; /* slices of all arenas that are mapped */
@@ -233,7 +234,7 @@ static enum vm_extent map_some(struct arena *arena, uint32_t to)
     step = step < STEP_LEAST && !locked ? STEP_LEAST : step > STEP_MOST ? STEP_MOST : step;
     uint64_t more = (uint64_t)to + step;
     if (more > arena->start + WHOLE_FROM && !locked)
-        more = round_up(more, WINDOW_SLICES);
+        more = round_up(more, HUGE_PAGE_SLICES);
     more = more < arena->end ? more : arena->end;
     enum vm_extent done = map_to(arena, (uint32_t)more);
     return done == VM_REFUSED || (done == VM_TAKEN && more > to) ? map_to(arena, to) : done;
@@ -275,7 +276,7 @@ static uint64_t place_of_extent(uint64_t slices, uint32_t hop)
         return dealt;
     uintptr_t end = (uintptr_t)slice_address(space.slice_most);
     uintptr_t at = slices < space.slice_most ? hole_from((uintptr_t)slice_address(dealt), end, slices << SLICE_SHIFT,
-                                                         SLICE_SIZE << WINDOW_SHIFT)
+                                                         SLICE_SIZE << HUGE_PAGE_SHIFT)
                                              : 0;
     if (at == HOLE_UNKNOWN)
         return round_up((uint64_t)dealt + hop, 1u << space.chunk_shift);
@@ -357,7 +358,7 @@ void arena_init(struct arena *arena, unsigned index, bool slabs, unsigned node)
 void arena_trim(struct arena *arena)
 {
     uint32_t end = arena->frontier, length = free_at_frontier(arena);
-    uint32_t from = (uint32_t)round_up(dirty_end(end - length, length), WINDOW_SLICES);
+    uint32_t from = (uint32_t)round_up(dirty_end(end - length, length), HUGE_PAGE_SLICES);
     /* Validation of debugged objects reads them without a lock, so they must stay mapped. */
     if (from + TRIM_LEAST > end || unlikely(guard_on) || unlikely(space.shadow.mapped != 0))
         return;

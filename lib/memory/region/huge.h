@@ -5,8 +5,8 @@
  * slabs use. Large blocks beyond the first 64 MiB follow the system's policy: they get huge pages where it is
  * "always", as with other allocators.
  *
- * khugepaged would collapse a window (2 MiB) that was returned in part into a huge page again, and make the
- * returned part resident. Such a window is therefore advised against huge pages; when that would take too many
+ * khugepaged would collapse a range of 2 MiB that was returned in part into a huge page again, and make the
+ * returned part resident. Such a range is therefore advised against huge pages; when that would take too many
  * mappings, the whole region is.
  */
 #ifndef SHEAF_REGION_HUGE_H
@@ -23,11 +23,11 @@ void huge_init(bool wanted);
  */
 void huge_set(bool wanted);
 
-/* The state of a window, in the struct of its first slice. */
-enum window_pages {
-    WINDOW_SMALL,
-    WINDOW_HUGE,    /* huge pages were requested */
-    WINDOW_AGAINST, /* they were, and are not any more */
+/* What was advised for an aligned range of 2 MiB, in the struct of its first slice. */
+enum huge_advice {
+    HUGE_NOT_ADVISED,
+    HUGE_ADVISED,         /* huge pages were requested */
+    HUGE_ADVISED_AGAINST, /* they were, and are not any more */
 };
 
 struct arena;
@@ -40,9 +40,9 @@ void huge_mapped(const struct arena *arena, uint32_t from, uint32_t to);
 void huge_unmapped(uint32_t from, uint32_t to);
 
 /*
- * If a window begins in this span, touch it and measure the cost. The caller has just allocated the span and it
- * reads as zero. A huge page is expensive where the system has to move other pages for it, or where a guest's host
- * must first find the memory. The next windows then get small pages, twice as many windows each time
+ * If a range of 2 MiB begins in this span, touch it and measure the cost. The caller has just allocated the span and
+ * it reads as zero. A huge page is expensive where the system has to move other pages for it, or where a guest's host
+ * must first find the memory. The next ranges then get small pages, twice as many ranges each time
  * (docs/design.md, "Huge pages").
  */
 void huge_touch(uint32_t slice, uint32_t slices);

@@ -28,7 +28,7 @@ struct purge {
     enum arena_kind kind;
     unsigned spare; /* bits by kind: what is kept of it because it was missed (retain_learned()) stays */
     uint64_t slices;
-    uint64_t limit; /* with PURGE_OVER: windows are not broken up until this is clearly exceeded */
+    uint64_t limit; /* with PURGE_OVER: huge pages are not broken up until this is clearly exceeded */
 };
 
 /* A span that is out of the bins, and the part [from, to) of it that is returned. */
@@ -90,18 +90,18 @@ static uint32_t oldest_span(const struct purge *what, uint32_t now)
 }
 
 /*
- * Narrows the part to whole windows of 2 MiB within the span, taken from its end until they have `wanted` dirty
+ * Narrows the part to whole huge pages within the span, taken from its end until they have `wanted` dirty
  * slices. Returns false if the span has none.
  */
-static bool whole_windows(struct leaving *leaving, uint64_t wanted)
+static bool whole_huge_pages(struct leaving *leaving, uint64_t wanted)
 {
-    uint32_t first = (uint32_t)round_up(leaving->slice, WINDOW_SLICES);
-    uint32_t at = (leaving->slice + leaving->length) & ~(WINDOW_SLICES - 1);
+    uint32_t first = (uint32_t)round_up(leaving->slice, HUGE_PAGE_SLICES);
+    uint32_t at = (leaving->slice + leaving->length) & ~(HUGE_PAGE_SLICES - 1);
     uint64_t found = 0;
     leaving->to = at;
     while (at > first && found < wanted) {
-        at -= WINDOW_SLICES;
-        uint32_t dirty = dirty_count(at, at + WINDOW_SLICES);
+        at -= HUGE_PAGE_SLICES;
+        uint32_t dirty = dirty_count(at, at + HUGE_PAGE_SLICES);
         if (!found && !dirty)
             leaving->to = at;
         found += dirty;
@@ -123,9 +123,9 @@ static struct leaving part_of(const struct purge *what, uint32_t slice, uint64_t
 }
 
 /*
- * A surplus of slabs is returned in whole windows while there are any among the oldest spans: a huge page that is
+ * A surplus of slabs is returned in whole huge pages while there are any among the oldest spans: a huge page that is
  * broken up slows down all later accesses, and many small pieces cost a system call each. Single slices are
- * returned only when the limit is exceeded by a quarter of it, and by at least a window, because free memory is
+ * returned only when the limit is exceeded by a quarter of it, and by at least a huge page, because free memory is
  * then scattered.
  */
 #define SCAN_MOST 16 /* spans */
@@ -134,12 +134,12 @@ static bool find_surplus(const struct purge *what, uint64_t wanted, uint32_t old
     uint32_t slice = oldest;
     for (int i = 0; i < SCAN_MOST && slice != SLICE_NONE; i++, slice = slice_at(slice)->age_next) {
         *leaving = part_of(what, slice, wanted);
-        if (whole_windows(leaving, wanted))
+        if (whole_huge_pages(leaving, wanted))
             return true;
     }
     *leaving = part_of(what, oldest, wanted);
     return warm_of(ARENA_SLAB) - region.leaving[ARENA_SLAB] >
-           what->limit + (what->limit / 4 > WINDOW_SLICES ? what->limit / 4 : WINDOW_SLICES);
+           what->limit + (what->limit / 4 > HUGE_PAGE_SLICES ? what->limit / 4 : HUGE_PAGE_SLICES);
 }
 
 /* Selects what is returned next; false if nothing is. The caller holds the region's lock. */

@@ -181,6 +181,7 @@ static uint32_t alloc_locked(struct request want, bool *zeroed)
     return slice;
 }
 
+/* What calls it, and what it calls: docs/cold-path.md, "The call tree of malloc". */
 static uint32_t alloc(struct request want, bool *zeroed)
 {
     *zeroed = false;
@@ -244,6 +245,7 @@ static void free_locked(uint32_t slice)
     retain_age(&region.retain[ARENA_LARGE], region_stats.large_slices, warm_of(ARENA_LARGE), now);
 }
 
+/* What calls it, and what it calls: docs/cold-path.md, "The call tree of free". */
 void region_free(uint32_t slice)
 {
     if (!lock_acquire(lock_of(LOCK_REGION))) {

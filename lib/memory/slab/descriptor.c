@@ -31,7 +31,7 @@ static uint32_t place_for(uint32_t next, unsigned lines)
 static bool reachable(uint32_t reference, unsigned lines)
 {
     size_t end = (reference + (size_t)lines) * 64;
-    return reference >= space.slabs_first / 64 ? space_grow(&space.hub_slabs, end - space.slabs_first)
+    return reference >= space.slabs_first / 64 ? space_grow(&space.boot_slabs, end - space.slabs_first)
                                                : space_grow(&space.slabs, end);
 }
 
@@ -84,5 +84,5 @@ void descriptor_slim(void)
 {
     size_t first = space.slabs_first / 64, next = atomic_load(&next_line);
     if (next >= first)
-        space_shorten(&space.hub_slabs, (next - first) * 64);
+        space_shorten(&space.boot_slabs, (next - first) * 64);
 }

@@ -250,6 +250,7 @@ static struct slab *slab_create(struct slab_cache *cache)
 
 /* ---- the interface ---- */
 
+/* What calls it, and what it calls: docs/cold-path.md, "The call tree of malloc". */
 static unsigned take(struct slab_cache *cache, void **objects, unsigned want)
 {
     unsigned n = 0;
@@ -355,7 +356,7 @@ struct slab *slab_settle(struct slab_cache *cache, struct slab *slab)
 
 /*
  * Slabs are chained through their descriptors rather than in arrays, because the stack may be a signal handler's
- * of a few KiB.
+ * of a few KiB. What calls it, and what it calls: docs/cold-path.md, "The call tree of free".
  */
 bool slab_put(struct slab_cache *cache, void *const *objects, unsigned n, struct slab_report *report)
 {

@@ -15,7 +15,7 @@ void lean_set_up(uint32_t slices)
     space.lean = true;
     if (space.slice_count <= SLICES_FIRST)
         space.slice_count = slices;
-    lean_table(&space.hub_slices, (char *)space.slices_first, slices * sizeof(struct slice),
+    lean_table(&space.boot_slices, (char *)space.slices_first, slices * sizeof(struct slice),
                SLICES_FIRST * sizeof(struct slice));
     size_t tail = page_down((size_t)(space.sheaves_first - space.sheaves.start) >> SHEAF_PAGE_SHIFT);
     lean_table(&space.orders_table, (char *)space.orders,
@@ -128,7 +128,7 @@ void space_slim(uint32_t slices, unsigned slots)
     lean_set_up(slices);
     if (space.lowest)
         space_publish_lowest(space.lowest);
-    unmap_between(space.hub_slices.start + space.hub_slices.mapped, (char *)space.region);
+    unmap_between(space.boot_slices.start + space.boot_slices.mapped, (char *)space.region);
     unmap_between(space.orders_table.start + space.orders_table.mapped,
                   space.orders_table.start + space.orders_table.most);
     unmap_between(space.chunks_table.start + space.chunks_table.mapped, chunks_end);
@@ -141,6 +141,6 @@ void space_shorten(struct space_table *table, size_t used)
         return;
     unmap_between(table->start + used, table->start + atomic_load(&table->mapped));
     atomic_store(&table->mapped, used);
-    table->in_hub = false;
+    table->at_boot = false;
     table->step = vm_page_size();
 }

@@ -37,7 +37,7 @@ struct slice {
         uint8_t
             sampled; /* large: it is a sample (diagnostics/profile/profile.h); 0 again before the block is freed */
     };
-    uint8_t window;  /* first of a window of 2 MiB: enum window_pages (memory/region/huge.h) */
+    uint8_t huge_advice; /* of the first slice of a huge page: what was advised (memory/region/huge.h) */
     uint8_t guarded; /* large: has guards; `lead` slices of them precede the block, `pages` of it are accessible */
     uint32_t bin_next, bin_prev; /* free: its neighbours in the bin, SLICE_NONE at the ends */
     union {
@@ -55,7 +55,7 @@ struct slice {
 
 _Static_assert(sizeof(struct slice) == 32, "the table is sized for it");
 
-/* `slice` is below space.slice_count. The structs of the first slices lie apart, in the hub. */
+/* `slice` is below space.slice_count. The structs of the first slices lie apart, in the bootstrap tables. */
 static inline struct slice *slice_at(uintptr_t slice)
 {
     struct slice *rest = (struct slice *)(void *)space.slices_table.start;

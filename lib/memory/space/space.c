@@ -12,7 +12,7 @@
 #define REGION_LARGEST  (32ul << 40)
 #define SLOTS_OPEN      4  /* slots that are writable from the start; more if more CPUs are allowed */
 #define CHUNK_SHIFT     9u /* 32 MiB */
-#define CHUNKS_LEAST    64 /* a small region has smaller chunks, down to one window */
+#define CHUNKS_LEAST    64 /* a small region has smaller chunks, down to 2 MiB */
 #define FEW_SLOTS       8
 #define SLOTS_LEAST     2
 #define SLOTS_SHARE     8 /* where all slots take more than this part of RLIMIT_AS, there are only FEW_SLOTS */
@@ -27,8 +27,8 @@
 
 struct space space;
 
-#define WINDOW        ((size_t)WINDOW_SLICES << SLICE_SHIFT)
-#define HUB_COUNTERS  8 /* slots whose counters lie in the hub */
+#define HUGE_PAGE     ((size_t)HUGE_PAGE_SLICES << SLICE_SHIFT)
+#define BOOT_COUNTERS 8 /* slots whose counters lie in the bootstrap tables */
 #define SLABS_FIRST   (128ul << 10)
 #define SHEAVES_FIRST (256ul << 10)
 #define SHEAVES_MOST  (512ul << 20)
@@ -37,7 +37,7 @@ struct space space;
 #define AWAY_UP       (64 * ONE_TABLE)
 #define PLACES        4
 #define TABLE_STEP    (1ul << 20)
-#define HUB_STEP      (4ul << 10) /* by which staged tables of the hub grow */
+#define BOOT_STEP     (4ul << 10) /* by which staged bootstrap tables grow */
 #define REACH_LEAN    512u        /* slices */
 #define REACH_STEP    32768u      /* slices; they take 64 KiB of ids, 1 MiB of structs and 4 KiB of dirty bits */
 
@@ -51,17 +51,18 @@ static size_t take(size_t *at, size_t bytes)
 /* Offsets from the start of the plan, and sizes, in bytes. */
 struct layout {
     size_t slabs, slabs_size, mapped, caches, dirty_rest, slices_rest, counters_rest, counters_size, caches_size,
-        ids_near, base, sheaves, sheaves_size, counters, orders, dirty, chunks, slabs_first, sheaves_first, slices,
+        ids_boot, base, sheaves, sheaves_size, counters, orders, dirty, chunks, slabs_first, sheaves_first, slices,
         slices_end, region, shadow, shadow_size, total;
     unsigned slots, slots_open, chunk_shift;
     uint32_t slice_most, mapped_most;
 };
 
-/* Computes the offsets of the hub from the end of the counters on. */
-static void lay_out_hub(struct layout *l, size_t at)
+/* Computes the offsets of the bootstrap tables from the end of the counters on. */
+static void lay_out_boot(struct layout *l, size_t at)
 {
     l->counters = at;
-    size_t orders = (round_up(at, WINDOW) + WINDOW - l->sheaves) >> SHEAF_PAGE_SHIFT; /* up to the first sheaves */
+    size_t orders =
+        (round_up(at, HUGE_PAGE) + HUGE_PAGE - l->sheaves) >> SHEAF_PAGE_SHIFT; /* up to the first sheaves */
     l->orders = take(&at, orders);
     l->dirty = at;
     l->chunks = at + SLICES_FIRST / 8; /* the chunks of the first 64 GiB share a page with the first dirty bits */
@@ -81,12 +82,12 @@ static void lay_out_above(struct layout *l, size_t base)
     l->mapped = take(&at, sizeof(struct mapped) * l->mapped_most);
     l->caches = take(&at, l->caches_size);
     /*
-     * The hub ends where the region begins. The first pass measures it from a boundary of windows; what is left of
-     * the last window goes to counters, whose lower part is not writable, and so nothing is charged for it.
+     * The bootstrap tables end where the region begins. The first pass measures them from a boundary of 2 MiB; what
+     * is left of the last range goes to counters, whose lower part is not writable, and so nothing is charged for it.
      */
-    size_t hub = round_up(at + l->slots * COUNTER_BLOCK, WINDOW) + HUB_COUNTERS * COUNTER_BLOCK;
-    lay_out_hub(l, hub);
-    lay_out_hub(l, hub + round_up(l->slices_end, WINDOW) - l->slices_end);
+    size_t boot = round_up(at + l->slots * COUNTER_BLOCK, HUGE_PAGE) + BOOT_COUNTERS * COUNTER_BLOCK;
+    lay_out_boot(l, boot);
+    lay_out_boot(l, boot + round_up(l->slices_end, HUGE_PAGE) - l->slices_end);
     l->region = l->slices_end;
     size_t region = (size_t)l->slice_most << SLICE_SHIFT;
     l->shadow = l->region + region;
@@ -101,7 +102,7 @@ static void lay_out(struct layout *l, unsigned slots, size_t region_bytes)
     l->slots_open = l->slots_open < slots ? l->slots_open : slots;
     l->slice_most = (uint32_t)(region_bytes >> SLICE_SHIFT);
     for (l->chunk_shift = CHUNK_SHIFT;
-         WINDOW_SLICES >> l->chunk_shift == 0 && l->slice_most >> l->chunk_shift < CHUNKS_LEAST;)
+         HUGE_PAGE_SLICES >> l->chunk_shift == 0 && l->slice_most >> l->chunk_shift < CHUNKS_LEAST;)
         l->chunk_shift--;
     bool tiny = region_bytes < REGION_SMALLEST; /* for malloc alone, so that the plan fits into a small hole */
     l->mapped_most = tiny || space.lean ? MAPPED_LEAN : MAPPED_MAX;
@@ -121,9 +122,9 @@ static void lay_out(struct layout *l, unsigned slots, size_t region_bytes)
     size_t below = l->region >> SLICE_SHIFT; /* ids for what lies between base and the region */
     uint32_t start = l->slice_most < SLICES_FIRST ? l->slice_most : SLICES_FIRST;
     take(&at, (below + l->slice_most) * sizeof(uint16_t));
-    l->ids_near = round_up((below + start + 64) * sizeof(uint16_t), SLICE_SIZE);
-    /* Rounding to windows may add slices below the region at this base; the 64 spare ids cover them. */
-    lay_out_above(l, tiny ? at : round_up(at, WINDOW) + l->ids_near);
+    l->ids_boot = round_up((below + start + 64) * sizeof(uint16_t), SLICE_SIZE);
+    /* Rounding to 2 MiB may add slices below the region at this base; the 64 spare ids cover them. */
+    lay_out_above(l, tiny ? at : round_up(at, HUGE_PAGE) + l->ids_boot);
 }
 
 /*
@@ -156,7 +157,7 @@ static char *find_near(void)
  */
 static char *place(const struct layout *l, char *near, unsigned attempt)
 {
-    size_t away = l->total + (1 + attempt) * AWAY, aligned_at = l->base - l->ids_near;
+    size_t away = l->total + (1 + attempt) * AWAY, aligned_at = l->base - l->ids_boot;
     uintptr_t start = (uintptr_t)near - away;
     if ((uintptr_t)near < away + AWAY)
         start = (uintptr_t)near + (1 + attempt) * AWAY_UP;
@@ -214,7 +215,7 @@ static bool map_parts(const struct part *parts, size_t count)
 
 /*
  * Maps what is used from the start. With overcommit off the system charges for writable memory as if it were used.
- * The words and counters of slots that will hardly be used, and the table of blocks outside, are therefore only
+ * The words and counters of slots that will hardly be used, and the table of mapped blocks, are therefore only
  * readable until they are needed.
  */
 static bool map_start(char *plan, const struct layout *l)
@@ -222,7 +223,7 @@ static bool map_start(char *plan, const struct layout *l)
     char *slots = plan + l->base, *slots_open = slots + ((size_t)l->slots_open << SLOT_SHIFT);
     char *counters_open = plan + l->counters - l->slots_open * COUNTER_BLOCK;
     const struct part parts[] = {
-        {slots - l->ids_near, slots_open, vm_extend_staged},
+        {slots - l->ids_boot, slots_open, vm_extend_staged},
         {slots_open, slots + ((size_t)l->slots << SLOT_SHIFT), vm_extend_readable},
         {plan + l->mapped, counters_open, vm_extend_readable},
         {counters_open, plan + l->region + ((size_t)SLICES_START << SLICE_SHIFT), vm_extend_staged},
@@ -240,13 +241,13 @@ static struct space_table table(char *start, size_t most)
     return (struct space_table){.start = start, .most = most, .step = TABLE_STEP};
 }
 
-static struct space_table hub_table(char *start, size_t size)
+static struct space_table boot_table(char *start, size_t size)
 {
     return (struct space_table){.start = start,
                                 .mapped = vm_staged || space.lean ? 0 : size,
                                 .most = size,
-                                .step = HUB_STEP,
-                                .in_hub = !space.lean};
+                                .step = BOOT_STEP,
+                                .at_boot = !space.lean};
 }
 
 static void set_up(char *plan, const struct layout *l)
@@ -257,9 +258,9 @@ static void set_up(char *plan, const struct layout *l)
     space.sheaves_first = plan + l->sheaves_first;
     bool near = l->sheaves_first + SHEAVES_FIRST - l->base <= UINT32_MAX; /* false with thousands of slots */
     space.sheaves_first_size = near ? SHEAVES_FIRST : 0;
-    space.hub_slabs = hub_table(plan + l->slabs_first, SLABS_FIRST);
-    space.hub_sheaves = hub_table(plan + l->sheaves_first, space.sheaves_first_size);
-    space.hub_slices = hub_table(plan + l->slices, SLICES_FIRST * sizeof(struct slice));
+    space.boot_slabs = boot_table(plan + l->slabs_first, SLABS_FIRST);
+    space.boot_sheaves = boot_table(plan + l->sheaves_first, space.sheaves_first_size);
+    space.boot_slices = boot_table(plan + l->slices, SLICES_FIRST * sizeof(struct slice));
     space.orders = (uint8_t *)plan + l->orders;
     space.counters = plan + l->counters;
     space.counters_rest = table(plan + l->counters_rest, l->counters_size);
@@ -277,7 +278,7 @@ static void set_up(char *plan, const struct layout *l)
     space.ids_table = table(plan + l->base, (ids_below + l->slice_most) * sizeof(uint16_t));
     space.ids_table.step = SLICE_SIZE;
     space.ids_table.down = true;
-    space.ids_table.mapped = space.ids_near = l->ids_near;
+    space.ids_table.mapped = space.ids_boot = l->ids_boot;
     space.slices_table = table(plan + l->slices_rest, l->slice_most * sizeof(struct slice));
     space.dirty_table = table(plan + l->dirty_rest, l->slice_most / 8 + 8);
     space.dirty_table.step = SLICE_SIZE;
@@ -329,7 +330,7 @@ static bool try_plan(char *plan, const struct layout *l)
     space.slices_start = space.lean ? 1 : SLICES_START;
     space.mapped_most = l->mapped_most;
     if (unlikely(space.lean)) {
-        space.ids_table.mapped = space.ids_near = page_up((ids_below() + slices_of_page()) * sizeof(uint16_t));
+        space.ids_table.mapped = space.ids_boot = page_up((ids_below() + slices_of_page()) * sizeof(uint16_t));
         lean_set_up(0);
     }
     return true;
@@ -350,17 +351,17 @@ static bool try_hole(unsigned slots, size_t region_bytes)
 {
     struct layout l;
     lay_out(&l, slots, region_bytes);
-    char *plan = hole_anywhere(l.total, WINDOW);
+    char *plan = hole_anywhere(l.total, HUGE_PAGE);
     return plan && try_plan(plan, &l);
 }
 
 /* More slots are worth more than a larger region: without a slot for each CPU the fast paths cannot be used. */
 static bool try_holes(unsigned slots, size_t region_bytes)
 {
-    for (size_t size = region_bytes; size > WINDOW; size = round_up(size / 2, WINDOW))
+    for (size_t size = region_bytes; size > HUGE_PAGE; size = round_up(size / 2, HUGE_PAGE))
         if (try_hole(slots, size))
             return true;
-    return try_hole(slots, WINDOW) ||
+    return try_hole(slots, HUGE_PAGE) ||
            (slots > SLOTS_LEAST && try_holes(slots > FEW_SLOTS ? FEW_SLOTS : SLOTS_LEAST, region_bytes));
 }
 
@@ -397,14 +398,14 @@ bool space_init(unsigned slots, size_t region_bytes)
     if (!want)
         for (want = REGION_USUAL; want < 4 * vm_machine_memory() && want < REGION_LARGEST;)
             want *= 2;
-    want = want < REGION_SMALLEST ? REGION_SMALLEST : round_up(want, WINDOW);
+    want = want < REGION_SMALLEST ? REGION_SMALLEST : round_up(want, HUGE_PAGE);
     space.limit = vm_limit();
     space.possible = slots;
     slots = affordable_slots(slots);
     char *near = find_near();
     if (unlikely(atomic_load(&space.locked)) && near && init_lean(slots, want, near))
         return true;
-    for (size_t size = want; near && size >= REGION_SMALLEST; size = round_up(size / 2, WINDOW))
+    for (size_t size = want; near && size >= REGION_SMALLEST; size = round_up(size / 2, HUGE_PAGE))
         if (try_places(slots, size, near) || try_hole(slots, size) ||
             (slots > FEW_SLOTS && try_places(FEW_SLOTS, size, near)))
             return true;
@@ -424,7 +425,7 @@ static enum vm_extent extend_table(const struct space_table *table, char *at, si
     if (unlikely(space.lean) && table == &space.sheaves &&
         !grow_locked(&space.orders_table, (size_t)(at + size - table->start) >> SHEAF_PAGE_SHIFT))
         return VM_REFUSED;
-    if (table->in_hub)
+    if (table->at_boot)
         return vm_commit(at, size) ? VM_EXTENDED : VM_REFUSED;
     return space_map_part(at, at + size, table->staged ? vm_extend_staged : vm_extend);
 }
@@ -503,8 +504,8 @@ static noinline_cold bool commit_slices(uint32_t slices)
     uint32_t first = slices < SLICES_FIRST ? slices : SLICES_FIRST;
     size_t below = (space.region - space.base) / SLICE_SIZE * sizeof(uint16_t),
            ids = below + slices * sizeof(uint16_t);
-    ids = ids < space.ids_near ? ids : space.ids_near;
-    return grow_locked(&space.hub_slices, first * sizeof(struct slice)) &&
+    ids = ids < space.ids_boot ? ids : space.ids_boot;
+    return grow_locked(&space.boot_slices, first * sizeof(struct slice)) &&
            vm_commit((char *)space.base - ids, ids - below) &&
            vm_commit(space.chunks, (slices >> space.chunk_shift) + 1);
 }
@@ -524,7 +525,7 @@ static noinline_cold bool reach_lean(uint32_t slices)
     first = first < SLICES_FIRST ? first : SLICES_FIRST;
     first = first < space.slice_most ? first : space.slice_most;
     size_t near = (size_t)(space.chunks_table.start - (char *)space.chunks), used = (slices >> space.chunk_shift) + 1;
-    if (!grow_locked(&space.hub_slices, first * sizeof(struct slice)) ||
+    if (!grow_locked(&space.boot_slices, first * sizeof(struct slice)) ||
         !grow_locked(&space.ids_table, (ids_below() + first) * sizeof(uint16_t)) ||
         (used > near && !grow_locked(&space.chunks_table, used - near)))
         return false;

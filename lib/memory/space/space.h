@@ -10,7 +10,7 @@
  *             offset of words; 0 for all slices without a slab and for everything below the region
  *   slots     upwards from base, 64 KiB for each slot: its words (cache/slot/slot.h); slot 0 holds the constant sheaf
  *   sheaves   memory of sheaves (cache/slot/sheaf.h) beyond the first
- *   outside   the table of blocks outside the region (memory/space/mapped.h)
+ *   mapped    the table of mapped blocks (memory/space/mapped.h)
  *   caches    CACHE_ROW bytes for each number: the tables of caches beyond the first group (cache/kmem_cache.h)
  *   counters  of the first group of caches: 32 KiB for each slot, that of slot 0 last
  *   orders    one byte for each 4 KiB from the start of sheaves to the end of the first ones: the size of its sheaves
@@ -21,8 +21,8 @@
  *   region    the slices themselves
  *   shadow    a byte for each byte of the region: the notes of debugging (diagnostics/feature/debug.h)
  *
- * Unless memory is locked, the end of ids with the slots, and everything from outside to the first 2 MiB of the
- * region, are mapped at the start. The table of blocks outside, the rows of caches, and the words and counters of
+ * Unless memory is locked, the end of ids with the slots, and everything from mapped to the first 2 MiB of the
+ * region, are mapped at the start. The table of mapped blocks, the rows of caches, and the words and counters of
  * slots that will hardly be used, are only readable until they are needed. Where memory is staged (platform/os/vm.h),
  * so is everything else but what the smallest process writes. The other tables grow in place (struct space_table),
  * and the region grows with its arenas. Sheaf never maps over a foreign mapping: a table that meets one is full, an
@@ -31,23 +31,23 @@
  * All of it reads as zero until written. What lies below the region belongs to the allocator alone. The region
  * belongs to the user, and the allocator stores nothing of its own there.
  *
- * A small program touches three windows of 2 MiB: the end of ids with the first slots; the hub, from the counters
- * of the first slots to the first slices; and the start of the region. A window is one page of the kernel's page
- * tables, which fork must allocate and fill (docs/design.md, "Address space and page tables").
+ * A small program touches three ranges of 2 MiB: the end of ids with the first slots; the bootstrap tables, from the
+ * counters of the first slots to the first slices; and the start of the region. Each is mapped by one page of the
+ * kernel's page tables, which fork must allocate and fill (docs/design.md, "Address space and page tables").
  */
 #ifndef SHEAF_SPACE_SPACE_H
 #define SHEAF_SPACE_SPACE_H
 
 #include "platform/os/compiler.h"
 
-#define SLICE_SHIFT  16 /* 64 KiB */
-#define SLICE_SIZE   (1ul << SLICE_SHIFT)
-#define SLICES_FIRST 16384u /* slices whose structs and dirty bits lie in the hub: 1 GiB of the region */
-#define SLICES_START 32u    /* slices of the region that are mapped from the start, unless memory is locked */
-#define WINDOW_SHIFT 5
-#define WINDOW_SLICES                                                                                                \
-    (1u << WINDOW_SHIFT)      /* slices in 2 MiB, which one huge page or one page of page tables maps                \
-                               */
+#define SLICE_SHIFT 16 /* 64 KiB */
+#define SLICE_SIZE  (1ul << SLICE_SHIFT)
+/* Slices whose structs and dirty bits lie in the bootstrap tables: 1 GiB of the region. */
+#define SLICES_FIRST    16384u
+#define SLICES_START    32u /* slices of the region that are mapped from the start, unless memory is locked */
+#define HUGE_PAGE_SHIFT 5
+/* Slices in 2 MiB, which one huge page or one page of page tables maps. */
+#define HUGE_PAGE_SLICES (1u << HUGE_PAGE_SHIFT)
 #define CACHE_MAX        2048 /* caches, including size classes of malloc and siblings (cache/node/node.h) */
 #define COUNTER_STRIDE   256  /* bytes of counters of one cache in a slot's block */
 #define COUNTER_GROUP    128u /* caches in a block */
@@ -104,8 +104,8 @@ struct space_table {
     size_t most;
     size_t step;
     bool down;
-    bool staged; /* mapped by vm_extend_staged() */
-    bool in_hub; /* mapped from the start: grows by vm_commit(), and all of it is usable where nothing is staged */
+    bool staged;  /* mapped by vm_extend_staged() */
+    bool at_boot; /* mapped from the start: grows by vm_commit(), and all of it is usable where nothing is staged */
     struct space_taken taken;
 };
 
@@ -116,12 +116,13 @@ struct space {
     struct space_table sheaves; /* within 4 GiB above the constant sheaf: words hold 32-bit offsets */
     char *sheaves_first;        /* above `sheaves`, within the same 4 GiB */
     size_t sheaves_first_size;
-    struct space_table hub_slabs, hub_sheaves, hub_slices; /* the first descriptors, sheaves and structs of slices */
+    struct space_table boot_slabs, boot_sheaves,
+        boot_slices; /* the first descriptors, sheaves and structs of slices */
     uint8_t *orders;
     char *counters; /* the end of slot 0's block of the first group: see space_counters() */
     struct space_table counters_rest;
     uint16_t *ids;   /* just above the id of the region's first slice; ids grow downwards */
-    size_t ids_near; /* bytes below base that are mapped from the start; staged ones are committed by space_reach() */
+    size_t ids_boot; /* bytes below base that are mapped from the start; staged ones are committed by space_reach() */
     struct slice *slices_first;
     uint64_t *dirty_first;
     uint8_t *chunks;      /* one more than the arena's index; 0 if the chunk belongs to none */
@@ -148,14 +149,15 @@ struct space {
     unsigned slices_start;       /* slices of the region that are mapped from the start */
     /*
      * Where memory is locked as it is mapped (mlockall()), or may be soon. Nothing is then mapped in advance. `lean`
-     * says so of the tables, and stays: those of the hub grow like others, and slots that are not open have no more
-     * than the first page of their words, which the fast paths read. `locked` says so of what is mapped from now on.
+     * says so of the tables, and stays: the bootstrap tables grow like others, and slots that are not open have no
+     * more than the first page of their words, which the fast paths read. `locked` says so of what is mapped from now
+     * on.
      */
     bool lean;
     _Atomic bool locked;
     _Atomic bool opening;                          /* a thread opens slots, if lean */
     struct space_table orders_table, chunks_table; /* if lean: what is mapped of these parts, but for their ends */
-    _Atomic bool mapped_open;                      /* the table of blocks outside is writable */
+    _Atomic bool mapped_open;                      /* the table of mapped blocks is writable */
     uint32_t mapped_most;                          /* its entries, a power of two */
 };
 
@@ -185,7 +187,7 @@ bool space_open_slots(unsigned slots);
  */
 void space_slim(uint32_t slices, unsigned slots);
 
-/* Shorten a table of the hub to the first `used` bytes; the same conditions. */
+/* Shorten a bootstrap table to the first `used` bytes; the same conditions. */
 void space_shorten(struct space_table *table, size_t used);
 
 /* Make the rows of a group of caches writable. Returns false when the system refuses. */

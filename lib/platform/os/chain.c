@@ -4,7 +4,7 @@
 #define FRAME_MOST (1u << 20) /* bytes of a frame */
 #define PAGE       4096u
 
-#if CHAIN_KNOWN
+#ifdef ARCH_FRAME_POINTER
 
 /* Whether a call instruction ends there: to a relative address, or through a register or memory. */
 static bool follows_call(long self, uintptr_t pc)

@@ -1,20 +1,14 @@
 /*
  * Frames by their frame pointers: a function begins its frame with the caller's frame pointer, below the return
  * address, and a register has the address of that word. JIT compilers keep to this, and describe their code by no
- * unwind table. Whatever is read may be something else, so it is read by peek() (peek.h) and checked. On x86-64
- * alone. Any context.
+ * unwind table. Whatever is read may be something else, so it is read by peek() (peek.h) and checked. Where
+ * ARCH_FRAME_POINTER is known. Any context.
  */
 #ifndef SHEAF_OS_CHAIN_H
 #define SHEAF_OS_CHAIN_H
 
+#include "platform/arch/arch.h"
 #include "platform/os/compiler.h"
-
-#ifdef __x86_64__
-#define CHAIN_REGISTER 6 /* the frame pointer, as unwind tables number it */
-#define CHAIN_KNOWN    1
-#else
-#define CHAIN_KNOWN 0
-#endif
 
 /* A frame: where it returns to in its function, and the stack and frame pointers there. */
 struct chain_frame {

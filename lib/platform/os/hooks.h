@@ -1,6 +1,6 @@
 /*
- * Calls that go up: a lower folder reaches a higher one only through this table, so that includes and calls go one
- * way (tests/check/tree.py and tests/check/calls.py hold that).
+ * Calls that go up: a folder reaches those above it only through this table and cache/ops.h. Includes and other calls
+ * go down (tests/check/tree.py and tests/check/calls.py hold that).
  *
  * An entry is NULL until its owner sets it. It is set at most once, before every call that depends on it, and never
  * cleared unless noted. "Any context" means with any lock held, in signal handlers, and between fork() and exec():

@@ -1,4 +1,5 @@
 #include "platform/os/lock.h"
+#include "platform/arch/arch.h"
 #include "platform/os/hooks.h"
 #include "platform/os/stack.h"
 #include "platform/os/syscall.h"
@@ -9,15 +10,6 @@
 static uint32_t *futex_of(struct lock *lock)
 {
     return (uint32_t *)(void *)&lock->word;
-}
-
-static void cpu_relax(void)
-{
-#if defined(__x86_64__)
-    __builtin_ia32_pause();
-#else
-    __asm__ volatile("yield");
-#endif
 }
 
 #ifdef SHEAF_CHECKING
@@ -38,7 +30,7 @@ static bool spin(struct lock *lock, uint64_t by)
         if (atomic_compare_exchange_weak_explicit(&lock->word, &expected, by, memory_order_acquire,
                                                   memory_order_relaxed))
             return true;
-        cpu_relax();
+        ARCH_RELAX();
     }
     return false;
 }

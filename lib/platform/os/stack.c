@@ -1,4 +1,5 @@
 #include "platform/os/stack.h"
+#include "platform/arch/arch.h"
 #include "platform/os/chain.h"
 #include "platform/os/peek.h"
 
@@ -47,8 +48,8 @@ static _Unwind_Reason_Code each(struct _Unwind_Context *context, void *argument)
         return _URC_END_OF_STACK;
     }
     frames->last = (struct chain_frame){.pc = pc, .sp = sp};
-#if CHAIN_KNOWN
-    frames->last.fp = _Unwind_GetGR(context, CHAIN_REGISTER);
+#ifdef ARCH_FRAME_POINTER
+    frames->last.fp = _Unwind_GetGR(context, ARCH_FRAME_POINTER);
 #endif
     frames->ended = !frames->last.pc || !frames->put(frames->argument, frames->last.pc, frames->last.sp);
     return frames->ended ? _URC_END_OF_STACK : _URC_NO_REASON;
@@ -63,37 +64,9 @@ bool stack_described(uintptr_t pc)
     return _Unwind_Find_FDE((void *)(pc - 1), bases);
 }
 
-#if CHAIN_KNOWN
+#ifdef ARCH_FRAME_POINTER
 
-/*
- * _Unwind_Backtrace() as if `from` were the caller of this function, whose table says: rbx is the address of `from`,
- * and the frame address, the return address and rbp of the caller are there (DW_CFA_def_cfa_expression and
- * DW_CFA_expression with DW_OP_breg3, DW_OP_deref). Other registers of the caller are not known: tables hardly need
- * them.
- */
-_Static_assert(offsetof(struct chain_frame, pc) == 0 && offsetof(struct chain_frame, sp) == 8 &&
-                   offsetof(struct chain_frame, fp) == 16,
-               "as the table below has it");
-#define IN_REGISTER __attribute__((unused)) /* the code below takes it from there */
-__attribute__((naked, noinline)) static void resume(IN_REGISTER _Unwind_Trace_Fn put,
-                                                    IN_REGISTER struct frames *frames,
-                                                    IN_REGISTER const struct chain_frame *from)
-{
-    __asm__("push %rbx\n\t"
-            ".cfi_adjust_cfa_offset 8\n\t"
-            ".cfi_rel_offset %rbx, 0\n\t"
-            "mov %rdx, %rbx\n\t"
-            ".cfi_remember_state\n\t"
-            ".cfi_escape 0x0f, 3, 0x73, 8, 0x06\n\t"
-            ".cfi_escape 0x10, 16, 2, 0x73, 0\n\t"
-            ".cfi_escape 0x10, 6, 2, 0x73, 16\n\t"
-            "call _Unwind_Backtrace\n\t"
-            ".cfi_restore_state\n\t"
-            "pop %rbx\n\t"
-            ".cfi_adjust_cfa_offset -8\n\t"
-            ".cfi_restore %rbx\n\t"
-            "ret");
-}
+#include ARCH_HEADER(chain.h)
 
 /* Goes on from a frame that no table describes. */
 static void walk_on(struct frames *frames)
@@ -118,7 +91,7 @@ static void walk_on(struct frames *frames)
 static void walk_all(struct frames frames)
 {
     _Unwind_Backtrace(each, &frames);
-#if CHAIN_KNOWN
+#ifdef ARCH_FRAME_POINTER
     if (unlikely(!frames.ended && frames.last.pc))
         walk_on(&frames);
 #endif
@@ -172,7 +145,7 @@ unsigned stack_walk(uintptr_t *pcs, unsigned most)
     return n;
 }
 
-#if STACK_HAS_PLACES
+#if ARCH_HAS_PLACES
 
 struct placing {
     struct stack_places *places;

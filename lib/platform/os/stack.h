@@ -3,9 +3,9 @@
  *
  * The stack is walked by libgcc's unwinder, linked in statically. It reads the unwind tables that every program
  * has, whereas a walk along frame pointers ends at the first library built without them. Code that a JIT compiler
- * made has no tables, so there the walk follows frame pointers (chain.h), on x86-64 alone. It takes no lock and
- * allocates nothing (libc's _dl_find_object finds the tables), so it may run within malloc and in signal handlers.
- * preload/libc.c says what differs with glibc before 2.35, which has no such function.
+ * made has no tables, so there the walk follows frame pointers (chain.h), where platform/arch has it. It takes no
+ * lock and allocates nothing (libc's _dl_find_object finds the tables), so it may run within malloc and in signal
+ * handlers. preload/libc.c says what differs with glibc before 2.35, which has no such function.
  */
 #ifndef SHEAF_OS_STACK_H
 #define SHEAF_OS_STACK_H
@@ -30,11 +30,6 @@ unsigned stack_walk(uintptr_t *pcs, unsigned most);
  * first `own` addresses are those of this object. Returns false where the places are not known: in a program that the
  * allocator is linked into, where a signal handler interrupted code, and beyond 256 KiB.
  */
-#ifdef __x86_64__
-#define STACK_HAS_PLACES 1
-#else
-#define STACK_HAS_PLACES 0
-#endif
 #define STACK_PLACES     76
 #define STACK_PLACE_MOST 0x7fffu
 struct stack_places {

@@ -9,7 +9,7 @@
 /* Of the slot page (cache/slot/page.h). */
 #define SLOT_SHIFT     16  /* each slot has 64 KiB, a multiple of every page size */
 #define SLOT_SHIFT_8   2   /* the same in bytes */
-#define NEAR_AT        8   /* in each slot: what pop_near adds to the id */
+#define LOCAL_AT       8   /* in each slot: what pop_local adds to the id */
 #define CONSTANT_AT    64  /* in slot 0: the constant sheaf, where offsets of sheaves start */
 #define AREA_AT        96  /* in slot 0: struct rseq_area */
 #define CLASS_TABLE_AT 120 /* in slot 0: malloc's table of ids by size */

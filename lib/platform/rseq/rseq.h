@@ -22,18 +22,30 @@
  *   add(first, stride, n, open)    if slot >= open fail
  *                   [first + slot * stride] += n                                   commit
  *
- * The id given to push leads to the half that push works on: SLOT_ID() to the low one, 4 more to the high one.
- * pop_near(id) is pop(id + near), where `near` is read from the slot's head: the word of the sibling for the slot's
- * node (cache/node/node.h). pop_class, pop_lifo_cid and push_slice are for slots numbered by mm_cid; pop_class and
- * push_slice read the id from a table, malloc's by size and that of slices. A push that is restarted after it stored
- * p leaves p above the end, where nothing reads it. Of the kernel's area only rseq_cs is ever written
+ * The id of a push is that of the word where it works on the low half, and 4 more where it works on the high one.
+ * pop_local(id) is pop(id + local), where `local` is read from the slot's head: the word of the sibling for the
+ * slot's node (cache/node/node.h). pop_class, pop_lifo_cid and push_slice are for slots numbered by mm_cid; pop_class
+ * and push_slice read the id from a table, malloc's by size and that of slices. A push that is restarted after it
+ * stored p leaves p above the end, where nothing reads it. Of the kernel's area only rseq_cs is ever written
  * (google/tcmalloc#292).
  */
 #ifndef SHEAF_RSEQ_RSEQ_H
 #define SHEAF_RSEQ_RSEQ_H
 
+#include "platform/arch/arch.h"
 #include "platform/os/compiler.h"
 #include "platform/rseq/layout.h"
+
+/*
+ * The two ids of a cache, offsets in the page of each slot: that of its word, and that of the half that a push works
+ * on. They are equal for LIFO caches, so no test of such a cache finds one given for the other; the compiler does.
+ */
+struct word_id {
+    uintptr_t at;
+};
+struct push_id {
+    uintptr_t at;
+};
 
 /* Both are offsets from the thread pointer. */
 struct rseq_area {
@@ -92,30 +104,35 @@ void rseq_renew(const struct rseq_area *area);
 
 #if defined(SHEAF_NO_RSEQ)
 #define SHEAF_HAVE_RSEQ 0
-#elif defined(__x86_64__)
+#elif __has_include(ARCH_HEADER(rseq.h))
 #define SHEAF_HAVE_RSEQ 1
-#include "platform/rseq/x86_64.h"
-#elif defined(__aarch64__)
-#define SHEAF_HAVE_RSEQ 1
-#include "platform/rseq/aarch64.h"
+#include ARCH_HEADER(rseq.h)
 #endif
 
 #if !SHEAF_HAVE_RSEQ
-#define rseq_pop_class     rseq_pop
-#define rseq_pop_near      rseq_pop
-#define rseq_pop_lifo      rseq_pop
-#define rseq_pop_lifo_cid  rseq_pop
-#define rseq_pop_lifo_near rseq_pop
-#define rseq_push_slice    rseq_push
+#define rseq_pop_local      rseq_pop
+#define rseq_pop_lifo       rseq_pop
+#define rseq_pop_lifo_cid   rseq_pop
+#define rseq_pop_lifo_local rseq_pop
 /* Without rseq all sections fail, so that every operation takes a path that needs none. */
-static inline void *rseq_pop(uintptr_t base, uintptr_t id)
+static inline void *rseq_pop(uintptr_t base, struct word_id id)
 {
     (void)base, (void)id;
     return NULL;
 }
-static inline bool rseq_push(uintptr_t base, uintptr_t id, void *p)
+static inline void *rseq_pop_class(uintptr_t base, size_t size)
+{
+    (void)base, (void)size;
+    return NULL;
+}
+static inline bool rseq_push(uintptr_t base, struct push_id id, void *p)
 {
     (void)base, (void)id, (void)p;
+    return false;
+}
+static inline bool rseq_push_slice(uintptr_t base, uintptr_t slice, void *p)
+{
+    (void)base, (void)slice, (void)p;
     return false;
 }
 static inline bool rseq_install(const struct rseq_area *area, uint32_t slot, uint64_t *word, uint64_t old,

@@ -1,0 +1,18 @@
+/* System calls on x86-64. */
+#ifndef SHEAF_ARCH_SYSCALL_H
+#define SHEAF_ARCH_SYSCALL_H
+
+static inline long sys_call(long nr, long a, long b, long c, long d, long e, long f)
+{
+    long ret;
+    register long r10 __asm__("r10") = d;
+    register long r8 __asm__("r8") = e;
+    register long r9 __asm__("r9") = f;
+    __asm__ volatile("syscall"
+                     : "=a"(ret)
+                     : "a"(nr), "D"(a), "S"(b), "d"(c), "r"(r10), "r"(r8), "r"(r9)
+                     : "rcx", "r11", "memory");
+    return ret;
+}
+
+#endif
