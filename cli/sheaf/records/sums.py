@@ -74,9 +74,11 @@ class Adder:
         columns: list[Iterable[int]] = [numbers[i][j :: self._widths[i]] for i, j in self._inputs]
         first = len(columns)
         for plus, minus in self._sums:
-            total: Iterable[int] = repeat(0, count)
-            for operation, products in ((add, plus), (sub, minus)):
-                for factors in products:
-                    total = map(operation, total, reduce(partial(map, mul), (columns[one] for one in factors)))
-            columns.append([one if one > 0 else 0 for one in total])
+            added, subtracted = (
+                [reduce(partial(map, mul), [columns[one] for one in factors]) for factors in products]
+                for products in (plus, minus)
+            )
+            total = reduce(partial(map, add), added) if added else repeat(0, count)
+            total = reduce(partial(map, sub), subtracted, total)
+            columns.append([one if one > 0 else 0 for one in total] if subtracted else list(total))
         return list(zip(*columns[first:], strict=True))
