@@ -304,7 +304,7 @@ def sections(name: str, command: click.Command) -> list[str]:
     pairs = [(spelled(option), explained(option)) for option in shown]
     lines = [".SH OPTIONS", *terms([*pairs, ("-h, --help", "Show the help and exit.")])]
     lines += paragraphs(command.epilog) if command.epilog else []
-    for title, content in EXTRA[name]:
+    for title, content in EXTRA.get(name, ()):
         lines += [f".SH {title}"] if title else []
         lines += paragraphs(content) if isinstance(content, str) else terms(content)
     return lines

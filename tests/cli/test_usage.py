@@ -87,13 +87,12 @@ def manual() -> ModuleType:
     return module
 
 
-def test_man_pages_are_up_to_date_and_installed() -> None:
+def test_man_pages_are_up_to_date() -> None:
     made = manual().pages()
     assert {path.name for path in made} == {"sheaf.1", *(f"sheaf-{name}.1" for name in _COMMANDS)}
-    build = (ROOT / "cli/meson.build").read_text()
+    assert {path.name for path in (ROOT / "docs/man").glob("*.1")} == {path.name for path in made}  # what is installed
     for path, text in made.items():
         assert path.read_text() == text, f"{path.name}: run python3 docs/man/make.py"
-        assert f"'../docs/man/{path.name}'" in build
 
 
 @pytest.mark.parametrize("name", _COMMANDS)
