@@ -13,9 +13,9 @@ from importlib import util
 
 import click
 
-from sheaf import extras, streams
 from sheaf.errors import SheafError, usage_line
-from sheaf.streams import own_failure
+from sheaf.system import extras, streams
+from sheaf.system.streams import own_failure
 
 
 @dataclass(frozen=True)
@@ -28,21 +28,21 @@ class _Entry:
 
 
 _COMMANDS = {
-    "run": _Entry("sheaf.run", "Run a program on Sheaf.", 125),  # the status that env(1) uses
-    "stats": _Entry("sheaf.stats", "Show the caches of running and finished programs."),
-    "top": _Entry("sheaf.top", "Show processes and their caches, live."),
-    "records": _Entry("sheaf.records", "List records, and remove those of ended processes."),
-    "trim": _Entry("sheaf.trim", "Make a running process return its free memory to the system."),
-    "set": _Entry("sheaf.setting", "Change an option of the allocator in a running process."),
-    "dump": _Entry("sheaf.dump", "Show the slabs of a running process and a map of its memory."),
-    "doctor": _Entry("sheaf.doctor", "Say whether a program will run on Sheaf, in which mode, and why."),
-    "profile": _Entry("sheaf.profile.command", "Show where the memory of a process was allocated."),
-    "leaks": _Entry("sheaf.profile.leaks_command", "Show what a running process has lost, or which stacks grow."),
-    "serve": _Entry("sheaf.serve", "Serve metrics, profiles and a live page over HTTP."),
-    "unit": _Entry("sheaf.unit", "Run a systemd service on Sheaf."),
-    "report": _Entry("sheaf.report", "Add source files and lines to debugging reports."),
-    "bench": _Entry("sheaf.bench", "Compare the time and memory of Sheaf and other allocators."),
-    "completion": _Entry("sheaf.completion", "Print a script that completes sheaf's command line in a shell."),
+    "run": _Entry("sheaf.commands.run", "Run a program on Sheaf.", 125),  # the status that env(1) uses
+    "stats": _Entry("sheaf.commands.stats", "Show the caches of running and finished programs."),
+    "top": _Entry("sheaf.commands.top", "Show processes and their caches, live."),
+    "records": _Entry("sheaf.commands.records", "List records, and remove those of ended processes."),
+    "trim": _Entry("sheaf.commands.trim", "Make a running process return its free memory to the system."),
+    "set": _Entry("sheaf.commands.set", "Change an option of the allocator in a running process."),
+    "dump": _Entry("sheaf.commands.dump", "Show the slabs of a running process and a map of its memory."),
+    "doctor": _Entry("sheaf.commands.doctor.command", "Say whether a program will run on Sheaf, in which mode, and why."),
+    "profile": _Entry("sheaf.commands.profile.command", "Show where the memory of a process was allocated."),
+    "leaks": _Entry("sheaf.commands.leaks.command", "Show what a running process has lost, or which stacks grow."),
+    "serve": _Entry("sheaf.commands.serve", "Serve metrics, profiles and a live page over HTTP."),
+    "unit": _Entry("sheaf.commands.unit", "Run a systemd service on Sheaf."),
+    "report": _Entry("sheaf.commands.report", "Add source files and lines to debugging reports."),
+    "bench": _Entry("sheaf.commands.bench", "Compare the time and memory of Sheaf and other allocators."),
+    "completion": _Entry("sheaf.commands.completion", "Print a script that completes sheaf's command line in a shell."),
 }
 
 
@@ -63,10 +63,11 @@ class _Commands(click.Group):
         return [name for name, entry in _COMMANDS.items() if util.find_spec(entry.module)]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in self.list_commands(ctx):
+        entry = _COMMANDS.get(cmd_name)
+        if entry is None or not util.find_spec(entry.module):
             return None
         try:
-            command = getattr(importlib.import_module(_COMMANDS[cmd_name].module), cmd_name)
+            command = getattr(importlib.import_module(entry.module), cmd_name)
         except ModuleNotFoundError as error:
             module = error.name or cmd_name
             advice = "reinstall Sheaf" if module.partition(".")[0] == "sheaf" else f"run {extras.install_module(module)}"
@@ -75,8 +76,9 @@ class _Commands(click.Group):
         return command
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
-        known = self.list_commands(ctx)
-        if args and args[0] not in known and not ctx.resilient_parsing:  # a shell that completes gets no messages
+        # A shell that completes gets no messages.
+        if args and self.get_command(ctx, args[0]) is None and not ctx.resilient_parsing:
+            known = self.list_commands(ctx)
             near = difflib.get_close_matches(args[0], known, 1)
             hint = f"did you mean {near[0]}?" if near else f"the commands are {', '.join(known)}"
             raise click.UsageError(f"{args[0]}: no such command; {hint}", ctx)
@@ -118,7 +120,7 @@ def _call() -> int:
         click.echo(main.get_help(main.make_context("sheaf", [])), err=True)
         return 2
     if "_SHEAF_COMPLETE" in os.environ:
-        from sheaf import completion
+        from sheaf.commands import completion
 
         completion.register()
     stdout = sys.stdout

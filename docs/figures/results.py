@@ -23,7 +23,7 @@ from matplotlib import pyplot
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[1] / "cli"))
 
-from sheaf.bench.plots import compact  # noqa: E402
+from sheaf.commands.bench.plots import compact  # noqa: E402
 
 SHOWN = {"glibc": "glibc", "mimalloc2": "mimalloc 2", "mimalloc3": "mimalloc 3", "tcmalloc": "tcmalloc", "sheaf": "Sheaf"}
 COLOURS = {"glibc": "#8c959f", "mimalloc2": "#54aeff", "mimalloc3": "#218bff", "tcmalloc": "#a475f9", "sheaf": "#e5534b"}

@@ -18,10 +18,15 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 sys.path.insert(0, str(ROOT / "cli"))
 
-from sheaf import doctor, dump, options, setting, spanmap, state, stats, top, toprows  # noqa: E402
 from sheaf.__main__ import _COMMANDS, main  # noqa: E402
-from sheaf.profile import command as profile_command  # noqa: E402
-from sheaf.profile import leaks_command  # noqa: E402
+from sheaf.commands import dump, stats  # noqa: E402
+from sheaf.commands import set as setting  # noqa: E402
+from sheaf.commands.doctor import command as doctor  # noqa: E402
+from sheaf.commands.leaks import command as leaks_command  # noqa: E402
+from sheaf.commands.profile import command as profile_command  # noqa: E402
+from sheaf.records import state  # noqa: E402
+from sheaf.rendering import memorymap, toprows  # noqa: E402
+from sheaf.system import options  # noqa: E402
 
 ENVIRONMENT = [
     ("SHEAF_LIBRARY", "Path of the preloaded object to use instead of the installed one."),
@@ -84,7 +89,7 @@ EXTRA: dict[str, list[tuple[str, str | list[tuple[str, str]]]]] = {
         ),
     ],
     "top": [
-        ("KEYS", top.KEYS),
+        ("KEYS", toprows.KEYS),
         (
             "COLUMNS",
             [(f"{one.heading} ({one.name}), key {one.key}", one.meaning) for one in (*toprows.PROCESSES, *toprows.CACHES)],
@@ -135,7 +140,7 @@ EXTRA: dict[str, list[tuple[str, str | list[tuple[str, str]]]]] = {
     ],
     "dump": [
         ("COLUMNS", dump.EXPLAINED),
-        ("THE MAP", spanmap.LEGEND),
+        ("THE MAP", memorymap.LEGEND),
         ("EXIT STATUS", CONTROL_STATUS),
         ("NOTES", CONTROL_NOTES + "\n\ndocs/schema.md describes the JSON object."),
     ],
@@ -299,7 +304,7 @@ def sections(name: str, command: click.Command) -> list[str]:
     pairs = [(spelled(option), explained(option)) for option in shown]
     lines = [".SH OPTIONS", *terms([*pairs, ("-h, --help", "Show the help and exit.")])]
     lines += paragraphs(command.epilog) if command.epilog else []
-    for title, content in EXTRA[name]:
+    for title, content in EXTRA.get(name, ()):
         lines += [f".SH {title}"] if title else []
         lines += paragraphs(content) if isinstance(content, str) else terms(content)
     return lines

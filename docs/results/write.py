@@ -12,7 +12,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[1] / "cli"))
 
-from sheaf.bench import pages  # noqa: E402
+from sheaf.commands.bench import pages  # noqa: E402
 from sheaf.errors import SheafError  # noqa: E402
 
 if __name__ == "__main__":

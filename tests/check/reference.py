@@ -8,8 +8,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "cli"))
 
-from sheaf import optiontable  # noqa: E402
-from sheaf.optiontable import Option  # noqa: E402
+from sheaf.system import optiontable  # noqa: E402
+from sheaf.system.optiontable import Option  # noqa: E402
 
 GROUPS = {"SHEAF_SLOT_COUNTERS": "Per cache and slot", "SHEAF_CACHE_GAUGES": "Per cache", "SHEAF_PROCESS_VALUES": "Per process"}
 SUMS = {"SHEAF_COUNTER_SUMS": "cache", "SHEAF_CACHE_SUMS": "cache", "SHEAF_PROCESS_SUMS": "process"}

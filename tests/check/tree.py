@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks the tree: includes go down only, sources stay short, the top level holds what it may."""
+"""Checks the tree: includes and imports go down only, sources stay short, the top level holds what it may."""
 
 import re
 import subprocess
@@ -34,6 +34,8 @@ LAYERS = [
     "platform/os",
     "platform/arch",
 ]
+# The rooms of the command from the top down.
+ROOMS = ["commands", "rendering", "records", "system"]
 LONGEST = 620
 SCREEN = 60
 TOP = {
@@ -74,6 +76,21 @@ def includes(files: list[Path]) -> list[str]:
             found = re.match(r'\s*#\s*include\s*"([^"]+)/', line)
             if found and found[1] not in allowed:
                 wrong.append(f"{name}:{number}: includes {found[1]}, which is not below it: LAYERS in tests/check/tree.py")
+    return wrong
+
+
+def rooms(files: list[Path]) -> list[str]:
+    """A module of the command imports its own room and lower ones."""
+    wrong = []
+    for file in files:
+        name = file.relative_to(ROOT)
+        if name.suffix != ".py" or name.parts[:2] != ("cli", "sheaf") or name.parts[2] not in ROOMS:
+            continue
+        higher = ROOMS[: ROOMS.index(name.parts[2])]
+        for number, line in enumerate(file.read_text().splitlines(), 1):
+            found = re.match(r"\s*(?:from|import) sheaf(?:\.| import )(\w+)", line)
+            if found and found[1] in higher:
+                wrong.append(f"{name}:{number}: may not import {found[1]}, which is a higher room")
     return wrong
 
 
@@ -126,7 +143,7 @@ def top(files: list[Path]) -> list[str]:
 def main() -> int:
     files = listed()
     failed = 0
-    checks = (includes, lengths, functions, cases, top)
+    checks = (includes, rooms, lengths, functions, cases, top)
     print(f"1..{len(checks)}")
     for number, check in enumerate(checks, 1):
         wrong = check(files)

@@ -20,8 +20,8 @@ from click import ClickException
 from click.testing import CliRunner
 from prometheus_client import openmetrics
 from sheaf.__main__ import main
-from sheaf.serve.machine import Limits, Machine
-from sheaf.serve.metrics import Metrics
+from sheaf.commands.serve.machine import Limits, Machine
+from sheaf.commands.serve.metrics import Metrics
 
 MEMORY = 2 << 30  # bytes of address space beyond those that the process has
 PATIENCE = 120  # seconds; the readers take less than one

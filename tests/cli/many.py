@@ -23,8 +23,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "cli"))
 
-from sheaf import layout  # noqa: E402
-from sheaf.watch import Watch  # noqa: E402
+from sheaf.records import layout  # noqa: E402
+from sheaf.records.watch import Watch  # noqa: E402
 
 _FIRST_PID = 5_000_000  # above the largest number of a process
 _PAGE = 4096

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from areas import CLASSES, RATE, STRATA, room, stratum
-from sheaf.profile.area import SIZES, TIMES, Header, Sample, Snapshot, Stack, Stratum
+from sheaf.commands.profile.area import SIZES, TIMES, Header, Sample, Snapshot, Stack, Stratum
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,9 @@ from typing import Any
 
 from conftest import write_record
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
-from sheaf.serve import app, guard
-from sheaf.serve.machine import Limits, Machine
-from sheaf.serve.state import Server
+from sheaf.commands.serve import app, guard
+from sheaf.commands.serve.machine import Limits, Machine
+from sheaf.commands.serve.state import Server
 from starlette.testclient import TestClient
 
 TOKEN = "correct horse battery staple".replace(" ", "-")

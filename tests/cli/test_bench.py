@@ -15,15 +15,15 @@ from typing import Any
 
 import pytest
 from conftest import ROOT, Run
-from sheaf.bench import exports, figures, real, report, text
-from sheaf.bench.against import changes, machine_differs, render_changes, slower_than_best, worse_than_old
-from sheaf.bench.contestants import Choice, Contestant, find_contestants, parse_peer, verify
-from sheaf.bench.exports import Report
-from sheaf.bench.figures import Ratio
-from sheaf.bench.native import listed_tests, parse_result, run_native
-from sheaf.bench.progress import Progress
-from sheaf.bench.runs import KEYS, Outcome, Plan, Result, run_all
-from sheaf.bench.runs import Test as Runnable
+from sheaf.commands.bench import exports, figures, real, report, text
+from sheaf.commands.bench.against import changes, machine_differs, render_changes, slower_than_best, worse_than_old
+from sheaf.commands.bench.contestants import Choice, Contestant, find_contestants, parse_peer, verify
+from sheaf.commands.bench.exports import Report
+from sheaf.commands.bench.figures import Ratio
+from sheaf.commands.bench.native import listed_tests, parse_result, run_native
+from sheaf.commands.bench.progress import Progress
+from sheaf.commands.bench.runs import KEYS, Outcome, Plan, Result, run_all
+from sheaf.commands.bench.runs import Test as Runnable
 from sheaf.errors import SheafError
 
 
@@ -306,7 +306,7 @@ def test_a_disturbed_round_is_repeated_and_the_quietest_is_kept(monkeypatch: pyt
         def other_cpus(self) -> float:
             return next(loads)
 
-    monkeypatch.setattr("sheaf.bench.runs.LoadMeter", Meter)
+    monkeypatch.setattr("sheaf.commands.bench.runs.LoadMeter", Meter)
     numbers = iter(range(1, 9))
     test = Runnable("t", ("micro",), "", lambda *_: {**{key: 1 for key in KEYS}, "ns_per_op_median": next(numbers)})
     (found,) = run_all([test], [Contestant("glibc")], Plan(1, 2, 0.1, 0, 60), lambda *_: None)
@@ -329,7 +329,7 @@ def test_an_interrupt_keeps_the_rounds_that_are_complete() -> None:
 
 def test_the_remaining_time_follows_the_previous_round(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter([0.0, 0.0, 2.0, 5.0])
-    monkeypatch.setattr("sheaf.bench.progress.time.monotonic", lambda: next(clock))
+    monkeypatch.setattr("sheaf.commands.bench.progress.time.monotonic", lambda: next(clock))
     progress = Progress(rounds=3, tests=2)
     progress(0, 0, "a")  # at 0
     progress(0, 1, "b")  # at 2: a took 2
@@ -357,7 +357,7 @@ def test_errors_in_a_peer_are_reported(peer: str, said: str) -> None:
 
 
 def test_a_missing_allocator_is_named_with_its_package(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("sheaf.bench.contestants.library_directories", lambda: [tmp_path])
+    monkeypatch.setattr("sheaf.commands.bench.contestants.library_directories", lambda: [tmp_path])
     said: list[str] = []
     found = find_contestants(lambda: Path(__file__), Choice(), lambda *_: [], said.append)
     assert [contestant.name for contestant in found] == ["glibc", "sheaf"]
@@ -401,7 +401,7 @@ def test_a_missing_program_is_named_with_its_package_and_left_out(tmp_path: Path
 
 
 def test_a_preparation_that_hangs_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sheaf.bench.real.PREPARE_S", 0.1)
+    monkeypatch.setattr("sheaf.commands.bench.real.PREPARE_S", 0.1)
     description = 'package = "p"\n[[test]]\nname = "a"\nwhat = "b"\ncommand = ["true"]\nprepare = "exec sleep 60"'
     (tmp_path / "x.toml").write_text(description)
     said: list[str] = []
@@ -486,7 +486,7 @@ def test_plots_without_matplotlib_are_refused_at_once(sheaf: Run, made: Report, 
 
 def test_plots_are_drawn(made: Report, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    from sheaf.bench.plots import draw
+    from sheaf.commands.bench.plots import draw
 
     draw(made, tmp_path)
     for kind in ("svg", "png"):

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 from conftest import ROOT, Run
-from sheaf.bench import exports, facts, machine, pages
-from sheaf.bench.contestants import Contestant
-from sheaf.bench.cpus import microarchitecture
-from sheaf.bench.exports import Report
-from sheaf.bench.runs import KEYS, Outcome
+from sheaf.commands.bench import exports, facts, machine, pages
+from sheaf.commands.bench.contestants import Contestant
+from sheaf.commands.bench.cpus import microarchitecture
+from sheaf.commands.bench.exports import Report
+from sheaf.commands.bench.runs import KEYS, Outcome
 from sheaf.errors import SheafError
 
 RESULTS = ROOT / "docs" / "results"
@@ -132,7 +132,7 @@ def test_figures_and_page_have_a_line_for_each_test(made: Report) -> None:
 
 def test_a_picture_has_few_lines_and_the_same_contents() -> None:
     pytest.importorskip("matplotlib")
-    from sheaf.bench.plots import compact
+    from sheaf.commands.bench.plots import compact
 
     chart, legend = '<g id="axes_1">\n  <path d="M 1 2 \nL 3 4 \n"/>\n </g>', '<g id="legend_1">\n  <text>a b</text>\n </g>'
     drawn = f"<svg>\n {chart}\n {legend}\n</svg>\n"

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 from conftest import Run
-from sheaf.bench import contestants, exports, modes, newest
-from sheaf.bench.contestants import Choice, Contestant, find_contestants
-from sheaf.bench.recipes import RECIPES, Recipe, Workplace
-from sheaf.bench.runs import KEYS, Outcome
+from sheaf.commands.bench import contestants, exports, modes, newest
+from sheaf.commands.bench.contestants import Choice, Contestant, find_contestants
+from sheaf.commands.bench.recipes import RECIPES, Recipe, Workplace
+from sheaf.commands.bench.runs import KEYS, Outcome
 from sheaf.errors import SheafError
 
 CARGO = """#!/bin/sh

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sheaf.bench import exports, facts, report, runs, text
-from sheaf.bench.against import changes, render_changes, worse_than_old
-from sheaf.bench.contestants import Contestant
-from sheaf.bench.exports import Report
-from sheaf.bench.runs import KEYS, Outcome, Plan, Result, run_round
-from sheaf.bench.runs import Test as Runnable
+from sheaf.commands.bench import exports, facts, report, runs, text
+from sheaf.commands.bench.against import changes, render_changes, worse_than_old
+from sheaf.commands.bench.contestants import Contestant
+from sheaf.commands.bench.exports import Report
+from sheaf.commands.bench.runs import KEYS, Outcome, Plan, Result, run_round
+from sheaf.commands.bench.runs import Test as Runnable
 
 MIB = 1024  # in KiB
 BOTH = [Contestant("glibc"), Contestant("mimalloc"), Contestant("sheaf")]
@@ -147,7 +147,7 @@ def test_other_load_does_not_repeat_tests_of_memory(monkeypatch: pytest.MonkeyPa
 
 def test_curves_are_drawn(made: Report, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    from sheaf.bench.plots import draw
+    from sheaf.commands.bench.plots import draw
 
     names = {file.name for file in draw(made, tmp_path)}
     assert {"rest-over-time.svg", "rest-memory.svg", "rest-time.svg"} <= names

@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 from conftest import ROOT, Run
-from sheaf import completion, debugspec
+from sheaf.commands import completion
 from sheaf.errors import SheafError
+from sheaf.system import debugspec
 
 pytest.importorskip("pyte")
 from terminal import Display
@@ -112,7 +113,7 @@ def test_caches_of_the_library(library: str, tmp_path: Path) -> None:
     try:
         assert process.stdout
         process.stdout.readline()
-        from sheaf import record
+        from sheaf.records import record
 
         found = record.read(next(tmp_path.iterdir()))
         sizes = [cache.object_size for cache in found.parts if cache.name.startswith("malloc-")]

@@ -1,4 +1,4 @@
-"""Reading the numbers of records: in batches, with compiled sums, and with little."""
+"""Reading the numbers of records: in batches, with sums of columns, and with little."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ import conftest
 import pytest
 from conftest import write_record
 from many import copies, sleepers
-from sheaf import cache, contents, layout, record, stats, sums
-from sheaf.cache import Merger
-from sheaf.watch import Watch
+from sheaf.commands import stats
+from sheaf.records import cache, contents, layout, record, sums
+from sheaf.records.cache import Merger
+from sheaf.records.watch import Watch
 
 COUNTS = {"alloc_fastpath": 1000, "alloc_slowpath": 10, "free_fastpath": 700, "slabs": 2, "objects": 2048, "inherited": 3}
 
@@ -51,7 +52,7 @@ def test_compiled_sums_equal_evaluated_ones(seed: int) -> None:
             },
         )
         expected.append(tuple(sums.evaluate(parsed, values.__getitem__).values()))
-    assert sums.compiled(parsed, *groups)(*flat) == expected
+    assert sums.Adder(parsed, *groups)(*flat) == expected
 
 
 @pytest.mark.parametrize(
@@ -77,7 +78,7 @@ def test_wrong_sums(line: str) -> None:
 
 @pytest.mark.parametrize("name", ["import", "lambda", "None", "zip", "rows", "s0", "v0_0", "a0", "\u00e9"])
 def test_names_of_the_text_do_not_reach_the_source(name: str) -> None:
-    assert sums.compiled(sums.parse([f"{name} = {name} + x", f"x = {name}"]), [name, "y"])([3, 4]) == [(3, 3)]
+    assert sums.Adder(sums.parse([f"{name} = {name} + x", f"x = {name}"]), [name, "y"])([3, 4]) == [(3, 3)]
 
 
 # ---- caches ----

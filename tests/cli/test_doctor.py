@@ -18,9 +18,12 @@ from typing import Any
 
 import pytest
 from conftest import ROOT, Run, Start, as_nobody
-from sheaf import doctor_mode, doctor_program, doctor_system, elf
-from sheaf.doctor_finding import Finding, Process, future, running
-from sheaf.doctor_process import examine_process
+from sheaf.commands.doctor import mode as doctor_mode
+from sheaf.commands.doctor import program as doctor_program
+from sheaf.commands.doctor import system as doctor_system
+from sheaf.commands.doctor.finding import Finding, Process, future, running
+from sheaf.commands.doctor.process import examine_process
+from sheaf.system import elf
 
 TRUE = Path(shutil.which("true") or "/bin/true")
 NOBODY = 65534

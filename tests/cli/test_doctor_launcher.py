@@ -6,10 +6,10 @@ import shutil
 from pathlib import Path
 
 import pytest
-from sheaf import doctor_program
-from sheaf.doctor_finding import Finding, future
-from sheaf.doctor_launcher import launcher
-from sheaf.program import obstacle
+from sheaf.commands.doctor import program as doctor_program
+from sheaf.commands.doctor.finding import Finding, future
+from sheaf.commands.doctor.launcher import launcher
+from sheaf.system.program import obstacle
 
 TRUE = Path(shutil.which("true") or "/bin/true")
 SH = Path("/bin/sh")

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 from conftest import Run
-from sheaf import doctor_mode
-from sheaf.doctor_finding import SELF, Finding, future
-from sheaf.doctor_mode import Grounds
+from sheaf.commands.doctor import mode as doctor_mode
+from sheaf.commands.doctor.finding import SELF, Finding, future
+from sheaf.commands.doctor.mode import Grounds
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from conftest import ROOT, Run
-from sheaf import extras
+from sheaf.system import extras
 
 REQUIRES = [
     "click>=8.1",
@@ -50,7 +50,9 @@ def test_a_module_leads_to_its_package() -> None:
     assert shlex.split(extras.install_module("google.protobuf"))[-1] == "protobuf"
 
 
-@pytest.mark.parametrize(("module", "advice"), [("zlib", "-m pip install zlib\n"), ("sheaf.record", "; reinstall Sheaf\n")])
+@pytest.mark.parametrize(
+    ("module", "advice"), [("zlib", "-m pip install zlib\n"), ("sheaf.records.record", "; reinstall Sheaf\n")]
+)
 def test_a_missing_module_is_named_with_a_remedy(sheaf: Run, tmp_path: Path, module: str, advice: str) -> None:
     (tmp_path / "sitecustomize.py").write_text(f"import sys\nsys.modules[{module!r}] = None\n")
     found = sheaf("stats", env={"PYTHONPATH": f"{tmp_path}:{ROOT / 'cli'}"})
@@ -62,6 +64,6 @@ def test_no_page_and_no_message_installs_another_project_of_that_name() -> None:
     """On the public index the name belongs to another project. extras.py and docs/install.md say so."""
     wrong = re.compile(r"pip3? install[^\n`]*[ '\"]sheaf(\[|['\"`\s]|$)")
     pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "cli").rglob("*.py"), *(ROOT / "docs/man").glob("*.1")]
-    said = [ROOT / "cli/sheaf/extras.py", ROOT / "docs/install.md"]
+    said = [ROOT / "cli/sheaf/system/extras.py", ROOT / "docs/install.md"]
     lines = [f"{page}: {line}" for page in pages if page not in said for line in page.read_text().splitlines()]
     assert [line for line in lines if wrong.search(line)] == []

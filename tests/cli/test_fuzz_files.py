@@ -21,14 +21,19 @@ import pytest
 from conftest import write_record
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from sheaf import control, doctor, doctor_program, elf, leakreport, preload, program, record, report, spanmap
-from sheaf.bench import against, exports
-from sheaf.bench.report import findings, subject_of
-from sheaf.control import Answer
-from sheaf.doctor_finding import Finding, future
+from sheaf.commands import report
+from sheaf.commands.bench import against, exports
+from sheaf.commands.bench.report import findings, subject_of
+from sheaf.commands.doctor import command as doctor
+from sheaf.commands.doctor import program as doctor_program
+from sheaf.commands.doctor.finding import Finding, future
+from sheaf.commands.profile import jit
 from sheaf.errors import SheafError
-from sheaf.places import Places
-from sheaf.profile import jit
+from sheaf.records import control, record, spanmap
+from sheaf.records.control import Answer
+from sheaf.rendering import frames, leakreport, memorymap
+from sheaf.system import elf, preload, program
+from sheaf.system.places import Places
 
 FEW = settings(
     deadline=None, max_examples=100, derandomize=True, database=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
@@ -365,7 +370,7 @@ def test_reports(tmp_path: Path, seed: int) -> None:
 )
 def test_long_lines_of_reports(tmp_path: Path, line: str) -> None:
     with hostile.bounded(), Places() as known:
-        report.places_of([line] * 3, known)
+        frames.places_of([line] * 3, known)
         leakreport.text([line] * 3, ["x"])
         assert hostile.answer("report", str(hostile.write(tmp_path / "report", f"{line}\n".encode() * 3))) == 0
 
@@ -373,7 +378,7 @@ def test_long_lines_of_reports(tmp_path: Path, line: str) -> None:
 @pytest.mark.parametrize("place", [("/usr/bin/true", 0x119C), ("./a (b)", 1), ("/x+0x1", 2)])
 @pytest.mark.parametrize("symbol", ["", "main+0x10"])
 def test_frames_are_found(place: tuple[str, int], symbol: str) -> None:
-    frame = report.frame_of(f"sheaf:     {symbol}{' ' * bool(symbol)}({place[0]}+{place[1]:#x})")
+    frame = frames.frame_of(f"sheaf:     {symbol}{' ' * bool(symbol)}({place[0]}+{place[1]:#x})")
     assert frame
     assert (frame.indent, frame.symbol, frame.module, frame.offset) == ("sheaf:     ", symbol, *place)
 
@@ -446,7 +451,7 @@ def check_map(words: array.array[int], path: Path) -> None:
     read = record.read(path)
     found = spanmap.spans(words[:100_000], read)
     spanmap.by_cache(found, read)
-    spanmap.text(found, 80)
+    memorymap.text(found, 80)
 
 
 @FEW

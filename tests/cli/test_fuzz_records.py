@@ -14,10 +14,11 @@ from areas import Area, One
 from conftest import write_record
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from sheaf import memory, record, table
+from sheaf.commands.profile.area import read_area
 from sheaf.errors import SheafError
-from sheaf.profile.area import read_area
-from sheaf.watch import Watch
+from sheaf.records import record
+from sheaf.records.watch import Watch
+from sheaf.rendering import memorytext, table
 
 COUNTS = {"alloc_fastpath": 1000, "free_fastpath": 700, "slabs": 2, "objects": 2048, "free_in_slabs": 5}
 SAMPLES = [One((1, 2, 3), 1000), One((1, 2, 3), 2000, live=False), One((4,), 1 << 20, time_ms=500)]
@@ -177,7 +178,7 @@ def try_readers(directory: Path, data: bytes, seed: int) -> None:
             assert "\n" not in error.message
             continue
         if isinstance(found, record.Record):
-            table.machine(table.cache_rows(found.caches, True), memory.processes_json([found]), "json")
+            table.machine(table.cache_rows(found.caches, True), memorytext.processes_json([found]), "json")
     for process in Watch([directory]).refresh(caches=True):
         assert process.memory
     if seed % 16 == 0:

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 from conftest import ROOT, Run
-from sheaf import leakreport
 from sheaf.errors import SheafError
+from sheaf.rendering import leakreport
 
 SOURCE = """\
 #include <stdlib.h>

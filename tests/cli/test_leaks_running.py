@@ -16,8 +16,9 @@ from pathlib import Path
 
 import pytest
 from conftest import ROOT, Run, as_nobody, until
-from sheaf import headroom, leakscan, ptrace
+from sheaf.commands.leaks import scan as leakscan
 from sheaf.errors import SheafError
+from sheaf.system import headroom, proc, ptrace
 
 SOURCE = Path(__file__).with_name("lossy_server.c")
 CALLS = ["read", "nanosleep", "poll", "select", "pause", "futex", "epoll_wait", "SIGCHLD"]
@@ -33,7 +34,7 @@ NOTHING = "sheaf: nothing lost; still referenced: "
 def children(pid: int) -> list[int]:
     """The children of all threads of a process, also those that wait() does not find."""
     found: list[int] = []
-    for tid in ptrace.tasks(pid):
+    for tid in proc.tasks(pid):
         with contextlib.suppress(OSError):  # it has ended
             found += map(int, Path(f"/proc/{pid}/task/{tid}/children").read_text().split())
     return found
@@ -64,7 +65,7 @@ class Server:
         _, interrupted, child = self.answer()
         assert child == "-1 none"
         assert not interrupted["SIGCHLD"]
-        for tid in ptrace.tasks(self.pid):
+        for tid in proc.tasks(self.pid):
             try:
                 status = Path(f"/proc/{self.pid}/task/{tid}/status").read_text()
             except OSError:  # it has ended
@@ -152,7 +153,7 @@ def test_only_calls_that_the_kernel_cannot_restart_return_eintr(begin: Begin) ->
 def test_a_thread_that_cannot_be_stopped(sheaf: Run, begin: Begin) -> None:
     """It waits for the child of vfork(), as long as that has not executed a program. Two copies are made."""
     server = begin("lose", "vfork", SHEAF_HELPER="1")
-    until(lambda: any(") D" in Path(f"/proc/{server.pid}/task/{tid}/stat").read_text() for tid in ptrace.tasks(server.pid)))
+    until(lambda: any(") D" in Path(f"/proc/{server.pid}/task/{tid}/stat").read_text() for tid in proc.tasks(server.pid)))
     lines = sheaf("leaks", str(server.pid)).stdout.splitlines()
     assert set(LOST) <= set(lines)
     assert "sheaf: leaks: 1 thread could not be stopped; blocks that only their registers refer to count as lost" in lines
@@ -275,7 +276,7 @@ def test_a_process_that_is_traced(sheaf: Run, begin: Begin) -> None:
             "-c",
             f"""
 import sys
-from sheaf import ptrace
+from sheaf.system import ptrace
 ptrace._call(ptrace._SEIZE, {server.pid})
 print('ready', flush=True)
 sys.stdin.read()

@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 from conftest import ROOT, Run, Start, write_record
-from sheaf import memory, record
-from sheaf.memory import Memory
-from sheaf.record import Record
+from sheaf.records import memory, record
+from sheaf.records.memory import Memory
+from sheaf.records.record import Record
+from sheaf.rendering import memorytext
 
 # In records of write_record(), an object takes 64 bytes and a slab 64 KiB.
 OBJECTS = {"alloc_fastpath": 1000, "free_fastpath": 700, "slabs": 2, "objects": 2000, "free_in_slabs": 1500, "barn_objects": 100}
@@ -62,9 +63,9 @@ def test_warm_memory_is_at_most_what_is_resident(tmp_path: Path) -> None:
     assert (m.warm_most, m.anonymous) == (m.warm, None)
     running = replace(m, anonymous=232 << 10)
     assert running.warm_most == 232 << 10
-    assert memory.lines(running)[1].startswith("  warm at most 232 KiB of 500 KiB: sheaves 6.2 KiB, ")
-    assert memory.lines(replace(m, anonymous=1 << 30))[1].startswith("  warm at most 500 KiB: sheaves ")
-    assert memory.to_json(running)["warm_most_bytes"] == 232 << 10
+    assert memorytext.lines(running)[1].startswith("  warm at most 232 KiB of 500 KiB: sheaves 6.2 KiB, ")
+    assert memorytext.lines(replace(m, anonymous=1 << 30))[1].startswith("  warm at most 500 KiB: sheaves ")
+    assert memorytext.to_json(running)["warm_most_bytes"] == 232 << 10
 
 
 def test_a_running_process_has_a_peak(sheaf: Run, start: Start, tmp_path: Path) -> None:

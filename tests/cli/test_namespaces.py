@@ -14,9 +14,10 @@ from pathlib import Path
 
 import pytest
 from conftest import Run
-from sheaf import control, namespaces, record
 from sheaf.errors import SheafError
-from sheaf.state import States
+from sheaf.records import control, record
+from sheaf.records.state import States
+from sheaf.system import namespaces
 
 UNSHARE = shutil.which("unshare")
 CODE = "import time; kept = [bytes(1000) for _ in range(5000)]; print('ready', flush=True); time.sleep(600)"

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 from conftest import ROOT, Run
-from sheaf import options, optiontable
 from sheaf.errors import SheafError
+from sheaf.system import options, optiontable
 
 TABLE = options.table()
 TRIED = [

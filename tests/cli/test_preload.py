@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 from conftest import ROOT, Run
-from sheaf import preload
 from sheaf.errors import SheafError
+from sheaf.system import preload
 
 MAPS = "import re; print(*dict.fromkeys(re.findall(r'/\\S*(?:libsheaf|libother)[^/\\n]*', open('/proc/self/maps').read())))"
 
@@ -143,9 +143,9 @@ except SystemExit:
         [sys.executable, "-c", code], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT / "cli")}
     )
     loaded = done.stdout.splitlines()[-1].split()
-    assert "sheaf.run" in loaded
-    assert "sheaf.stats" not in loaded
-    assert not any(name.startswith("sheaf.bench") for name in loaded)
+    assert "sheaf.commands.run" in loaded
+    assert "sheaf.commands.stats" not in loaded
+    assert not any(name.startswith("sheaf.commands.bench") for name in loaded)
 
 
 @pytest.mark.parametrize("kind", ["text", "program", "other machine"])

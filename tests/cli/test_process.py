@@ -12,9 +12,9 @@ from pathlib import Path
 import click
 import pytest
 from conftest import Run
-from sheaf import process
+from sheaf.commands.arguments import TargetArgument
 from sheaf.errors import SheafError
-from sheaf.process import ProcessArgument, TargetArgument
+from sheaf.system import process
 
 Start = Callable[..., int]
 
@@ -87,17 +87,11 @@ def test_the_type_of_an_argument(start: Start) -> None:
     pid = start(name)
 
     @click.command()
-    @click.argument("one", type=ProcessArgument())
-    def command(one: int) -> None:
-        assert one == pid
+    @click.argument("one", type=TargetArgument())
+    def command(one: str) -> None: ...
 
-    command.main([name], standalone_mode=False)
-    command.main([str(pid)], standalone_mode=False)
-    with pytest.raises(SheafError):
-        command.main(["99999999"], standalone_mode=False)
-    for kind, files in ((ProcessArgument(), 0), (TargetArgument(), 1)):
-        items = kind.shell_complete(click.Context(command), command.params[0], name[:10])
-        assert [(item.value, item.help) for item in items if item.type == "plain"] == [(name, f"process {pid}")]
-        assert len([item for item in items if item.type == "file"]) == files
-    items = ProcessArgument().shell_complete(click.Context(command), command.params[0], str(pid))
+    items = TargetArgument().shell_complete(click.Context(command), command.params[0], name[:10])
+    assert [(item.value, item.help) for item in items if item.type == "plain"] == [(name, f"process {pid}")]
+    assert len([item for item in items if item.type == "file"]) == 1
+    items = TargetArgument().shell_complete(click.Context(command), command.params[0], str(pid))
     assert (str(pid), name) in [(item.value, item.help) for item in items]

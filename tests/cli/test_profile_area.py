@@ -11,9 +11,9 @@ from areas import MODULES_AT, NAMES_AT, SAMPLES_AT, SIZE, STACKS_AT, STRATA, STR
 from conftest import write_record
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from sheaf.commands.profile import views
+from sheaf.commands.profile.area import Name, NoProfile, named, read_area
 from sheaf.errors import SheafError
-from sheaf.profile import views
-from sheaf.profile.area import Name, NoProfile, named, read_area
 
 SAMPLES = [One((1, 2, 3), 1000), One((1, 2, 3), 2000, live=False), One((4,), 1 << 20, time_ms=500)]
 MODULE = (1, 10, 0, b"\1" * 20, "/bin/x")

@@ -16,9 +16,10 @@ from typing import Any
 import pytest
 from areas import SIZE, START_NS, Area, One, sums
 from conftest import ROOT, Run, write_record
-from sheaf import layout, places
-from sheaf.profile import at_exit, pprof
-from sheaf.profile.area import read_area
+from sheaf.commands.profile import at_exit, pprof
+from sheaf.commands.profile.area import read_area
+from sheaf.records import layout
+from sheaf.system import places
 from terminal import Terminal
 
 A, B = (0x1001, 0x2001), (0x3001,)
@@ -484,14 +485,16 @@ def test_a_program_that_is_not_sampled_yet(sheaf: Run, library: str, program: Pa
 
 
 def test_run_imports_no_profile_code(tmp_path: Path) -> None:
-    code = "import sys, sheaf.run, sheaf.__main__; print([name for name in sys.modules if name.startswith('sheaf.profile')])"
+    code = "import sys, sheaf.commands.run, sheaf.__main__; print([name for name in sys.modules if '.commands.profile' in name])"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT / "cli")}
     )
     assert done.stdout == "[]\n"
 
 
-@pytest.mark.parametrize("module", ["sheaf.profile.command", "sheaf.profile.leaks_command", "sheaf.profile.at_exit"])
+@pytest.mark.parametrize(
+    "module", ["sheaf.commands.profile.command", "sheaf.commands.leaks.command", "sheaf.commands.profile.at_exit"]
+)
 def test_heavy_libraries_are_imported_on_use(module: str) -> None:
     code = f"import sys, {module}; print([name for name in ('google.protobuf',) if name in sys.modules])"
     done = subprocess.run(

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 import pytest
 from areas import CLASSES
 from population import Program, Site, Truth, run
-from sheaf.profile import views
-from sheaf.profile.views import Profile, reliable
+from sheaf.commands.profile import views
+from sheaf.commands.profile.views import Profile, reliable
 
 RATE = 16 << 10
 SURE = 0.93  # share of figures that have to hold; 0.95 is promised, and there are hundreds of them

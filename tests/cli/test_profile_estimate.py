@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 from areas import CLASSES, STRATA, Area, One, stratum, sums, weight
-from sheaf.profile import leaks, table, views
-from sheaf.profile.area import Snapshot, read_area
-from sheaf.profile.drawn import NOTHING_SEEN, drawn, lower_limit, upper_limit
-from sheaf.profile.symbols import Symbolizer
-from sheaf.profile.views import BEFORE, UNSAMPLED, Profile, Row
+from sheaf.commands.profile import leaks, table, views
+from sheaf.commands.profile.area import Snapshot, read_area
+from sheaf.commands.profile.drawn import NOTHING_SEEN, drawn, lower_limit, upper_limit
+from sheaf.commands.profile.symbols import Symbolizer
+from sheaf.commands.profile.views import BEFORE, UNSAMPLED, Profile, Row
 
 A, B, C = (1, 9), (2, 9), (3, 9)
 THOUSAND, SMALL, ALWAYS = stratum(1000), stratum(60), STRATA - 1

@@ -16,12 +16,12 @@ from typing import Any
 
 import pytest
 from areas import Area, One, sums
-from sheaf import elf
+from sheaf.commands.profile import collapsed, document, export, page, pprof, speedscope, table, views
+from sheaf.commands.profile.area import Snapshot, read_area
+from sheaf.commands.profile.observe import Observed
+from sheaf.commands.profile.symbols import Symbolizer, symbolizer
 from sheaf.errors import SheafError
-from sheaf.profile import collapsed, document, export, page, pprof, speedscope, table, views
-from sheaf.profile.area import Snapshot, read_area
-from sheaf.profile.observe import Observed
-from sheaf.profile.symbols import Symbolizer, symbolizer
+from sheaf.system import elf
 from test_profile_symbols import BIAS, LLVM, calls, cpp  # noqa: F401 (a fixture)
 
 # The facts of www.speedscope.app/file-format-schema.json that concern profiles of the type `sampled`.
@@ -300,7 +300,7 @@ def test_a_missing_library_is_named(
     profiled: Snapshot, monkeypatch: pytest.MonkeyPatch, form: str, module: str, package: str
 ) -> None:
     monkeypatch.setitem(sys.modules, module, None)
-    monkeypatch.delitem(sys.modules, "sheaf.profile.pprof", raising=False)
+    monkeypatch.delitem(sys.modules, "sheaf.commands.profile.pprof", raising=False)
     with Symbolizer([]) as nothing, pytest.raises(SheafError, match=f"{form}: the Python module {package} is missing"):
         export.dump(Observed(profiled), "live", form, nothing)
 

@@ -10,8 +10,8 @@ import pytest
 from areas import Area
 from conftest import Run
 from scripts import Rows, check_made, of_program, profile
-from sheaf.profile.area import Module, Name, named
-from sheaf.profile.symbols import Symbolizer
+from sheaf.commands.profile.area import Module, Name, named
+from sheaf.commands.profile.symbols import Symbolizer
 
 VERSIONS = ("3.11", "3.12", "3.13")
 BEGIN = "import os, sys, threading\nkeep = []\n"

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from conftest import Run
 from scripts import Rows, check_made, of_program, profile
-from sheaf.profile.area import Module, Name
-from sheaf.profile.symbols import Symbolizer
+from sheaf.commands.profile.area import Module, Name
+from sheaf.commands.profile.symbols import Symbolizer
 
 BEGIN = "KEEP = []\n"
 END = "\n$stdout.flush\nProcess.exit!(0)\n"  # at once, so that everything lives

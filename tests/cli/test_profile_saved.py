@@ -11,9 +11,9 @@ import hostile
 import pytest
 from areas import Area, One, sums
 from conftest import Run
+from sheaf.commands.profile import chains, fold, saved
+from sheaf.commands.profile.chains import Call
 from sheaf.errors import SheafError
-from sheaf.profile import chains, fold, saved
-from sheaf.profile.chains import Call
 
 A, B, C = (0x1001, 0x2001), (0x3001, 0x2001), (0x4001,)
 OLD = [One(A, 1 << 20), One(B, 1 << 20), One(C, 1 << 22)]

@@ -10,12 +10,12 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from sheaf import elf, places
-from sheaf.places import Places
-from sheaf.profile import jit
-from sheaf.profile.area import Module
-from sheaf.profile.symbols import Frame, Symbolizer, is_library, shortened
-from sheaf.profile.views import Row
+from sheaf.commands.profile import jit
+from sheaf.commands.profile.area import Module
+from sheaf.commands.profile.symbols import Frame, Symbolizer, is_library, shortened
+from sheaf.commands.profile.views import Row
+from sheaf.system import elf, places
+from sheaf.system.places import Places
 
 os.environ.pop("DEBUGINFOD_URLS", None)  # llvm-symbolizer would use the network
 BIAS = 0x7F0000000000

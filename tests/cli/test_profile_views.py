@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 from areas import Area, One, sums, weight
+from sheaf.commands.profile import leaks, views
+from sheaf.commands.profile.area import Snapshot, read_area
+from sheaf.commands.profile.drawn import drawn
+from sheaf.commands.profile.views import Profile, Row
 from sheaf.errors import SheafError
-from sheaf.profile import leaks, views
-from sheaf.profile.area import Snapshot, read_area
-from sheaf.profile.drawn import drawn
-from sheaf.profile.views import Profile, Row
 
 A, B, C = (1, 9), (2, 9), (3, 9)
 FIRST = [One(A, 1000), One(A, 3000), One(B, 600_000), One(C, 64, live=False)]

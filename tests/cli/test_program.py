@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 from conftest import Run
-from sheaf import program
 from sheaf.errors import SheafError
+from sheaf.system import program
 
 NOBODY = 65534
 needs_gcc = pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc is not installed")

@@ -8,13 +8,20 @@ from pathlib import Path
 
 import pytest
 from conftest import ROOT, write_record
-from sheaf import progress
+from sheaf.system import progress
 
 pytest.importorskip("pyte")
 from terminal import Display
 
 # sheaf with a bar that appears at once
-AT_ONCE = "import sys; from sheaf import __main__, progress; progress.DELAY = 0; sys.argv[0] = 'sheaf'; __main__.entry()"
+AT_ONCE = """
+import sys
+from sheaf import __main__
+from sheaf.system import progress
+progress.DELAY = 0
+sys.argv[0] = "sheaf"
+__main__.entry()
+"""
 
 
 def shown(*args: str, **environment: str) -> Display:

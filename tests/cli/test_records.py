@@ -14,9 +14,10 @@ from pathlib import Path
 
 import pytest
 from conftest import ROOT, Run, until, write_record
-from sheaf import layout, namespaces, record
 from sheaf.errors import SheafError
-from sheaf.state import State, States
+from sheaf.records import layout, record
+from sheaf.records.state import State, States
+from sheaf.system import namespaces
 
 DAY = 86400 * 10**9
 FOREVER = "import time; keep = [bytes(1000) for _ in range(1000)]; print('ready', flush=True); time.sleep(60)"

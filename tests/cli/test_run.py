@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from conftest import ROOT, Run
-from sheaf.run import _why_no_record
+from sheaf.commands.run import _why_no_record
 
 
 def test_output_and_status_are_the_programs(sheaf: Run, library: str) -> None:

@@ -207,7 +207,7 @@ def test_without_privileges(tmp_path: Path) -> None:
 
     def look() -> str:
         sys.path.insert(0, str(ROOT / "cli"))
-        from sheaf.serve.machine import Machine
+        from sheaf.commands.serve.machine import Machine
 
         snapshot = Machine([tmp_path]).scan()
         return json.dumps(
@@ -222,7 +222,7 @@ def test_without_privileges(tmp_path: Path) -> None:
 
 def test_other_commands_do_not_load_the_server() -> None:
     code = (
-        "import sys, sheaf.__main__, sheaf.run, sheaf.stats;"
+        "import sys, sheaf.__main__, sheaf.commands.run, sheaf.commands.stats;"
         "print([m for m in sys.modules if m.split('.')[0] in ('starlette', 'uvicorn', 'prometheus_client', 'asyncio')])"
     )
     done = subprocess.run(

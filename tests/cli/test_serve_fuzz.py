@@ -15,9 +15,9 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as some
 from schemathesis.config import SchemathesisConfig
 from serving import TOKEN, Fake, client_of, make_server, scrape
-from sheaf.serve import actions, app, pprof
-from sheaf.serve.accounts import Accounts, Tally
-from sheaf.serve.history import _Ring
+from sheaf.commands.serve import actions, app, pprof
+from sheaf.commands.serve.accounts import Accounts, Tally
+from sheaf.commands.serve.history import _Ring
 from starlette.testclient import TestClient
 
 _DIRECTORY = Path(tempfile.mkdtemp(prefix="sheaf-fuzz-"))
@@ -126,7 +126,7 @@ def test_counters_never_overflow() -> None:
     accounts = Accounts(1, 1)
     account = accounts.of("x")
     account.process[0] = (1 << 64) - 1
-    from sheaf.serve.accounts import _grow, _zeros
+    from sheaf.commands.serve.accounts import _grow, _zeros
 
     now = _zeros(len(account.process))
     now[0] = 5

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 from serving import TOKEN, Fake, client_of, make_server
-from sheaf.serve import actions, guard
-from sheaf.serve.machine import Process
+from sheaf.commands.serve import actions, guard
+from sheaf.commands.serve.machine import Process
 from starlette.testclient import TestClient
 
 PAGES = ["/", "/metrics", "/healthz", "/api/", "/api/summary", "/api/processes", "/debug/pprof/", "/page/app.js"]

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 from serving import OPENMETRICS, Fake, Samples, client_of, make_server, now_ns, scrape, value
-from sheaf.serve import history, machine
-from sheaf.serve.accounts import OTHER
-from sheaf.serve.machine import Limits
+from sheaf.commands.serve import history, machine
+from sheaf.commands.serve.accounts import OTHER
+from sheaf.commands.serve.machine import Limits
 
 
 def counters(samples: Samples) -> Samples:

@@ -16,9 +16,10 @@ import pytest
 from areas import Area, One, sums
 from conftest import until
 from serving import TOKEN, client_of, make_server
-from sheaf import elf, layout, places
-from sheaf.profile import pprof as format
-from sheaf.serve import pprof
+from sheaf.commands.profile import pprof as format
+from sheaf.commands.serve import pprof
+from sheaf.records import layout
+from sheaf.system import elf, places
 from starlette.testclient import TestClient
 from test_profile_command import Sampled, sampled
 from test_serve_command import get, serving

@@ -19,8 +19,9 @@ from typing import Any
 
 import pytest
 from conftest import ROOT, Run, as_nobody, write_record
-from sheaf import record, table
 from sheaf.errors import SheafError
+from sheaf.records import record
+from sheaf.rendering import sizes
 
 A = {
     "alloc_fastpath": 1000,
@@ -412,7 +413,7 @@ def test_a_closed_pipe_is_quiet(one: Path) -> None:
     ],
 )
 def test_sizes(number: int, said: str) -> None:
-    assert table.size(number) == said
+    assert sizes.size(number) == said
 
 
 # ---- running processes ----

@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 from conftest import Run, write_record
-from sheaf import process, record
 from sheaf.errors import SheafError
+from sheaf.records import record
+from sheaf.system import process
 
 NAME = f"n{os.getpid()}"
 CODE = "import time; kept = [bytes(1000) for _ in range(3000)]; print('ready', flush=True); time.sleep(600)"

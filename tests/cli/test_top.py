@@ -14,14 +14,15 @@ from pathlib import Path
 
 import pytest
 from conftest import ROOT, Run, Start, write_record
-from sheaf import toprows
-from sheaf.state import State
-from sheaf.toprows import CACHES, PROCESSES, History, Moment, Source
-from sheaf.watch import Watch
+from sheaf.records.state import State
+from sheaf.records.watch import Watch
+from sheaf.rendering import sizes, toprows
+from sheaf.rendering.columns import Column
+from sheaf.rendering.toprows import CACHES, PROCESSES, History, Moment, Source
 
 pytest.importorskip("textual")
 pytest.importorskip("pyte")
-from sheaf.topscreen import Top
+from sheaf.rendering.topscreen import Top
 from textual.pilot import Pilot
 
 COUNTS = {
@@ -57,7 +58,7 @@ ONCE = 3600.0  # an interval in which no second refresh happens by itself
     ],
 )
 def test_sizes(number: int | None, shown: str) -> None:
-    assert toprows.size(number) == shown
+    assert sizes.brief(number) == shown
     assert len(shown) <= 5
 
 
@@ -65,7 +66,7 @@ def test_sizes(number: int | None, shown: str) -> None:
     ("value", "shown"), [(None, "-"), (0.0, "0"), (0.25, "0.2"), (12.3, "12"), (99_999, "99999"), (1e7, "9.5M")]
 )
 def test_rates(value: float | None, shown: str) -> None:
-    assert toprows.rate(value) == shown
+    assert sizes.rate(value) == shown
 
 
 def test_sparklines() -> None:
@@ -97,7 +98,7 @@ def test_order_and_filter() -> None:
 
 
 @pytest.mark.parametrize("columns", [PROCESSES, CACHES])
-def test_columns_fit_80_characters(columns: list[toprows.Column]) -> None:
+def test_columns_fit_80_characters(columns: list[Column]) -> None:
     assert list(toprows.fitting(columns, 80)) == [one for one in columns if one.name != "command"]
     assert list(toprows.fitting(columns, 110)) == list(columns)
     least = {"pid", "program", "resident"} if columns is PROCESSES else {"name", "memory"}
@@ -208,7 +209,7 @@ def test_errors(sheaf: Run, line: str, said: str, status: int) -> None:
 
 
 def test_run_does_not_import_textual() -> None:
-    code = "import sys; from sheaf import __main__, run, stats, top; print([m for m in sys.modules if m in ('textual', 'rich')])"
+    code = "import sys; from sheaf.commands import run, stats, top; print([m for m in sys.modules if m in ('textual', 'rich')])"
     done = subprocess.run(
         [sys.executable, "-c", code],
         capture_output=True,

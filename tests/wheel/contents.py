@@ -26,7 +26,7 @@ def expected_files() -> set[str]:
     package = ROOT / "cli/sheaf"
     sources = [path for path in package.rglob("*") if path.is_file() and path.suffix != ".pyc"]
     files = {f"sheaf/{path.relative_to(package)}" for path in sources}
-    files |= {f"sheaf/bench/real/{path.name}" for path in (ROOT / "bench/real").iterdir() if path.is_file()}
+    files |= {f"sheaf/commands/bench/real/{path.name}" for path in (ROOT / "bench/real").iterdir() if path.is_file()}
     files |= {f"share/man/man1/{path.name}" for path in (ROOT / "docs/man").glob("*.1")}
     files |= {f"share/{name}" for name in COMPLETIONS}
     files |= {f"sheaf/scripts/{path.name}" for path in (ROOT / "cli/completion").iterdir()}

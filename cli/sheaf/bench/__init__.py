@@ -1,5 +1,0 @@
-"""`sheaf bench`: compare allocators in interleaved rounds."""
-
-from sheaf.bench.command import bench
-
-__all__ = ["bench"]

@@ -1,0 +1,1 @@
+"""`sheaf leaks`."""

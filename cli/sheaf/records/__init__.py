@@ -1,0 +1,1 @@
+"""Records and the control area: their formats, and the processes that keep them."""

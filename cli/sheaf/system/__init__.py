@@ -1,0 +1,1 @@
+"""What the system offers: processes, programs, ELF files, the loader and the preloaded object."""
