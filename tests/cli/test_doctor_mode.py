@@ -41,7 +41,8 @@ USUAL = Grounds("x86_64", (6, 18), 32, True, 1, 0, {})
         (replace(USUAL, environment={"SHEAF_RSEQ": "off"}), doctor_mode.LOCK),
         (replace(USUAL, machine="riscv64"), doctor_mode.LOCK),
         (replace(USUAL, kernel=(4, 17)), doctor_mode.LOCK),
-        (replace(USUAL, libc_has_rseq=False), doctor_mode.LOCK),
+        (replace(USUAL, libc_has_rseq=False), doctor_mode.OWN),
+        (replace(USUAL, libc_has_rseq=False, environment={"SHEAF_RSEQ": "libc"}), doctor_mode.LOCK),
         (replace(USUAL, space_needed=192 << 20), doctor_mode.LOCK),
     ],
 )

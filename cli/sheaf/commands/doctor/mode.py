@@ -112,8 +112,8 @@ def _locked(given: Grounds) -> Mode | None:
         return Mode(LOCK, f"Sheaf has no restartable sequences for {given.machine}")
     if given.kernel < RSEQ:
         return Mode(LOCK, "the kernel has no restartable sequences", "use Linux 4.18 or later")
-    if not given.libc_has_rseq:
-        return Mode(LOCK, "the C library does not know restartable sequences", "use glibc 2.35 or later")
+    if not given.libc_has_rseq and given.environment.get("SHEAF_RSEQ") == "libc":
+        return Mode(LOCK, "the C library registers none, and SHEAF_RSEQ=libc forbids that to Sheaf", "unset SHEAF_RSEQ")
     if given.space_needed:
         return Mode(
             LOCK,
@@ -129,10 +129,12 @@ def expected(given: Grounds) -> Mode:
     if locked:
         return locked
     if re.search(r"(^|:)glibc\.pthread\.rseq=0(:|$)", given.environment.get("GLIBC_TUNABLES", "")):
-        advice = "remove glibc.pthread.rseq=0 from GLIBC_TUNABLES"
         if given.environment.get("SHEAF_RSEQ") == "libc":
+            advice = "remove glibc.pthread.rseq=0 from GLIBC_TUNABLES"
             return Mode(LOCK, "GLIBC_TUNABLES forbids the registration by libc, and SHEAF_RSEQ=libc that by Sheaf", advice)
-        return Mode(OWN, "GLIBC_TUNABLES forbids the registration by libc", advice)
+        return Mode(OWN, "GLIBC_TUNABLES forbids the registration by libc")
+    if not given.libc_has_rseq:
+        return Mode(OWN, "the C library registers none")
     slots = given.environment.get("SHEAF_SLOTS")
     if slots == "cpu_id":
         return Mode(CPU_ID, "SHEAF_SLOTS=cpu_id")
