@@ -415,11 +415,6 @@ def test_a_preparation_that_hangs_is_left_out(tmp_path: Path, monkeypatch: pytes
 @pytest.mark.parametrize(
     "words",
     [
-        ["modes.py", sys.executable, "/no/such.so"],
-        ["modes.py", "--rounds", "0", sys.executable, sys.executable],
-        ["modes.py", "/bin/false", "/bin/false"],
-        ["seeds/deferred.py", "/no/such"],
-        ["seeds/deferred.py", "/bin/false"],
         ["seeds/tables.py", "--programs", "/no/such", "batch"],
         ["seeds/tables.py", "--rounds", "0", "batch"],
         ["seeds/tables.py", "--scale", "0", "batch"],
