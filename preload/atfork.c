@@ -37,6 +37,7 @@
 #include "preload/libc.h"
 #include "preload/record.h"
 #include "preload/start.h"
+#include "preload/streams.h"
 #include "process/fork.h"
 #include "process/helper.h"
 #include "memory/space/locks.h"
@@ -68,6 +69,8 @@ void start_fork_child(void)
     snapshot_fork_child();
 }
 
+#ifdef __GLIBC__
+
 /*
  * fork() takes stdio's lock of the list of streams after the handlers, hence after Sheaf's locks. A thread in
  * fflush(NULL) may hold it and wait for a stream whose owner is in malloc and waits for Sheaf. glibc avoids this by
@@ -79,7 +82,46 @@ extern void _IO_list_lock(void) __attribute__((weak));
 extern void _IO_list_unlock(void) __attribute__((weak));
 extern void _IO_list_resetlock(void) __attribute__((weak));
 static bool streams_locked; /* with _IO_list_lock() */
-static bool not_started;    /* Sheaf had not started when the fork was prepared */
+
+static void lock_streams(void)
+{
+    bool alone = &__libc_single_threaded && __libc_single_threaded;
+    bool lock = !alone && &_IO_list_lock && &_IO_list_unlock && &_IO_list_resetlock;
+    if (lock)
+        _IO_list_lock();
+    if (streams_locked != lock) /* fork writes nothing else in this page */
+        streams_locked = lock;
+}
+
+static void unlock_streams(void)
+{
+    if (streams_locked)
+        _IO_list_unlock();
+}
+
+static void renew_streams(void)
+{
+    if (streams_locked)
+        _IO_list_resetlock(); /* as fork() itself has done */
+}
+
+#elif !defined(SHEAF_STATIC)
+
+/* musl does not offer its lock of the list, so one of Sheaf's own stands in front of it. */
+#define lock_streams()   streams_lock()
+#define unlock_streams() streams_unlock()
+#define renew_streams()  streams_renew()
+
+#else
+
+/* A static program may deadlock as shown (docs/platforms.md). */
+static void lock_streams(void) {}
+static void unlock_streams(void) {}
+static void renew_streams(void) {}
+
+#endif
+
+static bool not_started; /* Sheaf had not started when the fork was prepared */
 
 /*
  * Where Sheaf has not started there is nothing to lock: either there is one thread, or Sheaf steps aside
@@ -91,12 +133,7 @@ static void fork_prepare(void)
         not_started = !cache_layer_ready;
     if (not_started)
         return;
-    bool alone = &__libc_single_threaded && __libc_single_threaded;
-    bool lock = !alone && &_IO_list_lock && &_IO_list_unlock && &_IO_list_resetlock;
-    if (lock)
-        _IO_list_lock();
-    if (streams_locked != lock) /* fork writes nothing else in this page */
-        streams_locked = lock;
+    lock_streams();
     cache_fork_prepare();
 }
 
@@ -105,8 +142,7 @@ static void fork_parent(void)
     if (not_started)
         return;
     cache_fork_parent();
-    if (streams_locked)
-        _IO_list_unlock();
+    unlock_streams();
 }
 
 static void fork_child(void)
@@ -114,13 +150,13 @@ static void fork_child(void)
     if (not_started)
         return;
     start_fork_child();
-    if (streams_locked)
-        _IO_list_resetlock(); /* as fork() itself has done */
+    renew_streams();
 }
 
 /*
- * No two threads get here at once: pthread_create() allocates, and so the handlers are registered before there is a
- * second thread. The variable is set first, because what is called may allocate, or be the function below.
+ * No two threads get here at once: the handlers are registered before there is a second thread, with glibc because
+ * pthread_create() allocates, and with musl by a constructor (preload/streams.c). The variable is set first, because
+ * what is called may allocate, or be the function below.
  */
 static bool first_call(void)
 {
@@ -134,8 +170,7 @@ static bool first_call(void)
 
 /*
  * musl has pthread_atfork() alone. It runs the handlers while it holds the lock of their list, and allocates their
- * entries before it takes that lock, so nothing more is needed. Its fork() takes the lock of the list of streams
- * after the handlers, and offers no way to take it before; see docs/platforms.md.
+ * entries before it takes that lock, so nothing more is needed.
  */
 static int register_by_next(void (*prepare)(void), void (*parent)(void), void (*child)(void))
 {

@@ -26,6 +26,19 @@ typedef int clone_function(int (*run)(void *), void *stack, int flags, void *arg
 #ifdef __GLIBC__
 extern clone_function __clone; /* the same function of libc by its other name */
 #define libc_clone() __clone
+#elif defined(SHEAF_STATIC)
+extern hidden clone_function __clone; /* what musl's clone() calls; it returns an error as a negative number */
+static int call_clone(int (*run)(void *), void *stack, int flags, void *argument, ...)
+{
+    va_list rest;
+    va_start(rest, argument);
+    pid_t *parent_number = va_arg(rest, pid_t *);
+    void *tls = va_arg(rest, void *);
+    pid_t *child_number = va_arg(rest, pid_t *);
+    va_end(rest);
+    return sys_result(__clone(run, stack, flags, argument, parent_number, tls, child_number));
+}
+#define libc_clone() call_clone
 #else
 #include "preload/libc.h"
 

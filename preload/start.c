@@ -82,6 +82,9 @@ __attribute__((constructor)) static void libc_begins(void)
 {
     libc_ready = true;
     atomic_store(&stack_state, STACK_FIRST);
+#ifndef __GLIBC__
+    malloc_init(); /* before there is a second thread: pthread_create() does not allocate */
+#endif
 }
 
 __attribute__((destructor)) static void libc_ends(void)

@@ -53,6 +53,13 @@ __attribute__((unused, noreturn)) static void execute_part(const char *name)
     ADD_CASE(all_cases, name, name, NULL)                                                                            \
     static void name(void)
 
+/* A case that is compiled for glibc only, because it tests what other C libraries do not have. */
+__attribute__((unused)) static void needs_glibc(void)
+{
+    _exit(CASE_SKIPPED);
+}
+#define NEEDS_GLIBC(name) ADD_CASE(all_cases, name, needs_glibc, NULL)
+
 /* Begins the function of a part. */
 #define PART(name)                                                                                                   \
     static void name(void);                                                                                          \

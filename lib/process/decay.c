@@ -176,7 +176,7 @@ void decay_poll(unsigned slot)
         limit_poll();
     if (unlikely(hooks.poll_control != NULL))
         hooks.poll_control();
-    if (helper_may() || unlikely(hooks.poll_control != NULL))
+    if (helper_may() || HELPER_COUNTS || unlikely(hooks.poll_control != NULL))
         helper_poll();
     if (!sheaf_config.decay_ms)
         return;

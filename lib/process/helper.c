@@ -101,8 +101,47 @@ static bool worth_it(void)
                WORTH;
 }
 
+#ifndef __GLIBC__
+
+_Atomic bool helper_saw_several;
+static _Atomic uintptr_t first_thread; /* the thread pointer of the first one in a slow path */
+
+static void note_thread(void)
+{
+    uintptr_t none = 0, self = (uintptr_t)__builtin_thread_pointer();
+    if (!atomic_compare_exchange_strong(&first_thread, &none, self) && none != self)
+        atomic_store(&helper_saw_several, true);
+}
+
+/* The child of a fork has one thread. */
+static void forget_threads(void)
+{
+    atomic_store(&first_thread, (uintptr_t)__builtin_thread_pointer());
+    atomic_store(&helper_saw_several, false);
+}
+
+static bool sees_one(void)
+{
+    return !helper_sees_several();
+}
+
+#else
+
+static void note_thread(void) {}
+static void forget_threads(void) {}
+
+/* Not the opposite of helper_sees_several(): an older glibc does not tell. */
+static bool sees_one(void)
+{
+    return &__libc_single_threaded && __libc_single_threaded;
+}
+
+#endif
+
 void helper_poll(void)
 {
+    if (sheaf_config.helper == HELPER_AUTO && !helper_sees_several())
+        note_thread();
     bool worth = helper_may() && sheaf_config.decay_ms && worth_it();
     if (atomic_load_explicit(&running, memory_order_relaxed)) {
         if (worth && atomic_load_explicit(&parked, memory_order_relaxed))
@@ -184,7 +223,7 @@ void helper_start(const void *caller)
         return;
     atomic_store_explicit(&helper_wanted, false, memory_order_relaxed);
     int saved = errno;
-    if (&__libc_single_threaded && __libc_single_threaded)
+    if (sees_one())
         made_plural = true;
     if (better_not()) {
         atomic_store(&not_before_ms, clock_ms() + NOT_SAFE_MS);
@@ -200,6 +239,7 @@ void helper_start(const void *caller)
 
 void helper_forget(void)
 {
+    forget_threads();
     if (atomic_load(&running)) /* or its page would be copied */
         atomic_store(&running, 0);
     if (atomic_load(&helper_barred))
@@ -267,7 +307,7 @@ bool helper_leave(void)
 
 void helper_never(void)
 {
-    if (!made_plural && (!&__libc_single_threaded || !__libc_single_threaded))
+    if (!made_plural && !sees_one())
         return;
     atomic_store(&failed, FAILED_MOST);
     atomic_store(&helper_wanted, false);

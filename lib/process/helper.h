@@ -28,14 +28,31 @@ extern hidden _Atomic uint32_t helper_barred;
 /* Set where the thread could deadlock in libc, as in static programs (preload/start.c); its option cannot change. */
 extern hidden bool helper_impossible;
 
-/* In glibc 2.32 and later; without it HELPER_AUTO starts no thread. */
+/* In glibc 2.32 and later; with an older one HELPER_AUTO starts no thread. */
 extern char __libc_single_threaded __attribute__((weak));
+
+/* Whether the process has or had several threads. musl does not tell: there it is when two of them have been in slow
+ * paths (helper_poll()). */
+#ifdef __GLIBC__
+#define HELPER_COUNTS false
+static inline bool helper_sees_several(void)
+{
+    return &__libc_single_threaded && !__libc_single_threaded;
+}
+#else
+#define HELPER_COUNTS true /* helper_poll() has to be called anyway */
+extern hidden _Atomic bool helper_saw_several;
+static inline bool helper_sees_several(void)
+{
+    return atomic_load_explicit(&helper_saw_several, memory_order_relaxed);
+}
+#endif
 
 /* Whether the process may have a helper thread: by option, or because it has or had several threads. */
 static inline bool helper_may(void)
 {
     if (sheaf_config.helper == HELPER_AUTO)
-        return &__libc_single_threaded && !__libc_single_threaded;
+        return helper_sees_several();
     return sheaf_config.helper == HELPER_ON;
 }
 

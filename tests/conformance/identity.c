@@ -391,6 +391,8 @@ CASE(vfork_keeps_the_signal_mask)
 
 /* ---- stacks ---- */
 
+#ifdef __GLIBC__
+
 static ucontext_t main_context, coroutines[4];
 static _Atomic uint32_t switches;
 
@@ -416,6 +418,10 @@ CASE(coroutines_allocate)
     must(!swapcontext(&main_context, &coroutines[0]) && !wrong && switches > 400);
     end_threads();
 }
+
+#else
+NEEDS_GLIBC(coroutines_allocate)
+#endif
 
 CASE(handlers_on_alternate_stacks)
 {

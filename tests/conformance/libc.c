@@ -6,7 +6,9 @@
 #include "../cases.h"
 
 #include <dlfcn.h>
+#ifdef __GLIBC__
 #include <execinfo.h>
+#endif
 #include <fcntl.h>
 #include <glob.h>
 #include <iconv.h>
@@ -130,6 +132,8 @@ CASE(modules_in_threads)
         must(!pthread_join(t[i], NULL));
 }
 
+#ifdef __GLIBC__
+
 /* A handler for the SIGABRT that ends a report of misuse. backtrace() and backtrace_symbols() allocate in it. */
 static void print_backtrace(int signal)
 {
@@ -157,6 +161,12 @@ CASE(backtrace_in_abort)
     int status;
     must(waitpid(pid, &status, 0) == pid && WIFEXITED(status) && WEXITSTATUS(status) == 42);
 }
+
+#else
+
+NEEDS_GLIBC(backtrace_in_abort)
+
+#endif
 
 static _Atomic bool reached;
 
@@ -240,6 +250,8 @@ CASE(aligned_across_threads)
         free(box[i]);
 }
 
+#ifdef __GLIBC__
+
 CASE(mallopt_parameters)
 {
     static const int known[] = {M_MXFAST,       M_TRIM_THRESHOLD, M_TOP_PAD,    M_MMAP_THRESHOLD, M_MMAP_MAX,
@@ -248,6 +260,12 @@ CASE(mallopt_parameters)
         must(mallopt(known[i], known[i] == M_PERTURB ? 0 : 1) == 1);
     must(mallopt(4711, 1) == 0);
 }
+
+#else
+
+NEEDS_GLIBC(mallopt_parameters)
+
+#endif
 
 static void *early;
 

@@ -31,7 +31,9 @@ static int other_thread(void)
             found = id;
     }
     close(dir);
+#ifdef __GLIBC__ /* in musl a thread that was joined may still be ending */
     must(n <= 2);
+#endif
     return found;
 }
 
@@ -206,6 +208,11 @@ CASE(unshare_of_a_user_namespace_fails_only_while_the_helper_thread_runs)
 CASE(exit_pthread_exit_of_main_and_exec_while_the_helper_thread_runs)
 {
     for (int i = 0; i < 3; i++) {
+#ifndef __GLIBC__
+        if (i == 1) /* with musl such a child of fork() sleeps for ever, also without Sheaf, if another thread ends
+                       later */
+            continue;
+#endif
         pid_t pid = fork();
         must(pid >= 0);
         if (pid == 0) {
@@ -268,11 +275,17 @@ int pthread_attr_setdetachstate(pthread_attr_t *attributes, int state)
     return real(attributes, state);
 }
 
+static void *be_seen(void *unused)
+{
+    allocate_and_free();
+    return unused;
+}
+
 static void use_memory_a_while(void)
 {
     pthread_t thread;
-    must(pthread_create(&thread, NULL, (void *(*)(void *))nap, NULL) == 0 && pthread_join(thread, NULL) == 0);
     refuse = 1;
+    must(pthread_create(&thread, NULL, be_seen, NULL) == 0 && pthread_join(thread, NULL) == 0);
     for (int i = 0; i < 100; i++) {
         allocate_and_free();
         nap();

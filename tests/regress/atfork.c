@@ -7,6 +7,7 @@
 #include "atfork.h"
 
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <pty.h>
 #include <signal.h>
@@ -91,10 +92,20 @@ CASE_ANEW(registered_before_the_first_allocation)
 
 static bool constructed;
 
-/* libc passes the program's arguments to constructors. This one runs before those without a priority. */
-__attribute__((constructor(101))) static void early(int argc, char **argv)
+/* The last argument of the program, without an allocation. */
+static bool has_last_argument(const char *word)
 {
-    constructed = argc == 3 && strcmp(argv[2], "registered_by_a_constructor") == 0;
+    char all[4096];
+    int fd = open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd >= 0 ? read(fd, all, sizeof(all)) : -1, length = (ssize_t)strlen(word) + 1;
+    close(fd);
+    return n > length && !all[n - length - 1] && strcmp(all + n - length, word) == 0;
+}
+
+/* Runs before constructors without a priority. */
+__attribute__((constructor(101))) static void early(void)
+{
+    constructed = has_last_argument("registered_by_a_constructor");
     if (constructed)
         must(pthread_atfork(lock_mutex, unlock_mutex, unlock_mutex) == 0);
 }
@@ -195,11 +206,14 @@ CASE_ANEW(registered_twice)
     must(pthread_join(threads[1], NULL) == 0);
 }
 
+static void nothing(void) {}
+
 /* ---- handlers that allocate, fork, and register further handlers ---- */
+
+#ifdef __GLIBC__ /* musl holds the lock of its list while they run */
 
 static int depth; /* calls of the busy handlers in progress; only the forking thread calls them */
 static unsigned registered;
-static void nothing(void) {}
 
 static void be_busy(void)
 {
@@ -222,6 +236,12 @@ CASE_ANEW(handlers_that_allocate_fork_and_register)
     must(pthread_atfork(be_busy, be_busy, be_busy) == 0);
     fork_under(&nested);
 }
+
+#else
+
+NEEDS_GLIBC(handlers_that_allocate_fork_and_register)
+
+#endif
 
 /* ---- streams ---- */
 
@@ -351,6 +371,8 @@ PART(library_registers)
     must(!interposed || *interposed > 0);
 }
 
+#ifdef __GLIBC__ /* musl unloads no library */
+
 /* The handlers of a library that was closed must not run any more: its code is gone. */
 CASE_ANEW(registered_by_a_library_that_is_closed)
 {
@@ -369,6 +391,12 @@ CASE_ANEW(registered_by_a_library_that_is_closed)
         fork_under(&mutex);
     }
 }
+
+#else
+
+NEEDS_GLIBC(registered_by_a_library_that_is_closed)
+
+#endif
 
 /* Executes the program again with the library preloaded before or behind the other objects. */
 static void preload(const char *variable, bool before)

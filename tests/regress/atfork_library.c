@@ -1,6 +1,7 @@
 /*
  * A library whose constructor registers fork handlers, if the variable ATFORK_LIBRARY is in the environment. With
- * -DINTERPOSE it also defines __register_atfork(), counts its calls, and passes them on.
+ * -DINTERPOSE it also defines __register_atfork(), or pthread_atfork() where that is all there is, counts its calls,
+ * and passes them on.
  */
 #define _GNU_SOURCE
 #include "atfork.h"
@@ -31,9 +32,24 @@ __attribute__((constructor)) static void begin(void)
 
 #ifdef INTERPOSE
 
+int atfork_interposed;
+
+#ifndef __GLIBC__
+
+int pthread_atfork(void (*before)(void), void (*parent)(void), void (*child)(void))
+{
+    union {
+        void *symbol;
+        __typeof__(pthread_atfork) *call;
+    } next = {.symbol = dlsym(RTLD_NEXT, "pthread_atfork")};
+    atfork_interposed++;
+    return next.call(before, parent, child);
+}
+
+#else
+
 typedef int register_function(void (*)(void), void (*)(void), void (*)(void), void *);
 extern register_function __register_atfork;
-int atfork_interposed;
 
 int __register_atfork(void (*before)(void), void (*parent)(void), void (*child)(void), void *handle)
 {
@@ -45,4 +61,5 @@ int __register_atfork(void (*before)(void), void (*parent)(void), void (*child)(
     return next.call(before, parent, child, handle);
 }
 
+#endif
 #endif

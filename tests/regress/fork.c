@@ -134,6 +134,7 @@ static void *allocate_slowly(void *unused)
  */
 static void register_in_libc(void (*prepare)(void))
 {
+#ifdef __GLIBC__
     typedef int register_function(void (*)(void), void (*)(void), void (*)(void), void *);
     union {
         void *symbol;
@@ -143,6 +144,13 @@ static void register_in_libc(void (*prepare)(void))
         libc.symbol = dlvsym(RTLD_DEFAULT, "__register_atfork", "GLIBC_2.17");
     must(libc.symbol);
     must(libc.call(prepare, NULL, NULL, NULL) == 0);
+#else
+    union {
+        void *symbol;
+        __typeof__(pthread_atfork) *call;
+    } libc = {.symbol = dlsym(dlopen("libc.so", RTLD_NOW), "pthread_atfork")};
+    must(libc.symbol && libc.call(prepare, NULL, NULL) == 0);
+#endif
 }
 
 PART(part_nest)

@@ -131,6 +131,8 @@ CASE(each_size_in_turn_fills_a_small_region)
 
 /* ---- mallopt ---- */
 
+#ifdef __GLIBC__
+
 enum { LARGE = 300, LARGE_BYTES = 200000 };
 
 /* Writes and frees 60 MB, and returns how many bytes of free memory are kept. */
@@ -215,6 +217,14 @@ CASE(SHEAF_KEEP_stays_warm)
     must(setenv("SHEAF_DECAY", "1", 1) == 0 && setenv("SHEAF_KEEP", "256M", 1) == 0);
     execute_part("part_chosen");
 }
+
+#else
+
+NEEDS_GLIBC(M_TRIM_THRESHOLD_limits_what_is_kept)
+NEEDS_GLIBC(M_TRIM_THRESHOLD_before_the_first_malloc)
+NEEDS_GLIBC(SHEAF_KEEP_stays_warm)
+
+#endif
 
 /* ---- the count of bytes in use does not depend on the CPU that counts ---- */
 

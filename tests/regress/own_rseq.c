@@ -112,6 +112,10 @@ CASE(a_first_free_registers)
 
 /* ---- signal handlers ---- */
 
+#ifndef sigev_notify_thread_id
+#define sigev_notify_thread_id _sigev_un._tid
+#endif
+
 static volatile sig_atomic_t handled;
 
 static void on_signal(int number_of_signal)
@@ -126,7 +130,7 @@ static void on_signal(int number_of_signal)
 static void *is_interrupted(void *unused)
 {
     struct sigevent event = {.sigev_notify = SIGEV_THREAD_ID, .sigev_signo = SIGUSR1};
-    event._sigev_un._tid = gettid();
+    event.sigev_notify_thread_id = gettid();
     timer_t timer;
     must(timer_create(CLOCK_MONOTONIC, &event, &timer) == 0);
     struct itimerspec often = {.it_value.tv_nsec = 20000, .it_interval.tv_nsec = 20000};

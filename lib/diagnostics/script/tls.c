@@ -73,18 +73,26 @@ bool tls_find(uintptr_t address, const void *dynamic, const char *name, struct t
 }
 
 /*
- * A thread's second word is the address of its table (glibc's dtv), which has two words for each object: the first
- * one is the address of the object's variables, or NULL or not aligned if the thread has none. In front of the table
- * lies the number of objects that it has room for.
+ * A thread's second word is the address of its table (the dtv). glibc's has two words for each object: the first one
+ * is the address of the object's variables, or NULL or not aligned if the thread has none. In front of the table lies
+ * the number of objects that it has room for. musl's has one word for each object, and begins with their number.
  */
+#ifdef __GLIBC__
+#define TABLE_MOST(table) ((table)[-2])
+#define TABLE_WORDS       2
+#else
+#define TABLE_MOST(table) ((table)[0])
+#define TABLE_WORDS       1
+#endif
+
 uintptr_t tls_word(const struct tls_variable *variable)
 {
     const uintptr_t *block = __builtin_thread_pointer();
     if (variable->module) {
         const uintptr_t *table = (const uintptr_t *)block[1];
-        if (variable->module > table[-2])
+        if (variable->module > TABLE_MOST(table))
             return 0;
-        block = (const uintptr_t *)table[2 * variable->module];
+        block = (const uintptr_t *)table[TABLE_WORDS * variable->module];
     }
     return !block || (uintptr_t)block % sizeof(*block) ? 0
                                                        : *(const uintptr_t *)((uintptr_t)block + variable->offset);

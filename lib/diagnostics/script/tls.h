@@ -1,6 +1,6 @@
 /*
  * Thread-local variables of other objects, found without the dynamic linker, whose functions may allocate. Where the
- * object lies tells glibc's table of a thread, or the offset that the linker has put in. Any context.
+ * object lies tells libc's table of a thread, or the offset that the linker has put in. Any context.
  */
 #ifndef SHEAF_SCRIPT_TLS_H
 #define SHEAF_SCRIPT_TLS_H

@@ -140,6 +140,8 @@ unsigned stack_walk(uintptr_t *pcs, unsigned most)
     int first = STACK_FIRST;
     if (!atomic_compare_exchange_strong(&stack_state, &first, STACK_NONE))
         return 0;
+    if (!stack_described((uintptr_t)walk_frames + 1)) /* linked without --eh-frame-hdr: the unwinder would abort */
+        return 0;
     unsigned n = walk_frames(pcs, most);
     atomic_store(&stack_state, STACK_READY);
     return n;
