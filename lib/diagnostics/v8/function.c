@@ -123,7 +123,7 @@ static bool read_slots(struct v8_reader *reader)
             objects->to[n] = (struct iovec){reader->calls[i].slots, sizeof(reader->calls[i].slots)};
             objects->from[n++] = (struct iovec){(void *)reader->calls[i].scope, sizeof(reader->calls[i].slots)};
         }
-    if (n && !peek_all(reader->self, objects->to, objects->from, n))
+    if (n && !v8_peek(reader->self, objects->to, objects->from, n))
         return false;
     for (unsigned i = 0; i < reader->n; i++)
         if (has_file(&reader->calls[i]))
@@ -169,7 +169,7 @@ static bool read_texts(const struct v8_layout *layout, struct v8_reader *reader)
             objects->to[n] = (struct iovec){reader->wide[i][k], bytes};
             objects->from[n++] = (struct iovec){(void *)reader->texts[i][k].from, bytes};
         }
-    if (n && !peek_all(reader->self, objects->to, objects->from, n))
+    if (n && !v8_peek(reader->self, objects->to, objects->from, n))
         return false;
     for (unsigned i = 0; i < reader->n; i++)
         for (unsigned k = 0; k < V8_STRINGS; k++)

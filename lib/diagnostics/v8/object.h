@@ -39,7 +39,14 @@ static inline unsigned v8_want(struct v8_objects *objects, uintptr_t value)
     return objects->n++;
 }
 
-/* Read all objects. Returns false if they cannot be read, or if one of them is being moved. */
+/*
+ * Copy n ranges of the heap. One that cannot be read as a whole is read up to the end of its page, because what lies
+ * behind the last object of a space may not be mapped; the rest is 0. Returns false if none can be read.
+ */
+bool v8_peek(long self, const struct iovec *to, const struct iovec *from, unsigned n);
+
+/* Read all objects. One that cannot be read, or is being moved, has no type of V8's. Returns false if none can be
+ * read. */
 bool v8_read(const struct v8_layout *layout, struct v8_objects *objects);
 
 static inline uintptr_t v8_field(const struct v8_object *object, int offset)

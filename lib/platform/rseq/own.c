@@ -13,14 +13,16 @@
 
 #if SHEAF_HAVE_RSEQ
 
-_Thread_local struct own_area own_area = {.field[RSEQ_CPU_ID_AT / 4] = UINT32_MAX, .mark = OWN_MARK};
+_Thread_local struct own_area own_area OWN_AREA_MODEL = {.field[RSEQ_CPU_ID_AT / 4] = UINT32_MAX, .mark = OWN_MARK};
 
 static uint32_t reserved;      /* the number in areas that are not registered */
 static size_t reserved_at = 0; /* the index of the field that has it; 0: none has */
 
 uintptr_t own_offset(void)
 {
-    return (uintptr_t)&own_area - (uintptr_t)__builtin_thread_pointer();
+    uintptr_t at = (uintptr_t)&own_area;
+    __asm__("" : "+r"(at)); /* or the compiler uses the offset in an instruction that linkers do not know */
+    return at - (uintptr_t)__builtin_thread_pointer();
 }
 
 #ifdef __GLIBC__

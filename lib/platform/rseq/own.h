@@ -40,7 +40,9 @@ struct own_area {
     uint32_t state;  /* enum own_state */
     uint32_t rounds; /* of destructors that musl has run for the thread */
 } __attribute__((aligned(32)));
-extern hidden _Thread_local struct own_area own_area __attribute__((tls_model("initial-exec")));
+/* A function call would find it otherwise, and may allocate. */
+#define OWN_AREA_MODEL __attribute__((tls_model("initial-exec")))
+extern hidden _Thread_local struct own_area own_area OWN_AREA_MODEL;
 
 /* The distance of the area from the thread pointer. */
 uintptr_t own_offset(void);
