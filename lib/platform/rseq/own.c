@@ -15,8 +15,8 @@
 
 _Thread_local struct own_area own_area OWN_AREA_MODEL = {.field[RSEQ_CPU_ID_AT / 4] = UINT32_MAX, .mark = OWN_MARK};
 
-static uint32_t reserved;      /* the number in areas that are not registered */
-static size_t reserved_at = 0; /* the index of the field that has it; 0: none has */
+static uint32_t reserved;  /* the number in areas that are not registered */
+static size_t reserved_at; /* the index of the field that has it; 0: none has */
 
 uintptr_t own_offset(void)
 {
@@ -115,10 +115,22 @@ static struct own_area *area_in(char *image, size_t size)
     return NULL;
 }
 
-/* The image usually lies in what the dynamic linker made read-only after relocation. */
+/*
+ * Whether the dynamic linker has made [from, to) read-only after relocation. It leaves out a last page that the
+ * segment fills only in part, as where pages are larger than the linker assumed: variables that follow lie there.
+ */
+static bool is_sealed(const char *bias, const char *from, const char *to)
+{
+    const ElfW(Phdr) *relro = segment(PT_GNU_RELRO);
+    if (!relro)
+        return false;
+    uintptr_t end = ((uintptr_t)bias + relro->p_vaddr + relro->p_memsz) & ~(vm_page_size() - 1);
+    return from >= bias + relro->p_vaddr && (uintptr_t)to <= end;
+}
+
 static bool write_image(uint32_t field, uint32_t value)
 {
-    const ElfW(Phdr) *first = segment(PT_LOAD), *tls = segment(PT_TLS), *relro = segment(PT_GNU_RELRO);
+    const ElfW(Phdr) *first = segment(PT_LOAD), *tls = segment(PT_TLS);
     if (!first || !tls)
         return false;
     char *bias = (char *)&__ehdr_start - first->p_vaddr;
@@ -127,7 +139,7 @@ static bool write_image(uint32_t field, uint32_t value)
         return false;
     char *page = (char *)(((uintptr_t)area) & ~(vm_page_size() - 1));
     size_t size = (size_t)((char *)(area + 1) - page);
-    bool sealed = relro && tls->p_vaddr >= relro->p_vaddr && tls->p_vaddr < relro->p_vaddr + relro->p_memsz;
+    bool sealed = is_sealed(bias, (char *)area, (char *)(area + 1));
     if (sealed && sys_call3(SYS_mprotect, (long)page, (long)size, PROT_READ | PROT_WRITE) != 0)
         return false;
     write_once(area->field[field], value);
