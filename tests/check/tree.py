@@ -51,6 +51,10 @@ TOP = {
     "CONTRIBUTING.md",
     "pyproject.toml",
     "LICENSE",
+    "CHANGELOG.md",
+    "SECURITY.md",
+    "debian",
+    "dist",
 }
 
 
