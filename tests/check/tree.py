@@ -50,6 +50,7 @@ TOP = {
     "README.md",
     "CONTRIBUTING.md",
     "pyproject.toml",
+    "Cargo.toml",
     "LICENSE",
 }
 
