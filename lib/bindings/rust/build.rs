@@ -67,7 +67,20 @@ fn compiler(root: &Path) -> cc::Build {
     for flag in ["-fno-plt", "-Wno-missing-attributes"] {
         build.flag_if_supported(flag);
     }
+    kernel_headers(&mut build);
     build
+}
+
+/// musl-gcc has no headers of the kernel; those of the build machine follow all others, as in lib/meson.build.
+fn kernel_headers(build: &mut cc::Build) {
+    let run = |args: &[&str]| build.get_compiler().to_command().args(args).output().ok().filter(|o| o.status.success());
+    if run(&["-E", "-include", "linux/futex.h", "-x", "c", "/dev/null"]).is_some() {
+        return;
+    }
+    let multiarch = run(&["-print-multiarch"]).map(|o| String::from_utf8_lossy(&o.stdout).trim().to_owned());
+    for folder in ["/usr/include".to_owned(), format!("/usr/include/{}", multiarch.unwrap_or_default())] {
+        build.flag("-idirafter").flag(folder.as_str());
+    }
 }
 
 /// Joins the archives to one whose internal names cannot clash with other libraries' (lib/archive says how).
@@ -75,9 +88,8 @@ fn hide(root: &Path, out: &Path, members: &[&str], compiler: &cc::Tool) {
     let paths: Vec<_> = members.iter().map(|name| out.join(format!("lib{}.a", name)).display().to_string()).collect();
     let mut command = Command::new("sh");
     command.arg(root.join("lib/archive")).arg(out.join("libsheaf.a"));
-    if variable("CARGO_CFG_TARGET_ENV") == "musl" {
-        command.args(["-g", "_dl_find_object"]);
-    }
+    // With musl Sheaf defines this for libgcc_eh, which may be one for glibc.
+    command.args(["-g", "_dl_find_object"]);
     command.arg(paths.join(",")).arg("--").args(compiler.to_command().get_program().to_str());
     let status = command.status().expect("lib/archive needs a shell; install one");
     assert!(status.success(), "lib/archive failed: {:?}; it needs ar, objcopy and readelf (binutils)", command);
