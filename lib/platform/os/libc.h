@@ -16,8 +16,10 @@
 #include <stdio.h>
 #include <dlfcn.h>
 
-#if defined(__GLIBC__) && !__GLIBC_PREREQ(2, 32)
+#ifdef __GLIBC__
+#if !__GLIBC_PREREQ(2, 32)
 const char *strerrordesc_np(int error);
+#endif
 #endif
 
 #ifdef SHEAF_WEAK_LIBC
