@@ -8,15 +8,16 @@ Checks a wheel for other machines: its tag, its files, and which symbols its obj
 from __future__ import annotations
 
 import re
-import subprocess
 import sys
 import tempfile
 import zipfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests/check"))
+from symbols import symbol_problems  # noqa: E402
+
 TAG = "py3-none-manylinux_2_31_x86_64"
-NEWEST = (2, 31)
 OBJECT = "sheaf/libsheaf-preload.so"
 COMPLETIONS = ("bash-completion/completions/sheaf", "zsh/site-functions/_sheaf", "fish/vendor_completions.d/sheaf.fish")
 
@@ -45,22 +46,6 @@ def file_problems(found: set[str]) -> list[str]:
     return [f"{name}: is missing" for name in sorted(wanted - found)] + [
         f"{name}: not expected; add it to tests/wheel/contents.py" for name in sorted(found - wanted)
     ]
-
-
-def symbol_problems(path: Path) -> list[str]:
-    """Symbols that the object needs and that glibc 2.31 may lack, and libraries other than libc."""
-    problems = []
-    for line in subprocess.run(["objdump", "-T", path], capture_output=True, text=True, check=True).stdout.splitlines():
-        if "*UND*" not in line:
-            continue
-        fields, weak = line.split("*UND*"), line[17:24].strip().startswith("w")
-        version, name = re.search(r"\(?GLIBC_([\d.]+)\)?", fields[1]), line.split()[-1]
-        if not version and not weak:
-            problems.append(f"{name}: needed without a version")
-        if version and tuple(map(int, version[1].split("."))) > NEWEST:
-            problems.append(f"{name}: needs glibc {version[1]}")
-    dynamic = subprocess.run(["objdump", "-p", path], capture_output=True, text=True, check=True).stdout
-    return problems + [f"needs {name}" for name in re.findall(r"NEEDED +(\S+)", dynamic) if name != "libc.so.6"]
 
 
 def main() -> int:
