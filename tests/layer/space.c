@@ -139,7 +139,7 @@ static char *in_the_way;
 static void block_once(enum os_call call, void *at, size_t size)
 {
     if (call == OS_EXTEND_READABLE && !in_the_way)
-        os_block(in_the_way = (char *)at + size - 4096, 4096);
+        os_block(in_the_way = (char *)at + size - os_page, os_page);
 }
 
 /* A place where something turns up half-way is left, and what turned up stands. */
@@ -147,7 +147,7 @@ CASE(a_mapping_in_the_way_of_the_start_survives)
 {
     os_hook = block_once;
     must(space_init(16, GIB));
-    must(in_the_way && os_intact(in_the_way, 4096));
+    must(in_the_way && os_intact(in_the_way, os_page));
     must_be((uint64_t)space.slice_most << SLICE_SHIFT, GIB);
 }
 
@@ -201,9 +201,9 @@ CASE(a_table_is_full_where_it_meets_a_mapping)
 {
     must(space_init(4, 0));
     must(space_grow(&space.slabs, 1));
-    os_block(space.slabs.start + 2 * MIB - 4096, 4096);
+    os_block(space.slabs.start + 2 * MIB - os_page, os_page);
     must(!space_grow(&space.slabs, 2 * MIB));
-    must(os_intact(space.slabs.start + 2 * MIB - 4096, 4096));
+    must(os_intact(space.slabs.start + 2 * MIB - os_page, os_page));
     must_be(space.slabs.mapped, MIB);
 }
 

@@ -118,6 +118,8 @@ CHARGE_CASE(little_is_charged_at_the_start, true)
     struct charge charge = charged(small());
     print("staged", charge);
     must(charge.variables <= 200);
+    if (sysconf(_SC_PAGESIZE) > 4096)
+        _exit(CASE_SKIPPED); /* each table and each class takes a page at least */
     must(charge.tables <= 170);
     must(charge.region <= 300);
 }
