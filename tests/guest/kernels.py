@@ -42,7 +42,8 @@ KERNEL = (
     r"|regress regress-(control|foreign-threads(-own)?|remote-drain(-own)?|own-rseq-own|huge-pages|address-space|charge|"
     r"file-mappings|settings|tables|first-calls|sheaves)"
 )
-CPU = r"layer layer-[a-z]+|unit unit|conformance rest|regress regress-detached|" + KERNEL
+# layer-mapped has two threads that spin, which takes minutes on emulated processors.
+CPU = r"layer layer-(?!mapped)[a-z]+|unit unit|conformance rest|regress regress-detached|" + KERNEL
 SECTIONS = (
     r"fork regress-fork|stress stress-(threads|all)|rseq .*|conformance (identity|replaced)"
     r"|regress regress-(remote-drain|foreign-threads|sheaves)"
@@ -264,7 +265,7 @@ def _read_record(text: str) -> tuple[str, int]:
     return f"{process['program']}, {process['mode']}, {process['state']}\n", process["program"] != "stress"
 
 
-def _report(platform: Platform, console: str) -> bool:
+def _report(platform: Platform, console: str, whole: bool) -> bool:
     """Print TAP, write the platform's figures, and return whether all is well."""
     rows: dict[str, Row] = {}
     version = re.search(r"^Linux \S+ (\d+\.\d+)", console, re.M)
@@ -288,6 +289,8 @@ def _report(platform: Platform, console: str) -> bool:
         print(f"{verdict} - {platform.name} {name}" + (" # SKIP" if status == "77" else ""))
     if not console.rstrip().endswith("Power down") and "@done" not in console:
         print(f"not ok - {platform.name}: the guest ended before its tests did; see build/results/guest-{platform.name}.log")
+    if not whole:
+        return well and bool(ran)
     folder = RESULTS / "platforms"
     folder.mkdir(parents=True, exist_ok=True)
     lines = [
@@ -303,7 +306,7 @@ def _run(platform: Platform, only: str) -> bool:
     kernel, build = _kernel(platform), _build(platform.machine)
     with tempfile.TemporaryDirectory() as folder:
         initrd = _make_image(platform, build, Path(folder))
-        return _report(platform, _boot(platform, kernel, initrd, only))
+        return _report(platform, _boot(platform, kernel, initrd, only), not only)
 
 
 def main() -> int:
