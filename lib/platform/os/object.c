@@ -3,10 +3,20 @@
 
 #include <string.h>
 
-/* The dynamic linker has replaced most offsets in the dynamic section by addresses. */
-static const void *dynamic_address(uintptr_t base, uintptr_t value)
+static uintptr_t distance(uintptr_t a, uintptr_t b)
 {
-    return (const void *)(value < base ? base + value : value);
+    return a < b ? b - a : a - b;
+}
+
+/*
+ * The dynamic linker replaces offsets in the dynamic section by addresses, but not where that section is read-only:
+ * in the vDSO, and with musl everywhere. An object may be linked to any base (gVisor's vDSO: to the end of the
+ * address space), so neither kind is always the smaller one. But all of an object lies close to its dynamic section.
+ */
+const void *object_address(uintptr_t base, const void *dynamic, uintptr_t value)
+{
+    uintptr_t near = (uintptr_t)dynamic, added = base + value;
+    return (const void *)(distance(added, near) < distance(value, near) ? added : value);
 }
 
 static uint32_t gnu_hash(const char *name)
@@ -25,19 +35,19 @@ struct symbol_tables {
     const char *object;         /* DT_SONAME */
 };
 
-static struct symbol_tables tables_of(uintptr_t base, const ElfW(Dyn) * dynamic)
+static struct symbol_tables tables_of(uintptr_t base, const void *section)
 {
     struct symbol_tables tables = {.symbols = NULL};
     uintptr_t object = 0;
-    for (; dynamic->d_tag != DT_NULL; dynamic++)
+    for (const ElfW(Dyn) *dynamic = section; dynamic->d_tag != DT_NULL; dynamic++)
         if (dynamic->d_tag == DT_SYMTAB)
-            tables.symbols = dynamic_address(base, dynamic->d_un.d_ptr);
+            tables.symbols = object_address(base, section, dynamic->d_un.d_ptr);
         else if (dynamic->d_tag == DT_STRTAB)
-            tables.names = dynamic_address(base, dynamic->d_un.d_ptr);
+            tables.names = object_address(base, section, dynamic->d_un.d_ptr);
         else if (dynamic->d_tag == DT_GNU_HASH)
-            tables.gnu = dynamic_address(base, dynamic->d_un.d_ptr);
+            tables.gnu = object_address(base, section, dynamic->d_un.d_ptr);
         else if (dynamic->d_tag == DT_HASH)
-            tables.sysv = dynamic_address(base, dynamic->d_un.d_ptr);
+            tables.sysv = object_address(base, section, dynamic->d_un.d_ptr);
         else if (dynamic->d_tag == DT_SONAME)
             object = dynamic->d_un.d_val;
     tables.object = object && tables.names ? tables.names + object : NULL;

@@ -9,6 +9,9 @@
 
 #include <link.h>
 
+/* The address in memory that an entry of the dynamic section stands for, which may have been relocated or not. */
+const void *object_address(uintptr_t base, const void *dynamic, uintptr_t value);
+
 /* The definition of that name, in any version, or NULL. Its address in memory is `address` + st_value. */
 const ElfW(Sym) * object_symbol(uintptr_t address, const void *dynamic, const char *name);
 
