@@ -7,6 +7,7 @@
 #include "cache/slot/span_cache.h"
 #include "platform/os/libc.h"
 #include "platform/os/vm.h"
+#include "preload/libc.h"
 #include "preload/names.h"
 #include "preload/status.h"
 #include "process/census.h"

@@ -38,12 +38,16 @@
  *
  * Fork: older versions of glibc do not reset the lock in the child, and a thread that only the parent has may have
  * held it. So find_object() finds nothing in the child of a fork.
+ *
+ * In these cases this object alone is found, by its own headers: libgcc aborts if it does not find the tables of its
+ * own code, which is in here. The walk ends behind the frames of this object.
  */
 extern int find_in_libc(void *pc, struct dl_find_object *result) __asm__("__real__dl_find_object")
     __attribute__((weak));
 hidden int find_object(void *pc, struct dl_find_object *result) __asm__("__wrap__dl_find_object");
 
-static bool forked; /* this process is the child of a fork */
+extern hidden const ElfW(Ehdr) __ehdr_start; /* by the linker */
+static bool forked;                          /* this process is the child of a fork */
 
 void libc_fork_child(void)
 {
@@ -59,7 +63,7 @@ __attribute__((used)) int find_object(void *pc, struct dl_find_object *result)
     bool locked = false;
     for (unsigned number = 0; number < LOCK_FORKER; number++)
         locked |= lock_held_by_self(lock_of(number));
-    return forked || locked ? -1 : unwind_find(pc, result);
+    return forked || locked ? unwind_find_here(&__ehdr_start, pc, result) : unwind_find(pc, result);
 }
 
 #else

@@ -5,6 +5,21 @@
 #include "platform/os/compiler.h"
 
 #include <pthread.h>
+#include <stddef.h>
+#include <sys/types.h>
+
+/* What Sheaf defines and headers of older versions do not declare. */
+#ifdef __GLIBC__
+#if !__GLIBC_PREREQ(2, 33)
+struct mallinfo2 {
+    size_t arena, ordblks, smblks, hblks, hblkhd, usmblks, fsmblks, uordblks, fordblks, keepcost;
+};
+struct mallinfo2 mallinfo2(void);
+#endif
+#if !__GLIBC_PREREQ(2, 34)
+pid_t _Fork(void);
+#endif
+#endif
 
 /*
  * dlsym(where, name) for functions, where `where` is RTLD_DEFAULT or RTLD_NEXT, in any program. Takes a lock of the

@@ -9,6 +9,7 @@
 #include "platform/os/hooks.h"
 #include "platform/os/libc.h"
 #include "platform/os/stack.h"
+#include "platform/os/syscall.h"
 #include "preload/libc.h"
 #include "preload/options.h"
 #include "preload/profile.h"
@@ -31,21 +32,24 @@
 extern hidden void *__dso_handle;
 void *__dso_handle = &__dso_handle;
 
-/* Some programs close standard error in their own atexit handlers, which run before ours. */
+/*
+ * Some programs close standard error in their own atexit handlers, which run before ours. System calls, because
+ * headers make fcntl() a function of glibc 2.28 (lib/libc.txt).
+ */
 static int error_output = -1;
 
 static void keep_error_output(void)
 {
     enum { HIGH = 300, LOWEST = 3 }; /* numbers that programs use, and look at, are lower */
     if (error_output < 0)
-        error_output = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, HIGH);
+        error_output = (int)sys_call3(SYS_fcntl, STDERR_FILENO, F_DUPFD_CLOEXEC, HIGH);
     if (error_output < 0)
-        error_output = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, LOWEST);
+        error_output = (int)sys_call3(SYS_fcntl, STDERR_FILENO, F_DUPFD_CLOEXEC, LOWEST);
 }
 
 static void reopen_error_output(void)
 {
-    if (fcntl(STDERR_FILENO, F_GETFD) < 0 && error_output >= 0)
+    if (sys_call3(SYS_fcntl, STDERR_FILENO, F_GETFD, 0) < 0 && error_output >= 0)
         dup2(error_output, STDERR_FILENO);
 }
 

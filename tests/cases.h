@@ -107,6 +107,13 @@ __attribute__((unused)) static int print_case(int number, const struct test_case
     return wrong != NULL;
 }
 
+/* Whether the environment names the case among those that take too long here. */
+static int is_left_out(const struct test_case *c)
+{
+    const char *left_out = getenv("CASES_LEFT_OUT");
+    return left_out && strstr(left_out, c->name);
+}
+
 #ifndef RUN_CASE
 #define RUN_CASE run_case
 /* Runs the case in a child. Returns whether it failed. */
@@ -144,7 +151,11 @@ int main(int argc, char **argv)
     for (struct test_case *c = all_cases.first; c; c = c->next)
         if (argc == 1 || !strcmp(argv[1], c->name)) {
             fflush(stdout);
-            failed += RUN_CASE(++n, c);
+            n++;
+            if (argc == 1 && is_left_out(c))
+                printf("ok %d %s # SKIP left out\n", n, c->name);
+            else
+                failed += RUN_CASE(n, c);
         }
     if (!n)
         printf("Bail out! no case %s\n", argv[1]);

@@ -22,6 +22,21 @@
  * drains run one at a time, under their lock, so that an END_CLAIMED that step 3 finds was written by the same remote
  * drain.
  *
+ * Order. Sections store with plain stores, and commit with one. What orders them for others (tests/litmus has each of
+ * these as a test of aarch64's memory model, and without its barrier, where the outcome is possible):
+ *
+ * - A section and the next one on the slot: the kernel executes a full barrier before it gives up a CPU or an mm_cid,
+ *   and one after it has taken it (slot-changes-hands). An install therefore needs no release.
+ * - A section and a remote drain: membarrier makes each CPU that runs a thread of the process execute a full barrier,
+ *   between its section and the answer; other CPUs have executed one when they switched. Before the answer, a commit
+ *   is visible (late-commit), and so is all that was stored before it (drain-reads-entries). Step 3 reads the word,
+ *   entries and accounts by plain loads after the system call, which ends with a full barrier.
+ * - A remote drain and later sections: taken() stores the word with release after the accounts. What a section then
+ *   reads is at addresses that depend on the word (exchange-reads-account), but for the count of a LIFO word; that
+ * one is read after a load-acquire of the end (lifo-count).
+ * - let_go() changes an end back that no section has stored to, and nothing else. What lies behind it is unchanged.
+ * - Emptied sheaves leave by barns, whose heads are exchanged with release and acquire (barn), or by locks.
+ *
  * If the thread is preempted or interrupted during a remote drain, threads on the slot find the claimed ends and
  * bypass its sheaves. Fork takes the lock of remote drains first.
  */

@@ -50,6 +50,7 @@ TOP = {
     "README.md",
     "CONTRIBUTING.md",
     "pyproject.toml",
+    "Cargo.toml",
     "LICENSE",
     "CHANGELOG.md",
     "SECURITY.md",
@@ -112,7 +113,7 @@ def bodies(text: str) -> Iterator[tuple[str, int, str]]:
     """Each function's name, first line and body, from a brace in the first column to the next one."""
     start, head, lines = 0, "", text.splitlines()
     for number, line in enumerate(lines, 1):
-        if line.rstrip() == "{":
+        if line.rstrip() == "{" and not re.match(r"(class|struct|namespace)\b[^()]*$", head):
             start = number
             name = re.search(r"(\w+)\((?!\()", re.sub(r"__attribute__\(\(.*?\)\)", "", head))
         elif line.startswith("}") and start:

@@ -12,6 +12,7 @@ SOURCE = ("meson.build", r"^  version: '(.+)',$")
 # Where the version is, by the first match of a pattern.
 PLACES = [
     ("pyproject.toml", r'^version = "(.+)"$'),
+    ("Cargo.toml", r'^version = "(.+)"$'),
     ("CHANGELOG.md", r"^## (\d\S*)"),
     ("debian/changelog", r"^sheaf \((.+)\) "),
     ("dist/rpm/sheaf.spec", r"^Version: +(.+)$"),

@@ -7,11 +7,13 @@ import os
 import resource
 import signal
 import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Run
+from conftest import ROOT, Run
 from sheaf.commands.doctor import mode as doctor_mode
 from sheaf.commands.doctor.finding import SELF, Finding, future
 from sheaf.commands.doctor.mode import Grounds
@@ -84,6 +86,23 @@ def test_what_trials_say() -> None:
     guess = doctor_mode.expected(USUAL)
     refused = doctor_mode.known(doctor_mode.LOCK, "trial", guess)
     assert "refuses restartable sequences" in doctor_mode.finding(refused).what
+
+
+@pytest.mark.parametrize(("rule", "mode"), [("rseq=ENOSYS", doctor_mode.LOCK), ("rseq", doctor_mode.LOCK), ("membarrier", None)])
+def test_a_sandbox_without_records(library: str, no_options: None, rule: str, mode: str | None) -> None:
+    """The mode is found where the sandbox refuses records as well, as gVisor does."""
+    deny = Path(library).parents[1] / "tests/environment/deny"
+    if not deny.exists():
+        pytest.skip("tests/environment/deny is not built")
+    command = (str(deny), rule, "madvise=EINVAL", "--", sys.executable, "-m", "sheaf", "doctor", "--json")
+    env = {**os.environ, "PYTHONPATH": str(ROOT / "cli")}
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=60)
+    if "no filter can be installed" in done.stderr:
+        pytest.skip("no filter can be installed here")
+    answer = json.loads(done.stdout)
+    usual = doctor_mode.expected(doctor_mode.grounds(future(), True)).name
+    assert answer["mode"]["name"] == (mode or usual)
+    assert answer["mode"]["source"] == ("trial" if mode else "expected")
 
 
 def test_a_limit_of_address_space_that_leaves_only_locks(sheaf: Run, library: str, no_options: None) -> None:

@@ -244,7 +244,8 @@ CASE(forks_in_forks)
 {
     struct sigaction action = {.sa_handler = only_fork};
     fork_form = (pid_t(*)(void))dlsym(RTLD_DEFAULT, "_Fork");
-    if (!fork_form)
+    if (!fork_form || !dlvsym(RTLD_DEFAULT, "_Fork",
+                              "GLIBC_2.34")) /* Sheaf's own is not enough: libc's fork() is not for handlers */
         _exit(CASE_SKIPPED);
     sigaction(SIGUSR1, &action, NULL);
     start(forks_or_works);

@@ -14,15 +14,15 @@ static void start(void)
 CASE(blocks_are_known_by_their_start)
 {
     start();
-    char *p = mapped_alloc(5000, 1);
-    must(p && !p[0] && !p[4999]);
-    must_be(mapped_size(p), 8192);
-    must_be(mapped_bytes(), 8192);
-    must_be(mapped_size(p + 4096), 0);
-    must(!mapped_free(p + 4096) && !mapped_free(NULL) && !mapped_free((void *)2));
+    char *p = mapped_alloc(os_page + 904, 1);
+    must(p && !p[0] && !p[os_page + 903]);
+    must_be(mapped_size(p), 2 * os_page);
+    must_be(mapped_bytes(), 2 * os_page);
+    must_be(mapped_size(p + os_page), 0);
+    must(!mapped_free(p + os_page) && !mapped_free(NULL) && !mapped_free((void *)2));
     must(mapped_free(p));
     must_be(os_entry(OS_UNMAP, 0)->at, p);
-    must_be(os_entry(OS_UNMAP, 0)->size, 8192);
+    must_be(os_entry(OS_UNMAP, 0)->size, 2 * os_page);
     must(!mapped_free(p));
     must_be(mapped_bytes(), 0);
 }
@@ -30,7 +30,7 @@ CASE(blocks_are_known_by_their_start)
 CASE(blocks_are_aligned)
 {
     start();
-    for (size_t align = 4096; align <= 4 * MIB; align *= 2)
+    for (size_t align = os_page; align <= 4 * MIB; align *= 2)
         must_be((uintptr_t)mapped_alloc(1, align) % align, 0);
 }
 
@@ -63,11 +63,11 @@ CASE(filled_up_and_emptied)
     for (int round = 0; round < 3; round++) {
         for (int i = 0; i < BLOCKS; i++)
             must(blocks[i] = mapped_alloc(1, 1));
-        must_be(mapped_bytes(), BLOCKS * 4096ul);
+        must_be(mapped_bytes(), BLOCKS * os_page);
         for (int i = 0; i < BLOCKS; i += 2)
             must(mapped_free(blocks[i]));
         for (int i = 1; i < BLOCKS; i += 2)
-            must_be(mapped_size(blocks[i]), 4096);
+            must_be(mapped_size(blocks[i]), os_page);
         for (int i = 0; i < BLOCKS; i += 2)
             must(!mapped_size(blocks[i]));
         for (int i = 1; i < BLOCKS; i += 2)
@@ -109,30 +109,30 @@ CASE(blocks_behind_a_given_up_entry_are_found)
     while (space.mapped[at].start != (uintptr_t)p)
         at++;
     struct mapped *next = &space.mapped[(at + 1) & (MAPPED_MAX - 1)];
-    next->size = 4096; /* as if p had been put there because its own entry was in use */
+    next->size = os_page; /* as if p had been put there because its own entry was in use */
     next->start = (uintptr_t)p;
     space.mapped[at].start = 2;
-    must_be(mapped_size(p), 4096);
+    must_be(mapped_size(p), os_page);
     must(mapped_free(p));
 }
 
 CASE(a_block_grows_in_place_or_moves)
 {
     start();
-    char *p = mapped_alloc(8192, 1);
-    memset(p, 7, 8192);
-    char *q = mapped_resize(p, 64 * KIB);
-    must(q && q[8191] == 7 && !q[8192]);
-    must_be(mapped_size(q), 64 * KIB);
-    must_be(mapped_bytes(), 64 * KIB);
+    char *p = mapped_alloc(2 * os_page, 1);
+    memset(p, 7, 2 * os_page);
+    char *q = mapped_resize(p, 4 * os_page);
+    must(q && q[2 * os_page - 1] == 7 && !q[2 * os_page]);
+    must_be(mapped_size(q), 4 * os_page);
+    must_be(mapped_bytes(), 4 * os_page);
     os_refuse(OS_RESIZE, 1, 1); /* not in place */
     char *r = mapped_resize(q, MIB);
-    must(r && r != q && r[8191] == 7 && !mapped_size(q));
+    must(r && r != q && r[2 * os_page - 1] == 7 && !mapped_size(q));
     must_be(mapped_size(r), MIB);
     must_be(mapped_bytes(), MIB);
-    must(!mapped_resize(r + 4096, MIB));
+    must(!mapped_resize(r + os_page, MIB));
     must(mapped_resize(r, 1) == r);
-    must_be(mapped_bytes(), 4096);
+    must_be(mapped_bytes(), os_page);
     must(mapped_free(r));
     must_be(mapped_bytes(), 0);
 }
@@ -140,13 +140,13 @@ CASE(a_block_grows_in_place_or_moves)
 CASE(a_refused_resize_leaves_the_block)
 {
     start();
-    char *p = mapped_alloc(8192, 1);
-    memset(p, 7, 8192);
+    char *p = mapped_alloc(2 * os_page, 1);
+    memset(p, 7, 2 * os_page);
     os_refuse(OS_RESIZE, 1, OS_ALWAYS);
     must(!mapped_resize(p, MIB));
-    must_be(mapped_size(p), 8192);
-    must_be(mapped_bytes(), 8192);
-    must(p[8191] == 7);
+    must_be(mapped_size(p), 2 * os_page);
+    must_be(mapped_bytes(), 2 * os_page);
+    must(p[2 * os_page - 1] == 7);
     os_refuse(OS_MAP, 1, OS_ALWAYS);
     must(!mapped_resize(p, MIB));
     must(mapped_free(p));
@@ -157,11 +157,11 @@ CASE(a_refused_resize_leaves_the_block)
 CASE(pages_go_where_unmapping_is_refused)
 {
     start();
-    char *p = mapped_alloc(8192, 1);
+    char *p = mapped_alloc(2 * os_page, 1);
     os_refuse(OS_UNMAP, 1, 1);
     must(mapped_free(p));
     must_be(os_entry(OS_DISCARD, 0)->at, p);
-    must_be(os_entry(OS_DISCARD, 0)->size, 8192);
+    must_be(os_entry(OS_DISCARD, 0)->size, 2 * os_page);
     must_be(mapped_bytes(), 0);
 }
 
@@ -230,7 +230,7 @@ CASE(small_blocks_share_chunks)
     for (int i = 0; i < 10000; i++) {
         must(blocks[i][0] == (i & 127) && blocks[i][47] == (i & 127));
         must(!mapped_size(blocks[i] + 16) && !mapped_free(blocks[i] + 16));
-        must(!mapped_resize(blocks[i], 4096));
+        must(!mapped_resize(blocks[i], os_page));
     }
     for (int i = 0; i < 10000; i++)
         must(mapped_free(blocks[i]) && !mapped_free(blocks[i]) && !mapped_size(blocks[i]));

@@ -10,7 +10,6 @@
 #include <sys/mman.h>
 #include <time.h>
 
-#define PAGE        4096ul
 #define LOG_ENTRIES 65536
 
 _Atomic uint64_t vm_failures;
@@ -18,6 +17,7 @@ bool vm_staged;
 struct numa numa = {.count = 1};
 unsigned cpu_allowed_count = 4;
 
+size_t os_page;
 size_t os_mapped, os_room = SIZE_MAX, os_limit = SIZE_MAX;
 uint64_t os_memory = 16ull << 30;
 bool os_overcommit_off, os_stages, os_quiet;
@@ -128,6 +128,21 @@ bool os_intact(const void *at, size_t size)
 
 /* ---- platform/os/vm.h ---- */
 
+/* A larger page than the machine's is larger for the caller alone: what a system with such pages refuses ends the
+ * test. */
+__attribute__((constructor)) static void choose_page(void)
+{
+    const char *page = getenv("LAYER_PAGE");
+    os_page = page ? strtoul(page, NULL, 10) : (size_t)sysconf(_SC_PAGESIZE);
+}
+
+/* The system takes addresses that begin a page, and any size, which it rounds up. */
+static size_t whole_pages(const void *at, size_t size)
+{
+    must((uintptr_t)at % os_page == 0);
+    return round_up(size, os_page);
+}
+
 static void *map_real(void *at, size_t size, int prot, int flags)
 {
     void *p = mmap(at, size, prot, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | flags, -1, 0);
@@ -143,7 +158,7 @@ static void account(size_t more)
 
 size_t vm_page_size(void)
 {
-    return PAGE;
+    return os_page;
 }
 
 uint64_t vm_machine_memory(void)
@@ -158,10 +173,11 @@ size_t vm_limit(void)
 
 static enum vm_extent extend(enum os_call call, void *at, size_t size, int prot)
 {
+    size_t whole = whole_pages(at, size);
     if (os_hook)
         os_hook(call, at, size);
     bool done = granted(call) && size <= os_room;
-    if (done && !map_real(at, size, prot, MAP_FIXED_NOREPLACE)) {
+    if (done && !map_real(at, whole, prot, MAP_FIXED_NOREPLACE)) {
         must(errno == EEXIST);
         note(call, at, size, false);
         return VM_TAKEN;
@@ -206,26 +222,25 @@ bool vm_commit(void *addr, size_t size)
 {
     bool done = granted(OS_COMMIT);
     if (done && vm_staged) {
-        uintptr_t from = (uintptr_t)addr & ~(PAGE - 1);
-        must(!mprotect((void *)from, round_up((uintptr_t)addr + size, PAGE) - from, PROT_READ | PROT_WRITE));
+        uintptr_t from = (uintptr_t)addr & ~(os_page - 1);
+        must(!mprotect((void *)from, round_up((uintptr_t)addr + size, os_page) - from, PROT_READ | PROT_WRITE));
     }
     return note(OS_COMMIT, addr, size, done);
 }
 
 void *vm_map(size_t size, size_t align)
 {
-    size_t extra = align > PAGE ? align - PAGE : 0;
+    size_t extra = align > os_page ? align : os_page, whole = round_up(size, os_page);
     char *at = NULL;
     if (granted(OS_MAP) && size <= os_room)
-        at = map_real(NULL, size + extra, PROT_READ | PROT_WRITE, 0);
-    if (at && extra) {
-        char *start = (char *)round_up((uintptr_t)at, align);
+        at = map_real(NULL, whole + extra, PROT_READ | PROT_WRITE, 0);
+    if (at) {
+        char *start = (char *)round_up((uintptr_t)at, extra);
         must(start == at || !munmap(at, (size_t)(start - at)));
-        must(start == at + extra || !munmap(start + size, (size_t)(at + extra - start)));
+        must(!munmap(start + whole, (size_t)(at + extra - start)));
         at = start;
-    }
-    if (at)
         account(size);
+    }
     note(OS_MAP, at, size, at);
     return at;
 }
@@ -239,7 +254,7 @@ bool vm_unmap(void *addr, size_t size)
 {
     bool done = granted(OS_UNMAP);
     if (done) {
-        must(!munmap(addr, size));
+        must(!munmap(addr, whole_pages(addr, size)));
         account(-size);
     }
     return note(OS_UNMAP, addr, size, done);
@@ -248,8 +263,10 @@ bool vm_unmap(void *addr, size_t size)
 bool vm_resize(void *at, size_t old, size_t size, void *to)
 {
     bool done = granted(OS_RESIZE);
+    whole_pages(to, 0);
     if (done)
-        done = mremap(at, old, size, to ? MREMAP_MAYMOVE | MREMAP_FIXED : 0, to) != MAP_FAILED;
+        done = mremap(at, whole_pages(at, old), whole_pages(at, size), to ? MREMAP_MAYMOVE | MREMAP_FIXED : 0, to) !=
+               MAP_FAILED;
     if (done)
         account(to ? -old : size - old);
     return note(OS_RESIZE, at, size, done);
@@ -260,7 +277,7 @@ bool vm_discard(void *addr, size_t size)
     if (os_hook)
         os_hook(OS_DISCARD, addr, size);
     bool done = granted(OS_DISCARD);
-    must(!done || !madvise(addr, size, MADV_DONTNEED));
+    must(!done || !madvise(addr, whole_pages(addr, size), MADV_DONTNEED));
     return note(OS_DISCARD, addr, size, done);
 }
 
@@ -273,28 +290,28 @@ bool vm_overcommit_off(void)
 bool vm_uncommit(void *addr, size_t size)
 {
     bool done = vm_discard(addr, size);
-    must(!done || !vm_staged || !mprotect(addr, size, PROT_READ));
+    must(!done || !vm_staged || !mprotect(addr, whole_pages(addr, size), PROT_READ));
     return done;
 }
 
 bool vm_reopen(void *addr, size_t size)
 {
     bool done = vm_open(addr, size);
-    must(!done || !vm_staged || !mprotect(addr, size, PROT_READ));
+    must(!done || !vm_staged || !mprotect(addr, whole_pages(addr, size), PROT_READ));
     return done;
 }
 
 bool vm_close(void *addr, size_t size)
 {
     bool done = granted(OS_CLOSE);
-    must(!done || !mprotect(addr, size, PROT_NONE));
+    must(!done || !mprotect(addr, whole_pages(addr, size), PROT_NONE));
     return note(OS_CLOSE, addr, size, done);
 }
 
 bool vm_open(void *addr, size_t size)
 {
     bool done = granted(OS_OPEN);
-    must(!done || !mprotect(addr, size, PROT_READ | PROT_WRITE));
+    must(!done || !mprotect(addr, whole_pages(addr, size), PROT_READ | PROT_WRITE));
     return note(OS_OPEN, addr, size, done);
 }
 

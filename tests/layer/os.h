@@ -60,6 +60,7 @@ bool os_intact(const void *at, size_t size);
 /* Called before each call of these kinds is decided: OS_EXTEND, OS_EXTEND_READABLE, OS_DISCARD. */
 extern void (*os_hook)(enum os_call call, void *at, size_t size);
 
+extern size_t os_page;           /* bytes: the machine's, or a larger page that $LAYER_PAGE says */
 extern size_t os_mapped;         /* bytes that the layers have mapped */
 extern size_t os_room;           /* bytes that they may still map */
 extern size_t os_limit;          /* RLIMIT_AS */

@@ -5,7 +5,6 @@
  */
 #define _GNU_SOURCE
 #include "../cases.h"
-#include "asleep.h"
 #include "platform/config/config.h"
 #include "cache/kmem_cache.h"
 
@@ -24,6 +23,7 @@ void sheaf_configure(struct sheaf_config *config)
 }
 
 #if defined(__x86_64__)
+#include "asleep.h"
 
 static struct kmem_cache *cache;
 static struct barn *barn;

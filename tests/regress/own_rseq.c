@@ -76,7 +76,8 @@ static void in_thread(void *(*run)(void *), void *argument)
 static void *misses_then_registers(void *block)
 {
     must(own_area.state == OWN_CREATED && number() == space.slots);
-    must(!malloc_try(64) && !free_try_at(rseq_roots.cid_base, block) && !free_try_at(rseq_roots.cpu_base, block));
+    must(!malloc_try(64) && !free_try_at(rseq_roots.cid_base, block));
+    must(!rseq_push(space.base, slice_push_id(slice_of(block)), block));
     must(!rseq_pop_local(space.base, word_id(CACHE_FIRST)) && !rseq_pop_lifo(space.base, word_id(CACHE_GAP - 1)));
     must(own_area.state == OWN_CREATED);
     void *own = sheaf_malloc(64);

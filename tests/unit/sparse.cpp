@@ -8,6 +8,7 @@
 #include <random>
 #include <utility>
 #include <vector>
+#include <unistd.h>
 
 constexpr size_t mib = 1 << 20;
 
@@ -170,8 +171,18 @@ struct thinned {
     }
 };
 
+// With pages of 64 KiB a slab of one slice has no free page while an object in it is in use.
+static bool slabs_have_pages()
+{
+    return sysconf(_SC_PAGESIZE) < 65536;
+}
+
 TEST_CASE("free pages inside slabs of sparse caches are returned", "[sheaves]")
 {
+    if (!slabs_have_pages()) {
+        WARN("a page is as large as a slab");
+        return;
+    }
     for (size_t size : {1000, 3000, 10000}) {
         sheaf_malloc_trim();
         thinned load("thinned", size, nullptr);
@@ -199,6 +210,10 @@ TEST_CASE("free pages inside slabs of sparse caches are returned", "[sheaves]")
 
 TEST_CASE("no more holes are made in a cache that soon uses its holes again", "[sheaves]")
 {
+    if (!slabs_have_pages()) {
+        WARN("a page is as large as a slab");
+        return;
+    }
     sheaf_malloc_trim();
     thinned load("wanted-again", 3000, nullptr);
     uint64_t gone[16];

@@ -16,10 +16,11 @@ import zipfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-# The platforms of tags: the newest version of glibc whose symbols may be needed (none with musl), and the libraries of objects.
+# The platforms of tags: the newest version of glibc whose symbols may be needed, older than the tag's (none with musl), and
+# the libraries of objects.
 PLATFORMS = {
-    "manylinux_2_28_x86_64": ((2, 28), ["libc.so.6"]),
-    "manylinux_2_28_aarch64": ((2, 28), ["libc.so.6"]),
+    "manylinux_2_28_x86_64": ((2, 17), ["libc.so.6"]),
+    "manylinux_2_28_aarch64": ((2, 17), ["libc.so.6"]),
     "musllinux_1_2_x86_64": ((), ["libc.musl-x86_64.so.1"]),
     "musllinux_1_2_aarch64": ((), ["libc.musl-aarch64.so.1"]),
 }

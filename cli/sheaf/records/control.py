@@ -296,6 +296,8 @@ def connect(target: str, timeout: float = TIMEOUT) -> Iterator[Control]:
     The control area of the process that a number, a program's name or the path of a record leads to. Raises SheafError,
     which says why the process cannot be asked.
     """
+    if not proc.readable():
+        raise SheafError(f"{target}: /proc cannot be read here, so no process can be asked; run sheaf outside of the sandbox")
     path = find(target)
     head = record.read_head(path)
     pid = _running(head)

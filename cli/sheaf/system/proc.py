@@ -66,6 +66,11 @@ def stat(of: int | str) -> Stat | None:
     )
 
 
+def readable() -> bool:
+    """Whether /proc can be read at all. Some sandboxes hide it, and then no process is known to run or to have ended."""
+    return stat("self") is not None
+
+
 def text(of: int | str, name: str, errors: str = "surrogateescape") -> str:
     """A file of a process; empty if it cannot be read."""
     try:

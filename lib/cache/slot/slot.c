@@ -192,6 +192,7 @@ void slot_pause_fast(void)
     bool locked = lock_acquire(lock_of(LOCK_REGION));
     if (read_once(head->limit))
         paused_limit = head->limit;
+    atomic_thread_fence(memory_order_seq_cst); /* pairs with slot_resume_fast(): tests/litmus/pause.litmus */
     set_limits(head, true);
     if (locked)
         lock_release(lock_of(LOCK_REGION));

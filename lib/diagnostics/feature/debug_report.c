@@ -3,6 +3,8 @@
 #include "diagnostics/feature/depot.h"
 #include "cache/remote.h"
 #include "platform/os/libc.h"
+#include "platform/os/object.h"
+#include "platform/os/unwind.h"
 #include "platform/os/syscall.h"
 
 #include <dlfcn.h>
@@ -124,22 +126,27 @@ static bool report_enter(void)
 
 /*
  * dladdr() waits for the dynamic linker's lock, and the holder of that may be waiting for the lock of remote drains
- * (a constructor that calls malloc_trim). So under the lock of remote drains only the file is found, by a function
- * that takes no lock; `sheaf report` finds the symbol. The same happens without dladdr().
+ * (a constructor that calls malloc_trim). So under the lock of remote drains the object is found by a function that
+ * takes no lock, and the symbol in the object's own table. The same happens without dladdr(), which programs of glibc
+ * before 2.34 have if they load libdl.
  */
 static bool find_symbol(uintptr_t pc, Dl_info *info)
 {
-    if (likely(!lock_held_by_self(lock_of(LOCK_DRAIN))) && libc_has(dladdr))
+    bool may_lock = !lock_held_by_self(lock_of(LOCK_DRAIN));
+    if (likely(may_lock) && libc_has(dladdr))
         return dladdr((void *)pc, info) && info->dli_fname;
-#ifdef LIBC_FIND_OBJECT
     struct dl_find_object object;
-    if (_dl_find_object((void *)pc, &object) == 0 && object.dlfo_link_map) {
+    bool found = libc_has_find_object() ? _dl_find_object((void *)pc, &object) == 0
+                                        : may_lock && unwind_find((void *)pc, &object) == 0;
+    if (found && object.dlfo_link_map) {
         const char *name = object.dlfo_link_map->l_name;
         *info = (Dl_info){.dli_fname = name && *name ? name : program_invocation_name,
                           .dli_fbase = object.dlfo_map_start};
+        uintptr_t base = object.dlfo_link_map->l_addr;
+        const ElfW(Sym) *symbol = object_symbol_at(base, object.dlfo_link_map->l_ld, pc, &info->dli_sname);
+        info->dli_saddr = symbol ? (void *)(base + symbol->st_value) : NULL;
         return true;
     }
-#endif
     return false;
 }
 

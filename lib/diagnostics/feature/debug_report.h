@@ -4,7 +4,8 @@
  * SHEAF_DEBUG_LOG.
  *
  * Reports are written without malloc and stdio. The caller may hold the lock of remote drains and no other. Symbols
- * come from dladdr(), which takes the dynamic linker's lock; they are left out under the lock of remote drains.
+ * come from dladdr(), which takes the dynamic linker's lock, and under the lock of remote drains from tables of
+ * symbols.
  */
 #ifndef SHEAF_FEATURE_DEBUG_REPORT_H
 #define SHEAF_FEATURE_DEBUG_REPORT_H

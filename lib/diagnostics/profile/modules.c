@@ -82,18 +82,10 @@ static void read_build_id(struct sheaf_profile_module *module)
     }
 }
 
-#ifdef LIBC_FIND_OBJECT
-#ifdef __GLIBC__
-#pragma weak _dl_find_object
-#define has_find_object() (&_dl_find_object != NULL)
-#else
-#define has_find_object() true
-#endif
-
 /* Describes all but the path. */
 static bool find(uintptr_t pc, struct sheaf_profile_module *module, struct dl_find_object *found)
 {
-    if (!has_find_object() || _dl_find_object((void *)pc, found) != 0 || !found->dlfo_link_map)
+    if (!libc_has_find_object() || _dl_find_object((void *)pc, found) != 0 || !found->dlfo_link_map)
         return false;
     module->start = (uintptr_t)found->dlfo_map_start;
     module->end = (uintptr_t)found->dlfo_map_end;
@@ -125,16 +117,3 @@ bool module_find(uintptr_t pc, struct sheaf_profile_module *module)
         program_path(module->path, sizeof(module->path));
     return true;
 }
-#else
-bool module_still(uintptr_t pc, const struct sheaf_profile_module *module)
-{
-    (void)pc, (void)module;
-    return false;
-}
-
-bool module_find(uintptr_t pc, struct sheaf_profile_module *module)
-{
-    (void)pc, (void)module;
-    return false;
-}
-#endif

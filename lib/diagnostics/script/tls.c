@@ -18,19 +18,19 @@ struct relocations {
     const char *names;
 };
 
-static struct relocations relocations_of(uintptr_t base, const ElfW(Dyn) * dynamic)
+static struct relocations relocations_of(uintptr_t base, const void *section)
 {
     struct relocations found = {.n = 0};
-    for (; dynamic->d_tag != DT_NULL; dynamic++) {
-        uintptr_t value = dynamic->d_un.d_ptr, at = value < base ? base + value : value;
+    for (const ElfW(Dyn) *dynamic = section; dynamic->d_tag != DT_NULL; dynamic++) {
+        const void *at = object_address(base, section, dynamic->d_un.d_ptr);
         if (dynamic->d_tag == DT_RELA)
-            found.first = (const void *)at;
+            found.first = at;
         else if (dynamic->d_tag == DT_RELASZ)
             found.n = dynamic->d_un.d_val / sizeof(ElfW(Rela));
         else if (dynamic->d_tag == DT_SYMTAB)
-            found.symbols = (const void *)at;
+            found.symbols = at;
         else if (dynamic->d_tag == DT_STRTAB)
-            found.names = (const void *)at;
+            found.names = at;
     }
     return found;
 }

@@ -46,9 +46,17 @@ __attribute__((weak)) void sheaf_configure(struct sheaf_config *config)
     (void)config;
 }
 
+#ifdef SHEAF_WEAK_LIBC /* glibc before 2.34 has pthread_atfork() in libpthread, and what it calls in libc */
+extern int __register_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void), void *handle);
+extern hidden void *__dso_handle;
+#define register_handlers(prepare, parent, child) __register_atfork(prepare, parent, child, __dso_handle)
+#else
+#define register_handlers pthread_atfork
+#endif
+
 void sheaf_started(void)
 {
-    pthread_atfork(cache_fork_prepare, cache_fork_parent, cache_fork_child);
+    register_handlers(cache_fork_prepare, cache_fork_parent, cache_fork_child);
 }
 
 const struct other_malloc *sheaf_steps_aside(void)

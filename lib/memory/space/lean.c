@@ -2,6 +2,12 @@
 #include "memory/space/hole.h"
 #include "platform/rseq/rseq.h"
 
+static void unmap_between(char *from, const char *to)
+{
+    if (from < to)
+        vm_unmap(from, (size_t)(to - from));
+}
+
 static void lean_table(struct space_table *table, char *start, size_t mapped, size_t most)
 {
     *table = (struct space_table){.start = start, .mapped = mapped, .most = most, .step = vm_page_size()};
@@ -42,12 +48,12 @@ bool lean_open_slots(unsigned slots)
     unsigned slot = atomic_load(&space.slots_open);
     for (; slot < slots; slot++) {
         char *words = (char *)space.base + ((size_t)slot << SLOT_SHIFT);
-        char *counters = space.counters - (slot + 1) * COUNTER_BLOCK;
+        char *counters = counters_of(slot + 1), *counters_end = counters_of(slot);
         size_t page = vm_page_size(), rest = (1ul << SLOT_SHIFT) - page;
-        if (space_map_part(counters, counters + COUNTER_BLOCK, vm_extend) != VM_EXTENDED)
+        if (space_map_part(counters, counters_end, vm_extend) != VM_EXTENDED)
             break;
         if (!vm_open(words, page) || (rest && vm_extend(words + page, rest) != VM_EXTENDED)) {
-            vm_unmap(counters, COUNTER_BLOCK);
+            unmap_between(counters, counters_end);
             break;
         }
         atomic_store(&space.slots_open, slot + 1);
@@ -58,14 +64,24 @@ bool lean_open_slots(unsigned slots)
 
 static _Atomic uint32_t caches_open; /* bits of groups */
 
-/* If lean: maps the groups below as well, but the first, because caches are looked at by number. */
-static noinline_cold bool open_caches_lean(unsigned group, size_t bytes)
+#define GROUP_BYTES ((size_t)COUNTER_GROUP * CACHE_ROW)
+
+/* The first whole page of a group's rows. With large pages the page before holds its first rows, and the last of the
+ * group below. */
+static char *rows_of(unsigned group)
 {
-    for (unsigned i = group ? 1 : 0; i <= group; i++) {
+    return space.caches + page_up(group * GROUP_BYTES);
+}
+
+/* If lean: maps the groups below as well, because caches are looked at by number; the first only if it shares a page
+ * with the next. */
+static noinline_cold bool open_caches_lean(unsigned group)
+{
+    bool shared = GROUP_BYTES % vm_page_size();
+    for (unsigned i = group && !shared ? 1 : 0; i <= group; i++) {
         if (atomic_load(&caches_open) >> i & 1)
             continue;
-        char *rows = space.caches + i * bytes;
-        if (space_map_part(rows, rows + bytes, vm_extend) != VM_EXTENDED)
+        if (space_map_part(rows_of(i), rows_of(i + 1), vm_extend) != VM_EXTENDED)
             return atomic_load(&caches_open) >> group & 1; /* another thread may have done it meanwhile */
         atomic_fetch_or(&caches_open, 1u << i);
     }
@@ -76,26 +92,20 @@ static noinline_cold bool open_caches_lean(unsigned group, size_t bytes)
 bool space_open_caches(unsigned group)
 {
     _Static_assert(CACHE_MAX / COUNTER_GROUP <= 32, "a bit for each group");
-    size_t bytes = (size_t)COUNTER_GROUP * CACHE_ROW;
     if (atomic_load_explicit(&caches_open, memory_order_acquire) >> group & 1)
         return true;
-    if (unlikely((group + 1) * bytes > space.caches_size))
+    if (unlikely((group + 1) * GROUP_BYTES > space.caches_size))
         return false;
     if (unlikely(space.lean))
-        return open_caches_lean(group, bytes);
-    if (!vm_open(space.caches + group * bytes, bytes))
+        return open_caches_lean(group);
+    char *rows = space.caches + page_down(group * GROUP_BYTES);
+    if (!vm_open(rows, (size_t)(rows_of(group + 1) - rows)))
         return false;
     atomic_fetch_or(&caches_open, 1u << group);
     return true;
 }
 
 /* ---- becoming lean ---- */
-
-static void unmap_between(char *from, const char *to)
-{
-    if (from < to)
-        vm_unmap(from, (size_t)(to - from));
-}
 
 static void slim_slots(unsigned used)
 {
@@ -107,16 +117,15 @@ static void slim_slots(unsigned used)
         unmap_between(words + ((size_t)slot << SLOT_SHIFT) + page, words + ((slot + 1ul) << SLOT_SHIFT));
     unmap_between(words + ((size_t)(possible > open ? possible : open) << SLOT_SHIFT), end);
     atomic_store(&space.slots_open, open);
-    size_t bytes = (size_t)COUNTER_GROUP * CACHE_ROW;
-    char *rows_end = space.caches + space.caches_size;
-    unmap_between(rows_end, space.counters - open * COUNTER_BLOCK);
+    unmap_between(space.caches + space.caches_size, counters_of(open));
     if (!atomic_load(&space.mapped_open)) {
         unmap_between((char *)space.mapped, space.caches);
         space.mapped_most = MAPPED_LEAN;
     }
-    for (unsigned group = 0; (group + 1) * bytes <= space.caches_size && !(atomic_load(&caches_open) >> 1); group++)
+    for (unsigned group = 0; (group + 1) * GROUP_BYTES <= space.caches_size && !(atomic_load(&caches_open) >> 1);
+         group++)
         if (!(atomic_load(&caches_open) >> group & 1))
-            unmap_between(space.caches + group * bytes, space.caches + (group + 1) * bytes);
+            unmap_between(rows_of(group), rows_of(group + 1));
 }
 
 void space_slim(uint32_t slices, unsigned slots)

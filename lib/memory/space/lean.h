@@ -15,6 +15,15 @@ static inline size_t page_up(size_t n)
     return round_up(n, vm_page_size());
 }
 
+/*
+ * Where the pages begin that hold the counters of the first `slots` slots. They grow downwards from the start of a
+ * page, and a page of 64 KiB holds those of two slots.
+ */
+static inline char *counters_of(unsigned slots)
+{
+    return (char *)page_down((uintptr_t)space.counters - slots * COUNTER_BLOCK);
+}
+
 static inline size_t ids_below(void)
 {
     return (space.region - space.base) >> SLICE_SHIFT;

@@ -37,9 +37,8 @@ struct space space;
 #define AWAY_UP       (64 * ONE_TABLE)
 #define PLACES        4
 #define TABLE_STEP    (1ul << 20)
-#define BOOT_STEP     (4ul << 10) /* by which staged bootstrap tables grow */
-#define REACH_LEAN    512u        /* slices */
-#define REACH_STEP    32768u      /* slices; they take 64 KiB of ids, 1 MiB of structs and 4 KiB of dirty bits */
+#define REACH_LEAN    512u   /* slices */
+#define REACH_STEP    32768u /* slices; they take 64 KiB of ids, 1 MiB of structs and 4 KiB of dirty bits */
 
 static size_t take(size_t *at, size_t bytes)
 {
@@ -221,7 +220,7 @@ static bool map_parts(const struct part *parts, size_t count)
 static bool map_start(char *plan, const struct layout *l)
 {
     char *slots = plan + l->base, *slots_open = slots + ((size_t)l->slots_open << SLOT_SHIFT);
-    char *counters_open = plan + l->counters - l->slots_open * COUNTER_BLOCK;
+    char *counters_open = plan + page_down(l->counters - l->slots_open * COUNTER_BLOCK);
     const struct part parts[] = {
         {slots - l->ids_boot, slots_open, vm_extend_staged},
         {slots_open, slots + ((l->slots + 1ul) << SLOT_SHIFT), vm_extend_readable},
@@ -246,7 +245,7 @@ static struct space_table boot_table(char *start, size_t size)
     return (struct space_table){.start = start,
                                 .mapped = vm_staged || space.lean ? 0 : size,
                                 .most = size,
-                                .step = BOOT_STEP,
+                                .step = vm_page_size(),
                                 .at_boot = !space.lean};
 }
 
@@ -302,7 +301,7 @@ static bool map_lean(char *plan, const struct layout *l)
     size_t first = page_down((l->sheaves_first - l->sheaves) >> SHEAF_PAGE_SHIFT);
     const struct part parts[] = {
         {base - ids, base + (1ul << SLOT_SHIFT), vm_extend},
-        {plan + l->counters - COUNTER_BLOCK, plan + l->counters, vm_extend},
+        {plan + page_down(l->counters - COUNTER_BLOCK), plan + l->counters, vm_extend},
         {orders + first, orders + page_up(first + 1 + (SHEAVES_FIRST >> SHEAF_PAGE_SHIFT)), vm_extend},
         {plan + l->dirty, plan + l->dirty + vm_page_size(), vm_extend},
         {slices, slices + vm_page_size(), vm_extend},
@@ -471,9 +470,10 @@ bool space_open_slots(unsigned slots)
         return true;
     if (unlikely(space.lean))
         return lean_open_slots(slots);
-    size_t more = slots - open;
-    if (slots > space.slots || !vm_open((char *)space.base + ((size_t)open << SLOT_SHIFT), more << SLOT_SHIFT) ||
-        !vm_open(space.counters - slots * COUNTER_BLOCK, more * COUNTER_BLOCK))
+    char *counters = counters_of(slots), *counters_end = counters_of(open);
+    if (slots > space.slots ||
+        !vm_open((char *)space.base + ((size_t)open << SLOT_SHIFT), (size_t)(slots - open) << SLOT_SHIFT) ||
+        (counters < counters_end && !vm_open(counters, (size_t)(counters_end - counters))))
         return false;
     while (open < slots && !atomic_compare_exchange_weak(&space.slots_open, &open, slots)) {
     }

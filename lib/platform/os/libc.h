@@ -1,10 +1,11 @@
 /*
- * Differences of C libraries: functions that glibc 2.31 lacks, or keeps in libpthread and libdl, which a program need
- * not load; and GNU functions that musl does not have or declare.
+ * Differences of C libraries: functions that glibc 2.17 lacks, or keeps in libpthread and libdl, which a program need
+ * not load; functions that its older headers do not declare; and GNU functions that musl does not have or
+ * declare.
  *
  * The preloaded object refers weakly to what a version of glibc may lack and does without those that are missing, so
- * that it loads with glibc 2.31 and later; preload/libc.txt says which symbols it may need. The libraries that
- * programs link are built for one libc and refer to them as usual.
+ * that it loads with glibc 2.17 and later; lib/libc.txt says which symbols it may need. The libraries that
+ * programs link are built for one libc and refer to them as usual, except in a portable build.
  */
 #ifndef SHEAF_OS_LIBC_H
 #define SHEAF_OS_LIBC_H
@@ -15,8 +16,13 @@
 #include <stdio.h>
 #include <dlfcn.h>
 
+#ifdef __GLIBC__
+#if !__GLIBC_PREREQ(2, 32)
+const char *strerrordesc_np(int error);
+#endif
+#endif
+
 #ifdef SHEAF_WEAK_LIBC
-#include <dlfcn.h>
 #include <pthread.h>
 #include <string.h>
 #pragma weak dladdr                    /* libdl before 2.34 */
@@ -58,12 +64,10 @@ static inline const struct r_debug *libc_objects(void)
 #endif
 
 /*
- * _dl_find_object(), by which libgcc's unwinder finds the tables of an address. glibc has it from 2.35 on; for musl
- * unwind.c defines it.
+ * _dl_find_object(), by which libgcc's unwinder finds the tables of an address, without a lock. glibc has it
+ * from 2.35 on; the preloaded object defines a substitute (preload/libc.c), and for musl unwind.c defines it.
  */
-#ifdef DLFO_STRUCT_HAS_EH_DBASE
-#define LIBC_FIND_OBJECT 1
-#else
+#ifndef DLFO_STRUCT_HAS_EH_DBASE
 struct dl_find_object {
     unsigned long long dlfo_flags;
     void *dlfo_map_start, *dlfo_map_end;
@@ -71,10 +75,18 @@ struct dl_find_object {
     void *dlfo_eh_frame;
     unsigned long long reserved[7];
 };
-#ifndef __GLIBC__
-#define LIBC_FIND_OBJECT 1
+#ifdef __GLIBC__
+extern int _dl_find_object(void *pc, struct dl_find_object *result);
+#else
 extern int _dl_find_object(void *pc, struct dl_find_object *result) __attribute__((visibility("hidden")));
 #endif
+#endif
+
+#ifdef __GLIBC__
+#pragma weak _dl_find_object
+#define libc_has_find_object() (&_dl_find_object != NULL)
+#else
+#define libc_has_find_object() true
 #endif
 
 #endif

@@ -3,10 +3,20 @@
 
 #include <string.h>
 
-/* The dynamic linker has replaced most offsets in the dynamic section by addresses. */
-static const void *dynamic_address(uintptr_t base, uintptr_t value)
+static uintptr_t distance(uintptr_t a, uintptr_t b)
 {
-    return (const void *)(value < base ? base + value : value);
+    return a < b ? b - a : a - b;
+}
+
+/*
+ * The dynamic linker replaces offsets in the dynamic section by addresses, but not where that section is read-only:
+ * in the vDSO, and with musl everywhere. An object may be linked to any base (gVisor's vDSO: to the end of the
+ * address space), so neither kind is always the smaller one. But all of an object lies close to its dynamic section.
+ */
+const void *object_address(uintptr_t base, const void *dynamic, uintptr_t value)
+{
+    uintptr_t near = (uintptr_t)dynamic, added = base + value;
+    return (const void *)(distance(added, near) < distance(value, near) ? added : value);
 }
 
 static uint32_t gnu_hash(const char *name)
@@ -25,19 +35,19 @@ struct symbol_tables {
     const char *object;         /* DT_SONAME */
 };
 
-static struct symbol_tables tables_of(uintptr_t base, const ElfW(Dyn) * dynamic)
+static struct symbol_tables tables_of(uintptr_t base, const void *section)
 {
     struct symbol_tables tables = {.symbols = NULL};
     uintptr_t object = 0;
-    for (; dynamic->d_tag != DT_NULL; dynamic++)
+    for (const ElfW(Dyn) *dynamic = section; dynamic->d_tag != DT_NULL; dynamic++)
         if (dynamic->d_tag == DT_SYMTAB)
-            tables.symbols = dynamic_address(base, dynamic->d_un.d_ptr);
+            tables.symbols = object_address(base, section, dynamic->d_un.d_ptr);
         else if (dynamic->d_tag == DT_STRTAB)
-            tables.names = dynamic_address(base, dynamic->d_un.d_ptr);
+            tables.names = object_address(base, section, dynamic->d_un.d_ptr);
         else if (dynamic->d_tag == DT_GNU_HASH)
-            tables.gnu = dynamic_address(base, dynamic->d_un.d_ptr);
+            tables.gnu = object_address(base, section, dynamic->d_un.d_ptr);
         else if (dynamic->d_tag == DT_HASH)
-            tables.sysv = dynamic_address(base, dynamic->d_un.d_ptr);
+            tables.sysv = object_address(base, section, dynamic->d_un.d_ptr);
         else if (dynamic->d_tag == DT_SONAME)
             object = dynamic->d_un.d_val;
     tables.object = object && tables.names ? tables.names + object : NULL;
@@ -78,6 +88,42 @@ const ElfW(Sym) * object_symbol(uintptr_t address, const void *dynamic, const ch
 {
     struct symbol_tables tables = tables_of(address, dynamic);
     return find_symbol(&tables, name);
+}
+
+/* One more than the index of the last symbol. DT_GNU_HASH has no such number: its last chain ends at the last symbol.
+ */
+static uint32_t symbol_count(const struct symbol_tables *tables)
+{
+    if (tables->sysv)
+        return tables->sysv[1];
+    if (!tables->gnu)
+        return 0;
+    const uint32_t *table = tables->gnu;
+    uint32_t buckets = table[0], first = table[1], last = 0;
+    const uint32_t *bucket = table + 4 + table[2] * (sizeof(ElfW(Addr)) / sizeof(*table)), *chain = bucket + buckets;
+    for (uint32_t i = 0; i < buckets; i++)
+        last = bucket[i] > last ? bucket[i] : last;
+    if (last < first || !last)
+        return 0;
+    while (!(chain[last - first] & 1))
+        last++;
+    return last + 1;
+}
+
+const ElfW(Sym) * object_symbol_at(uintptr_t address, const void *dynamic, uintptr_t at, const char **name)
+{
+    struct symbol_tables tables = tables_of(address, dynamic);
+    const ElfW(Sym) *found = NULL;
+    if (!tables.symbols || !tables.names)
+        return NULL;
+    for (uint32_t i = 1, end = symbol_count(&tables); i < end; i++) {
+        const ElfW(Sym) *symbol = &tables.symbols[i];
+        if (symbol->st_shndx != SHN_UNDEF && ELF64_ST_TYPE(symbol->st_info) != STT_TLS &&
+            at - address - symbol->st_value < symbol->st_size)
+            found = symbol;
+    }
+    *name = found ? tables.names + found->st_name : NULL;
+    return found;
 }
 
 const char *object_name(uintptr_t address, const void *dynamic)

@@ -22,10 +22,9 @@ static struct link_map *link_map_of(const struct dl_phdr_info *info)
     return map;
 }
 
-static int object_at(struct dl_phdr_info *info, size_t size, void *with)
+/* Returns 0, or -1 if the object has no tables, or 1 if it does not hold the address. Without the link_map. */
+static int describe(const struct dl_phdr_info *info, uintptr_t pc, struct dl_find_object *result)
 {
-    (void)size;
-    struct object_search *search = with;
     uintptr_t lowest = UINTPTR_MAX, end = 0;
     const void *tables = NULL;
     bool here = false;
@@ -36,23 +35,38 @@ static int object_at(struct dl_phdr_info *info, size_t size, void *with)
             tables = (const void *)at;
         if (segment->p_type != PT_LOAD)
             continue;
-        here |= search->pc - at < segment->p_memsz;
+        here |= pc - at < segment->p_memsz;
         lowest = at < lowest ? at : lowest;
         end = at + segment->p_memsz > end ? at + segment->p_memsz : end;
     }
-    if (!here)
+    *result = (struct dl_find_object){
+        .dlfo_map_start = (void *)lowest, .dlfo_map_end = (void *)end, .dlfo_eh_frame = (void *)tables};
+    return !here ? 1 : tables ? 0 : -1;
+}
+
+static int object_at(struct dl_phdr_info *info, size_t size, void *with)
+{
+    (void)size;
+    struct object_search *search = with;
+    int found = describe(info, search->pc, search->result);
+    if (found > 0)
         return 0;
-    *search->result = (struct dl_find_object){.dlfo_map_start = (void *)lowest,
-                                              .dlfo_map_end = (void *)end,
-                                              .dlfo_link_map = link_map_of(info),
-                                              .dlfo_eh_frame = (void *)tables};
-    return tables ? 1 : -1;
+    search->result->dlfo_link_map = link_map_of(info);
+    return found == 0 ? 1 : -1;
 }
 
 int unwind_find(void *pc, struct dl_find_object *result)
 {
     struct object_search search = {.pc = (uintptr_t)pc, .result = result};
     return dl_iterate_phdr(object_at, &search) == 1 ? 0 : -1;
+}
+
+int unwind_find_here(const ElfW(Ehdr) * header, void *pc, struct dl_find_object *result)
+{
+    struct dl_phdr_info info = {.dlpi_addr = (uintptr_t)header,
+                                .dlpi_phdr = (const void *)((const char *)header + header->e_phoff),
+                                .dlpi_phnum = header->e_phnum};
+    return describe(&info, (uintptr_t)pc, result) == 0 ? 0 : -1;
 }
 
 #ifndef __GLIBC__

@@ -13,4 +13,10 @@
  */
 int unwind_find(void *pc, struct dl_find_object *result);
 
+/*
+ * The same if the address lies in the object with this header, without its link_map. Any context. The object's first
+ * segment begins with the header.
+ */
+int unwind_find_here(const ElfW(Ehdr) * header, void *pc, struct dl_find_object *result);
+
 #endif

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import struct
 from collections.abc import Mapping
@@ -12,6 +13,8 @@ from typing import Literal
 from sheaf.system.proc import fields
 
 Status = Literal["ok", "note", "problem"]
+_getauxval = ctypes.CDLL(None).getauxval
+_getauxval.argtypes, _getauxval.restype = (ctypes.c_ulong,), ctypes.c_ulong
 
 
 @dataclass(frozen=True)
@@ -71,7 +74,9 @@ class Process:
         return None
 
     def auxiliary(self, key: int) -> int:
-        """An entry of the auxiliary vector; 0 if it is missing or cannot be read."""
+        """An entry of the auxiliary vector; 0 if it is missing or cannot be read. libc has that of this process itself."""
+        if self.proc == SELF:
+            return int(_getauxval(key))
         try:
             raw = (self.proc / "auxv").read_bytes()
         except OSError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import signal
@@ -33,7 +34,14 @@ _CPU_BITS = 8192  # the maximum of x86-64 kernels
 _GETAFFINITY = {"x86_64": 204, "aarch64": 122}  # the numbers of the system calls
 _MEMBARRIER = {"x86_64": 324, "aarch64": 283}
 _EXPEDITED_RSEQ = 1 << 7  # of the commands that it knows
-_TRIAL = "import ctypes\nprint(ctypes.CDLL(None).syscall({}, 0, 0, 0))"
+_RSEQ = {"x86_64": 334, "aarch64": 293}
+# The trial prints what membarrier knows, and the error of an rseq call without an area: EINVAL where the system has rseq.
+_TRIAL = """import ctypes
+libc = ctypes.CDLL(None, use_errno=True)
+print(libc.syscall({}, 0, 0, 0))
+libc.syscall({}, 0, 0, 0, 0)
+print(ctypes.get_errno())
+"""
 _CHOICES = ("SHEAF_RSEQ", "SHEAF_SLOTS", "SHEAF_NUMA", "SHEAF_NODES", "SHEAF_REGION")  # the options that decide the mode
 _PATIENCE = 20  # seconds
 
@@ -164,7 +172,7 @@ def finding(mode: Mode) -> Finding:
 
 @dataclass(frozen=True)
 class Trial:
-    """A process on Sheaf that did nothing else: its mode if it left a record, and what it found."""
+    """A process on Sheaf that did nothing else: its mode, if its record or a refused system call shows it, and what it found."""
 
     mode: str | None
     findings: list[Finding]
@@ -180,6 +188,17 @@ def _mode_in(directory: str) -> str | None:
         return next((record.read(path).mode for path in sorted(Path(directory).glob("*.sheaf"))), None)
     except SheafError:
         return None
+
+
+def _answers(done: subprocess.CompletedProcess[str]) -> tuple[str, str]:
+    """What membarrier knows, and the error of rseq; empty if the trial did not come to that."""
+    lines = [*done.stdout.split(), "", ""]
+    return lines[0], lines[1]
+
+
+def _refused(done: subprocess.CompletedProcess[str]) -> bool:
+    """Whether the system refuses rseq. It is asked where no record says in which mode the trial was."""
+    return _answers(done)[1] in (str(errno.ENOSYS), str(errno.EPERM), str(errno.EACCES))
 
 
 def _judge(done: subprocess.CompletedProcess[str]) -> list[Finding]:
@@ -210,7 +229,7 @@ def _judge(done: subprocess.CompletedProcess[str]) -> list[Finding]:
                 "raise the limits above, or report this",
             )
         ]
-    known = done.stdout.strip()
+    known, _ = _answers(done)
     if known.lstrip("-").isdigit() and (int(known) < 0 or not int(known) & _EXPEDITED_RSEQ):
         return [
             note(
@@ -229,7 +248,7 @@ def attempt() -> Trial:
     """
     environment = {name: value for name, value in os.environ.items() if not name.startswith("SHEAF_") or name in _CHOICES}
     environment["LD_PRELOAD"] = preload.listable(preload.library())
-    code = _TRIAL.format(_MEMBARRIER.get(os.uname().machine, -1))
+    code = _TRIAL.format(*(table.get(os.uname().machine, -1) for table in (_MEMBARRIER, _RSEQ)))
     try:
         with tempfile.TemporaryDirectory(prefix="sheaf-", ignore_cleanup_errors=True) as directory:
             environment["SHEAF_RECORD"] = directory
@@ -246,4 +265,4 @@ def attempt() -> Trial:
     except (OSError, subprocess.TimeoutExpired) as error:
         why = f"took more than {_PATIENCE} s" if isinstance(error, subprocess.TimeoutExpired) else error.strerror
         return Trial(None, [note("trial", f"no process could be tried: {why}", "try the program with SHEAF_STATS=1")])
-    return Trial(mode, _judge(done))
+    return Trial(mode or (LOCK if _refused(done) else None), _judge(done))

@@ -48,9 +48,13 @@
     "sub %w[w], %w[w], #8\n\t"                                                                                       \
     "str %w[w], [%[t]]\n"
 
-/* The halves are loaded one by one, because a push stores only the low half. */
+/*
+ * The halves are loaded one by one, because a push stores only the low half. A remote drain that gives a word back
+ * stores both at once, and the count must not be older than the end: the end is loaded by load-acquire, which costs no
+ * instruction (tests/litmus/lifo-count.litmus).
+ */
 #define RSEQ_POP_LIFO                                                                                                \
-    "ldr %w[w], [%[t]]\n\t"                                                                                          \
+    "ldar %w[w], [%[t]]\n\t"                                                                                         \
     "add %[u], %[base], %[w]\n\t"                                                                                    \
     "ldr %[p], [%[u], #" RSEQ_LAST "]\n\t"                                                                           \
     "cbz %[p], %l[fail]\n\t"                                                                                         \

@@ -2,6 +2,12 @@
 #ifndef SHEAF_ARCH_SYSCALL_H
 #define SHEAF_ARCH_SYSCALL_H
 
+#include <sys/syscall.h>
+
+#ifndef SYS_rseq
+#define SYS_rseq 334 /* not in headers of Linux before 4.18 */
+#endif
+
 static inline long sys_call(long nr, long a, long b, long c, long d, long e, long f)
 {
     long ret;

@@ -1,0 +1,3 @@
+module sheaf.example/go
+
+go 1.19
