@@ -3,6 +3,8 @@
 #include "diagnostics/feature/depot.h"
 #include "cache/remote.h"
 #include "platform/os/libc.h"
+#include "platform/os/object.h"
+#include "platform/os/objects.h"
 #include "platform/os/syscall.h"
 
 #include <dlfcn.h>
@@ -125,10 +127,22 @@ static bool report_enter(void)
 /*
  * dladdr() waits for the dynamic linker's lock, and the holder of that may be waiting for the lock of remote drains
  * (a constructor that calls malloc_trim). So under the lock of remote drains only the file is found, by a function
- * that takes no lock; `sheaf report` finds the symbol. The same happens without dladdr().
+ * that takes no lock; `sheaf report` finds the symbol. The same happens without dladdr(). With musl, whose lock a
+ * signal handler cannot take again, symbols are searched without it.
  */
 static bool find_symbol(uintptr_t pc, Dl_info *info)
 {
+#ifndef __GLIBC__
+    struct dl_find_object found;
+    if (!objects_find_any(pc, &found) || !found.dlfo_link_map)
+        return false;
+    const struct link_map *map = found.dlfo_link_map;
+    const ElfW(Sym) *symbol = object_symbol_at(map->l_addr, map->l_ld, pc, &info->dli_sname);
+    info->dli_fname = libc_is_program(map) && libc_program() ? libc_program() : map->l_name;
+    info->dli_fbase = found.dlfo_map_start;
+    info->dli_saddr = symbol ? (void *)(map->l_addr + symbol->st_value) : NULL;
+    return true;
+#endif
     if (likely(!lock_held_by_self(lock_of(LOCK_DRAIN))) && libc_has(dladdr))
         return dladdr((void *)pc, info) && info->dli_fname;
 #ifdef LIBC_FIND_OBJECT

@@ -80,6 +80,41 @@ const ElfW(Sym) * object_symbol(uintptr_t address, const void *dynamic, const ch
     return find_symbol(&tables, name);
 }
 
+/* The number of symbols, which only the hash tables tell. */
+static uint32_t symbol_count(const struct symbol_tables *tables)
+{
+    if (tables->sysv)
+        return tables->sysv[1];
+    if (!tables->gnu)
+        return 0;
+    const uint32_t *table = tables->gnu;
+    uint32_t buckets = table[0], first = table[1], last = 0;
+    const uint32_t *bucket = table + 4 + table[2] * (sizeof(ElfW(Addr)) / sizeof(*table)), *chain = bucket + buckets;
+    for (uint32_t i = 0; i < buckets; i++)
+        last = bucket[i] > last ? bucket[i] : last;
+    if (last < first)
+        return first;
+    while (!(chain[last - first] & 1))
+        last++;
+    return last + 1;
+}
+
+const ElfW(Sym) * object_symbol_at(uintptr_t address, const void *dynamic, uintptr_t pc, const char **name)
+{
+    struct symbol_tables tables = tables_of(address, dynamic);
+    const ElfW(Sym) *found = NULL;
+    *name = NULL;
+    uint32_t n = tables.symbols && tables.names ? symbol_count(&tables) : 0;
+    for (uint32_t i = 1; i < n; i++) {
+        const ElfW(Sym) *symbol = &tables.symbols[i];
+        if (symbol->st_shndx != SHN_UNDEF && ELF64_ST_TYPE(symbol->st_info) == STT_FUNC &&
+            pc - address - symbol->st_value < symbol->st_size && (!found || symbol->st_value > found->st_value))
+            found = symbol;
+    }
+    *name = found ? tables.names + found->st_name : NULL;
+    return found;
+}
+
 const char *object_name(uintptr_t address, const void *dynamic)
 {
     return tables_of(address, dynamic).object;

@@ -1,5 +1,8 @@
 #define _GNU_SOURCE
 #include "platform/os/unwind.h"
+
+#ifdef __GLIBC__
+
 #include "platform/os/compiler.h"
 
 #include <string.h>
@@ -55,9 +58,4 @@ int unwind_find(void *pc, struct dl_find_object *result)
     return dl_iterate_phdr(object_at, &search) == 1 ? 0 : -1;
 }
 
-#ifndef __GLIBC__
-int _dl_find_object(void *pc, struct dl_find_object *result)
-{
-    return unwind_find(pc, result);
-}
 #endif
