@@ -1,9 +1,9 @@
 /*
- * The micro suite for a C library without an environment of its own, which bench/musl.py runs: prints nanoseconds of CPU
- * time for each operation and the peak of resident memory in KiB. Usage: musl pair|batch|pass|larson
+ * The micro suite for a C library without an environment of its own, which bench/musl.py runs: prints nanoseconds of
+ * CPU time for each operation and the peak of resident memory in KiB. Usage: musl pair|batch|pass|larson
  *
- * `musl run PROGRAM ARGUMENTS...` runs a program with PRELOAD as its LD_PRELOAD, and writes the seconds of its CPU time and
- * the peak to descriptor 3. The peak is not below that of this small program, from which it is executed.
+ * `musl run PROGRAM ARGUMENTS...` runs a program with PRELOAD as its LD_PRELOAD, and writes the seconds of its CPU
+ * time and the peak to descriptor 3. The peak is not below that of this small program, from which it is executed.
  */
 #define _GNU_SOURCE
 #include <pthread.h>
