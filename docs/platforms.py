@@ -22,7 +22,7 @@ HERE = Path(__file__).resolve().parent
 PAGE = HERE / "platforms.md"
 RESULTS = HERE / "results/platforms"
 BEGIN, END = "<!-- made by docs/platforms.py: begin -->", "<!-- made by docs/platforms.py: end -->"
-SUITES = ("conformance", "stress", "fork", "misuse", "layer", "regress", "rseq", "real", "command")
+SUITES = ("conformance", "stress", "fork", "misuse", "unit", "layer", "regress", "rseq", "limits", "real", "command")
 WIDTH = 4  # platforms in a table, so that it fits a page
 
 
@@ -49,7 +49,7 @@ def natural(name: str) -> list[tuple[int, str]]:
 def read(folder: Path) -> Matrix:
     """The counts by platform and suite."""
     matrix: Matrix = {}
-    for path in sorted(folder.glob("*.tsv"), key=lambda path: natural(path.stem)):
+    for path in sorted(folder.glob("*-*.tsv"), key=lambda path: natural(path.stem)):
         for line in path.read_text().splitlines():
             platform, suite, passed, failed, skipped = line.split("\t")
             if platform != path.stem or suite not in SUITES:
@@ -105,7 +105,7 @@ def render(folder: Path) -> str:
 def take(folder: Path) -> None:
     """Copy results of runs."""
     RESULTS.mkdir(parents=True, exist_ok=True)
-    for path in [*folder.glob("*.tsv"), *folder.glob("*.tap")]:
+    for path in [*folder.glob("*-*.tsv"), *folder.glob("*-*.tap")]:
         shutil.copy(path, RESULTS / path.name)
 
 

@@ -9,13 +9,14 @@
 #define _GNU_SOURCE
 #include "platform/config/config.h"
 #include "platform/arch/arch.h"
+#include "platform/os/objects.h"
 #include "front/malloc/malloc.h"
 #include "preload/libc.h"
 #include "preload/names.h"
 
 #include <dlfcn.h>
 
-#ifdef __GLIBC__ /* musl knows no such flag */
+#ifdef __GLIBC__
 
 /* libc's functions, NULL before the first call, and the mask of the flags that are passed on to them. */
 hidden void *dlopen_next, *dlmopen_next;
@@ -51,5 +52,21 @@ _Static_assert(LM_ID_BASE == 0, "as below");
 #if __has_include(ARCH_HEADER(dlopen.h))
 #include ARCH_HEADER(dlopen.h)
 #endif
+
+#else
+
+/*
+ * musl knows no RTLD_DEEPBIND, and does not search by the calling object. The stacks that Sheaf walks need a table of
+ * the loaded objects.
+ */
+sheaf_export void *dlopen(const char *file, int mode)
+{
+    objects_prepare();
+    __typeof__(dlopen) *next = next_or("dlopen", void *(const char *, int), NULL);
+    void *library = next ? next(file, mode) : NULL;
+    if (library && (mode & RTLD_NOLOAD) == 0)
+        objects_update();
+    return library;
+}
 
 #endif

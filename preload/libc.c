@@ -3,6 +3,7 @@
 #include "preload/libc.h"
 #include "platform/os/libc.h"
 #include "platform/os/object.h"
+#include "platform/os/objects.h"
 #include "platform/os/unwind.h"
 #include "memory/space/locks.h"
 
@@ -70,7 +71,10 @@ __attribute__((used)) int find_object(void *pc, struct dl_find_object *result)
 
 static char forked; /* an address of this object */
 
-void libc_fork_child(void) {}
+void libc_fork_child(void)
+{
+    objects_fork_child();
+}
 
 #endif
 

@@ -141,7 +141,7 @@ uint64_t record_now_ns(void)
 
 static void program_name(char *into, size_t size)
 {
-    const char *file = (const char *)getauxval(AT_EXECFN);
+    const char *file = libc_program();
     const char *slash = file ? strrchr(file, '/') : NULL;
     snprintf(into, size, "%s", slash ? slash + 1 : file ? file : "unknown");
 }

@@ -8,6 +8,7 @@
 #include "front/malloc/malloc.h"
 #include "platform/os/hooks.h"
 #include "platform/os/libc.h"
+#include "platform/os/objects.h"
 #include "platform/os/stack.h"
 #include "platform/os/syscall.h"
 #include "preload/libc.h"
@@ -131,6 +132,10 @@ void sheaf_started(void)
 #endif
     if (sheaf_config.harden.sample || sheaf_config.harden.guard || sheaf_config.harden.quarantine)
         fault_start();
+#ifndef __GLIBC__
+    if (debug_on() || sheaf_config.profile || sheaf_config.harden.sample)
+        objects_prepare(); /* later, a signal handler might be the first to walk a stack */
+#endif
     if (sheaf_config.record) {
         if (sheaf_config.profile)
             record_extend_for_profile();

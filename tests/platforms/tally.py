@@ -12,7 +12,7 @@ import re
 import sys
 from pathlib import Path
 
-SUITES = ("conformance", "stress", "fork", "misuse", "layer", "regress", "rseq", "real", "command")
+SUITES = ("conformance", "stress", "fork", "misuse", "unit", "layer", "regress", "rseq", "limits", "real", "command")
 
 
 def count(lines: list[str]) -> tuple[int, int, int]:

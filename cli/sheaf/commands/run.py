@@ -22,7 +22,7 @@ from sheaf.rendering import leakdocument, leakreport, sizes, table
 from sheaf.rendering.columns import Column
 from sheaf.rendering.memorytext import processes_json
 from sheaf.system import child, debugspec, options, preload
-from sheaf.system.program import locate, obstacle, steps_aside
+from sheaf.system.program import libc, locate, obstacle, steps_aside
 
 FORMS = ("table", "json")
 _RECORD_BYTES = 1 << 17  # about what the record of a small program takes
@@ -63,7 +63,7 @@ def _command(program: Path, args: tuple[str, ...], environment: dict[str, str], 
     if alone:
         argv = preload.through_loader(program, args, environment)
         return child.Command(args[0], argv[0], argv, environment)
-    preload.set_up(environment)
+    preload.set_up(environment, libc(program))
     return child.Command(args[0], str(program), list(args), environment)
 
 

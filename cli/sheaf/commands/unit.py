@@ -15,8 +15,10 @@ import click
 from sheaf.commands.arguments import DIRECTORY, age_seconds
 from sheaf.errors import SheafError
 from sheaf.system import options, preload
+from sheaf.system.program import libc
 
 _NAME = re.compile(r"[A-Za-z0-9:_.\\-]+(@[A-Za-z0-9:_.\\-]*)?")
+_START = re.compile(r"^ExecStart=[@:+!|-]*\"?(/[^\s\"%$]+)", re.M)  # the path of the program
 _LONGEST = 240  # bytes of the name of a unit
 
 
@@ -80,9 +82,9 @@ def drop_in(name: str, library: str, settings: tuple[str, ...], age: str, record
     return "\n".join(lines).replace("@INSTANCE@", "%i") + "\n"
 
 
-def _exists(name: str, root: Path) -> bool:
-    """Whether a unit file of the service exists."""
-    names = {f"{name}.service", re.sub("@.*", "@.service", name)} if "@" in name else {f"{name}.service"}
+def _file(name: str, root: Path) -> Path | None:
+    """The unit file of the service; None if there is none."""
+    names = dict.fromkeys((f"{name}.service", re.sub("@.*", "@.service", name)))
     folders = (
         "etc/systemd/system",
         "run/systemd/system",
@@ -92,7 +94,16 @@ def _exists(name: str, root: Path) -> bool:
         "run/systemd/generator",
         "run/systemd/generator.late",
     )
-    return any((root / folder / one).exists() for folder in folders for one in names)
+    return next((path for folder in folders for one in names if (path := root / folder / one).exists()), None)
+
+
+def _libc(file: Path | None, root: Path) -> str:
+    """The C library of the program that a service starts; empty if it cannot be known."""
+    try:
+        found = _START.search(file.read_text(encoding="utf-8", errors="surrogateescape")) if file else None
+    except OSError:
+        found = None
+    return libc(root / found[1].lstrip("/")) if found else ""
 
 
 def _write(path: Path, text: str) -> None:
@@ -150,14 +161,15 @@ def unit(name: str, install: bool, settings: tuple[str, ...], age: str, no_recor
     """
     name = _name(name)
     age_seconds("--older-than", age)  # refuses what `sheaf records` would refuse at each start of the service
-    text = drop_in(name, str(preload.library()), settings, age, not no_records)
-    if not install:
-        click.echo(text, nl=False)
-        return
     base = Path(root)
     if not base.is_dir():
         raise SheafError(f"--root {root}: not a directory; name the root of a system", 2)
-    if not _exists(name, base):
+    file = _file(name, base)
+    text = drop_in(name, str(preload.library(_libc(file, base))), settings, age, not no_records)
+    if not install:
+        click.echo(text, nl=False)
+        return
+    if file is None:
         raise SheafError(f"{name}.service: there is no such unit; install the service first, or check its name")
     path = base / "etc/systemd/system" / f"{name}.service.d" / "sheaf.conf"
     _write(path, text)

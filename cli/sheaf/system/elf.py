@@ -82,6 +82,16 @@ def _at(file: BinaryIO, offset: int, size: int) -> bytes:
     return raw
 
 
+def libc(image: Image) -> str:
+    """The C library that a program or a library is linked with: "musl" or "glibc"; empty if the file names neither."""
+    loader = os.path.basename(image.loader)
+    if "linker" in loader:  # Android's; its libc has the name of musl's
+        return ""
+    if loader.startswith("ld-musl") or any(name == "libc.so" or name.startswith("libc.musl-") for name in image.needed):
+        return "musl"
+    return "glibc" if loader.startswith("ld-linux") or "libc.so.6" in image.needed else ""
+
+
 def _text(raw: bytes, at: int = 0) -> str:
     """The text at an offset up to the next NUL."""
     return raw[at : at + _LONGEST].split(b"\0", 1)[0].decode("utf-8", "replace")

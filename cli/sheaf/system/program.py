@@ -45,6 +45,15 @@ def steps_aside(path: Path) -> str:
         return ""
 
 
+def libc(path: Path) -> str:
+    """The C library of the program in a file, or of its interpreter: "musl" or "glibc"; empty if it cannot be known."""
+    try:
+        image = elf.read(interpreter(path))
+        return elf.libc(image) if image else ""
+    except (OSError, elf.Damaged):
+        return ""
+
+
 def _candidates(command: str) -> Iterator[str]:
     """The files that execvp would try, in the same order."""
     if os.sep in command:

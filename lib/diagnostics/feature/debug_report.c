@@ -4,6 +4,7 @@
 #include "cache/remote.h"
 #include "platform/os/libc.h"
 #include "platform/os/object.h"
+#include "platform/os/objects.h"
 #include "platform/os/unwind.h"
 #include "platform/os/syscall.h"
 
@@ -128,8 +129,9 @@ static bool report_enter(void)
  * dladdr() waits for the dynamic linker's lock, and the holder of that may be waiting for the lock of remote drains
  * (a constructor that calls malloc_trim). So under the lock of remote drains the object is found by a function that
  * takes no lock, and the symbol in the object's own table. The same happens without dladdr(), which programs of glibc
- * before 2.34 have if they load libdl.
+ * before 2.34 have if they load libdl. With musl, whose lock a signal handler cannot take again, nothing locks.
  */
+#ifdef __GLIBC__
 static bool find_symbol(uintptr_t pc, Dl_info *info)
 {
     bool may_lock = !lock_held_by_self(lock_of(LOCK_DRAIN));
@@ -149,6 +151,20 @@ static bool find_symbol(uintptr_t pc, Dl_info *info)
     }
     return false;
 }
+#else
+static bool find_symbol(uintptr_t pc, Dl_info *info)
+{
+    struct dl_find_object found;
+    if (!objects_find_any(pc, &found) || !found.dlfo_link_map)
+        return false;
+    const struct link_map *map = found.dlfo_link_map;
+    const ElfW(Sym) *symbol = object_symbol_at(map->l_addr, map->l_ld, pc, &info->dli_sname);
+    info->dli_fname = libc_is_program(map) && libc_program() ? libc_program() : map->l_name;
+    info->dli_fbase = found.dlfo_map_start;
+    info->dli_saddr = symbol ? (void *)(map->l_addr + symbol->st_value) : NULL;
+    return true;
+}
+#endif
 
 void debug_frame(struct message *m, uintptr_t pc, const char *indent)
 {

@@ -1,6 +1,7 @@
 #define _GNU_SOURCE
 #include "diagnostics/feature/fail.h"
 #include "platform/config/config.h"
+#include "platform/os/libc.h"
 #include "platform/os/message.h"
 #include "platform/os/random.h"
 #include "platform/os/syscall.h"
@@ -72,7 +73,7 @@ static struct pattern read_pattern(const char **at)
 /* For `program=`: in other programs, which may inherit the environment, nothing fails. */
 static bool is_this_program(struct pattern pattern)
 {
-    const char *path = (const char *)getauxval(AT_EXECFN);
+    const char *path = libc_program();
     const char *slash = path ? strrchr(path, '/') : NULL;
     return path && text_matches(pattern.text, pattern.length, slash ? slash + 1 : path);
 }

@@ -13,6 +13,9 @@
 /* Whether the dynamic linker was executed, and loaded the program itself (`ld.so PROGRAM`). */
 static bool linker_was_executed(void)
 {
+#ifndef __GLIBC__ /* there AT_PHDR is the linker's */
+    return !getauxval(AT_BASE) && libc_objects();
+#endif
     const ElfW(Phdr) *parts = (const void *)getauxval(AT_PHDR);
     for (unsigned long i = 0; parts && !getauxval(AT_BASE) && i < getauxval(AT_PHNUM); i++)
         if (parts[i].p_type == PT_INTERP) /* not a static program, which has no base either */
@@ -36,10 +39,10 @@ static size_t read_link(const char *link, char *path, size_t size)
     return n > 0 ? (size_t)n : 0;
 }
 
-/* The name of the program, which the loader knows as "". */
+/* The path of the program, which the dynamic linker does not know. */
 static void program_path(char *path, size_t size)
 {
-    const char *name = (const char *)getauxval(AT_EXECFN);
+    const char *name = libc_program();
     if (!name || !linker_was_executed()) {
         read_link("/proc/self/exe", path, size);
         return;
@@ -110,10 +113,9 @@ bool module_find(uintptr_t pc, struct sheaf_profile_module *module)
     *module = (struct sheaf_profile_module){.path = ""};
     if (!find(pc, module, &found))
         return false;
-    const char *name = found.dlfo_link_map->l_name;
-    if (name && *name)
-        copy_path(module->path, sizeof(module->path), name);
-    else
+    if (libc_is_program(found.dlfo_link_map))
         program_path(module->path, sizeof(module->path));
+    else
+        copy_path(module->path, sizeof(module->path), found.dlfo_link_map->l_name);
     return true;
 }

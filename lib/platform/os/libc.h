@@ -15,6 +15,7 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <dlfcn.h>
+#include <sys/auxv.h>
 
 #ifdef __GLIBC__
 #if !__GLIBC_PREREQ(2, 32)
@@ -46,6 +47,18 @@ static inline const struct r_debug *libc_objects(void)
     return &_r_debug;
 }
 
+/* Whether that object is the program. */
+static inline bool libc_is_program(const struct link_map *map)
+{
+    return !map->l_name || !*map->l_name;
+}
+
+/* The path by which the program was executed; NULL if it is not known. */
+static inline const char *libc_program(void)
+{
+    return (const char *)getauxval(AT_EXECFN);
+}
+
 #else
 
 /* Functions that programs find by dlsym(), or declare themselves. */
@@ -61,11 +74,27 @@ static inline const struct r_debug *libc_objects(void)
     return &_dl_debug_addr ? _dl_debug_addr : NULL;
 }
 
+/* Unlike glibc's, its list has a name for the program: what the program was called by, maybe without the path. */
+static inline bool libc_is_program(const struct link_map *map)
+{
+    const struct r_debug *objects = libc_objects();
+    return objects && map == objects->r_map;
+}
+
+/* Where the dynamic linker was executed (`ld-musl PROGRAM`), AT_EXECFN is the linker, unlike with glibc. */
+static inline const char *libc_program(void)
+{
+    const struct r_debug *objects = libc_objects();
+    if (!getauxval(AT_BASE) && objects && objects->r_map)
+        return objects->r_map->l_name;
+    return (const char *)getauxval(AT_EXECFN);
+}
+
 #endif
 
 /*
  * _dl_find_object(), by which libgcc's unwinder finds the tables of an address, without a lock. glibc has it
- * from 2.35 on; the preloaded object defines a substitute (preload/libc.c), and for musl unwind.c defines it.
+ * from 2.35 on; the preloaded object defines a substitute (preload/libc.c), and for musl objects.c defines it.
  */
 #ifndef DLFO_STRUCT_HAS_EH_DBASE
 struct dl_find_object {

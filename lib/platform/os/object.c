@@ -104,22 +104,22 @@ static uint32_t symbol_count(const struct symbol_tables *tables)
     for (uint32_t i = 0; i < buckets; i++)
         last = bucket[i] > last ? bucket[i] : last;
     if (last < first || !last)
-        return 0;
+        return first;
     while (!(chain[last - first] & 1))
         last++;
     return last + 1;
 }
 
-const ElfW(Sym) * object_symbol_at(uintptr_t address, const void *dynamic, uintptr_t at, const char **name)
+const ElfW(Sym) * object_symbol_at(uintptr_t address, const void *dynamic, uintptr_t pc, const char **name)
 {
     struct symbol_tables tables = tables_of(address, dynamic);
     const ElfW(Sym) *found = NULL;
-    if (!tables.symbols || !tables.names)
-        return NULL;
-    for (uint32_t i = 1, end = symbol_count(&tables); i < end; i++) {
+    *name = NULL;
+    uint32_t n = tables.symbols && tables.names ? symbol_count(&tables) : 0;
+    for (uint32_t i = 1; i < n; i++) {
         const ElfW(Sym) *symbol = &tables.symbols[i];
-        if (symbol->st_shndx != SHN_UNDEF && ELF64_ST_TYPE(symbol->st_info) != STT_TLS &&
-            at - address - symbol->st_value < symbol->st_size)
+        if (symbol->st_shndx != SHN_UNDEF && ELF64_ST_TYPE(symbol->st_info) == STT_FUNC &&
+            pc - address - symbol->st_value < symbol->st_size && (!found || symbol->st_value > found->st_value))
             found = symbol;
     }
     *name = found ? tables.names + found->st_name : NULL;

@@ -15,8 +15,10 @@ const void *object_address(uintptr_t base, const void *dynamic, uintptr_t value)
 /* The definition of that name, in any version, or NULL. Its address in memory is `address` + st_value. */
 const ElfW(Sym) * object_symbol(uintptr_t address, const void *dynamic, const char *name);
 
-/* The definition that the address `at` lies in, or NULL, and its name. Reads all symbols of the object. */
-const ElfW(Sym) * object_symbol_at(uintptr_t address, const void *dynamic, uintptr_t at, const char **name);
+/*
+ * The function that contains an address, or NULL. Stores its name in *name, or NULL. Slow: it reads all symbols.
+ */
+const ElfW(Sym) * object_symbol_at(uintptr_t address, const void *dynamic, uintptr_t pc, const char **name);
 
 /* The name of the object (DT_SONAME), or NULL. */
 const char *object_name(uintptr_t address, const void *dynamic);

@@ -1,5 +1,8 @@
 #define _GNU_SOURCE
 #include "platform/os/unwind.h"
+
+#ifdef __GLIBC__
+
 #include "platform/os/compiler.h"
 
 #include <string.h>
@@ -69,9 +72,4 @@ int unwind_find_here(const ElfW(Ehdr) * header, void *pc, struct dl_find_object 
     return describe(&info, (uintptr_t)pc, result) == 0 ? 0 : -1;
 }
 
-#ifndef __GLIBC__
-int _dl_find_object(void *pc, struct dl_find_object *result)
-{
-    return unwind_find(pc, result);
-}
 #endif

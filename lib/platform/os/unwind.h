@@ -1,15 +1,10 @@
-/*
- * The unwind tables of an address, for C libraries without glibc's _dl_find_object(), which is of 2.35. What libgcc's
- * unwinder calls by that name is preload/libc.c's function with glibc, and that of unwind.c with musl.
- */
+/* The unwind tables of an address with glibc before 2.35, which has no _dl_find_object() (preload/libc.c). */
 #ifndef SHEAF_OS_UNWIND_H
 #define SHEAF_OS_UNWIND_H
 
 #include "platform/os/libc.h"
 
-/*
- * Describe the object of an address. Returns 0, or -1 if there is none. Calls dl_iterate_phdr(), which takes a lock:
- * with musl one that is never held while something is allocated.
+/* Describe the object of an address. Returns 0, or -1 if there is none. Calls dl_iterate_phdr(), which takes a lock.
  */
 int unwind_find(void *pc, struct dl_find_object *result);
 

@@ -20,7 +20,7 @@ from sheaf.commands.doctor.process import examine_process
 from sheaf.commands.doctor.program import examine, find
 from sheaf.commands.doctor.system import system
 from sheaf.errors import SheafError, printable
-from sheaf.system import preload
+from sheaf.system import elf, preload
 from sheaf.system.process import resolve
 
 SCHEMA_VERSION = 1
@@ -62,10 +62,10 @@ class Report:
         }
 
 
-def _library() -> Finding:
-    """Whether there is an object to preload."""
+def _library(libc: str) -> Finding:
+    """Whether there is an object to preload into programs with a C library, or into any if `libc` is empty."""
     try:
-        path = preload.library()
+        path = preload.library(libc)
         if os.statvfs(path).f_flag & os.ST_NOEXEC:
             return problem("library", f"{path} is on a file system that is mounted noexec", "install it on another one")
         with path.open("rb"):
@@ -93,7 +93,7 @@ def _decide_mode(report: Report, rseq: bool) -> None:
 
 
 def _of_program(command: str | None, directory: str | None) -> Report:
-    process, rseq = future(), True
+    process, rseq, libc = future(), True, ""
     report = Report("program" if command is not None else "system", command)
     if command is not None:
         found = find(command)
@@ -103,8 +103,9 @@ def _of_program(command: str | None, directory: str | None) -> Report:
             report.path = str(found.path)
             report.interpreter = str(found.target) if found.target != found.path else None
             findings, rseq = examine(found, process)
+            libc = elf.libc(found.image) if found.image else ""
             report.findings += findings
-    report.findings.append(_library())
+    report.findings.append(_library(libc))
     report.findings += system(process, directory or process.environment.get("SHEAF_RECORD"))
     _decide_mode(report, rseq)
     return report

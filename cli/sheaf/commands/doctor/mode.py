@@ -19,6 +19,7 @@ from sheaf.errors import SheafError
 from sheaf.records import record
 from sheaf.rendering.sizes import size
 from sheaf.system import elf, preload
+from sheaf.system.program import libc
 
 # The names are those that records have.
 MM_CID, CPU_ID, OWN, LOCK = "rseq mm_cid", "rseq cpu_id", "rseq own", "lock"
@@ -243,11 +244,15 @@ def _judge(done: subprocess.CompletedProcess[str]) -> list[Finding]:
 
 def attempt() -> Trial:
     """
-    Run a process on Sheaf under the limits and sandbox of this one, with the options that decide the mode. Raises SheafError
-    if the object cannot be found.
+    Run a process on Sheaf under the limits and sandbox of this one, with the options that decide the mode. It runs Python,
+    so there is no result without an object for Python's C library.
     """
+    try:
+        library = preload.listable(preload.library(libc(Path(sys.executable))))
+    except SheafError:
+        return Trial(None, [])
     environment = {name: value for name, value in os.environ.items() if not name.startswith("SHEAF_") or name in _CHOICES}
-    environment["LD_PRELOAD"] = preload.listable(preload.library())
+    environment["LD_PRELOAD"] = library
     code = _TRIAL.format(*(table.get(os.uname().machine, -1) for table in (_MEMBARRIER, _RSEQ)))
     try:
         with tempfile.TemporaryDirectory(prefix="sheaf-", ignore_cleanup_errors=True) as directory:

@@ -14,6 +14,7 @@ from sheaf.commands.doctor.system import AT_SECURE
 from sheaf.errors import SheafError
 from sheaf.records import record
 from sheaf.system import preload, proc
+from sheaf.system.program import libc
 
 _DELETED = " (deleted)"
 _RAISED = "it was started with raised privileges, so the loader ignored LD_PRELOAD"
@@ -121,7 +122,8 @@ def _reason(process: Process) -> Finding:
     named = next((name for name in re.split("[ :]+", process.environment.get("LD_PRELOAD", "")) if "sheaf" in name), None)
     if named is None:
         return problem("process", "it does not run on Sheaf: it was started without it", "restart it with `sheaf run`")
-    if os.path.isabs(named) and not process.path(named).exists():
+    named_files = map(process.path, preload.candidates(named, libc(process.proc / "exe")))
+    if os.path.isabs(named) and not any(file.exists() for file in named_files):
         return problem(
             "process",
             f"it does not run on Sheaf: {named} does not exist where it runs",

@@ -22,6 +22,8 @@ _SCANNED = 1 << 30  # bytes; larger programs are not searched for an allocator
 _STEP, _LONGEST = 1 << 20, 64  # bytes that are searched at once, and those of the longest text
 # Text in a program that contains an allocator under names of its own.
 _EMBEDDED = {b"<jemalloc>: ": "jemalloc", b"TCMALLOC_": "tcmalloc", b"mimalloc: ": "mimalloc"}
+_MUSL = re.compile(rb"\0([1-9]\.\d{1,3}\.\d{1,3}(?:-git-[\w-]{1,40})?)\0")  # the text of its release, in its loader
+_LARGEST_LOADER = 8 << 20  # bytes that are searched for it
 _RELEASE = re.compile(r"GLIBC_(\d+(?:\.\d+)+)")
 _DOTNET = [b"DOTNET_ROOT", b"hostfxr"]
 _GO_BUILD_INFO = b"\xff Go buildinf:"
@@ -145,13 +147,9 @@ def _libc(program: Program, process: Process) -> tuple[Finding, bool]:
     """Whether the C library suits Sheaf's object, and whether it knows restartable sequences."""
     assert program.image
     loader = process.path(program.image.loader)
-    if "ld-musl" in loader.name:
-        return problem(
-            "libc",
-            f"it uses musl ({program.image.loader}), and Sheaf needs glibc",
-            "build it against glibc, or run it without Sheaf",
-        ), False
     try:
+        if elf.libc(program.image) == "musl":
+            return _musl(loader.resolve(strict=True)), False
         real = loader.resolve(strict=True)
         image = elf.read(real)
         libc = real.with_name("libc.so.6")
@@ -166,11 +164,21 @@ def _libc(program: Program, process: Process) -> tuple[Finding, bool]:
         return note("libc", f"{loader}: cannot be examined", "make it readable"), True
     if image is None or next(image.strings.begin_with("GLIBC_"), None) is None:
         return problem(
-            "libc", f"its dynamic loader {program.image.loader} is not glibc's", "build it against glibc, or run it without Sheaf"
+            "libc",
+            f"its dynamic loader {program.image.loader} is neither glibc's nor musl's",
+            "build it against one of them, or run it without Sheaf",
         ), False
     rseq = "__rseq_offset" in image.strings
     provided = {name for one in (image, names) if one for name in one.strings.begin_with("GLIBC_")}
     return _release(provided, names is not None, rseq), rseq
+
+
+def _musl(loader: Path) -> Finding:
+    """What to know of musl, whose dynamic loader is the whole C library."""
+    with elf.opened(loader) as file:
+        found = _MUSL.search(file.read(_LARGEST_LOADER))
+    release = found[1].decode() if found else "of unknown release"
+    return ok("libc", f"musl {release} does not know restartable sequences, so Sheaf registers them")
 
 
 def _versions(names: Iterable[str]) -> list[tuple[int, ...]]:
@@ -181,7 +189,7 @@ def _versions(names: Iterable[str]) -> list[tuple[int, ...]]:
 def _release(provided: set[str], complete: bool, rseq: bool) -> Finding:
     release = ".".join(map(str, _versions(provided)[-1:][0])) if _versions(provided) else "of unknown release"
     try:
-        needed = _versions(elf.details(preload.library()).versions)
+        needed = _versions(elf.details(preload.library("glibc")).versions)
     except (SheafError, OSError, elf.Damaged):
         needed = []
     if complete and needed and not set(needed) <= set(_versions(provided)):
