@@ -22,7 +22,7 @@ static void add(const struct sheaf_rcu_allocator *allocator)
 void allocators_find(void)
 {
     add(dlsym(RTLD_DEFAULT, SHEAF_RCU_ALLOCATOR_NAME));
-    void *libsheaf = dlopen("libsheaf.so.0", RTLD_LAZY | RTLD_NOLOAD);
+    void *libsheaf = dlopen("libsheaf.so." SHEAF_SOVERSION, RTLD_LAZY | RTLD_NOLOAD);
     if (libsheaf) {
         add(dlsym(libsheaf, SHEAF_RCU_ALLOCATOR_NAME));
         dlclose(libsheaf);

@@ -52,6 +52,10 @@ TOP = {
     "pyproject.toml",
     "Cargo.toml",
     "LICENSE",
+    "CHANGELOG.md",
+    "SECURITY.md",
+    "debian",
+    "dist",
 }
 
 

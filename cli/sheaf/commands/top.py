@@ -133,9 +133,9 @@ def _interactive(source: Source, interval: float, ended: bool, key: str | None) 
         raise SheafError("top: standard input or output is no terminal that can be drawn on; use --batch")
     try:
         from sheaf.rendering.topscreen import Top  # imports textual, which is slow
-    except ModuleNotFoundError as error:
+    except ImportError as error:  # also an older version, which lacks what is imported
         command = extras.install_module("textual")
-        raise SheafError(f"top: the Python module {error.name} is missing; run {command}, or use --batch") from error
+        raise SheafError(f"top: the Python module {error.name} is missing or too old; run {command}, or use --batch") from error
     if os.environ.get("NO_COLOR") == "":  # set but empty means nothing; textual takes it as set
         del os.environ["NO_COLOR"]
     Top(source, interval, ended, key).run_until_quit()

@@ -4,6 +4,7 @@
 #include "platform/os/syscall.h"
 
 #include <sched.h>
+#include <sys/auxv.h>
 
 #define CPU_BITS 8192 /* the maximum of x86-64 kernels */
 
@@ -40,3 +41,15 @@ unsigned cpu_llc(void)
     return 0;
 #endif
 }
+
+#if defined(__aarch64__) && !defined(__GLIBC__)
+/*
+ * A libgcc that was built for glibc asks by glibc's internal name whether the CPU has atomic instructions (LSE).
+ * musl 1.2.3 does not have that name; where libc has it, the linker takes libc's.
+ */
+unsigned long __getauxval(unsigned long type); // NOLINT(bugprone-reserved-identifier)
+__attribute__((weak)) unsigned long __getauxval(unsigned long type)
+{
+    return getauxval(type);
+}
+#endif
