@@ -4,7 +4,7 @@
 python3 bench/musl.py [--rounds N] [--only NAME ...] [--object FILE] [--json FILE] [--page FILE]
 
 Prints the table of docs/platforms.md; --page replaces the one in a page. The allocators come from crates, lua and redis from
-tests/musl/programs. All of it stays in $SHEAF_MUSL_CACHE (build/musl-programs).
+tests/musl/programs. All of it stays in $MUSL_CACHE (build/musl-programs).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ sys.path.insert(0, str(ROOT / "cli"))
 
 from sheaf.commands.bench.recipes import RECIPES  # noqa: E402  (of this tree)
 
-CACHE = Path(os.environ.get("SHEAF_MUSL_CACHE") or ROOT / "build" / "musl-programs").resolve()
+CACHE = Path(os.environ.get("MUSL_CACHE") or ROOT / "build" / "musl-programs").resolve()
 ALLOCATORS = ("mallocng", "Sheaf", "mimalloc 3", "jemalloc")
 OTHERS = tuple(name for name in ALLOCATORS if name != "Sheaf")
 COMPILER = ["musl-gcc", "-idirafter", str(CACHE / "include")]
