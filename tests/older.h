@@ -37,6 +37,9 @@ pid_t _Fork(void) __attribute__((weak));
 #ifndef MAP_FIXED_NOREPLACE
 #define MAP_FIXED_NOREPLACE 0x100000
 #endif
+#if !defined(SYS_rseq) && defined(__x86_64__)
+#define SYS_rseq 334
+#endif
 #ifndef SYS_clone3
 #define SYS_clone3 435
 #endif
