@@ -33,9 +33,10 @@
  * ends.
  *
  * Signal handlers: a handler may have interrupted the holder of the list's lock. It can take the recursive lock
- * again, and every store to the list leaves it readable. Two cases remain in which a handler that allocates waits
- * forever. It interrupted libc between taking the mutex and writing its owner, where an exception in the handler
- * would wait as well; or it interrupted the holder of a cache's lock, for which another thread waits in a callback.
+ * again, and every store to the list leaves it readable. unwind_find() blocks signals. Two cases remain in which a
+ * handler that allocates waits forever. It interrupted a call of the program's between taking the mutex and writing
+ * its owner, where an exception in the handler would wait as well; or it interrupted the holder of a cache's lock,
+ * for which another thread waits in a callback.
  *
  * Fork: older versions of glibc do not reset the lock in the child, and a thread that only the parent has may have
  * held it. So find_object() finds nothing in the child of a fork.

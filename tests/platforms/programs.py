@@ -27,8 +27,6 @@ OWN = {"GLIBC_TUNABLES": "glibc.pthread.rseq=0"}
 SETTINGS = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root", "LC_ALL": "C.UTF-8", "SHEAF_SOAK": "1"}
 # The tree is at its own path in the root, so that the paths of programs, arguments and settings hold there.
 ENTER = 'cd "$0" && exec env -i "$@"'
-TRACED_SIGNALS = re.compile(r"stress-control-.*(all|signals)")
-TRACED_WHY = "before glibc 2.35 a signal handler that allocates can wait for ever while allocations are traced"
 SLOWER = 10  # than on an idle machine, as in tests/run
 
 
@@ -100,11 +98,6 @@ def verdicts(program: Program, status: int, output: str) -> list[str]:
     return lines or [f"ok - {label}"]
 
 
-def left_out(program: Program) -> list[str]:
-    """The line of a program that cannot run where libc is older than 2.35."""
-    return [f"ok - {program.suite}: {program.name} # SKIP {TRACED_WHY}"]
-
-
 def run(program: Program, build: Path, root: Path, instead: Path) -> list[str]:
     """Run a program in the root; returns the lines of its cases."""
     settings = [f"{name}={value}" for name, value in {**SETTINGS, **program.on(build, instead)}.items()]
@@ -119,17 +112,11 @@ def run(program: Program, build: Path, root: Path, instead: Path) -> list[str]:
 def run_suite(build: Path, root: Path, instead: Path, suite: str) -> None:
     """Run a suite and print its TAP."""
     chosen = programs(build, [suite])
-    newer = registers(root)
-    if newer and suite in ("conformance", "stress", "fork", "rseq"):
+    if registers(root) and suite in ("conformance", "stress", "fork", "rseq"):
         chosen = with_own_rseq(chosen)
     number = 0
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        for lines in pool.map(
-            lambda program: (
-                left_out(program) if not newer and TRACED_SIGNALS.match(program.name) else run(program, build, root, instead)
-            ),
-            chosen,
-        ):
+        for lines in pool.map(lambda program: run(program, build, root, instead), chosen):
             for line in lines:
                 number += not line.startswith("#")
                 print(re.sub(r"^(not )?ok -", rf"\g<0> {number}", line).replace(f"ok - {number}", f"ok {number} -"))

@@ -4,7 +4,9 @@
 #ifdef __GLIBC__
 
 #include "platform/os/compiler.h"
+#include "platform/os/syscall.h"
 
+#include <signal.h>
 #include <string.h>
 
 struct object_search {
@@ -58,10 +60,18 @@ static int object_at(struct dl_phdr_info *info, size_t size, void *with)
     return found == 0 ? 1 : -1;
 }
 
+/*
+ * No signal handler runs meanwhile: one that allocates would look for tables, too, and would wait for ever if it had
+ * interrupted libc between taking the recursive lock and writing its owner.
+ */
 int unwind_find(void *pc, struct dl_find_object *result)
 {
     struct object_search search = {.pc = (uintptr_t)pc, .result = result};
-    return dl_iterate_phdr(object_at, &search) == 1 ? 0 : -1;
+    uint64_t all = ~0ull, mask = 0;
+    sys_call(SYS_rt_sigprocmask, SIG_SETMASK, (long)&all, (long)&mask, sizeof(mask), 0, 0);
+    int found = dl_iterate_phdr(object_at, &search);
+    sys_call(SYS_rt_sigprocmask, SIG_SETMASK, (long)&mask, 0, sizeof(mask), 0, 0);
+    return found == 1 ? 0 : -1;
 }
 
 int unwind_find_here(const ElfW(Ehdr) * header, void *pc, struct dl_find_object *result)
