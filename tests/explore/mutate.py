@@ -77,7 +77,7 @@ def build(tree: Path) -> None:
 
 def explore(tree: Path, seconds: float, scenario: str | None) -> tuple[int, str]:
     """Explore until the first failure. Returns the number of executions and the failure, which may be empty."""
-    command = [tree / "build" / PROGRAM, "--stop", "--seconds", str(seconds), "--traces", tree / "build"]
+    command = [str(tree / "build" / PROGRAM), "--stop", "--seconds", str(seconds), "--traces", str(tree / "build")]
     if scenario:
         command += ["--scenario", scenario]
     output = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False).stdout

@@ -178,6 +178,16 @@ static bool arithmetic(unsigned index, struct instruction *in)
     return true;
 }
 
+static bool decode_jump(struct instruction *in, const unsigned char **code, bool two, unsigned op)
+{
+    bool always = !two && (op == 0xeb || op == 0xe9), near = !two && ((op & 0xf0) == 0x70 || op == 0xeb);
+    if (!always && !near && !(two && (op & 0xf0) == 0x80))
+        return false;
+    in->condition = always ? 16 : op & 15;
+    in->number = number_at(code, near ? 1 : 4);
+    return true;
+}
+
 static struct instruction decode(ucontext_t *context, const unsigned char *code)
 {
     struct instruction in = {.size = 4};
@@ -197,18 +207,8 @@ static struct instruction decode(ucontext_t *context, const unsigned char *code)
     bool two = op == 0x0f, known = true;
     if (two)
         op = *code++;
-    if (!two && (op & 0xf0) == 0x70) {
+    if (decode_jump(&in, &code, two, op)) {
         in.operation = JUMP;
-        in.condition = op & 15;
-        in.number = number_at(&code, 1);
-    } else if (!two && (op == 0xeb || op == 0xe9)) {
-        in.operation = JUMP;
-        in.condition = 16;
-        in.number = number_at(&code, op == 0xeb ? 1 : 4);
-    } else if (two && (op & 0xf0) == 0x80) {
-        in.operation = JUMP;
-        in.condition = op & 15;
-        in.number = number_at(&code, 4);
     } else if (two && op == 0xb7) {
         in.operation = LOAD;
         operands(&in, context, &code, rex, segment, 0);
