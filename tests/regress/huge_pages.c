@@ -7,6 +7,8 @@
 #include "sheaf/malloc.h"
 #include "platform/os/hooks.h"
 
+#include <sys/mman.h>
+
 #define MIB (1ul << 20)
 
 /* Returns the advice in effect for the mapping of p: 'h' huge pages, 'n' no huge pages, '-' none. */
@@ -39,8 +41,20 @@ static uint64_t ticking(void)
     return ticks += tick;
 }
 
+/* Kernels with PREEMPT_RT have no huge pages. */
+static bool kernel_has_huge_pages(void)
+{
+    void *at = mmap(NULL, 4 * MIB, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    must(at != MAP_FAILED);
+    bool has = madvise(at, 4 * MIB, MADV_HUGEPAGE) == 0;
+    must(munmap(at, 4 * MIB) == 0);
+    return has;
+}
+
 static void grow(void)
 {
+    if (!kernel_has_huge_pages())
+        _exit(CASE_SKIPPED);
     hooks.huge_clock = ticking;
     must(sheaf_malloc(1));
     for (size_t i = 0; i < N; i++)
